@@ -1,8 +1,10 @@
 //! A network namespace of the measurement's own, and an end that leaves nothing behind.
 //!
-//! 1. Started as root, the program allows cubic for namespaces (the comparison's congestion control), and runs itself again inside a new
-//!    network namespace. Nothing it makes there is seen outside, and all of it goes when the copy ends.
-//! 2. A signal to the first is one to the copy, which stops its servers and removes its files; only then the first ends.
+//! 1. Started as root, the program allows cubic for namespaces (the comparison's congestion
+//!    control), and runs itself again inside a new network namespace. Nothing it makes there is
+//!    seen outside, and all of it goes when the copy ends.
+//! 2. A signal to the first is one to the copy, which stops its servers and removes its files; only
+//!    then the first ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +49,8 @@ impl Drop for Allowed {
     }
 }
 
-/// Sees to it that the measurement runs in a network namespace of its own with cubic. Says whether a copy of this program has done
-/// it all, so that nothing is left to do.
+/// Sees to it that the measurement runs in a network namespace of its own with cubic. Says whether
+/// a copy of this program has done it all, so that nothing is left to do.
 ///
 /// # Errors
 /// The namespace cannot be made, or the copy failed.

@@ -1,12 +1,15 @@
 //! redis-server and Sietch kv, the same redis-benchmark, blocks of about a second in turn.
 //!
-//! 1. Three settings: behind a veth pair in memory, behind a veth pair with every write durable, and on loopback with kernel
-//!    sockets, both ways. Redis' end of the veth pair is a kernel interface, Sietch's is a VNIC.
-//! 2. Servers run on core 0, the client on core 1. What the kernel does for the client lands where it lands: the CPU of the
-//!    whole machine is what is reported.
-//! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives a ratio.
+//! 1. Three settings: behind a veth pair in memory, behind a veth pair with every write durable,
+//!    and on loopback with kernel sockets, both ways. Redis' end of the veth pair is a kernel
+//!    interface, Sietch's is a VNIC.
+//! 2. Servers run on core 0, the client on core 1. What the kernel does for the client lands where
+//!    it lands: the CPU of the whole machine is what is reported.
+//! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
+//!    a ratio.
 //!
-//! Run as root it moves into a network namespace of its own first. As an ordinary user it measures loopback alone.
+//! Run as root it moves into a network namespace of its own first. As an ordinary user it measures
+//! loopback alone.
 
 pub(crate) mod client;
 mod report;

@@ -1,15 +1,21 @@
-//! The store beside redis-server under one load generator: in memory, and with every write durable before it is answered.
+//! The store beside redis-server under one load generator: in memory, and with every write durable
+//! before it is answered.
 //!
-//! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an end of a link of shared memory. Each is
-//!    a process of its own, started as its users start it; link and store come from `sietch up`, the generator acquires the other end by
-//!    its name. *Memory*: none of them keeps anything, `--save "" --appendonly no` and `--durability none`. *Durable*: all on the same
-//!    disk, `--appendonly yes --appendfsync always` and `--durability always`; only one of them is asked at a time.
-//! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes ([`transport`]).
-//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an order that turns; a round in which a core was
-//!    slow or much time was stolen is dropped. Reported are medians over rounds, and the median of the ratios round by round.
-//! 4. Durable servers also show what clients feel while the log is rewritten ([`compaction`]) and how fast keys are there again ([`recovery`]).
-//! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open, so that CPU and latency are those
-//!    of the same work.
+//! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an
+//!    end of a link of shared memory. Each is a process of its own, started as its users start it;
+//!    link and store come from `sietch up`, the generator acquires the other end by its name.
+//!    *Memory*: none of them keeps anything, `--save "" --appendonly no` and `--durability none`.
+//!    *Durable*: all on the same disk, `--appendonly yes --appendfsync always` and `--durability
+//!    always`; only one of them is asked at a time.
+//! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes
+//!    ([`transport`]).
+//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an
+//!    order that turns; a round in which a core was slow or much time was stolen is dropped.
+//!    Reported are medians over rounds, and the median of the ratios round by round.
+//! 4. Durable servers also show what clients feel while the log is rewritten ([`compaction`]) and
+//!    how fast keys are there again ([`recovery`]).
+//! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open,
+//!    so that CPU and latency are those of the same work.
 
 mod ask;
 mod compaction;
@@ -43,7 +49,8 @@ const CONNECTIONS: usize = 50;
 /// The core that the generator has.
 const OWN_CORE: usize = 1;
 
-/// What the servers keep, and the loads that they are asked for: percent of SETs, connections, pipeline.
+/// What the servers keep, and the loads that they are asked for: percent of SETs, connections,
+/// pipeline.
 struct Setting {
     name: &'static str,
     durable: bool,
@@ -80,7 +87,8 @@ pub struct Arguments {
     /// Requests a second, in an open loop
     #[arg(long)]
     rate: Option<f64>,
-    /// Only rows whose name contains this (`memory`, `durable`, `durable SET c50 P1`, `durable rewrite`, `durable recovery`)
+    /// Only rows whose name contains this (`memory`, `durable`, `durable SET c50 P1`, `durable
+    /// rewrite`, `durable recovery`)
     #[arg(long)]
     only: Option<String>,
     /// Where the durable servers keep their data: the disk to measure

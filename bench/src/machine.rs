@@ -1,4 +1,5 @@
-//! What the machine did during a block: CPU time of all cores, time stolen, and how fast each core was.
+//! What the machine did during a block: CPU time of all cores, time stolen, and how fast each core
+//! was.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -29,8 +30,9 @@ pub const STOLEN: f64 = 0.05;
 /// CPU counters of the whole machine, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu {
-    /// Time in which cores were neither idle nor stolen. Not the user and system time of `/proc/stat`, which many kernels sample at their tick: who wakes
-    /// thousands of times a second and is asleep again at the tick is never seen. Idle time is measured.
+    /// Time in which cores were neither idle nor stolen. Not the user and system time of
+    /// `/proc/stat`, which many kernels sample at their tick: who wakes thousands of times a second
+    /// and is asleep again at the tick is never seen. Idle time is measured.
     pub busy: u64,
     /// The part of it that interrupts took, as sampled: no process is charged for it.
     pub interrupts: u64,
@@ -98,7 +100,8 @@ pub fn calibrate() -> Result<Vec<u64>, Error> {
     })
 }
 
-/// A line on the tails that the machine has by itself: what each core lost, of [`WATCHED`] or little more, while a program did nothing but read the clock.
+/// A line on the tails that the machine has by itself: what each core lost, of [`WATCHED`] or
+/// little more, while a program did nothing but read the clock.
 pub fn absences() -> Result<String, Error> {
     let lost = on_each_core(|| {
         let (begun, mut last) = (Instant::now(), Instant::now());

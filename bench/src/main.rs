@@ -1,10 +1,14 @@
-//! Side-by-side measurements: Linux and Sietch alternate in one run, same machine, same work, same client.
+//! Side-by-side measurements: Linux and Sietch alternate in one run, same machine, same work, same
+//! client.
 //!
-//! `cargo run --release -p sietch-bench -- NAME` prints a table and writes JSON and SVG to `target/bench/`.
+//! `cargo run --release -p sietch-bench -- NAME` prints a table and writes JSON and SVG to
+//! `target/bench/`.
 //!
-//! 1. Two servers of one kind each are up at the same time; blocks of about a second alternate between them (A B A B ...).
-//! 2. Around each block the machine's CPU counters are read, and a short calibration loop runs on each core. A pair with
-//!    a block in which a core was slow, or in which much time was stolen, is dropped and said so.
+//! 1. Two servers of one kind each are up at the same time; blocks of about a second alternate
+//!    between them (A B A B ...).
+//! 2. Around each block the machine's CPU counters are read, and a short calibration loop runs on
+//!    each core. A pair with a block in which a core was slow, or in which much time was stolen, is
+//!    dropped and said so.
 //! 3. Reported are medians over pairs, the range, and the median of the pairwise ratios.
 #![forbid(unsafe_code)]
 
@@ -34,11 +38,13 @@ struct Arguments {
 enum Bench {
     /// redis-server and Sietch kv under redis-benchmark, behind a veth pair and on kernel sockets
     Kv(kv::Arguments),
-    /// redis-server, and the store on kernel sockets and on a link of shared memory, under one load generator
+    /// redis-server, and the store on kernel sockets and on a link of shared memory, under one load
+    /// generator
     Load(load::Arguments),
     /// The network engine: UDP echo, RPC, bulk and connections beside kernel sockets
     Net(net::Arguments),
-    /// Unmodified programs: redis-server, memcached, nginx, PostgreSQL and iperf3 on kernel sockets and under `sietch run`
+    /// Unmodified programs: redis-server, memcached, nginx, PostgreSQL and iperf3 on kernel sockets
+    /// and under `sietch run`
     Posix(posix::Arguments),
     /// The persistent log: appends beside files, SQLite, redis-server and libpmemlog, and recovery
     Storage(storage::Arguments),

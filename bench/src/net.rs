@@ -1,12 +1,17 @@
 //! The network engine beside the kernel's sockets.
 //!
-//! 1. A *cell* is a piece of work in a place. Its *sides* do the same work with the same shape of load: kernel sockets that block,
-//!    kernel sockets that spin, and Sietch. Three columns always, for part of any win over blocking sockets is that nobody sleeps.
-//! 2. Places: `app` is two processes on this host (kernel: loopback, for UDP also a veth pair; Sietch: a shared-memory link that the
-//!    control plane grants), `veth` is a kernel client of this host and a server behind a veth pair (kernel: in a namespace; Sietch: on a VNIC over AF_XDP).
-//! 3. A round runs one block of every side, in an order that turns; every block has fresh processes, the server on core 0 and the client
-//!    on core 1. The client opens its window after a warm-up and reads the CPU time of the whole machine at both ends of it.
-//! 4. A calibration loop on each core runs around a round. A round in which a core was slow, or much time was stolen, is dropped and counted.
+//! 1. A *cell* is a piece of work in a place. Its *sides* do the same work with the same shape of
+//!    load: kernel sockets that block, kernel sockets that spin, and Sietch. Three columns always,
+//!    for part of any win over blocking sockets is that nobody sleeps.
+//! 2. Places: `app` is two processes on this host (kernel: loopback, for UDP also a veth pair;
+//!    Sietch: a shared-memory link that the control plane grants), `veth` is a kernel client of
+//!    this host and a server behind a veth pair (kernel: in a namespace; Sietch: on a VNIC over
+//!    AF_XDP).
+//! 3. A round runs one block of every side, in an order that turns; every block has fresh
+//!    processes, the server on core 0 and the client on core 1. The client opens its window after a
+//!    warm-up and reads the CPU time of the whole machine at both ends of it.
+//! 4. A calibration loop on each core runs around a round. A round in which a core was slow, or
+//!    much time was stolen, is dropped and counted.
 //! 5. Reported are medians over rounds, the range, and the medians of the ratios round by round.
 
 mod cells;

@@ -1,19 +1,26 @@
-//! Unmodified programs on the kernel's sockets and under `sietch run`: the same binaries, the same loopback.
+//! Unmodified programs on the kernel's sockets and under `sietch run`: the same binaries, the same
+//! loopback.
 //!
-//! 1. A *row* is a server, a client and what the client does. A *column* says which of them run under `sietch run`: none (Linux), both (Sietch),
-//!    with `--one-end` the server alone (its client is a program of this host that knows nothing of Sietch), and with `--same` none, once more: what
-//!    then differs is this machine's noise. With `--vnic` there are two others: servers in a network namespace behind a veth pair, and on a VNIC over AF_XDP
-//!    that a service core serves (`sietch run --vnic`), both asked by the same client on the kernel's sockets at the host's end of the pair ([`network`]).
-//! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only one of them is asked. A round runs one block of
-//!    every column, in an order that turns. Servers are pinned to CPU 1 and clients to CPU 0, in every column alike.
-//! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or much time was stolen, is dropped and counted. What
-//!    others used of the processor is noted.
-//! 4. CPU per operation is that of the whole machine, interrupts and the start of the client included. Where a client of our own keeps a fixed rate it is that
-//!    of the time in which its requests count: at few requests a second the set-up of its connections would be most of it.
-//! 5. Nobody can hang the measurement: every program has a time limit, a column that fails says why and has no more blocks in its row, and the
-//!    next row starts its server afresh.
-//! 6. Everything runs in a network namespace of its own with cubic. There is no column with busy polling: the kernel polls a socket's NAPI
-//!    instance, and what comes over loopback has none (`SO_INCOMING_NAPI_ID` is 0), so that `net.core.busy_poll` changes nothing here.
+//! 1. A *row* is a server, a client and what the client does. A *column* says which of them run
+//!    under `sietch run`: none (Linux), both (Sietch), with `--one-end` the server alone (its
+//!    client is a program of this host that knows nothing of Sietch), and with `--same` none, once
+//!    more: what then differs is this machine's noise. With `--vnic` there are two others: servers
+//!    in a network namespace behind a veth pair, and on a VNIC over AF_XDP that a service core
+//!    serves (`sietch run --vnic`), both asked by the same client on the kernel's sockets at the
+//!    host's end of the pair ([`network`]).
+//! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only
+//!    one of them is asked. A round runs one block of every column, in an order that turns. Servers
+//!    are pinned to CPU 1 and clients to CPU 0, in every column alike.
+//! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or
+//!    much time was stolen, is dropped and counted. What others used of the processor is noted.
+//! 4. CPU per operation is that of the whole machine, interrupts and the start of the client
+//!    included. Where a client of our own keeps a fixed rate it is that of the time in which its
+//!    requests count: at few requests a second the set-up of its connections would be most of it.
+//! 5. Nobody can hang the measurement: every program has a time limit, a column that fails says why
+//!    and has no more blocks in its row, and the next row starts its server afresh.
+//! 6. Everything runs in a network namespace of its own with cubic. There is no column with busy
+//!    polling: the kernel polls a socket's NAPI instance, and what comes over loopback has none
+//!    (`SO_INCOMING_NAPI_ID` is 0), so that `net.core.busy_poll` changes nothing here.
 
 mod agent;
 mod idle;
@@ -48,7 +55,8 @@ pub struct Arguments {
     /// Seconds a block; programs that only know whole seconds get the next one
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Only rows whose name contains this (redis, `GET c50`, memcached, nginx, pgbench, iperf3, rpc, idle)
+    /// Only rows whose name contains this (redis, `GET c50`, memcached, nginx, pgbench, iperf3,
+    /// rpc, idle)
     #[arg(long)]
     only: Option<String>,
     /// Name the rows and measure nothing
@@ -57,7 +65,8 @@ pub struct Arguments {
     /// A column with the server alone under Sietch
     #[arg(long)]
     one_end: bool,
-    /// Servers behind veth pairs instead, on the kernel's sockets and on a VNIC over AF_XDP; clients on the kernel's sockets
+    /// Servers behind veth pairs instead, on the kernel's sockets and on a VNIC over AF_XDP;
+    /// clients on the kernel's sockets
     #[arg(long, conflicts_with = "one_end")]
     vnic: bool,
     /// A second column of Linux: how much two equal columns differ here
@@ -158,7 +167,8 @@ pub(crate) struct Measured {
 /// Runs the whole comparison.
 ///
 /// # Errors
-/// The kernel refused something, a result could not be written, or the user interrupted it. A program that fails is a line of the report.
+/// The kernel refused something, a result could not be written, or the user interrupted it. A
+/// program that fails is a line of the report.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(&row.name)).collect();
@@ -274,7 +284,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Sees to it that every column has its `server`: those of the row before if they are the same, and work.
+    /// Sees to it that every column has its `server`: those of the row before if they are the same,
+    /// and work.
     fn start(&mut self, server: Server) -> Result<(), Error> {
         if self.servers.as_ref().is_some_and(|(running, _)| *running != server) {
             self.servers = None;
@@ -300,7 +311,8 @@ impl Bench<'_> {
         place.as_ref().map_err(|cause| program::failed("server", cause.clone()))
     }
 
-    /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants no more.
+    /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants
+    /// no more.
     fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
         self.stage.go_on()?;
         result.columns[at].failed = Some(cause.cause());
@@ -310,7 +322,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How large a column's block is, for clients that count requests instead of time. It warms up everybody.
+    /// How large a column's block is, for clients that count requests instead of time. It warms up
+    /// everybody.
     fn size(&self, row: &Row, at: usize) -> Result<u64, Error> {
         self.stage.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
     }

@@ -147,7 +147,8 @@ fn failed(program: &str, what: String) -> Error {
     Error::Program { program: program.to_owned(), what, mend: "look at its log below target/bench" }
 }
 
-/// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind of link as a VNIC.
+/// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind
+/// of link as a VNIC.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,

@@ -1,17 +1,25 @@
-//! Appending a record and knowing that it is durable: the log of `dataplane/persist` beside what servers use today.
+//! Appending a record and knowing that it is durable: the log of `dataplane/persist` beside what
+//! servers use today.
 //!
-//! 1. Two media, each compared with itself alone. *Disk*: a bare direct write, a write and `fdatasync` into a file that is all written,
-//!    the same at the end of a growing file, SQLite (WAL, `synchronous=FULL`), redis-server (`appendfsync always`, over loopback), and
-//!    the log over io_uring. *Memory*: libpmemlog in shared memory, a write and `fdatasync` on tmpfs, and the log over
-//!    non-temporal stores. Memory stands in for NVM: it survives no power loss, on any side.
-//! 2. A writer has one record on its way: the next follows when the last is durable. For the kernel's files, SQLite and libpmemlog a writer is a
-//!    thread; the log has one thread that serves all its writers, as it does in a server.
-//! 3. Blocks of all subjects alternate, in an order that turns; a round in which a core was slow or much time was stolen is dropped.
-//!    Reported are medians over rounds and the median of the ratios round by round, Sietch over the subject.
-//! 4. The log compacts as it fills, inside the blocks: the longest time without an acknowledgement is part of the report.
-//! 5. Progress is what one writer sees while the log compacts and while its area grows and shrinks (`progress`).
-//! 6. Recovery is the time that opening a log takes that holds [`RECOVERED`] bytes of records, read from the medium. Between the openings the
-//!    area is read without looking at a byte: no recovery is faster than that.
+//! 1. Two media, each compared with itself alone. *Disk*: a bare direct write, a write and
+//!    `fdatasync` into a file that is all written, the same at the end of a growing file, SQLite
+//!    (WAL, `synchronous=FULL`), redis-server (`appendfsync always`, over loopback), and the log
+//!    over io_uring. *Memory*: libpmemlog in shared memory, a write and `fdatasync` on tmpfs, and
+//!    the log over non-temporal stores. Memory stands in for NVM: it survives no power loss, on any
+//!    side.
+//! 2. A writer has one record on its way: the next follows when the last is durable. For the
+//!    kernel's files, SQLite and libpmemlog a writer is a thread; the log has one thread that
+//!    serves all its writers, as it does in a server.
+//! 3. Blocks of all subjects alternate, in an order that turns; a round in which a core was slow or
+//!    much time was stolen is dropped. Reported are medians over rounds and the median of the
+//!    ratios round by round, Sietch over the subject.
+//! 4. The log compacts as it fills, inside the blocks: the longest time without an acknowledgement
+//!    is part of the report.
+//! 5. Progress is what one writer sees while the log compacts and while its area grows and shrinks
+//!    (`progress`).
+//! 6. Recovery is the time that opening a log takes that holds [`RECOVERED`] bytes of records, read
+//!    from the medium. Between the openings the area is read without looking at a byte: no recovery
+//!    is faster than that.
 
 mod ceiling;
 mod files;

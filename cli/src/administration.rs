@@ -10,7 +10,8 @@ use crate::output;
 /// How long the daemon may take to answer the command line.
 pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A connection of the command line to the daemon at `socket`: the administrators' where this user may have it.
+/// A connection of the command line to the daemon at `socket`: the administrators' where this user
+/// may have it.
 ///
 /// # Errors
 /// [`Error::Control`]: nobody listens there, or somebody of another version.

@@ -1,5 +1,5 @@
-//! What the command line accepts. Every option says its default and unit; the man pages and completions
-//! are generated from here.
+//! What the command line accepts. Every option says its default and unit; the man pages and
+//! completions are generated from here.
 
 pub mod mount;
 pub mod run;
@@ -18,8 +18,8 @@ pub const DEFAULT_PORT: u16 = 6379;
 #[derive(Debug, Parser)]
 #[command(name = "sietch", version, disable_help_subcommand = true, propagate_version = true)]
 pub struct Arguments {
-    /// The daemon's socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of
-    /// the user's own for others]
+    /// The daemon's socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a
+    /// folder of the user's own for others]
     #[arg(long, global = true, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
@@ -45,18 +45,21 @@ pub enum Command {
     Ss(SsArguments),
     /// Show the programs under `sietch run`: their listeners, and the connections between them
     Sockets(SocketsArguments),
-    /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs
+    /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder
+    /// runs
     Capture(CaptureArguments),
     /// Make, show, resize, trim and delete storage areas
     #[command(subcommand)]
     Vsa(vsa::VsaCommand),
     /// Show the storage areas as files, read-only, until Ctrl-C
     Mount(mount::MountArguments),
-    /// Run a program, unmodified, with Sietch's TCP sockets in place of the kernel's. The exit status is the program's; 125 if Sietch is not
-    /// ready, 126 if the program cannot be started or served, 127 if it is not there
+    /// Run a program, unmodified, with Sietch's TCP sockets in place of the kernel's. The exit
+    /// status is the program's; 125 if Sietch is not ready, 126 if the program cannot be started or
+    /// served, 127 if it is not there
     Run(run::RunArguments),
-    /// Take a grant back while its holder runs; `sietch restore` allows it again. Or end the listeners and connections of an application under
-    /// `sietch run`, named by its number in `sietch sockets`
+    /// Take a grant back while its holder runs; `sietch restore` allows it again. Or end the
+    /// listeners and connections of an application under `sietch run`, named by its number in
+    /// `sietch sockets`
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
     Restore(NameArguments),
@@ -66,9 +69,11 @@ pub enum Command {
     Doctor(DoctorArguments),
     /// Run the control plane alone, for example under systemd
     Daemon(DaemonArguments),
-    /// Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area
+    /// Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage
+    /// area; or check such an area
     Kv(KvArguments),
-    /// Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`
+    /// Run a service core: the switch between VNICs of kind "switch", the storage broker, the
+    /// sockets of programs under `sietch run`
     Service(ServiceArguments),
     /// Print the completions of a shell
     Completions(CompletionsArguments),
@@ -220,8 +225,8 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in sietch.toml says, for
-/// `up`, or the default.
+/// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in
+/// sietch.toml says, for `up`, or the default.
 #[derive(Clone, Debug, Default, Args)]
 pub struct StoreArguments {
     /// Data path of the store
@@ -236,8 +241,8 @@ pub struct StoreArguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 
-    /// Where the store also answers on kernel sockets: an address, an address with a port, or `none`
-    /// [default: 127.0.0.1]
+    /// Where the store also answers on kernel sockets: an address, an address with a port, or
+    /// `none` [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Listen>,
 
@@ -269,12 +274,13 @@ pub struct ControlArguments {
     #[arg(long, value_name = "IFACE")]
     pub uplink: Option<String>,
 
-    /// Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for
-    /// others; made on first start]
+    /// Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml
+    /// for others; made on first start]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]
+    /// Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for
+    /// others]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
@@ -322,15 +328,17 @@ pub struct DaemonArguments {
 /// What else `sietch kv` can do than serve.
 #[derive(Clone, Debug, Subcommand)]
 pub enum KvCommand {
-    /// Read a store's area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is
-    /// damaged, 2 if that cannot be told: it is held, is not there, cannot be read, or holds something else
+    /// Read a store's area and say whether the store would recover all of it; nothing is written.
+    /// The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told: it is
+    /// held, is not there, cannot be read, or holds something else
     Check(CheckArguments),
 }
 
 /// `sietch kv check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArguments {
-    /// A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon hands out: no store may hold it
+    /// A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon
+    /// hands out: no store may hold it
     #[arg(value_name = "AREA|FILE")]
     pub area: String,
 
@@ -371,20 +379,24 @@ pub struct ServiceArguments {
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<Account>,
 
-    /// Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the daemon's socket]
+    /// Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the
+    /// daemon's socket]
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
 
-    /// Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket's path once it serves
+    /// Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints
+    /// the socket's path once it serves
     #[arg(long)]
     pub sockets_only: bool,
 
-    /// Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given
-    /// several times, the first that fits decides [default: everybody everything]
+    /// Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID]
+    /// [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times, the first that fits
+    /// decides [default: everybody everything]
     #[arg(long, value_name = "RULE")]
     pub rule: Vec<Rule>,
 
-    /// Take listeners and connections over from the service that serves there now, which ends: no program notices
+    /// Take listeners and connections over from the service that serves there now, which ends: no
+    /// program notices
     #[arg(long)]
     pub succeed: bool,
 
@@ -456,7 +468,8 @@ pub struct TopArguments {
 /// `sietch ss`.
 #[derive(Clone, Debug, Args)]
 pub struct SsArguments {
-    /// The VNIC whose holder is asked [default: every VNIC that is held; root or the daemon's user only]
+    /// The VNIC whose holder is asked [default: every VNIC that is held; root or the daemon's user
+    /// only]
     pub vnic: Option<String>,
 
     /// Print JSON; times are in nanoseconds, quantities in bytes

@@ -1,9 +1,12 @@
 //! `sietch capture`: the frames of a VNIC into a pcapng file, while its holder runs.
 //!
-//! 1. A ring is made here and goes through the daemon to the process that holds the VNIC, whose data loop copies every frame into it
-//!    ([`sietch::nic::capture`]). The loop never waits: what finds no room is counted, shown at the end, and written to the file.
-//! 2. The ring is emptied every few milliseconds until there is enough, time is up, somebody interrupts, or the holder is gone.
-//! 3. The capture lasts as long as the connection to the daemon: however this program ends, the copying ends too.
+//! 1. A ring is made here and goes through the daemon to the process that holds the VNIC, whose
+//!    data loop copies every frame into it ([`sietch::nic::capture`]). The loop never waits: what
+//!    finds no room is counted, shown at the end, and written to the file.
+//! 2. The ring is emptied every few milliseconds until there is enough, time is up, somebody
+//!    interrupts, or the holder is gone.
+//! 3. The capture lasts as long as the connection to the daemon: however this program ends, the
+//!    copying ends too.
 
 mod pcapng;
 

@@ -1,9 +1,13 @@
 //! `sietch kv check`: reads a store's area and says whether the store would recover all of it.
 //!
-//! 1. An argument that names a file is that file: an area of a volume of files, or a copy of an area. Its lock is taken, so that it is not read
-//!    while a store writes it. Anything else is the name of an area, which the daemon hands out as it does to a store; an area that is not there is not made.
-//! 2. Root becomes the area's user first: the daemon gives an area to its user alone, and reading needs no more.
-//! 3. Nothing is written. The exit status says what was found: 0 good, 1 damaged, 2 it cannot be told.
+//! 1. An argument that names a file is that file: an area of a volume of files, or a copy of an
+//!    area. Its lock is taken, so that it is not read while a store writes it. Anything else is the
+//!    name of an area, which the daemon hands out as it does to a store; an area that is not there
+//!    is not made.
+//! 2. Root becomes the area's user first: the daemon gives an area to its user alone, and reading
+//!    needs no more.
+//! 3. Nothing is written. The exit status says what was found: 0 good, 1 damaged, 2 it cannot be
+//!    told.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

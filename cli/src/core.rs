@@ -1,13 +1,17 @@
-//! `sietch service`: a service core. Three roles, a thread each, which know nothing of one another: the software switch between the VNICs that
-//! `sietch.toml` says are of it, the broker of storage areas that lie on volumes of extents ([`storage`]), and the socket service of unmodified
+//! `sietch service`: a service core. Three roles, a thread each, which know nothing of one another:
+//! the software switch between the VNICs that `sietch.toml` says are of it, the broker of storage
+//! areas that lie on volumes of extents ([`storage`]), and the socket service of unmodified
 //! programs ([`sockets`]), which needs no daemon and can be had alone.
 //!
-//! 1. It says to the daemon that it is the service core, and is sent its ports with their rules, one after the other, and which of them have ended.
-//!    The same for volumes and areas.
-//! 2. One thread switches ([`sietch_service::run`]), one moves blocks ([`sietch_service::block`]); this one talks to the daemon.
+//! 1. It says to the daemon that it is the service core, and is sent its ports with their rules,
+//!    one after the other, and which of them have ended. The same for volumes and areas.
+//! 2. One thread switches ([`sietch_service::run`]), one moves blocks ([`sietch_service::block`]);
+//!    this one talks to the daemon.
 //! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
-//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports, volumes and areas there are.
-//! 5. Told to end (SIGTERM, SIGINT), it resets the connections of the VNICs that it serves, for both sides to hear, and goes.
+//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports,
+//!    volumes and areas there are.
+//! 5. Told to end (SIGTERM, SIGINT), it resets the connections of the VNICs that it serves, for
+//!    both sides to hear, and goes.
 //! 6. A thread that ends takes the process along: what its device has done nobody knows before.
 
 mod sockets;
@@ -42,10 +46,12 @@ use storage::Storage;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether the switch has lost a port, and whether the daemon is back.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a predecessor may take to end once it has handed everything over: it resets its VNICs' connections, and goes. And how often that is looked at.
+/// How long a predecessor may take to end once it has handed everything over: it resets its VNICs'
+/// connections, and goes. And how often that is looked at.
 const RELIEF: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(10);
-/// What a VNIC may send at once at least: a segmentation-sized burst; and the share of a second's bytes: a millisecond's.
+/// What a VNIC may send at once at least: a segmentation-sized burst; and the share of a second's
+/// bytes: a millisecond's.
 const MIN_BURST: u64 = 64 * 1024;
 const BURST_SHARE: u64 = 1000;
 
@@ -279,7 +285,8 @@ impl Core {
     }
 }
 
-/// The page of a port: what a VNIC of the kernel counts, by the same names, and what only a switch has.
+/// The page of a port: what a VNIC of the kernel counts, by the same names, and what only a switch
+/// has.
 fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
     let mut names: Vec<String> = Vec::new();
     for direction in ["received", "transmitted"] {

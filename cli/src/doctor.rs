@@ -1,9 +1,10 @@
 //! `sietch doctor`: what this machine can do, and how to mend what is missing.
 //!
-//! 1. Every check *tries* the thing where that is harmless (opens an AF_XDP socket, makes a veth pair in a network
-//!    namespace of its own, sets up an io_uring) instead of guessing from versions.
-//! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC path cannot run) or
-//!    `broken` (not even the fallback can run). All but `ok` carry a mend.
+//! 1. Every check *tries* the thing where that is harmless (opens an AF_XDP socket, makes a veth
+//!    pair in a network namespace of its own, sets up an io_uring) instead of guessing from
+//!    versions.
+//! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC
+//!    path cannot run) or `broken` (not even the fallback can run). All but `ok` carry a mend.
 //! 3. The exit code is 0 unless something is `broken`.
 
 mod machine;
@@ -93,7 +94,8 @@ impl Report {
 /// Runs every check and prints what was found.
 ///
 /// # Errors
-/// [`Error::MachineCannotRun`] if not even the fallback can run; [`Error::Output`] if nothing can be printed.
+/// [`Error::MachineCannotRun`] if not even the fallback can run; [`Error::Output`] if nothing can
+/// be printed.
 pub fn run(arguments: &DoctorArguments) -> Result<(), Error> {
     let data = paths::data_directory(arguments.data.as_deref())?;
     let report = Report::of(examine(&data));

@@ -1,7 +1,8 @@
 //! `sietch down`: asks the running `sietch up` to stop, and waits until it has.
 //!
-//! The record gives a number; the number is turned into a pidfd, and the record looked at again: if its owner still holds
-//! it, the pidfd is the owner's. Only then is the signal sent, through the pidfd.
+//! The record gives a number; the number is turned into a pidfd, and the record looked at again: if
+//! its owner still holds it, the pidfd is the owner's. Only then is the signal sent, through the
+//! pidfd.
 
 use std::path::Path;
 

@@ -85,7 +85,8 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// An application said something of its sockets that is no report. The message carries its mend.
+    /// An application said something of its sockets that is no report. The message carries its
+    /// mend.
     #[error(transparent)]
     Sockets(#[from] sietch_protocol::sockets::SocketsError),
 

@@ -1,8 +1,9 @@
 //! The `sietch` command.
 //!
 //! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
-//! 2. A failure is printed on standard error with its thing, cause and mend, and the exit status is 1 (2 for a
-//!    command line that makes no sense; `kv check` has its own). Output that nobody reads is no failure.
+//! 2. A failure is printed on standard error with its thing, cause and mend, and the exit status is
+//!    1 (2 for a command line that makes no sense; `kv check` has its own). Output that nobody
+//!    reads is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
 #![forbid(unsafe_code)]
 
@@ -42,8 +43,8 @@ use error::Error;
 
 fn main() -> ExitCode {
     signals::begin();
-    // Read now and kept: before Linux 6.4 it stands in `/proc/self/auxv`, which a process that has given
-    // up its privileges may not read.
+    // Read now and kept: before Linux 6.4 it stands in `/proc/self/auxv`, which a process that has
+    // given up its privileges may not read.
     let _ = rustix::param::page_size();
     let arguments = Arguments::parse();
     if let Command::Kv(KvArguments { command: Some(KvCommand::Check(check)), .. }) = &arguments.command {

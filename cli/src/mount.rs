@@ -1,12 +1,15 @@
 //! `sietch mount`: the namespace of storage areas as a file system (`docs/spec/namespace.md`).
 //!
-//! 1. `DIR/VOLUME/NAME` is a file with the bytes of an area ([`filesystem`]). The kernel's FUSE asks this program, and this program the daemon,
-//!    as the user who mounts: it shows what that user may read.
-//!    `DIR/VOLUME/NAME.view/` is what the application that holds it shows of it ([`views`]).
-//! 2. It stays until somebody interrupts it or unmounts `DIR`. A restart of the daemon does not end it.
-//! 3. Interrupted, it detaches the mount: who has a file open keeps nothing of it, and nobody waits.
-//! 4. Killed, it leaves a mount that answers ENOTCONN to everything. The next `sietch mount` of that directory clears it away, if it was
-//!    Sietch's.
+//! 1. `DIR/VOLUME/NAME` is a file with the bytes of an area ([`filesystem`]). The kernel's FUSE
+//!    asks this program, and this program the daemon, as the user who mounts: it shows what that
+//!    user may read. `DIR/VOLUME/NAME.view/` is what the application that holds it shows of it
+//!    ([`views`]).
+//! 2. It stays until somebody interrupts it or unmounts `DIR`. A restart of the daemon does not end
+//!    it.
+//! 3. Interrupted, it detaches the mount: who has a file open keeps nothing of it, and nobody
+//!    waits.
+//! 4. Killed, it leaves a mount that answers ENOTCONN to everything. The next `sietch mount` of
+//!    that directory clears it away, if it was Sietch's.
 
 mod areas;
 mod filesystem;
@@ -70,7 +73,8 @@ pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
     }
     if !serving.is_finished() {
         detach(&directory).map_err(|source| Error::Unmount { path: directory, source })?;
-        // While somebody has a file open the kernel goes on asking: the end of this process is the end of that.
+        // While somebody has a file open the kernel goes on asking: the end of this process is the
+        // end of that.
         return said;
     }
     match serving.join() {

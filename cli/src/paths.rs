@@ -13,7 +13,8 @@ const SYSTEM_DATA: &str = "/var/lib/sietch";
 /// The data directory, absolute: what was asked for, else by user.
 ///
 /// # Errors
-/// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder is gone.
+/// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder is
+/// gone.
 pub fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
     let root = rustix::process::geteuid().is_root();
     let path = match asked {
@@ -33,8 +34,8 @@ fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Opti
         .map(|folder| folder.join("sietch"))
 }
 
-/// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the environment says, else beside this user's
-/// daemon's if it is there, else beside root's.
+/// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the
+/// environment says, else beside this user's daemon's if it is there, else beside root's.
 pub fn sockets(daemon: Option<&Path>) -> PathBuf {
     let beside = sockets_beside;
     if let Some(daemon) = daemon {

@@ -1,12 +1,14 @@
 //! Giving up every privilege, for good, before the store touches anything from outside.
 //!
-//! 1. Only in a process with one thread: credentials belong to threads, and a second one would keep its own.
-//! 2. First what needs privilege: the largest file offset (RLIMIT_FSIZE: the store's area, so that a
-//!    compromised store cannot fill the disk), no core files, the capability bounding set, supplementary groups.
-//! 3. Then group and user, all three ids of each, and what could bring anything back: ambient and inheritable
-//!    capabilities, set-uid programs (no_new_privs).
-//! 4. Last it is checked that nothing is left. The process stays non-dumpable, as the kernel makes it: others of the
-//!    same user cannot trace it and take its descriptors.
+//! 1. Only in a process with one thread: credentials belong to threads, and a second one would keep
+//!    its own.
+//! 2. First what needs privilege: the largest file offset (RLIMIT_FSIZE: the store's area, so that
+//!    a compromised store cannot fill the disk), no core files, the capability bounding set,
+//!    supplementary groups.
+//! 3. Then group and user, all three ids of each, and what could bring anything back: ambient and
+//!    inheritable capabilities, set-uid programs (no_new_privs).
+//! 4. Last it is checked that nothing is left. The process stays non-dumpable, as the kernel makes
+//!    it: others of the same user cannot trace it and take its descriptors.
 
 use std::io;
 
@@ -56,7 +58,8 @@ pub fn give_up(account: Account) -> Result<(), Error> {
     verify(uid, gid)
 }
 
-/// Says it by name, before anything is half done, where the kernel would only say that something is not permitted.
+/// Says it by name, before anything is half done, where the kernel would only say that something is
+/// not permitted.
 fn needs_root() -> Result<(), Error> {
     const WANTED: [(CapabilitySet, &str); 3] = [
         (CapabilitySet::SETPCAP, "CAP_SETPCAP"),

@@ -1,11 +1,14 @@
 //! `sietch run -- PROGRAM`: a program as it is, whose TCP sockets are Sietch's.
 //!
-//! 1. The file is found as a shell would, and looked at: what no library can be loaded into is named and not started ([`program`]), unless
-//!    `--anyway` says so; then it runs on the kernel's sockets.
-//! 2. The library and the service's socket are found, and the service is asked whether it is there ([`environment`]). One of another version is
-//!    named, and the program starts on the kernel's sockets, unless it needs what they do not have (`--vnic`, `--publish`).
+//! 1. The file is found as a shell would, and looked at: what no library can be loaded into is
+//!    named and not started ([`program`]), unless `--anyway` says so; then it runs on the kernel's
+//!    sockets.
+//! 2. The library and the service's socket are found, and the service is asked whether it is there
+//!    ([`environment`]). One of another version is named, and the program starts on the kernel's
+//!    sockets, unless it needs what they do not have (`--vnic`, `--publish`).
 //! 3. Ports of the host that are to lead to the program are tried ([`publish`]).
-//! 4. The environment is set, and this process becomes the program: process id, terminal, signals and exit status are the program's own.
+//! 4. The environment is set, and this process becomes the program: process id, terminal, signals
+//!    and exit status are the program's own.
 //!
 //! Exit statuses before that: [`error`].
 
@@ -58,7 +61,8 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     };
     if let Err(cause) = service.greet() {
         with_library = false;
-        // Another version is what an upgrade looks like in between: servers are to start, and nobody is to wonder whose sockets they have.
+        // Another version is what an upgrade looks like in between: servers are to start, and
+        // nobody is to wonder whose sockets they have.
         let on_the_host = arguments.vnic.is_none() && arguments.publish.is_empty();
         let passing = matches!(cause, RunError::OtherService { .. } | RunError::NoNumber { .. });
         go_on(arguments.anyway || on_the_host && passing, cause)?;

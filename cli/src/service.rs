@@ -1,4 +1,5 @@
-//! `sietch daemon` and `sietch kv`: what `sietch up` starts, and what a unit of systemd can start as well.
+//! `sietch daemon` and `sietch kv`: what `sietch up` starts, and what a unit of systemd can start
+//! as well.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;

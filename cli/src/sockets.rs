@@ -1,4 +1,5 @@
-//! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and its end.
+//! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and
+//! its end.
 //!
 //! 1. The socket service is asked: over the administrators' socket, where this user may reach it,
 //!    everything is seen, else what is this user's.

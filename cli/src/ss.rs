@@ -1,8 +1,10 @@
 //! `sietch ss`: the sockets of every application, as `ss -ti` shows the kernel's.
 //!
 //! 1. Who holds which VNIC, the daemon knows (for administrators); one VNIC can be named instead.
-//! 2. Each holder is asked through the daemon for its sockets, and answers within a second or is reported as silent.
-//! 3. What applications say is theirs to say: it is checked for its form and printed without control characters, not believed.
+//! 2. Each holder is asked through the daemon for its sockets, and answers within a second or is
+//!    reported as silent.
+//! 3. What applications say is theirs to say: it is checked for its form and printed without
+//!    control characters, not believed.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -129,7 +131,8 @@ fn render(answers: &[Answer], palette: Palette) -> String {
     text
 }
 
-/// The numbers of a connection under the names that `ss -ti` gives them. Windows and quantities are bytes.
+/// The numbers of a connection under the names that `ss -ti` gives them. Windows and quantities are
+/// bytes.
 fn detail(tcp: &TcpReport) -> String {
     let mut words = vec![printable(&tcp.algorithm)];
     let mut flag = |set: bool, word: &str| {

@@ -1,8 +1,10 @@
 //! `sietch stat`: counters of the daemon, the VNICs and the applications.
 //!
-//! 1. The daemon hands out groups: its own counters, each VNIC's, and the page of every application.
-//! 2. With `--watch` the groups are taken again on the same connection; a counter that was there before shows its
-//!    growth a second. A group is known by its source and its process, so that a restarted store starts anew.
+//! 1. The daemon hands out groups: its own counters, each VNIC's, and the page of every
+//!    application.
+//! 2. With `--watch` the groups are taken again on the same connection; a counter that was there
+//!    before shows its growth a second. A group is known by its source and its process, so that a
+//!    restarted store starts anew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Colours and aligned tables.
 //!
-//! Colours appear only on a terminal, and not where `NO_COLOR` is set or the terminal is dumb. A table is
-//! aligned by characters, colours aside, and has no lines: it can be cut with `awk`.
+//! Colours appear only on a terminal, and not where `NO_COLOR` is set or the terminal is dumb. A
+//! table is aligned by characters, colours aside, and has no lines: it can be cut with `awk`.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -66,8 +66,8 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Left-aligned ordinary text. Control characters, which might come from a hostile holder of a grant, are
-    /// replaced.
+    /// Left-aligned ordinary text. Control characters, which might come from a hostile holder of a
+    /// grant, are replaced.
     pub fn text(text: impl std::fmt::Display) -> Self {
         let text = text.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         Self { text, tone: Tone::Plain, right: false }

@@ -1,11 +1,15 @@
-//! `sietch top`: the programs under `sietch run` (connections, bytes a second, memory), the VNICs that are served to them, and the threads of the service
-//! core, with what each took of a processor.
+//! `sietch top`: the programs under `sietch run` (connections, bytes a second, memory), the VNICs
+//! that are served to them, and the threads of the service core, with what each took of a
+//! processor.
 //!
-//! 1. Every second a look is taken ([`report::Look`]): the counters' pages, which the daemon hands out; who has what, which the socket service lists (root and
-//!    its own user see everything, others what is theirs); the times of the service core's threads, and the names of programs, from `/proc`.
-//! 2. On a terminal the views replace one another on its other screen ([`terminal`]); elsewhere they follow one another. With `--once` there is one, and
-//!    with `--json` one object a look.
-//! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to be seen; with neither it is an error.
+//! 1. Every second a look is taken ([`report::Look`]): the counters' pages, which the daemon hands
+//!    out; who has what, which the socket service lists (root and its own user see everything,
+//!    others what is theirs); the times of the service core's threads, and the names of programs,
+//!    from `/proc`.
+//! 2. On a terminal the views replace one another on its other screen ([`terminal`]); elsewhere
+//!    they follow one another. With `--once` there is one, and with `--json` one object a look.
+//! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to be
+//!    seen; with neither it is an error.
 
 mod report;
 mod terminal;
@@ -152,7 +156,8 @@ fn threads_of(pid: i64) -> BTreeMap<String, f64> {
     threads
 }
 
-/// Programs by application, so far as their environment may be read. Of an application's processes the one that was started first gives the name.
+/// Programs by application, so far as their environment may be read. Of an application's processes
+/// the one that was started first gives the name.
 fn programs() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let Ok(processes) = std::fs::read_dir("/proc") else { return found };

@@ -1,14 +1,17 @@
 //! `sietch up`: daemon, service core and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
-//! 2. The daemon is started and waited for; then the service core, for programs under `sietch run`, VNICs of the switch and areas on volumes of extents; then the store. The
-//!    last two run as unprivileged users when this is root. A daemon that runs already (under systemd, say) is used as it is, its service core is not
-//!    ours to start, and both are left alone at the end.
-//! 3. What became of them is printed: the mode and why, addresses, protection, data directory, durability.
-//! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without its
-//!    daemon, and notices no restart of it.
-//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service core, then the daemon (it removes its devices),
-//!    then the record is removed. If this process is killed, the kernel asks its children to do the same.
+//! 2. The daemon is started and waited for; then the service core, for programs under `sietch run`,
+//!    VNICs of the switch and areas on volumes of extents; then the store. The last two run as
+//!    unprivileged users when this is root. A daemon that runs already (under systemd, say) is used
+//!    as it is, its service core is not ours to start, and both are left alone at the end.
+//! 3. What became of them is printed: the mode and why, addresses, protection, data directory,
+//!    durability.
+//! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without
+//!    its daemon, and notices no restart of it.
+//! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service
+//!    core, then the daemon (it removes its devices), then the record is removed. If this process
+//!    is killed, the kernel asks its children to do the same.
 
 mod banner;
 mod child;
@@ -45,7 +48,8 @@ struct Plan {
     service_account: Option<Account>,
     /// Who may listen and connect under `sietch run`.
     socket_rules: Vec<Rule>,
-    /// Whether the store's area is behind the storage broker: it ends with the service core, and the store begins anew.
+    /// Whether the store's area is behind the storage broker: it ends with the service core, and
+    /// the store begins anew.
     brokered: bool,
     /// Bytes in the store's area; a store without a log has none.
     area: Option<u64>,

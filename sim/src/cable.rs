@@ -1,11 +1,14 @@
-//! The paths of a [`Link`](crate::Link) around a real queue, in real time: an emulator for tests against other machines, the kernel's
-//! TCP above all.
+//! The paths of a [`Link`](crate::Link) around a real queue, in real time: an emulator for tests
+//! against other machines, the kernel's TCP above all.
 //!
-//! 1. A frame that the engine sends is copied into the outgoing [`Lane`], its buffer goes back to the pool. What the lane lets through
-//!    is handed to the device when it is due: at the next receive or flush after that time.
-//! 2. A frame that the device has received is copied into the incoming lane, and given to the engine when it is due.
+//! 1. A frame that the engine sends is copied into the outgoing [`Lane`], its buffer goes back to
+//!    the pool. What the lane lets through is handed to the device when it is due: at the next
+//!    receive or flush after that time.
+//! 2. A frame that the device has received is copied into the incoming lane, and given to the
+//!    engine when it is due.
 //! 3. A router on the path answers into the other lane, as [`Link`](crate::Link) has it.
-//! 4. Nothing here reads a clock: whoever makes the cable passes one. Outages count from that moment.
+//! 4. Nothing here reads a clock: whoever makes the cable passes one. Outages count from that
+//!    moment.
 //! 5. A loop around it must look again at [`Cable::next_deadline`], for no doorbell rings then.
 //!
 //! Without a path it is transparent and copies nothing.
@@ -31,7 +34,8 @@ pub struct Cable<Q: NicQueue> {
 }
 
 impl<Q: NicQueue> Cable<Q> {
-    /// Puts `inner` behind the paths of `link`: `there` for what it sends, `back` for what it receives. `clock` says nanoseconds.
+    /// Puts `inner` behind the paths of `link`: `there` for what it sends, `back` for what it
+    /// receives. `clock` says nanoseconds.
     pub fn new(inner: Q, link: Option<LinkConfig>, random: Random, clock: fn() -> u64) -> Self {
         let lanes = link.map(|link| [Lane::new(link.there), Lane::new(link.back)]);
         Self { inner, lanes, random, clock, started: clock(), arrived: Vec::new(), failure: None }

@@ -1,17 +1,21 @@
 //! A disk that keeps only what its contract promises (see `sietch_disk::queue`).
 //!
-//! 1. [`Media`] is what survives: a durable image, and for each 512-byte sector the newer versions that stand in the
-//!    volatile cache. [`SimDisk`] is a process' queue on it; reads see the newest completed version.
+//! 1. [`Media`] is what survives: a durable image, and for each 512-byte sector the newer versions
+//!    that stand in the volatile cache. [`SimDisk`] is a process' queue on it; reads see the newest
+//!    completed version.
 //! 2. Requests complete in random order after a random number of polls.
-//! 3. A durable write is durable when it completes. Any other is volatile until a flush completes that was submitted
-//!    after it.
-//! 4. Each submission of a write or flush and each completion of one is a *boundary*. [`Media::power_off_at`] stops the
-//!    device at the n-th: from then on nothing completes, so a test can enumerate every crash point.
-//! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that of a write in flight,
-//!    possibly torn at [`Options::tear`] bytes.
-//!    Where [`Options::physical`] is larger than a sector, a write that was in flight or volatile may spoil the rest of the piece that it lies in.
-//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight land in any order, or never; all of it
-//!    before the next process opens the medium, as the lock of a real area sees to.
+//! 3. A durable write is durable when it completes. Any other is volatile until a flush completes
+//!    that was submitted after it.
+//! 4. Each submission of a write or flush and each completion of one is a *boundary*.
+//!    [`Media::power_off_at`] stops the device at the n-th: from then on nothing completes, so a
+//!    test can enumerate every crash point.
+//! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that
+//!    of a write in flight, possibly torn at [`Options::tear`] bytes. Where [`Options::physical`]
+//!    is larger than a sector, a write that was in flight or volatile may spoil the rest of the
+//!    piece that it lies in.
+//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight
+//!    land in any order, or never; all of it before the next process opens the medium, as the lock
+//!    of a real area sees to.
 //! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
 //! 8. A discard is a volatile write of zeros: boundaries, crashes and faults treat it as any other.
 
@@ -39,7 +43,8 @@ pub struct Options {
     pub capacity: usize,
     /// What [`DiskQueue::block_size`] says.
     pub block_size: usize,
-    /// Bytes that the device reads, changes and writes back for a smaller write: a multiple of [`SECTOR`].
+    /// Bytes that the device reads, changes and writes back for a smaller write: a multiple of
+    /// [`SECTOR`].
     pub physical: usize,
     /// Requests in flight together.
     pub depth: usize,
@@ -162,8 +167,8 @@ impl Media {
         }
     }
 
-    /// A new process' queue. The queue of the process before goes silent; call [`Media::kill`] or [`Media::crash`] first to
-    /// say what becomes of its requests (else they never land).
+    /// A new process' queue. The queue of the process before goes silent; call [`Media::kill`] or
+    /// [`Media::crash`] first to say what becomes of its requests (else they never land).
     pub fn open(&self) -> SimDisk {
         let mut state = self.state.borrow_mut();
         state.process += 1;
@@ -214,8 +219,9 @@ impl Media {
         }
     }
 
-    /// Settles every sector by `choose`, which gets the number of possible versions (the first is the durable one, the
-    /// last the newest) and names one. For a torn sector it is asked once more, for the place of the tear.
+    /// Settles every sector by `choose`, which gets the number of possible versions (the first is
+    /// the durable one, the last the newest) and names one. For a torn sector it is asked once
+    /// more, for the place of the tear.
     pub fn crash_with(&self, mut choose: impl FnMut(usize) -> usize) {
         let state = &mut *self.state.borrow_mut();
         let mut candidates = std::mem::take(&mut state.volatile);
@@ -252,8 +258,8 @@ impl Media {
         state.off_at = None;
     }
 
-    /// A medium in the same state, requests in flight included, that goes its own way from here: one run can end in several
-    /// crashes. Queues stay with the medium that they were opened on.
+    /// A medium in the same state, requests in flight included, that goes its own way from here:
+    /// one run can end in several crashes. Queues stay with the medium that they were opened on.
     pub fn fork(&self, random: Random) -> Self {
         let state = self.state.borrow();
         let requests = state
@@ -274,8 +280,9 @@ impl Media {
         }
     }
 
-    /// The process dies, the machine does not: each write in flight lands or does not, in any order. It lands before anybody opens the medium
-    /// again: an area's lock lives as long as its last request (`sietch_disk::area`).
+    /// The process dies, the machine does not: each write in flight lands or does not, in any
+    /// order. It lands before anybody opens the medium again: an area's lock lives as long as its
+    /// last request (`sietch_disk::area`).
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
         state.process += 1;
@@ -302,7 +309,8 @@ impl Media {
     }
 }
 
-/// Each piece of the device of which some sectors were being written may be lost as a whole: those that nobody wrote are garbage then.
+/// Each piece of the device of which some sectors were being written may be lost as a whole: those
+/// that nobody wrote are garbage then.
 fn spoil(
     state: &mut State,
     candidates: &BTreeMap<u64, Vec<(u64, Sector)>>,
@@ -362,7 +370,8 @@ fn written(operation: &Operation) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The sectors of a range of bytes that starts at a sector. A last partial one is filled up with zeros.
+/// The sectors of a range of bytes that starts at a sector. A last partial one is filled up with
+/// zeros.
 fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, Sector)> + '_ {
     bytes.chunks(SECTOR).zip(offset / SECTOR as u64..).map(|(chunk, sector)| {
         let mut data = Box::new([0; SECTOR]);

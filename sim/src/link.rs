@@ -1,25 +1,33 @@
-//! A link between two in-memory queues that does what networks do, in virtual time and from one seed.
+//! A link between two in-memory queues that does what networks do, in virtual time and from one
+//! seed.
 //!
-//! Each [`Direction`] is a path of its own, so a link may be asymmetric. A frame that a queue has transmitted passes these
-//! stations, in this order (`link/lane.rs`):
+//! Each [`Direction`] is a path of its own, so a link may be asymmetric. A frame that a queue has
+//! transmitted passes these stations, in this order (`link/lane.rs`):
 //!
-//! 1. *Outage*: within one of the given intervals nothing passes. [`Direction::flapping`] makes a row of them.
-//! 2. *Loss*: singly, and in bursts by the model of Gilbert and Elliott: a hidden state that is good or bad, with its own
-//!    loss in each, and chances to change at every frame.
-//! 3. *MTU*: an IP packet longer than the path takes is dropped. A router that is [`Router::Silent`] is a black hole; one that
-//!    [`Router::Answers`] sends ICMP "too big" back, and splits IPv4 packets that allow it (`link/packet.rs`).
-//! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of so many bytes. A frame that finds no room
-//!    is dropped at the tail; [`Marking`] sets Congestion Experienced before that: at a threshold as DCTCP wants it (RFC 8257
-//!    section 3.1), or with a probability that grows with the average length (RED).
-//! 5. *Propagation*: delay and jitter. Jitter keeps the order; reordering is apart, so that each can be had without the other.
-//! 6. *Damage*: one bit of the IP packet flipped, a frame repeated, a frame held back so that later ones overtake it.
+//! 1. *Outage*: within one of the given intervals nothing passes. [`Direction::flapping`] makes a
+//!    row of them.
+//! 2. *Loss*: singly, and in bursts by the model of Gilbert and Elliott: a hidden state that is
+//!    good or bad, with its own loss in each, and chances to change at every frame.
+//! 3. *MTU*: an IP packet longer than the path takes is dropped. A router that is
+//!    [`Router::Silent`] is a black hole; one that [`Router::Answers`] sends ICMP "too big" back,
+//!    and splits IPv4 packets that allow it (`link/packet.rs`).
+//! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of so many
+//!    bytes. A frame that finds no room is dropped at the tail; [`Marking`] sets Congestion
+//!    Experienced before that: at a threshold as DCTCP wants it (RFC 8257 section 3.1), or with a
+//!    probability that grows with the average length (RED).
+//! 5. *Propagation*: delay and jitter. Jitter keeps the order; reordering is apart, so that each
+//!    can be had without the other.
+//! 6. *Damage*: one bit of the IP packet flipped, a frame repeated, a frame held back so that later
+//!    ones overtake it.
 //!
-//! What survives stands in a list ordered by delivery time and age, and is delivered when its time has come.
-//! [`Link::heal`] ends all faults: from then on everything arrives. Liveness is asserted after it.
+//! What survives stands in a list ordered by delivery time and age, and is delivered when its time
+//! has come. [`Link::heal`] ends all faults: from then on everything arrives. Liveness is asserted
+//! after it.
 //!
-//! A damaged frame has one bit of its IP packet flipped: the internet checksum detects every single-bit error in what it covers,
-//! so whatever reaches an application damaged is a fault of the engine. ARP has no checksum and is never damaged: the
-//! frame check sequence of a real link protects it.
+//! A damaged frame has one bit of its IP packet flipped: the internet checksum detects every
+//! single-bit error in what it covers, so whatever reaches an application damaged is a fault of the
+//! engine. ARP has no checksum and is never damaged: the frame check sequence of a real link
+//! protects it.
 //!
 //! ```
 //! use sietch_nic::wire::tapped;
@@ -65,8 +73,8 @@ pub enum Marking {
     None,
     /// On every packet of an ECN-capable transport that finds so many bytes waiting; others pass.
     Threshold(u64),
-    /// With a probability that grows from zero at an average of `low` bytes to `permille` at `high`, and is one beyond. Packets of
-    /// transports without ECN are dropped instead.
+    /// With a probability that grows from zero at an average of `low` bytes to `permille` at
+    /// `high`, and is one beyond. Packets of transports without ECN are dropped instead.
     Red {
         /// Bytes.
         low: u64,
@@ -93,7 +101,8 @@ pub struct Burst {
 pub enum Router {
     /// Drops it and says nothing: a black hole.
     Silent,
-    /// Tells the sender (RFC 792, RFC 1191, RFC 4443 section 3.2); splits IPv4 packets that may be split.
+    /// Tells the sender (RFC 792, RFC 1191, RFC 4443 section 3.2); splits IPv4 packets that may be
+    /// split.
     Answers,
 }
 
@@ -233,8 +242,9 @@ impl LinkConfig {
         Self { back: direction.clone(), there: direction }
     }
 
-    /// A random link: mostly the same both ways, in one draw of four two paths that have nothing to do with each other, in one of
-    /// eight with routers that answer to packets that are too big or, a third of them, do not, in one of eight with an interface that comes and goes.
+    /// A random link: mostly the same both ways, in one draw of four two paths that have nothing to
+    /// do with each other, in one of eight with routers that answer to packets that are too big or,
+    /// a third of them, do not, in one of eight with an interface that comes and goes.
     pub fn swarm(random: &mut Random) -> Self {
         let there = Direction::swarm(random);
         let back = if random.chance(250) { Direction::swarm(random) } else { there.clone() };
@@ -342,21 +352,22 @@ impl Link {
         self.observers.push(observer);
     }
 
-    /// Sends a frame to `side` that comes from neither queue: from a third host, or from somebody who pretends. It takes the delay
-    /// of the path and meets none of its faults.
+    /// Sends a frame to `side` that comes from neither queue: from a third host, or from somebody
+    /// who pretends. It takes the delay of the path and meets none of its faults.
     pub fn inject(&mut self, side: usize, frame: Vec<u8>, now: u64) {
         self.lanes[1 - side].inject(frame, now);
     }
 
-    /// Ends all faults, and the limits of bandwidth and queue. Delays stay, and so do routers that answer. What is already in
-    /// flight keeps its fate.
+    /// Ends all faults, and the limits of bandwidth and queue. Delays stay, and so do routers that
+    /// answer. What is already in flight keeps its fate.
     pub fn heal(&mut self) {
         for lane in &mut self.lanes {
             lane.heal();
         }
     }
 
-    /// Puts another queue in the place of the second: its machine was started anew. What is in flight goes on.
+    /// Puts another queue in the place of the second: its machine was started anew. What is in
+    /// flight goes on.
     pub fn replace_second(&mut self, tap: WireTap) {
         self.taps[1] = tap;
     }

@@ -1,8 +1,8 @@
 //! A real queue with a bad cable: loses, repeats and reorders frames in both directions, by a seed.
 //!
 //! 1. Lost frames go back to the pool; repeated ones are copied into a fresh buffer of it.
-//! 2. A reordered frame is held back until the next one in its direction has passed, or until the next call that
-//!    finds nothing to overtake it: nothing is held for ever.
+//! 2. A reordered frame is held back until the next one in its direction has passed, or until the
+//!    next call that finds nothing to overtake it: nothing is held for ever.
 
 use std::io;
 

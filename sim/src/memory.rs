@@ -1,10 +1,10 @@
 //! Persistent memory that keeps only what its contract promises (see `sietch_disk::nvm`).
 //!
-//! 1. [`Memory`] is what survives: a durable image, and for each word of 8 bytes the newer values that were stored and not fenced.
-//!    Loads see the newest. Clones are the same memory.
+//! 1. [`Memory`] is what survives: a durable image, and for each word of 8 bytes the newer values
+//!    that were stored and not fenced. Loads see the newest. Clones are the same memory.
 //! 2. A fence makes the newest value of every word durable.
-//! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] takes the power at the n-th, which then does nothing, nor
-//!    does anything after it.
+//! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] takes the power at the
+//!    n-th, which then does nothing, nor does anything after it.
 //! 4. [`Memory::crash`] decides each word alone: its durable value or any newer one.
 //! 5. [`Memory::ignore_fences`] is the mutation that a test of durability must notice.
 

@@ -1,10 +1,12 @@
 //! Every outcome of a procedure that chooses.
 //!
-//! 1. The procedure asks [`Odometer::choose`] wherever it could go several ways, and gets the first way each time.
-//! 2. [`Odometer::turn`] then counts the last choice up, as an odometer does: the next run takes the same way up to there, and the first
-//!    one after it. When no choice is left, every outcome has been seen once.
-//! 3. [`Odometer::combinations`] says how many outcomes there are, if the number of choices does not depend on what is chosen; else it is the
-//!    number along this way.
+//! 1. The procedure asks [`Odometer::choose`] wherever it could go several ways, and gets the first
+//!    way each time.
+//! 2. [`Odometer::turn`] then counts the last choice up, as an odometer does: the next run takes
+//!    the same way up to there, and the first one after it. When no choice is left, every outcome
+//!    has been seen once.
+//! 3. [`Odometer::combinations`] says how many outcomes there are, if the number of choices does
+//!    not depend on what is chosen; else it is the number along this way.
 
 /// See the module's account.
 #[derive(Debug, Default)]

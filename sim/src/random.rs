@@ -1,4 +1,5 @@
-//! Pseudo-random numbers from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded by splitmix64.
+//! Pseudo-random numbers from a seed: xoshiro256** (Blackman and Vigna, 2018), seeded by
+//! splitmix64.
 //!
 //! The sequence of a seed never changes: a regression seed stays one.
 
@@ -21,7 +22,8 @@ impl Random {
         Self { state: [next(), next(), next(), next()] }
     }
 
-    /// A generator of its own for one part of a system, so that what another part draws does not shift it.
+    /// A generator of its own for one part of a system, so that what another part draws does not
+    /// shift it.
     pub fn fork(&mut self) -> Self {
         Self::new(self.word())
     }

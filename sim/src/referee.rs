@@ -1,16 +1,20 @@
-//! Watches what engines put on the wire, and panics when one breaks a rule of TCP that its peer could not see broken.
+//! Watches what engines put on the wire, and panics when one breaks a rule of TCP that its peer
+//! could not see broken.
 //!
-//! It knows nothing of an engine but its frames: those that it has sent, and those that reached it. For each connection of each
-//! side it holds the engine to these rules:
+//! It knows nothing of an engine but its frames: those that it has sent, and those that reached it.
+//! For each connection of each side it holds the engine to these rules:
 //!
-//! 1. The right edge of the window that it announces never retreats (RFC 9293 section 3.8.6), nor does its acknowledgement.
-//! 2. It acknowledges nothing that did not reach it, and reports no such bytes in selective acknowledgements (RFC 2018 section 4).
-//! 3. It sends nothing beyond the right edge that its peer has announced, but for one byte of a window probe.
+//! 1. The right edge of the window that it announces never retreats (RFC 9293 section 3.8.6), nor
+//!    does its acknowledgement.
+//! 2. It acknowledges nothing that did not reach it, and reports no such bytes in selective
+//!    acknowledgements (RFC 2018 section 4).
+//! 3. It sends nothing beyond the right edge that its peer has announced, but for one byte of a
+//!    window probe.
 //! 4. It sends nothing behind its FIN, and its FIN stays where it is.
 //! 5. No segment is larger than the peer takes, options included (RFC 9293 section 3.7.1).
 //!
-//! What reached the engine's queue counts as received, though the engine may not have read it yet: the referee errs on the
-//! engine's side by the length of a batch, never against it.
+//! What reached the engine's queue counts as received, though the engine may not have read it yet:
+//! the referee errs on the engine's side by the length of a batch, never against it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,18 +22,21 @@ use std::net::SocketAddr;
 use crate::link::Observer;
 use crate::segment::{ACK, FIN, RST, SYN, Segment};
 
-/// The smallest segment size that an engine lets its peer force on it; below it, the referee does not complain.
+/// The smallest segment size that an engine lets its peer force on it; below it, the referee does
+/// not complain.
 const SMALLEST_MSS: u32 = 88;
 /// What a peer takes that did not say (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 /// Numbers further apart than the largest window belong to another connection of the same name.
 const FAR: u32 = 1 << 30;
 
-/// Answers to one SYN that are remembered: a SYN-ACK by the table, and cookies of two minutes, with room to spare.
+/// Answers to one SYN that are remembered: a SYN-ACK by the table, and cookies of two minutes, with
+/// room to spare.
 const ANSWERS: usize = 8;
 
-/// Another SYN-ACK to the SYN that the latest answered. A listener without room answers with a cookie, whose number is not that of
-/// a half-open connection (RFC 4987 section 3.6): it cannot know which of the two reaches the peer, and the peer chooses.
+/// Another SYN-ACK to the SYN that the latest answered. A listener without room answers with a
+/// cookie, whose number is not that of a half-open connection (RFC 4987 section 3.6): it cannot
+/// know which of the two reaches the peer, and the peer chooses.
 #[derive(Debug, Clone, Copy)]
 struct Answer {
     iss: u32,
@@ -72,7 +79,8 @@ pub struct Referee {
     halves: HashMap<(usize, SocketAddr, SocketAddr), Half>,
     /// Segments judged.
     judged: u64,
-    /// Link addresses of hosts that say anything in anybody's name: what they send counts for nothing, nor what is sent to them.
+    /// Link addresses of hosts that say anything in anybody's name: what they send counts for
+    /// nothing, nor what is sent to them.
     liars: Vec<[u8; 6]>,
 }
 
@@ -141,7 +149,8 @@ impl Half {
             }
             let mss = options.mss.unwrap_or(DEFAULT_MSS);
             self.offers.push(Offer { shift: options.shift, mss, heard_end: segment.end() });
-            // Which connection it begins is seen when it is acknowledged; until then, all of it may be.
+            // Which connection it begins is seen when it is acknowledged; until then, all of it may
+            // be.
             if self.ack.is_none() {
                 self.heard_end = Some(segment.end());
             }
@@ -181,7 +190,8 @@ impl Half {
         if segment.has(RST) {
             return Ok(());
         }
-        // A SYN cookie depends on the peer's SYN and the time of day alone: the same SYN, come late, gets the same number again.
+        // A SYN cookie depends on the peer's SYN and the time of day alone: the same SYN, come
+        // late, gets the same number again.
         let again = segment.has(SYN) && self.ack.is_some_and(|ack| ahead(segment.ack, ack) < 0);
         if segment.has(SYN) && (self.iss != Some(segment.seq) || again) {
             // A new connection of the same name.
@@ -232,7 +242,8 @@ impl Half {
         answers
     }
 
-    /// The connection goes on with the answer that its peer has chosen, which need not be the latest.
+    /// The connection goes on with the answer that its peer has chosen, which need not be the
+    /// latest.
     fn note_choice(&mut self, segment: &Segment) {
         // A keepalive probe of a connection that has said nothing is one number back.
         let begins = |answer: &Answer| matches!(segment.seq.wrapping_sub(answer.iss), 0 | 1);
@@ -279,7 +290,8 @@ impl Half {
     }
 
     fn judge_acknowledgement(&mut self, segment: &Segment) -> Result<(), &'static str> {
-        // After the peer's FIN there is no window to speak of, and nothing of ours may be left but TIME-WAIT.
+        // After the peer's FIN there is no window to speak of, and nothing of ours may be left but
+        // TIME-WAIT.
         if self.peer_fin.is_some_and(|fin| fin == segment.ack) {
             self.ack = later(self.ack, segment.ack);
             return Ok(());
@@ -299,11 +311,13 @@ impl Half {
         let shifted = !segment.has(SYN) && self.offers.iter().any(|offer| offer.shift.is_some());
         let shift = if shifted { self.own_shift.unwrap_or(0) } else { 0 };
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << shift);
-        // The window of a SYN has no scale: it may be smaller than what another segment said, and what follows rounds it down.
+        // The window of a SYN has no scale: it may be smaller than what another segment said, and
+        // what follows rounds it down.
         let unit = self.own_shift.unwrap_or(0);
         let window = u32::from(segment.window) >> unit << unit;
         let edge = if segment.has(SYN) { segment.ack.wrapping_add(window) } else { edge };
-        // RFC 7323 section 2.4: rounded down, an edge may lie less than a unit before an earlier one.
+        // RFC 7323 section 2.4: rounded down, an edge may lie less than a unit before an earlier
+        // one.
         if !segment.has(SYN) && self.edge.is_some_and(|old| ahead(edge, old) + (1 << shift) <= 0) {
             return Err("takes window back");
         }

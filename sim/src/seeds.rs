@@ -1,16 +1,22 @@
 //! Runs a test over many seeds.
 //!
 //! 1. `SIETCH_SIM_SEED=n`: that seed alone, nothing caught, so that a debugger sees the failure.
-//! 2. Else: the given regression seeds, then a series of `SIETCH_SIM_SEEDS` or the default number of others, until they have run
-//!    or `SIETCH_SIM_SECONDS` or the default time is over, whichever comes first.
-//!    - The series is [`FIRST`] and on: a plain `cargo test` tries what it tried the last time, so that it fails for what has changed
-//!      and not by luck. A slow machine gets less far in it, and none further than the number.
-//!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, it begins where the clock says, and differs from run to run: that
-//!      is where what nobody has seen yet is looked for. A seed that fails there joins the regression seeds.
-//! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each other. A seed is a whole
-//!    world of one thread, so what it does has nothing to do with how many there are.
-//! 4. A test that looks at many states of one world says how many ([`explored`]); the run prints their sum.
-//! 5. A seed that panics prints the command that repeats it, no thread begins another, and the panic goes on.
+//! 2. Else: the given regression seeds, then a series of `SIETCH_SIM_SEEDS` or the default number
+//!    of others, until they have run or `SIETCH_SIM_SECONDS` or the default time is over, whichever
+//!    comes first.
+//!    - The series is [`FIRST`] and on: a plain `cargo test` tries what it tried the last time, so
+//!      that it fails for what has changed and not by luck. A slow machine gets less far in it, and
+//!      none further than the number.
+//!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, it begins where the clock
+//!      says, and differs from run to run: that is where what nobody has seen yet is looked for. A
+//!      seed that fails there joins the regression seeds.
+//! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each
+//!    other. A seed is a whole world of one thread, so what it does has nothing to do with how many
+//!    there are.
+//! 4. A test that looks at many states of one world says how many ([`explored`]); the run prints
+//!    their sum.
+//! 5. A seed that panics prints the command that repeats it, no thread begins another, and the
+//!    panic goes on.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -33,20 +39,24 @@ thread_local! {
     static EXPLORED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts states that the seed under way has led to and that were judged: media after a crash, for one.
+/// Counts states that the seed under way has led to and that were judged: media after a crash, for
+/// one.
 pub fn explored(states: u64) {
     EXPLORED.set(EXPLORED.get() + states);
 }
 
-/// Whether this is a long run, as `cargo xtask soak` starts: seeds are fresh then, and tests that enumerate go further than in CI.
+/// Whether this is a long run, as `cargo xtask soak` starts: seeds are fresh then, and tests that
+/// enumerate go further than in CI.
 pub fn is_soak() -> bool {
     std::env::var_os("SIETCH_SIM_SOAK").is_some()
 }
 
-/// Where the series begins, of every test. Below are the seeds that tests name for themselves, far above those of the clock.
+/// Where the series begins, of every test. Below are the seeds that tests name for themselves, far
+/// above those of the clock.
 const FIRST: u64 = 1000;
 
-/// The first seed of a series that begins at `fixed`, or where the clock says in a long run and where that was asked for.
+/// The first seed of a series that begins at `fixed`, or where the clock says in a long run and
+/// where that was asked for.
 pub fn first(fixed: u64) -> u64 {
     if !is_soak() && std::env::var_os("SIETCH_SIM_FRESH").is_none() {
         return fixed;
@@ -75,8 +85,8 @@ struct Run<'a, T> {
     failure: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Runs `test` for the seeds of the environment, or the regression seeds and the series within `budget`. `name` is the
-/// test's file and function, as in `tcp transfer`.
+/// Runs `test` for the seeds of the environment, or the regression seeds and the series within
+/// `budget`. `name` is the test's file and function, as in `tcp transfer`.
 ///
 /// # Panics
 /// As `test` does, after printing the seed.

@@ -1,7 +1,9 @@
-//! TCP segments, ICMP messages and neighbour discovery as frames, read and written apart from the engine.
+//! TCP segments, ICMP messages and neighbour discovery as frames, read and written apart from the
+//! engine.
 //!
-//! The engine has packet code of its own; this one is its oracle, so the two share nothing. It writes illegal packets as willingly as
-//! legal ones: every field is the caller's, and only lengths and checksums are made right.
+//! The engine has packet code of its own; this one is its oracle, so the two share nothing. It
+//! writes illegal packets as willingly as legal ones: every field is the caller's, and only lengths
+//! and checksums are made right.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -151,7 +153,8 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum of a transport packet with its pseudo-header (RFC 9293 section 3.1, RFC 8200 section 8.1).
+/// The checksum of a transport packet with its pseudo-header (RFC 9293 section 3.1, RFC 8200
+/// section 8.1).
 fn transport_checksum(from: IpAddr, to: IpAddr, protocol: u8, body: &[u8]) -> u16 {
     let length = (body.len() as u32).to_be_bytes();
     let kind = [0, 0, 0, protocol];
@@ -319,8 +322,9 @@ impl Options {
     }
 }
 
-/// An ICMP or ICMPv6 error of this type and code about `cause`, the frame of a packet, from the address `from` to the packet's
-/// sender. `rest` are the four bytes behind the checksum. `None` if the frame holds no packet of `from`'s family.
+/// An ICMP or ICMPv6 error of this type and code about `cause`, the frame of a packet, from the
+/// address `from` to the packet's sender. `rest` are the four bytes behind the checksum. `None` if
+/// the frame holds no packet of `from`'s family.
 pub fn icmp_error(macs: Macs, from: IpAddr, kind: u8, code: u8, rest: u32, cause: &[u8]) -> Option<Vec<u8>> {
     let located = locate(cause)?;
     let quoted = &cause[ETHERNET..located.end.min(ETHERNET + 500)];
@@ -336,7 +340,8 @@ pub fn icmp_error(macs: Macs, from: IpAddr, kind: u8, code: u8, rest: u32, cause
     Some(packet(macs, from, located.from, protocol, 0, &body))
 }
 
-/// The answer to an ARP request or a neighbour solicitation for `address`, from `mac`; `None` if the frame asks for something else.
+/// The answer to an ARP request or a neighbour solicitation for `address`, from `mac`; `None` if
+/// the frame asks for something else.
 pub fn neighbour_answer(frame: &[u8], address: IpAddr, mac: [u8; 6]) -> Option<Vec<u8>> {
     let asker: [u8; 6] = frame.get(6..12)?.try_into().ok()?;
     match address {

@@ -2,15 +2,19 @@
 //!
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
-//! 3. every test of the workspace, with the same seeds each time: a landing fails for what it changes (fresh ones are for `cargo xtask soak`),
-//!    those that depend on privileges once more as an ordinary user ([`crate::ordinary`]),
+//! 3. every test of the workspace, with the same seeds each time: a landing fails for what it
+//!    changes (fresh ones are for `cargo xtask soak`), those that depend on privileges once more as
+//!    an ordinary user ([`crate::ordinary`]),
 //! 4. the rings and doorbells under loom,
-//! 5. instructions of the network's fast path, of durable appends and of the store's commands within their limits, under valgrind,
-//! 6. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is QEMU,
+//! 5. instructions of the network's fast path, of durable appends and of the store's commands
+//!    within their limits, under valgrind,
+//! 6. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is
+//!    QEMU,
 //! 7. generated files are what the program would generate.
 //!
-//! Many tests wait for clocks rather than for the processor, so steps 4 and 5, which measure no time, run beside step 3 at the lowest priority
-//! ([`Beside`]). A step that fails ends the run, with its name; the tests and programs of that step, and those beside it, have all run by then.
+//! Many tests wait for clocks rather than for the processor, so steps 4 and 5, which measure no
+//! time, run beside step 3 at the lowest priority ([`Beside`]). A step that fails ends the run,
+//! with its name; the tests and programs of that step, and those beside it, have all run by then.
 
 use std::fs::File;
 use std::io;
@@ -58,7 +62,8 @@ fn step(name: &str, action: impl FnOnce() -> Result<(), String>) -> Result<(), S
     Ok(())
 }
 
-/// A step that runs beside others: this program with another command. What it says is kept in a file until it has ended.
+/// A step that runs beside others: this program with another command. What it says is kept in a
+/// file until it has ended.
 struct Beside {
     name: &'static str,
     /// Waits for it: how it ended, and when.

@@ -1,4 +1,5 @@
-//! Generated files: man pages and shell completions, made by the program itself into `docs/generated`.
+//! Generated files: man pages and shell completions, made by the program itself into
+//! `docs/generated`.
 //!
 //! They are committed so that a reader and a packager find them; [`Mode::Check`] proves them fresh.
 

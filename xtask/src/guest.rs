@@ -1,13 +1,18 @@
-//! Sietch on a kernel that people have: Debian's own, in a guest under QEMU without hardware help (TCG).
+//! Sietch on a kernel that people have: Debian's own, in a guest under QEMU without hardware help
+//! (TCG).
 //!
-//! 1. The kernel is a package of Debian's, downloaded once into `target/guest` and unpacked there. Without an argument it is the one that
-//!    `linux-image-amd64` stands for; another is named in full, as in `cargo xtask guest linux-image-6.12.111+deb12-amd64`.
-//! 2. The guest's file system is an archive ([`archive`]) of the `sietch` command, its library, a few programs of this machine with the
-//!    libraries that `ldd` names, a few of the kernel's modules, and this very program as `/init`. What `sietch` keeps is on a disk with ext4.
-//! 3. Inside, [`inside`] is process 1: it does what a user would do, says a line for each thing, and powers the guest off.
+//! 1. The kernel is a package of Debian's, downloaded once into `target/guest` and unpacked there.
+//!    Without an argument it is the one that `linux-image-amd64` stands for; another is named in
+//!    full, as in `cargo xtask guest linux-image-6.12.111+deb12-amd64`.
+//! 2. The guest's file system is an archive ([`archive`]) of the `sietch` command, its library, a
+//!    few programs of this machine with the libraries that `ldd` names, a few of the kernel's
+//!    modules, and this very program as `/init`. What `sietch` keeps is on a disk with ext4.
+//! 3. Inside, [`inside`] is process 1: it does what a user would do, says a line for each thing,
+//!    and powers the guest off.
 //! 4. Outside, the console is read until the guest says how it ended, for at most [`PATIENCE`].
 //!
-//! Where there is no QEMU, or no package to be had, the run says `SKIPPED` and why, and is no failure.
+//! Where there is no QEMU, or no package to be had, the run says `SKIPPED` and why, and is no
+//! failure.
 
 mod archive;
 pub mod inside;
@@ -78,8 +83,8 @@ fn attempt(root: &Path, package: Option<&str>) -> Result<Outcome, String> {
         Ok(kernel) => kernel,
         Err(why) => return Ok(Outcome::Skipped(why)),
     };
-    // As the tests are built: alone, or without what tests depend on, crates have other features, and most of the
-    // workspace would be built once more.
+    // As the tests are built: alone, or without what tests depend on, crates have other features,
+    // and most of the workspace would be built once more.
     crate::ci::cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])?;
     let initramfs = folder.join("initramfs");
     pack(root, &kernel, &initramfs)?;
@@ -189,7 +194,8 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
     archive.device("dev/null", (1, 3));
     let target = root.join("target/debug");
     let mut programs = vec![
-        // This very program, as the build has just made it: it may be another file than the one that runs.
+        // This very program, as the build has just made it: it may be another file than the one
+        // that runs.
         (target.join("xtask"), "init".to_owned()),
         (target.join("sietch"), "bin/sietch".to_owned()),
         (target.join("libsietch_posix.so"), "bin/libsietch_posix.so".to_owned()),
@@ -249,7 +255,8 @@ fn boot(kernel: &Kernel, initramfs: &Path, disk: &Path) -> Result<Child, String>
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(initramfs)
-        // A guest that panics ends. Its timers are emulated, and late on a busy machine: that is no fault of theirs.
+        // A guest that panics ends. Its timers are emulated, and late on a busy machine: that is no
+        // fault of theirs.
         .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

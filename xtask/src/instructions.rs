@@ -1,6 +1,9 @@
-//! Instructions a request on the network's fast path, a durable append, a command of the store and a message of an unmodified program, counted under callgrind and held to the limits in the benchmarks.
+//! Instructions a request on the network's fast path, a durable append, a command of the store and
+//! a message of an unmodified program, counted under callgrind and held to the limits in the
+//! benchmarks.
 //!
-//! valgrind comes from the system; the runner, which must have the library's version, is installed with cargo if it is missing.
+//! valgrind comes from the system; the runner, which must have the library's version, is installed
+//! with cargo if it is missing.
 
 use std::path::Path;
 use std::process::Command;

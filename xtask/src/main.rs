@@ -1,4 +1,5 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | loom | instructions | generate | packetdrill | suites`.
+//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | loom |
+//! instructions | generate | packetdrill | suites`.
 #![forbid(unsafe_code)]
 
 mod ci;

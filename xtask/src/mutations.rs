@@ -1,10 +1,15 @@
-//! The mutation gate for what the formats compare: every checksum, epoch, sequence and generation is looked at for a reason that a test shows.
+//! The mutation gate for what the formats compare: every checksum, epoch, sequence and generation
+//! is looked at for a reason that a test shows.
 //!
-//! 1. [`MUTATIONS`] lists the comparisons of the storage formats, what becomes of each without it, and the test that must fail then. (Flushes and
-//!    durable writes have gates of their own, which need no compiler: `dataplane/persist/tests/it/crash/gate.rs` and `control/volume/tests/it/crash.rs`.)
-//! 2. [`check`] holds the table to the source, in CI: each text occurs once, and every line of [`FILES`] that compares such a thing is in the
-//!    table, or in [`EXEMPT`] with the reason. A new comparison without a mutation fails.
-//! 3. [`run`] makes each mutation in a copy of the tree, one after another: it must compile, and its test must fail.
+//! 1. [`MUTATIONS`] lists the comparisons of the storage formats, what becomes of each without it,
+//!    and the test that must fail then. (Flushes and durable writes have gates of their own, which
+//!    need no compiler: `dataplane/persist/tests/it/crash/gate.rs` and
+//!    `control/volume/tests/it/crash.rs`.)
+//! 2. [`check`] holds the table to the source, in CI: each text occurs once, and every line of
+//!    [`FILES`] that compares such a thing is in the table, or in [`EXEMPT`] with the reason. A new
+//!    comparison without a mutation fails.
+//! 3. [`run`] makes each mutation in a copy of the tree, one after another: it must compile, and
+//!    its test must fail.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

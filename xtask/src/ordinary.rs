@@ -1,9 +1,11 @@
 //! The tests of what depends on privileges, once more as an ordinary user.
 //!
-//! 1. As root, CI has just built and run them; the same programs are started again under `setpriv`, as a user without capabilities. Nothing is
-//!    built a second time.
-//! 2. Cargo says where the programs are. They run in the folder of their crate, with a home and a folder for temporary files of their own.
-//! 3. Run by an ordinary user, CI has done this already. A user who may not reach the build is no failure of the tests: that says `SKIPPED`.
+//! 1. As root, CI has just built and run them; the same programs are started again under `setpriv`,
+//!    as a user without capabilities. Nothing is built a second time.
+//! 2. Cargo says where the programs are. They run in the folder of their crate, with a home and a
+//!    folder for temporary files of their own.
+//! 3. Run by an ordinary user, CI has done this already. A user who may not reach the build is no
+//!    failure of the tests: that says `SKIPPED`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::process::Command;
 /// Crates whose tests do different things for root and for others.
 const CRATES: [&str; 3] = ["device/nic", "control/daemon", "cli"];
 
-/// Programs of others under `sietch run`: they take most of the time, and set their users themselves.
+/// Programs of others under `sietch run`: they take most of the time, and set their users
+/// themselves.
 const LEFT_OUT: &str = "tests/posix/";
 
 /// Nobody's: Debian's `nobody` and `nogroup`.
@@ -81,8 +84,9 @@ fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Resu
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// The test programs that are built already: the folder of their crate, and where they are. Of the whole
-/// workspace, because cargo builds a crate that is named alone with other features, and so once more.
+/// The test programs that are built already: the folder of their crate, and where they are. Of the
+/// whole workspace, because cargo builds a crate that is named alone with other features, and so
+/// once more.
 fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)

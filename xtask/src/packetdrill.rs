@@ -1,10 +1,13 @@
-//! The conformance scripts under Google's packetdrill, which finds the engine in `libsietch_packetdrill.so`.
+//! The conformance scripts under Google's packetdrill, which finds the engine in
+//! `libsietch_packetdrill.so`.
 //!
-//! 1. The tool is no part of this repository and no package of Debian's: its path is given, or it is in PATH. Without it
-//!    the run says `SKIPPED`.
-//! 2. Every script under `sim/conformance/scripts` runs, two at once. One that takes longer than [`PATIENCE`] has failed.
-//! 3. Scripts that the tool cannot run are in a table of [`PAGE`], each with the reason. Whatever fails beside them is a
-//!    failure, and so is one of the table that passes: the table only shrinks.
+//! 1. The tool is no part of this repository and no package of Debian's: its path is given, or it
+//!    is in PATH. Without it the run says `SKIPPED`.
+//! 2. Every script under `sim/conformance/scripts` runs, two at once. One that takes longer than
+//!    [`PATIENCE`] has failed.
+//! 3. Scripts that the tool cannot run are in a table of [`PAGE`], each with the reason. Whatever
+//!    fails beside them is a failure, and so is one of the table that passes: the table only
+//!    shrinks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +21,8 @@ const PAGE: &str = "sim/conformance/scripts/README.md";
 /// The line behind which the table of exceptions stands.
 const TABLE: &str = "| script | why packetdrill cannot run it |";
 
-/// Seconds for one script. Time is virtual; only a packet that is not answered costs packetdrill ten seconds.
+/// Seconds for one script. Time is virtual; only a packet that is not answered costs packetdrill
+/// ten seconds.
 const PATIENCE: &str = "90";
 
 /// Scripts that run at once.

@@ -1,10 +1,14 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
-//! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS`; what is set
-//!    outside wins. Each test runs that many seeds, one test after the other, on as many threads as there are cores.
-//! 2. `SIETCH_SIM_SOAK` tells tests to draw fresh seeds, where CI tries the same each time, and those that enumerate to go further.
-//! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run does not draw.
-//! 4. What the tests say of states that they have explored (`N states in S s`) is added up and said at the end.
+//! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and
+//!    `SIETCH_SIM_THREADS`; what is set outside wins. Each test runs that many seeds, one test
+//!    after the other, on as many threads as there are cores.
+//! 2. `SIETCH_SIM_SOAK` tells tests to draw fresh seeds, where CI tries the same each time, and
+//!    those that enumerate to go further.
+//! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run
+//!    does not draw.
+//! 4. What the tests say of states that they have explored (`N states in S s`) is added up and said
+//!    at the end.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -28,9 +32,10 @@ struct Suite {
     seconds: &'static str,
 }
 
-/// A night's worth on two cores for the network, some hours for storage and the store, an hour for each fuzz target and for meetings with
-/// the kernel's TCP (which need root, and say so), some hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks and in persistent memory, the
-/// store on them, and processes that are killed.
+/// A night's worth on two cores for the network, some hours for storage and the store, an hour for
+/// each fuzz target and for meetings with the kernel's TCP (which need root, and say so), some
+/// hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks
+/// and in persistent memory, the store on them, and processes that are killed.
 const SUITES: [Suite; 14] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },
@@ -66,7 +71,8 @@ const SUITES: [Suite; 14] = [
     },
     // Foreign programs and crowds have nothing to draw: once is enough, in CI.
     Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "it") },
-    // Each seed is a long load of a program of Debian's, each test a program with its ends under Sietch or not.
+    // Each seed is a long load of a program of Debian's, each test a program with its ends under
+    // Sietch or not.
     Suite { seeds: "20", seconds: "300", ..Suite::of("posix", "sietch-cli", "posix") },
     // Random programs of socket calls beside the kernel.
     Suite {
@@ -120,7 +126,8 @@ pub fn run(root: &Path, suite: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// All tests once more, with seeds and with cases of property tests that plain runs, which try the same each time, do not draw.
+/// All tests once more, with seeds and with cases of property tests that plain runs, which try the
+/// same each time, do not draw.
 fn fresh(root: &Path) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string();
     println!("== soak {FRESH}: PROPTEST_RNG_SEED={now}");

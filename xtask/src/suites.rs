@@ -1,11 +1,15 @@
-//! The test suites of other projects, on the kernel's sockets and under `sietch run`: what passes there must pass here.
+//! The test suites of other projects, on the kernel's sockets and under `sietch run`: what passes
+//! there must pass here.
 //!
-//! 1. A suite comes with a package of Debian's, which apt brings into `target/suites`. Nothing of it is in the repository.
-//! 2. Each of its modules runs twice, in namespaces of its own: on the kernel's sockets, and under `sietch run` beside
-//!    `sietch up`. Whatever either starts ends with its PID namespace.
-//! 3. Results are compared test by test ([`compared`]). A module in which a test passes on the kernel alone runs once more on
-//!    both sides: only what differs again, and is not among [`KNOWN`], is a failure. Tests that depend on time fail now and then on both.
-//! 4. The service counts the connections that went through memory. A suite for which that is none has tested nothing.
+//! 1. A suite comes with a package of Debian's, which apt brings into `target/suites`. Nothing of
+//!    it is in the repository.
+//! 2. Each of its modules runs twice, in namespaces of its own: on the kernel's sockets, and under
+//!    `sietch run` beside `sietch up`. Whatever either starts ends with its PID namespace.
+//! 3. Results are compared test by test ([`compared`]). A module in which a test passes on the
+//!    kernel alone runs once more on both sides: only what differs again, and is not among
+//!    [`KNOWN`], is a failure. Tests that depend on time fail now and then on both.
+//! 4. The service counts the connections that went through memory. A suite for which that is none
+//!    has tested nothing.
 //!
 //! It needs root, for the namespaces, and says `SKIPPED` without what it needs.
 
@@ -45,7 +49,8 @@ const KNOWN: [(&str, &str); 2] = [
     ("TestFTPClass.test_abort", "urgent data (MSG_OOB) is refused: docs/posix.md"),
 ];
 
-/// Tests that are left out: sockets between virtual machines, for which a test waits for ever where the machine has half of them.
+/// Tests that are left out: sockets between virtual machines, for which a test waits for ever where
+/// the machine has half of them.
 const IGNORED: &str = "*VSOCK*";
 
 /// Seconds for one test.
@@ -124,7 +129,8 @@ fn missing() -> Option<String> {
     (!is_root).then(|| "it needs root, for namespaces".to_owned())
 }
 
-/// The folder with the suite, fetched once. What the runner needs of the installed library is beside it.
+/// The folder with the suite, fetched once. What the runner needs of the installed library is
+/// beside it.
 fn fetched(folder: &Path) -> Result<PathBuf, String> {
     let suite = folder.join(PACKAGE);
     let library = suite.join("usr/lib/python3.11");
@@ -216,7 +222,8 @@ fn number(text: &str, name: &str) -> u64 {
     digits[..end].parse().unwrap_or(0)
 }
 
-/// Reads the runner's report: an element `testcase` each, with an element in it that says how it ended, if it did not pass.
+/// Reads the runner's report: an element `testcase` each, with an element in it that says how it
+/// ended, if it did not pass.
 fn outcomes(report: &str) -> Outcomes {
     let mut found = Outcomes::new();
     for case in report.split("<testcase ").skip(1) {

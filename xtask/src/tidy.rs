@@ -1,13 +1,15 @@
-//! The rules of the house that no compiler checks. Each rule is one function over the files git tracks
-//! and has a test of its own that shows it firing.
+//! The rules of the house that no compiler checks. Each rule is one function over the files git
+//! tracks and has a test of its own that shows it firing.
 //!
 //! 1. [`floors`]: imports between crates run downwards only.
-//! 2. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII, SAFETY lines,
-//!    `unsafe` only where the design allows it.
+//! 2. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII,
+//!    SAFETY lines, `unsafe` only where the design allows it.
 //! 3. [`links`]: every relative link in a document leads somewhere.
 //! 4. [`promises`]: every file and test that a page names in passing exists.
-//! 5. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it, and shown.
-//! 6. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must notice.
+//! 5. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
+//!    and shown.
+//! 6. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
+//!    notice.
 
 mod counters;
 mod files;

@@ -1,7 +1,8 @@
 //! Accepting.
 //!
-//! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping, polling and sharing is the kernel's. What arrives is an end of
-//!    a connection, or a kernel's socket (of a client that is not under Sietch), which is none of ours afterwards.
+//! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping,
+//!    polling and sharing is the kernel's. What arrives is an end of a connection, or a kernel's
+//!    socket (of a client that is not under Sietch), which is none of ours afterwards.
 //! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
 //!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
 //!    the kernel.
@@ -134,7 +135,8 @@ impl Waiting<'_> {
 
 impl jump::Leave for Waiting<'_> {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
+        // drop.
         let waiting = unsafe { this.read() };
         // SAFETY: as above; the reference that the call had goes with it.
         drop(unsafe { std::ptr::from_ref(waiting.held).read() });
@@ -203,8 +205,8 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
     unsafe { sys::ask(libc::SYS_recvfrom, arguments) }.map(|_| ())
 }
 
-/// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped already comes with its
-/// placeholder alone.
+/// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped
+/// already comes with its placeholder alone.
 fn settle(
     held: &Held,
     arrival: &Arrival,

@@ -1,4 +1,5 @@
-//! What the kernel knows of a process's signals: the C library's `sigaction`, and the calling thread's mask.
+//! What the kernel knows of a process's signals: the C library's `sigaction`, and the calling
+//! thread's mask.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -24,7 +25,8 @@ pub(crate) unsafe fn real(signal: c_int, new: *const libc::sigaction, old: *mut 
     if address == 0 {
         return Err(libc::ENOSYS);
     }
-    // SAFETY: the C library's function of that name has this signature; the arguments are the caller's promise.
+    // SAFETY: the C library's function of that name has this signature; the arguments are the
+    // caller's promise.
     match unsafe { std::mem::transmute::<usize, Sigaction>(address)(signal, new, old) } {
         0 => Ok(0),
         _ => Err(sys::errno()),

@@ -1,12 +1,14 @@
 //! Descriptors that came from elsewhere: over exec, or in a message.
 //!
-//! 1. A placeholder is a Unix socket without a name whose other end has none either. Whoever has one may ask the service what it is; to have it is
-//!    all the right that it takes. A TCP socket of the kernel that was bound at most is one that may listen or connect still, and is
-//!    treated as one that this program made; one that listens or is connected stays the kernel's.
-//! 2. The constructor looks at everything in `/proc/self/fd`, read with system calls into the stack. After an exec two descriptors of one socket become two
-//!    descriptions; what they have in common is in the end's private page.
-//! 3. Streams at 0, 1 and 2 are read by the C library's `stdin` and so on without a call that could be interposed: those are replaced
-//!    ([`crate::stdio`]).
+//! 1. A placeholder is a Unix socket without a name whose other end has none either. Whoever has
+//!    one may ask the service what it is; to have it is all the right that it takes. A TCP socket
+//!    of the kernel that was bound at most is one that may listen or connect still, and is treated
+//!    as one that this program made; one that listens or is connected stays the kernel's.
+//! 2. The constructor looks at everything in `/proc/self/fd`, read with system calls into the
+//!    stack. After an exec two descriptors of one socket become two descriptions; what they have in
+//!    common is in the end's private page.
+//! 3. Streams at 0, 1 and 2 are read by the C library's `stdin` and so on without a call that could
+//!    be interposed: those are replaced ([`crate::stdio`]).
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
@@ -26,7 +28,8 @@ use crate::wait;
 /// Descriptors that one message can carry (`SCM_MAX_FD`).
 const MOST: usize = 253;
 
-/// Whether a descriptor may be a placeholder: a connected Unix socket, stream or of packets, both sides without names.
+/// Whether a descriptor may be a placeholder: a connected Unix socket, stream or of packets, both
+/// sides without names.
 fn may_be_ours(fd: c_int) -> bool {
     let option = |name| sys::socket_option(fd, libc::SOL_SOCKET, name);
     if option(libc::SO_DOMAIN) != Ok(libc::AF_UNIX)
@@ -45,7 +48,8 @@ fn nameless(fd: c_int, call: libc::c_long) -> bool {
     unsafe { sys::ask(call, [signed(fd), to, size, 0, 0, 0]) }.is_ok() && length == 2
 }
 
-/// Takes a TCP socket of the kernel into the table if it neither listens nor is connected, nor about to be.
+/// Takes a TCP socket of the kernel into the table if it neither listens nor is connected, nor
+/// about to be.
 fn adopt_unused(fd: c_int) {
     /// `TCP_CLOSE` of `struct tcp_info`.
     const CLOSED: u8 = 7;

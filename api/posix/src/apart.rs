@@ -1,8 +1,11 @@
-//! Descriptors of this library's own that go with a socket of the program: out of the program's way, and known again.
+//! Descriptors of this library's own that go with a socket of the program: out of the program's
+//! way, and known again.
 //!
-//! 1. They are asked for at numbers from [`FROM`] up, are closed on exec, and copied by fork, as the socket is.
-//! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there. So each is known by its socket's cookie as well, and a
-//!    number that is somebody else's by now is left alone.
+//! 1. They are asked for at numbers from [`FROM`] up, are closed on exec, and copied by fork, as
+//!    the socket is.
+//! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there.
+//!    So each is known by its socket's cookie as well, and a number that is somebody else's by now
+//!    is left alone.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -12,7 +15,8 @@ use crate::confined;
 use crate::socket::forget_stale;
 use crate::sys::{self, address_mut, signed};
 
-/// Where few programs come that have fewer descriptors, and within the soft limit that most have (1024).
+/// Where few programs come that have fewer descriptors, and within the soft limit that most have
+/// (1024).
 const FROM: usize = 512;
 
 /// The number that the kernel gives to this socket and to no other.
@@ -39,7 +43,8 @@ impl Apart {
         self.number.store(0, Relaxed);
     }
 
-    /// Keeps a copy of a socket, in place of whatever was kept. False: no number from [`FROM`] up is to be had; nothing is kept then.
+    /// Keeps a copy of a socket, in place of whatever was kept. False: no number from [`FROM`] up
+    /// is to be had; nothing is kept then.
     pub fn keep_copy(&self, socket: c_int) -> bool {
         let Some(cookie) = cookie(socket) else { return false };
         if self.get().is_some() && self.cookie.load(Acquire) == cookie {
@@ -51,7 +56,8 @@ impl Apart {
         true
     }
 
-    /// Keeps a socket at the number that it has; what is no socket is not known again, and stays the caller's.
+    /// Keeps a socket at the number that it has; what is no socket is not known again, and stays
+    /// the caller's.
     pub fn keep(&self, socket: c_int) {
         if let Some(cookie) = cookie(socket) {
             self.store(socket, cookie);

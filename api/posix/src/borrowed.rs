@@ -1,13 +1,17 @@
 //! Descriptors that calls under way hold, and that are none of the program's.
 //!
-//! 1. *Reserved*: Linux sets the number of the next connection aside before `accept` sleeps, so that whatever is opened meanwhile gets others. Here the
-//!    number is taken by a descriptor that can do nothing (`O_PATH`: nearly every call on it is EBADF, as on a number that is not open), and the connection is
-//!    put in its place.
-//! 2. *Outliving*: a call that sleeps on a descriptor keeps what it sleeps on, on Linux, whoever closes the number. Here who closes it leaves the sleeper a
-//!    second descriptor of the placeholder, beyond the numbers that programs use, which the last sleeper closes (`crate::sleep`).
+//! 1. *Reserved*: Linux sets the number of the next connection aside before `accept` sleeps, so
+//!    that whatever is opened meanwhile gets others. Here the number is taken by a descriptor that
+//!    can do nothing (`O_PATH`: nearly every call on it is EBADF, as on a number that is not open),
+//!    and the connection is put in its place.
+//! 2. *Outliving*: a call that sleeps on a descriptor keeps what it sleeps on, on Linux, whoever
+//!    closes the number. Here who closes it leaves the sleeper a second descriptor of the
+//!    placeholder, beyond the numbers that programs use, which the last sleeper closes
+//!    (`crate::sleep`).
 //! 3. *Sleeping*: the epolls of `crate::doorbell`.
-//! 4. All are written down in [`PLACES`], because a child of fork, in which those calls are not, has to close them, and because the program must
-//!    not close them by accident. There is room for [`MOST`]; beyond that a call does without.
+//! 4. All are written down in [`PLACES`], because a child of fork, in which those calls are not,
+//!    has to close them, and because the program must not close them by accident. There is room for
+//!    [`MOST`]; beyond that a call does without.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -15,7 +19,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32};
 
 use crate::sys::{self, Errno, address, signed};
 
-/// Calls that sleep in accept, and closes under sleepers, at one time: a look through all of them is paid only while there is one.
+/// Calls that sleep in accept, and closes under sleepers, at one time: a look through all of them
+/// is paid only while there is one.
 const MOST: usize = 64;
 
 /// Descriptors plus one; 0 is free.
@@ -62,7 +67,8 @@ impl Borrowed {
         }
     }
 
-    /// A second descriptor of what `fd` is, in the upper half of the numbers that the process may have.
+    /// A second descriptor of what `fd` is, in the upper half of the numbers that the process may
+    /// have.
     pub fn second(fd: c_int) -> Option<Self> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the kernel writes a limit there.

@@ -1,17 +1,20 @@
-//! Programs that give up system calls (seccomp): OpenSSH's and vsftpd's processes before the login, and whatever a service manager confines.
+//! Programs that give up system calls (seccomp): OpenSSH's and vsftpd's processes before the login,
+//! and whatever a service manager confines.
 //!
-//! Their filters let through what a program needs on sockets of the kernel, mostly `read`, `write` and a call of the `poll` family, and kill it for anything else. This
-//! library would use others on their behalf.
+//! Their filters let through what a program needs on sockets of the kernel, mostly `read`, `write`
+//! and a call of the `poll` family, and kill it for anything else. This library would use others on
+//! their behalf.
 //!
-//! 1. Filters are installed with `prctl` or `seccomp`, which are looked at here. From the first one on this process is *confined*, and so are its
-//!    children until they exec. What is asked only once (the thread's number, how many processors there are) is asked
-//!    beforehand.
-//! 2. A confined process reads and writes its placeholders with `read` and `write`, having asked `poll` where they might sleep or SIGPIPE would end it,
-//!    does not give the processor away, and waits with the oldest calls of their kind.
+//! 1. Filters are installed with `prctl` or `seccomp`, which are looked at here. From the first one
+//!    on this process is *confined*, and so are its children until they exec. What is asked only
+//!    once (the thread's number, how many processors there are) is asked beforehand.
+//! 2. A confined process reads and writes its placeholders with `read` and `write`, having asked
+//!    `poll` where they might sleep or SIGPIPE would end it, does not give the processor away, and
+//!    waits with the oldest calls of their kind.
 //! 3. That costs a system call more for each wake-up, and nothing for bytes in memory.
 //!
-//! A filter that was there before the program began (a service manager's) is not seen. Such filters answer with an error number in most cases, which is taken for
-//! "no".
+//! A filter that was there before the program began (a service manager's) is not seen. Such filters
+//! answer with an error number in most cases, which is taken for "no".
 
 use std::ffi::{c_int, c_ulong};
 use std::sync::atomic::AtomicBool;

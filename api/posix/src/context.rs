@@ -1,7 +1,7 @@
 //! What the process knows of Sietch: read once from the environment, before `main`.
 //!
-//! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` nothing is ever ours, and every call goes to the
-//!    C library.
+//! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` nothing is
+//!    ever ours, and every call goes to the C library.
 //! 2. Nothing is allocated: the copies lie in a static.
 
 use std::ffi::CStr;
@@ -26,7 +26,8 @@ pub struct Context {
     vnic_length: usize,
     /// Ports of the host that lead to ports of the program; the first ones are filled.
     published: [Option<Published>; MOST_PUBLISHED],
-    /// Whether connections that are over after a few messages are left to the kernel ([`crate::history`]).
+    /// Whether connections that are over after a few messages are left to the kernel
+    /// ([`crate::history`]).
     pub brief_to_kernel: bool,
     /// Whether to say on standard error what falls back to the kernel, and why.
     pub debug: bool,
@@ -60,7 +61,8 @@ impl Context {
         &self.path[..self.path_length]
     }
 
-    /// Takes the ports that are to be published, as their variable has them. What is none is passed over: `sietch run` writes none such.
+    /// Takes the ports that are to be published, as their variable has them. What is none is passed
+    /// over: `sietch run` writes none such.
     #[must_use]
     pub fn publishing(mut self, list: &[u8]) -> Self {
         let entries = list.split(|&byte| byte == b',').filter_map(|entry| std::str::from_utf8(entry).ok());
@@ -92,7 +94,8 @@ fn digit(character: u8) -> u8 {
 pub(crate) fn variable(name: &str) -> Option<&'static [u8]> {
     let mut buffer = [0_u8; 64];
     buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-    // SAFETY: a text with a zero behind it; the answer is a text of the environment, which nobody changes before `main`.
+    // SAFETY: a text with a zero behind it; the answer is a text of the environment, which nobody
+    // changes before `main`.
     let value = unsafe { libc::getenv(buffer.as_ptr().cast()) };
     // SAFETY: as above.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes()).filter(|value| !value.is_empty())

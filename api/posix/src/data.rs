@@ -1,7 +1,8 @@
 //! The calls that move bytes, by their names in the C library.
 //!
-//! Each asks the table; what is not a stream of ours goes to the C library. A pending socket and a listener's placeholder are the kernel's
-//! to refuse, but for a placeholder the errno of a TCP socket that is not connected is given.
+//! Each asks the table; what is not a stream of ours goes to the C library. A pending socket and a
+//! listener's placeholder are the kernel's to refuse, but for a placeholder the errno of a TCP
+//! socket that is not connected is given.
 
 use std::ffi::{c_int, c_void};
 
@@ -167,8 +168,8 @@ pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
     }
 }
 
-/// Flags of `preadv2` and `pwritev2` that change nothing for a socket (`linux/fs.h`: RWF_HIPRI, RWF_DSYNC,
-/// RWF_SYNC, RWF_APPEND, RWF_NOAPPEND), and RWF_NOWAIT.
+/// Flags of `preadv2` and `pwritev2` that change nothing for a socket (`linux/fs.h`: RWF_HIPRI,
+/// RWF_DSYNC, RWF_SYNC, RWF_APPEND, RWF_NOAPPEND), and RWF_NOWAIT.
 const WITHOUT_EFFECT: c_int = 0x1 | 0x2 | 0x4 | 0x10 | 0x20;
 
 /// The same as a flag of `recv` and `send`.
@@ -183,7 +184,8 @@ fn message_flags(flags: c_int) -> Result<c_int, c_int> {
     }
 }
 
-/// `preadv2(2)` and `pwritev2(2)` with an offset of -1 are `readv` and `writev`; with another, a socket cannot seek.
+/// `preadv2(2)` and `pwritev2(2)` with an offset of -1 are `readv` and `writev`; with another, a
+/// socket cannot seek.
 ///
 /// # Safety
 /// As `preadv2(2)`.

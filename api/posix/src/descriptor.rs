@@ -1,9 +1,11 @@
 //! Closing, duplicating and controlling descriptors.
 //!
-//! 1. The kernel does what is asked, with the placeholder; the table follows. A word is taken out of the table *before* the kernel closes the number, or another
-//!    thread could get that number and lose its word.
-//! 2. Who closes the last descriptor of an end in this process leaves the other a hint ([`hint`]), so that it asks the kernel soon. The hang-up itself is
-//!    the kernel's: other processes may hold the end.
+//! 1. The kernel does what is asked, with the placeholder; the table follows. A word is taken out
+//!    of the table *before* the kernel closes the number, or another thread could get that number
+//!    and lose its word.
+//! 2. Who closes the last descriptor of an end in this process leaves the other a hint ([`hint`]),
+//!    so that it asks the kernel soon. The hang-up itself is the kernel's: other processes may hold
+//!    the end.
 
 use std::ffi::{c_int, c_uint, c_ulong};
 use std::sync::atomic::AtomicI32;
@@ -53,8 +55,9 @@ pub fn close(fd: c_int) -> c_int {
         if borrowed::is_borrowed(fd) {
             return sys::give_int(Err(libc::EBADF));
         }
-        // A file's close makes no other descriptor ready, so it is not counted (`real::count`): a web server, which closes one with every request, would ask the
-        // kernel's epoll as often. Should the number stand for something else by now, the kernel is asked a little later.
+        // A file's close makes no other descriptor ready, so it is not counted (`real::count`): a
+        // web server, which closes one with every request, would ask the kernel's epoll as often.
+        // Should the number stand for something else by now, the kernel is asked a little later.
         if fd >= 0 && FILE.load(Relaxed) == fd {
             FILE.store(-1, Relaxed);
             return sys::give_int(sys::close(fd));
@@ -71,7 +74,8 @@ pub fn close(fd: c_int) -> c_int {
     sys::give_int(outcome)
 }
 
-/// A listener whose last descriptor of this process was closed: its name is free when the caller returns.
+/// A listener whose last descriptor of this process was closed: its name is free when the caller
+/// returns.
 fn is_closed_listener(held: &Held) -> bool {
     held.kind() == Kind::Listener && held.descriptors() == 0
 }

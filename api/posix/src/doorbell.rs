@@ -1,11 +1,13 @@
 //! Bytes in the placeholder of an end, and sleeping beside bytes that may not be taken.
 //!
-//! 1. The other end writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "look again" to everyone who sleeps at this end, in
-//!    whatever call, thread or process. So all bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]), and not many more than
-//!    [`MANY`], because a full placeholder takes no more.
-//! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches the placeholder edge-triggered ([`Edges`]): a byte that
-//!    is written ends it, a byte that lies there does not. Such an epoll is one of this library's own descriptors, out of the program's way ([`Borrowed`]).
-//!    Where none is to be had the caller sleeps in slices.
+//! 1. The other end writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means
+//!    "look again" to everyone who sleeps at this end, in whatever call, thread or process. So all
+//!    bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]),
+//!    and not many more than [`MANY`], because a full placeholder takes no more.
+//! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches
+//!    the placeholder edge-triggered ([`Edges`]): a byte that is written ends it, a byte that lies
+//!    there does not. Such an epoll is one of this library's own descriptors, out of the program's
+//!    way ([`Borrowed`]). Where none is to be had the caller sleeps in slices.
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicI32;
@@ -18,26 +20,32 @@ use crate::wait::kernel::{self, Timeout};
 use crate::wait::{Section, spin};
 use crate::{bypass, confined};
 
-/// Bytes that may lie in a placeholder before they are taken out, and half as many to three halves, by its number. It holds some two hundred, and when it is
-/// full the other side's ring is not heard. To take one out is some 200 nanoseconds for the kernel, which somebody's request waits for; and were the number the same
-/// for all, hundreds of connections that are served in turn would come to it in the same turn.
+/// Bytes that may lie in a placeholder before they are taken out, and half as many to three halves,
+/// by its number. It holds some two hundred, and when it is full the other side's ring is not
+/// heard. To take one out is some 200 nanoseconds for the kernel, which somebody's request waits
+/// for; and were the number the same for all, hundreds of connections that are served in turn would
+/// come to it in the same turn.
 const MANY: u32 = 16;
 
-/// Times that the processor is given away to other waiters of this end: who was woken with the caller has returned by then.
+/// Times that the processor is given away to other waiters of this end: who was woken with the
+/// caller has returned by then.
 const PATIENCE: u32 = 4;
 
-/// Epolls that are kept for the next sleep: as many as have been seen to sleep so at one time in programs with a reading and a writing thread.
+/// Epolls that are kept for the next sleep: as many as have been seen to sleep so at one time in
+/// programs with a reading and a writing thread.
 const KEPT: usize = 4;
 
 static IDLE: [AtomicI32; KEPT] = [const { AtomicI32::new(0) }; KEPT];
 
-/// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the caller. False: others do, and a byte may lie there.
+/// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the
+/// caller. False: others do, and a byte may lie there.
 pub fn empty(fd: c_int, end: &End, own: u32) -> bool {
     let _section = Section::enter();
     end.drain(own, |leave| take(fd, end, leave))
 }
 
-/// As [`empty`], by a caller that is not counted and about to sleep: others that were woken by the same byte may return first.
+/// As [`empty`], by a caller that is not counted and about to sleep: others that were woken by the
+/// same byte may return first.
 pub fn quieten(fd: c_int, end: &End) -> bool {
     for _ in 0..PATIENCE {
         if end.waiting() == 0 {
@@ -157,7 +165,8 @@ impl Edges {
         let _ = self.wait(Some(0));
     }
 
-    /// Sleeps until a byte is written or an end hangs up. The events of one placeholder; none at the end of the time.
+    /// Sleeps until a byte is written or an end hangs up. The events of one placeholder; none at
+    /// the end of the time.
     ///
     /// # Errors
     /// `EINTR`.

@@ -1,12 +1,14 @@
 //! exec: the library goes along, also into an environment that was made anew.
 //!
-//! A program that starts its workers with an environment of its own making (dovecot, Postfix, many supervisors) would cut them off from the sockets
-//! that they inherit: what stands at those numbers are placeholders, which carry nothing without this library.
+//! A program that starts its workers with an environment of its own making (dovecot, Postfix, many
+//! supervisors) would cut them off from the sockets that they inherit: what stands at those numbers
+//! are placeholders, which carry nothing without this library.
 //!
 //! 1. [`begin`] keeps, as texts, the variables by which this process came to run under Sietch.
-//! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever wrote it knew what he did (`sietch run` in a
-//!    program under Sietch; or one that wants out). One without it was made anew: it gets the variables, and the library before whatever
-//!    its `LD_PRELOAD` names.
+//! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever
+//!    wrote it knew what he did (`sietch run` in a program under Sietch; or one that wants out).
+//!    One without it was made anew: it gets the variables, and the library before whatever its
+//!    `LD_PRELOAD` names.
 //! 3. What is started may be for another C library, which would refuse to start with this one:
 //!    musl's loader ends it with status 127. So the target's loader decides ([`target`]). Where it
 //!    cannot load the library, the environment goes there without it; other libraries stay.
@@ -131,7 +133,8 @@ fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
 
-/// An environment for exec: the program's own, or a longer one in pages that are given back when this is dropped.
+/// An environment for exec: the program's own, or a longer one in pages that are given back when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Environment {
     list: List,
@@ -183,7 +186,8 @@ impl Environment {
         let bytes = room * size_of::<*const c_char>() + own.len() + 1 + others.len() + 1;
         let Ok(pages) = map(bytes) else { return Self::same(given) };
         let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
-        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and begin at a page.
+        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // begin at a page.
         let (list, text) = unsafe {
             let text = list.add(room).cast::<u8>();
             (
@@ -483,7 +487,8 @@ pub unsafe fn posix_spawn(
         List,
         List,
     ) -> c_int;
-    // SAFETY: the C library's function of that name has this type; the child has read the list when it returns.
+    // SAFETY: the C library's function of that name has this type; the child has read the list when
+    // it returns.
     unsafe {
         let named = if by_name { Named::Search(path) } else { Named::Path(libc::AT_FDCWD, path) };
         let environment = Environment::of(environment, named);

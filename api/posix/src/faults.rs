@@ -1,20 +1,28 @@
 //! SIGSEGV and SIGBUS: the library's own are answered, all others are the program's.
 //!
-//! 1. From the first connection, listener or accepted socket of ours on, a handler of the library stands in the kernel for both signals
-//!    ([`install`]); a program that has none keeps its dispositions untouched. What the program wants to happen is kept in [`KEPT`], and `sigaction` and
-//!    its kin change and tell that ([`action`]).
-//! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was given, ends the copy: EFAULT. A page of a ring that the
-//!    kernel refuses resets its connection ([`sietch_ring::stream::holes`]). Where the fault was, the program counter and the address say.
-//! 3. Any other goes to the program's handler, with the kernel's arguments. The kernel has our handler with the program's flags and mask, so the stack,
-//!    the mask and restarts are as the program asked. SA_RESETHAND alone is done here, because a fault of ours must not use it up.
-//! 4. Where the program has the default, the handler gives it to the kernel and sends the signal again, with what the kernel said of it:
-//!    when the handler returns, the process ends where the fault was, with the same status and core.
-//! 5. A signal that the program ignores stays ignored in the kernel: exec keeps that, and no call is interrupted by it. Faults end such a process, as
-//!    those of any process that ignores them; so do faults of a thread that blocks the signal.
-//! 6. A process that gives up system calls ([`confine`]) could not do as in 4. Where it has the default, the kernel
-//!    takes our handler back with the first fault, whosever it is. Before it had a connection, nothing is installed any more.
+//! 1. From the first connection, listener or accepted socket of ours on, a handler of the library
+//!    stands in the kernel for both signals ([`install`]); a program that has none keeps its
+//!    dispositions untouched. What the program wants to happen is kept in [`KEPT`], and `sigaction`
+//!    and its kin change and tell that ([`action`]).
+//! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was
+//!    given, ends the copy: EFAULT. A page of a ring that the kernel refuses resets its connection
+//!    ([`sietch_ring::stream::holes`]). Where the fault was, the program counter and the address
+//!    say.
+//! 3. Any other goes to the program's handler, with the kernel's arguments. The kernel has our
+//!    handler with the program's flags and mask, so the stack, the mask and restarts are as the
+//!    program asked. SA_RESETHAND alone is done here, because a fault of ours must not use it up.
+//! 4. Where the program has the default, the handler gives it to the kernel and sends the signal
+//!    again, with what the kernel said of it: when the handler returns, the process ends where the
+//!    fault was, with the same status and core.
+//! 5. A signal that the program ignores stays ignored in the kernel: exec keeps that, and no call
+//!    is interrupted by it. Faults end such a process, as those of any process that ignores them;
+//!    so do faults of a thread that blocks the signal.
+//! 6. A process that gives up system calls ([`confine`]) could not do as in 4. Where it has the
+//!    default, the kernel takes our handler back with the first fault, whosever it is. Before it
+//!    had a connection, nothing is installed any more.
 //!
-//! The handler uses no memory of the thread's own and takes no lock. A child of fork has a copy of all; exec resets handlers.
+//! The handler uses no memory of the thread's own and takes no lock. A child of fork has a copy of
+//! all; exec resets handlers.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -30,7 +38,8 @@ use crate::wait;
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// The kernel's for x86-64; elsewhere the bit means nothing. The C library sets it with every action.
+/// The kernel's for x86-64; elsewhere the bit means nothing. The C library sets it with every
+/// action.
 const RESTORER: c_int = 0x0400_0000;
 
 /// Looks at a taken lock between two yields, and between two questions whether its holder lives.
@@ -54,7 +63,8 @@ static KEPT: [Kept; 2] =
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 /// Whether the process may have given up system calls.
 static CONFINED: AtomicBool = AtomicBool::new(false);
-/// The thread that changes what the kernel knows, or 0; where there is no memory for [`wait::forgotten_by_fork`].
+/// The thread that changes what the kernel knows, or 0; where there is no memory for
+/// [`wait::forgotten_by_fork`].
 static CHANGING: AtomicU32 = AtomicU32::new(0);
 
 impl Kept {
@@ -80,12 +90,14 @@ impl Kept {
 
 /// Held while the kernel's dispositions change. No handler runs in this thread meanwhile.
 ///
-/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder has not come along; a child of vfork has the
-/// parent's. So a holder that lives lets go, and is waited for, however long others have its processor. Only the lock of a dead one is taken over.
+/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder has not
+/// come along; a child of vfork has the parent's. So a holder that lives lets go, and is waited
+/// for, however long others have its processor. Only the lock of a dead one is taken over.
 struct Changing {
     word: &'static AtomicU32,
     own: u32,
-    /// Whether this value has it. Not, within a change of the same thread: a handler of a confined process, whose signals cannot be blocked.
+    /// Whether this value has it. Not, within a change of the same thread: a handler of a confined
+    /// process, whose signals cannot be blocked.
     holds: bool,
     mask: Option<u64>,
 }
@@ -161,7 +173,8 @@ fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     new
 }
 
-/// Begins to answer faults, if that has not begun. A process that may have given up system calls goes without.
+/// Begins to answer faults, if that has not begun. A process that may have given up system calls
+/// goes without.
 #[inline]
 pub fn install() {
     if !ACTIVE.load(Acquire) && !CONFINED.load(Relaxed) {
@@ -274,7 +287,8 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
             if kept.flags.load(Relaxed).cast_signed() & libc::SA_RESETHAND != 0 {
                 let _ = kept.handler.compare_exchange(wanted, libc::SIG_DFL, AcqRel, Relaxed);
             }
-            // SAFETY: the program's handler, of one argument or of three; the first is passed the same way in both.
+            // SAFETY: the program's handler, of one argument or of three; the first is passed the
+            // same way in both.
             unsafe { std::mem::transmute::<usize, Handler>(wanted)(signal, information, context) };
             return;
         }
@@ -293,12 +307,14 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
     }
 }
 
-/// Gives the kernel the default. False: the program wants something else than it did, which the kernel has again.
+/// Gives the kernel the default. False: the program wants something else than it did, which the
+/// kernel has again.
 fn default_stands(signal: c_int, wanted: usize) -> bool {
     let kept = Kept::of(signal);
     // SAFETY: an action on the stack.
     let _ = unsafe { real(signal, &none(), ptr::null_mut()) };
-    // After that: a change that is told here is either seen now, or gives the kernel its own action afterwards.
+    // After that: a change that is told here is either seen now, or gives the kernel its own action
+    // afterwards.
     if kept.handler.load(Acquire) == wanted {
         return true;
     }
@@ -307,8 +323,8 @@ fn default_stands(signal: c_int, wanted: usize) -> bool {
     false
 }
 
-/// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not found out; without [`install`], what
-/// is not mapped is not either.
+/// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not
+/// found out; without [`install`], what is not mapped is not either.
 #[inline]
 pub fn is_readable<T>(from: *const T, bytes: usize) -> bool {
     sys::is_address(from, bytes) && (!ACTIVE.load(Relaxed) || guarded::is_readable(from, bytes))
@@ -333,7 +349,8 @@ pub unsafe fn read<T: Copy>(from: *const T) -> Result<T, Errno> {
         return Err(libc::EFAULT);
     }
     let mut value = std::mem::MaybeUninit::<T>::uninit();
-    // SAFETY: the caller's; a fault is answered, or ends the process as in any function of the C library.
+    // SAFETY: the caller's; a fault is answered, or ends the process as in any function of the C
+    // library.
     unsafe {
         match guarded::copy(value.as_mut_ptr().cast(), from.cast(), size_of::<T>()) {
             Ok(()) => Ok(value.assume_init()),

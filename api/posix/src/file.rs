@@ -1,8 +1,9 @@
 //! `sendfile`, `splice` and `tee`.
 //!
-//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece. What was read there is published only if the whole
-//!    read succeeded, so an error costs nothing.
-//! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors without these operations; programs then copy.
+//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece.
+//!    What was read there is published only if the whole read succeeded, so an error costs nothing.
+//! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors
+//!    without these operations; programs then copy.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Acquire;
@@ -102,8 +103,9 @@ unsafe fn send_file(
     }
 }
 
-/// Linux reads only from what can be mapped or seeked in; sockets and the like are EINVAL. Where there is an offset to read from, the read
-/// itself says so, and two system calls for each file that a web server sends are saved.
+/// Linux reads only from what can be mapped or seeked in; sockets and the like are EINVAL. Where
+/// there is an offset to read from, the read itself says so, and two system calls for each file
+/// that a web server sends are saved.
 fn readable_file(fd: c_int) -> Result<(), Errno> {
     let mode = sys::fcntl(fd, libc::F_GETFL, 0)? as c_int;
     if mode & libc::O_ACCMODE == libc::O_WRONLY {
@@ -184,7 +186,8 @@ fn step(
     }
 }
 
-/// Whether something may be wrong with the connection: then the file is judged first, as by Linux, which has read it by then.
+/// Whether something may be wrong with the connection: then the file is judged first, as by Linux,
+/// which has read it by then.
 fn is_doubtful(end: &End) -> bool {
     let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF;
     end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()

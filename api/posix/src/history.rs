@@ -1,17 +1,20 @@
 //! Destinations that a program speaks to only briefly.
 //!
-//! To set a connection up costs the service, the client and the server some forty system calls and two maps more than the kernel's own handshake
-//! (docs/adr/0005), which some questions and answers over shared memory save again. A client that connects, asks once and closes, again and again (`ab`, a
-//! page of PHP with its database), never gets there and is better off with the kernel.
+//! To set a connection up costs the service, the client and the server some forty system calls and
+//! two maps more than the kernel's own handshake (docs/adr/0005), which some questions and answers
+//! over shared memory save again. A client that connects, asks once and closes, again and again
+//! (`ab`, a page of PHP with its database), never gets there and is better off with the kernel.
 //!
-//! 1. The description of a connection that was made here counts its reads and writes ([`used`]). When the process closes it ([`closed`]) it was *brief* if
-//!    there were at most [`FEW`].
-//! 2. After [`RUN`] brief ones in a row to one destination the kernel gets the next ([`prefers_kernel`]), but for every [`TRIAL`]th, by which a
-//!    change is noticed: one connection that was not brief, and all are Sietch's again.
-//! 3. A destination that nobody connected to for [`MEMORY`] is forgotten. So only a program that connects many times a second is ever sent to the
-//!    kernel, and what it opens at leisure, to keep, is not.
-//! 4. What is remembered is a word for each of [`PLACES`] places. Two destinations at one place forget each other; threads that race lose a count.
-//!    Both cost time and nothing else.
+//! 1. The description of a connection that was made here counts its reads and writes ([`used`]).
+//!    When the process closes it ([`closed`]) it was *brief* if there were at most [`FEW`].
+//! 2. After [`RUN`] brief ones in a row to one destination the kernel gets the next
+//!    ([`prefers_kernel`]), but for every [`TRIAL`]th, by which a change is noticed: one connection
+//!    that was not brief, and all are Sietch's again.
+//! 3. A destination that nobody connected to for [`MEMORY`] is forgotten. So only a program that
+//!    connects many times a second is ever sent to the kernel, and what it opens at leisure, to
+//!    keep, is not.
+//! 4. What is remembered is a word for each of [`PLACES`] places. Two destinations at one place
+//!    forget each other; threads that race lose a count. Both cost time and nothing else.
 //!
 //! `sietch run` asks for it, and `sietch run --always` does not.
 
@@ -23,7 +26,8 @@ use sietch_protocol::socket_service::Name;
 use crate::table::Held;
 use crate::{context, sys};
 
-/// Reads and writes of a brief connection, at most: two questions, their answers, and the end, read in pieces.
+/// Reads and writes of a brief connection, at most: two questions, their answers, and the end, read
+/// in pieces.
 const FEW: u32 = 8;
 
 /// Brief connections in a row before the kernel gets some.

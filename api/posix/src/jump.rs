@@ -1,10 +1,13 @@
 //! `siglongjmp` out of a call that waits: the alarm idiom.
 //!
-//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call holds (a waiter that is counted, a sleeper, a reference, a
-//!    descriptor) would be held for ever. So each call that waits is written down, by thread, with what ends it ([`Leave`]).
-//! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole still: calls whose frames lie below the stack pointer
-//!    that the jump goes to are ended here ([`before`]). Where that cannot be told (processors other than x86-64) no call is ended.
-//! 3. Copies and locks are in a section (`crate::wait::signals`), in which no handler runs. So is whatever changes what a call holds.
+//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call
+//!    holds (a waiter that is counted, a sleeper, a reference, a descriptor) would be held for
+//!    ever. So each call that waits is written down, by thread, with what ends it ([`Leave`]).
+//! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole
+//!    still: calls whose frames lie below the stack pointer that the jump goes to are ended here
+//!    ([`before`]). Where that cannot be told (processors other than x86-64) no call is ended.
+//! 3. Copies and locks are in a section (`crate::wait::signals`), in which no handler runs. So is
+//!    whatever changes what a call holds.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -14,7 +17,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use crate::real;
 use crate::wait::Section;
 
-/// Calls of one thread that sleep within one another's handlers, two entries each at most: beyond that they are not written down.
+/// Calls of one thread that sleep within one another's handlers, two entries each at most: beyond
+/// that they are not written down.
 const MOST: usize = 8;
 
 /// What a waiting call holds.
@@ -82,7 +86,8 @@ pub(crate) fn before(stack: usize) {
             Some((frame, _)) if frame >= stack => return,
             Some((frame, leave)) => {
                 ended();
-                // SAFETY: the frame is of a call of this thread that a handler has interrupted, so it is whole; it is never returned to.
+                // SAFETY: the frame is of a call of this thread that a handler has interrupted, so
+                // it is whole; it is never returned to.
                 unsafe { leave(frame) };
             }
             None => ended(),
@@ -97,7 +102,8 @@ pub(crate) fn before(stack: usize) {
 unsafe fn stack_of(to: *const c_void) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
-        /// Of the stack pointer among the registers of a `jmp_buf` (sysdeps/x86_64/jmpbuf-offsets.h).
+        /// Of the stack pointer among the registers of a `jmp_buf`
+        /// (sysdeps/x86_64/jmpbuf-offsets.h).
         const STACK: usize = 6;
         // SAFETY: the caller's promise; a `jmp_buf` has eight registers.
         let mut value = unsafe { to.cast::<usize>().add(STACK).read() };
@@ -122,7 +128,8 @@ pub fn resolve() {
     REAL.store(real::look_up("siglongjmp\0"), Release);
 }
 
-/// `longjmp(3)`, `siglongjmp(3)`, and what `_FORTIFY_SOURCE` makes of them: all restore the mask if it was saved.
+/// `longjmp(3)`, `siglongjmp(3)`, and what `_FORTIFY_SOURCE` makes of them: all restore the mask if
+/// it was saved.
 ///
 /// # Safety
 /// As `longjmp(3)`.
@@ -133,7 +140,8 @@ pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
     if pointer.is_null() {
         std::process::abort();
     }
-    // SAFETY: the C library's function of that name has this type; the rest is the caller's promise.
+    // SAFETY: the C library's function of that name has this type; the rest is the caller's
+    // promise.
     unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, c_int) -> !>(pointer)(
             to, value,

@@ -1,13 +1,18 @@
-//! Unmodified programs over Sietch: what stands behind the calls of the C library's socket interface.
+//! Unmodified programs over Sietch: what stands behind the calls of the C library's socket
+//! interface.
 //!
-//! 1. `sietch run -- CMD` preloads `libsietch_posix.so` ([`api/posix/preload`](../preload/src/lib.rs)), which exports the calls and
-//!    forwards each to a function of this crate. To link this crate alone interposes nothing.
-//! 2. Every descriptor is a kernel's descriptor. Those that are Sietch's are *placeholders*: a Unix socket whose other end the peer
-//!    or the service holds. So descriptor limits, dup, fork, SCM_RIGHTS and close are the kernel's own.
-//! 3. [`table`] says in one load whether a descriptor is ours. If not, the call goes to the C library.
-//! 4. What sleeps sleeps in the kernel, on placeholders; what is awake moves bytes through the memory that two ends share
-//!    (`sietch_ring::stream`).
-//! 5. No call allocates from the heap or holds a lock across a fork, and each may be called from a signal handler.
+//! 1. `sietch run -- CMD` preloads `libsietch_posix.so`
+//!    ([`api/posix/preload`](../preload/src/lib.rs)), which exports the calls and forwards each to
+//!    a function of this crate. To link this crate alone interposes nothing.
+//! 2. Every descriptor is a kernel's descriptor. Those that are Sietch's are *placeholders*: a Unix
+//!    socket whose other end the peer or the service holds. So descriptor limits, dup, fork,
+//!    SCM_RIGHTS and close are the kernel's own.
+//! 3. [`table`] says in one load whether a descriptor is ours. If not, the call goes to the C
+//!    library.
+//! 4. What sleeps sleeps in the kernel, on placeholders; what is awake moves bytes through the
+//!    memory that two ends share (`sietch_ring::stream`).
+//! 5. No call allocates from the heap or holds a lock across a fork, and each may be called from a
+//!    signal handler.
 //!
 //! `docs/posix.md` lists what is supported, and what is not with the errno that it gives.
 

@@ -1,8 +1,8 @@
 //! Whether a destination is on this host, so that asking the service pays.
 //!
 //! 1. Loopback addresses and the unspecified one (which Linux takes for loopback) are.
-//! 2. For others the kernel's routing decides: a UDP socket that is connected there (no packet leaves) gets as its own name the
-//!    destination itself, if that is local.
+//! 2. For others the kernel's routing decides: a UDP socket that is connected there (no packet
+//!    leaves) gets as its own name the destination itself, if that is local.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -39,7 +39,8 @@ pub fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-/// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not there.
+/// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not
+/// there.
 ///
 /// The unspecified address is put as the loopback address that Linux takes it for.
 pub fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {

@@ -1,9 +1,10 @@
 //! `sendmsg`, `recvmsg` and their plural forms; descriptors that come over Unix sockets.
 //!
-//! 1. A stream takes no control data and gives none, as TCP does with nothing but data to tell. Linux looks at what is sent as control data: what is of
-//!    SOL_SOCKET and unknown is EINVAL; we accept it.
-//! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some arrive, each Unix socket among them is asked about
-//!    ([`adopt::received`]).
+//! 1. A stream takes no control data and gives none, as TCP does with nothing but data to tell.
+//!    Linux looks at what is sent as control data: what is of SOL_SOCKET and unknown is EINVAL; we
+//!    accept it.
+//! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some
+//!    arrive, each Unix socket among them is asked about ([`adopt::received`]).
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Release;

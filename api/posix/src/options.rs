@@ -1,14 +1,17 @@
 //! Socket options of our sockets.
 //!
-//! 1. [`KNOWN`] lists the options that we remember, each with a place in the end's private page (so that all who hold the end agree) or, for
-//!    listeners, in the description. A word of 0 means that the program never set it; otherwise the top bit is set.
-//! 2. When a kernel's socket becomes ours, the options that the program set on it are read from the kernel and remembered. What a listener
-//!    remembers its connections inherit.
-//! 3. An option that we do not remember is tried on a fresh kernel's TCP socket: so its errno and its default are the kernel's. It changes
-//!    nothing on a connection that no packet leaves.
-//! 4. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest is told back as it was set.
-//! 5. A connection of a VNIC has an engine behind it, in the service: it is told when an option of its changes ([`announce`]), TCP_INFO is asked of it, and it
-//!    has its own algorithms of congestion control.
+//! 1. [`KNOWN`] lists the options that we remember, each with a place in the end's private page (so
+//!    that all who hold the end agree) or, for listeners, in the description. A word of 0 means
+//!    that the program never set it; otherwise the top bit is set.
+//! 2. When a kernel's socket becomes ours, the options that the program set on it are read from the
+//!    kernel and remembered. What a listener remembers its connections inherit.
+//! 3. An option that we do not remember is tried on a fresh kernel's TCP socket: so its errno and
+//!    its default are the kernel's. It changes nothing on a connection that no packet leaves.
+//! 4. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest
+//!    is told back as it was set.
+//! 5. A connection of a VNIC has an engine behind it, in the service: it is told when an option of
+//!    its changes ([`announce`]), TCP_INFO is asked of it, and it has its own algorithms of
+//!    congestion control.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU64;
@@ -47,7 +50,8 @@ enum Shape {
     Time,
     /// A `struct linger`.
     Linger,
-    /// An `int` that the kernel has to judge: tried on a kernel's socket, and what that says is remembered.
+    /// An `int` that the kernel has to judge: tried on a kernel's socket, and what that says is
+    /// remembered.
     Tried,
     /// A name of at most fifteen letters, of which eight are remembered; judged as the above.
     Word,
@@ -164,7 +168,8 @@ const NAMES: usize = 80;
 /// No option of that name.
 const UNKNOWN: u8 = u8::MAX;
 
-/// Places by name, of a level. Programs set options with every request (nginx corks and uncorks), so they are not searched for.
+/// Places by name, of a level. Programs set options with every request (nginx corks and uncorks),
+/// so they are not searched for.
 const fn places(level: c_int) -> [u8; NAMES] {
     let mut table = [UNKNOWN; NAMES];
     let mut at = 0;
@@ -314,7 +319,8 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
     match place {
-        // As on Linux, clearing TCP_CORK sends held bytes; so does setting TCP_NODELAY, even while corked.
+        // As on Linux, clearing TCP_CORK sends held bytes; so does setting TCP_NODELAY, even while
+        // corked.
         option::CORK | option::NO_DELAY if !served => {
             let section = Section::enter();
             end.push();
@@ -323,8 +329,8 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
         }
         // Publishing the linger flag has published held bytes as well.
         LINGER => sleep::ring(fd, end, end.ring_for_data()),
-        // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An engine that
-        // polls reads the option before it cuts the next segment.
+        // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An
+        // engine that polls reads the option before it cuts the next segment.
         option::CORK => {
             end.announce();
             sleep::ring(fd, end, end.ring_for_data());
@@ -405,7 +411,8 @@ pub fn announce_inherited(fd: c_int, end: &End) {
     }
 }
 
-/// What the kernel refuses because of what has become of the socket, which a fresh one does not know.
+/// What the kernel refuses because of what has become of the socket, which a fresh one does not
+/// know.
 fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(socket::is_over);
     let six = held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
@@ -455,7 +462,8 @@ fn bounded(
     })
 }
 
-/// Linux doubles what is asked for and keeps it between a minimum and twice `net.core.[rw]mem_max` (212992 unless it was changed).
+/// Linux doubles what is asked for and keeps it between a minimum and twice `net.core.[rw]mem_max`
+/// (212992 unless it was changed).
 fn buffer(place: usize, asked: c_int) -> c_int {
     let least = if place == SEND_BUFFER { 4608 } else { 2304 };
     (asked.clamp(0, 212_992) * 2).max(least)
@@ -672,7 +680,8 @@ fn error(end: &End) -> c_int {
     receive::take_error(end).unwrap_or(0)
 }
 
-/// The beginning of a `struct tcp_info`: the state, sizes of segments and buffers. Nothing is ever lost or in flight.
+/// The beginning of a `struct tcp_info`: the state, sizes of segments and buffers. Nothing is ever
+/// lost or in flight.
 fn information(held: &Held) -> [u8; 104] {
     const SEGMENT: u32 = 65_483;
     let mut bytes = [0; 104];

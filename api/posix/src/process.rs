@@ -1,8 +1,10 @@
 //! The beginning and the end of a process, and its children.
 //!
-//! 1. [`begin`] is the constructor: look up the C library's functions, read the environment, adopt what exec left open.
-//! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork` becomes `fork`: a child that shares its parent's memory would
-//!    take descriptors out of the parent's table.
+//! 1. [`begin`] is the constructor: look up the C library's functions, read the environment, adopt
+//!    what exec left open.
+//! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork`
+//!    becomes `fork`: a child that shares its parent's memory would take descriptors out of the
+//!    parent's table.
 //! 3. [`end`] leaves the hints that closing would have left.
 
 use std::ffi::c_int;

@@ -1,10 +1,13 @@
 //! Ports of the host that lead to the program's own: `sietch run --publish`.
 //!
-//! 1. A program that listens on a port for which there are such has a kernel's socket made for each, of its own socket's family, which listens at the host's
-//!    name. Its right to do so is the program's own, and so is the error: `listen` fails with it.
-//! 2. They go to the service together with the listener, and live there as long as it ([`crate::service::listen`]). Nothing of them stays here: a
-//!    listener that is made again makes them again.
-//! 3. A name that is taken may be that of a listener of ours that was closed just now; the service is given the time to see that.
+//! 1. A program that listens on a port for which there are such has a kernel's socket made for
+//!    each, of its own socket's family, which listens at the host's name. Its right to do so is the
+//!    program's own, and so is the error: `listen` fails with it.
+//! 2. They go to the service together with the listener, and live there as long as it
+//!    ([`crate::service::listen`]). Nothing of them stays here: a listener that is made again makes
+//!    them again.
+//! 3. A name that is taken may be that of a listener of ours that was closed just now; the service
+//!    is given the time to see that.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -28,7 +31,8 @@ impl Opened {
     }
 }
 
-/// Listens on every name of the host that leads to the port of `name`. `flags` are those of the program's socket, as in the protocol.
+/// Listens on every name of the host that leads to the port of `name`. `flags` are those of the
+/// program's socket, as in the protocol.
 ///
 /// # Errors
 /// As `bind(2)` and `listen(2)`; `EMFILE`. Nothing is open then.
@@ -63,7 +67,8 @@ fn listening(name: &Name, only_six: bool, shared: bool, backlog: u32) -> Result<
     Ok(socket)
 }
 
-/// Has a socket of the kernel listen at a name, also while connections of before are still closing there.
+/// Has a socket of the kernel listen at a name, also while connections of before are still closing
+/// there.
 ///
 /// # Errors
 /// As `bind(2)` and `listen(2)`.

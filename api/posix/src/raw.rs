@@ -1,4 +1,5 @@
-//! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to the kernel.
+//! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to
+//! the kernel.
 //!
 //! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is
 //! built without it: programs that have another way take that (libuv, and so Node and uvloop).
@@ -137,7 +138,8 @@ unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
     c_long::from(answer)
 }
 
-/// The last argument of `pselect6`: where the mask is, and its size. None: no program has anything there.
+/// The last argument of `pselect6`: where the mask is, and its size. None: no program has anything
+/// there.
 ///
 /// # Safety
 /// A pair of numbers, or null, or for the kernel to refuse.

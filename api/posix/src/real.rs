@@ -1,8 +1,10 @@
 //! The C library's own calls, for descriptors that are not ours.
 //!
-//! 1. [`resolve`] looks them up once, before `main`, behind this library in the order of loading. A call that is made earlier (by the constructor of
-//!    another library), or one that an older C library does not have (glibc 2.34: `epoll_pwait2`), becomes the system call itself.
-//! 2. The C library's function is taken rather than the system call because it is a cancellation point.
+//! 1. [`resolve`] looks them up once, before `main`, behind this library in the order of loading. A
+//!    call that is made earlier (by the constructor of another library), or one that an older C
+//!    library does not have (glibc 2.34: `epoll_pwait2`), becomes the system call itself.
+//! 2. The C library's function is taken rather than the system call because it is a cancellation
+//!    point.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,7 +17,8 @@ use crate::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
 /// Calls of the C library made so far, about.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// Changes whenever this process makes a call of the C library's: what it does to a kernel's descriptor may make another one ready.
+/// Changes whenever this process makes a call of the C library's: what it does to a kernel's
+/// descriptor may make another one ready.
 #[inline]
 pub fn calls() -> u32 {
     CALLS.load(Relaxed)
@@ -27,8 +30,9 @@ pub fn count() {
     CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-/// Makes the system call that a function of the C library stands for, with that function's arguments. Behind a signal
-/// set the kernel wants the set's size; what is left of a time it writes into a copy.
+/// Makes the system call that a function of the C library stands for, with that function's
+/// arguments. Behind a signal set the kernel wants the set's size; what is left of a time it writes
+/// into a copy.
 ///
 /// # Safety
 /// As the C library's function.
@@ -79,7 +83,8 @@ macro_rules! calls {
                     let mut arguments = [0_usize; 6];
                     let given = [$($argument as usize),*];
                     arguments[..given.len()].copy_from_slice(&given);
-                    // SAFETY: the caller's promise; the system call takes the same arguments, and what `ask` adds.
+                    // SAFETY: the caller's promise; the system call takes the same arguments, and
+                    // what `ask` adds.
                     return sys::give(unsafe { ask(libc::$number, arguments) }) as $answer;
                 }
                 // SAFETY: the function of that name in the C library has this type.
@@ -163,7 +168,8 @@ pub unsafe fn fork() -> c_int {
     unsafe { function() }
 }
 
-/// A function of the C library, or of whatever stands behind this library; null if there is none. `name` ends with a zero.
+/// A function of the C library, or of whatever stands behind this library; null if there is none.
+/// `name` ends with a zero.
 pub(crate) fn look_up(name: &str) -> *mut c_void {
     CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), |name| {
         // SAFETY: a text with a zero behind it.

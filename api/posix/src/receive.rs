@@ -1,8 +1,11 @@
 //! Reading from a connection: `read`, `recv` and the like.
 //!
-//! 1. What lies in the ring is copied out at once, data before any news of an end: a reset is reported only when everything was read.
-//! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the order of Linux's `tcp_recvmsg`.
-//! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with MSG_WAITALL all.
+//! 1. What lies in the ring is copied out at once, data before any news of an end: a reset is
+//!    reported only when everything was read.
+//! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the
+//!    order of Linux's `tcp_recvmsg`.
+//! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with
+//!    MSG_WAITALL all.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -68,8 +71,8 @@ struct Peeked {
 }
 
 impl Peeked {
-    /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's `tcp_recvmsg` then begins at what is there, however much it
-    /// has copied.
+    /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's
+    /// `tcp_recvmsg` then begins at what is there, however much it has copied.
     fn look(&mut self, position: u64) {
         if self.bytes != 0 && (self.disturbed || self.from != position) {
             (self.bytes, self.disturbed) = (0, true);
@@ -87,7 +90,8 @@ pub enum Stopped {
     Buffer(usize),
 }
 
-/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. If a vector is not there, nothing is taken.
+/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. If a vector is
+/// not there, nothing is taken.
 ///
 /// # Safety
 /// The vectors are the program's, or `flags` has MSG_TRUNC.
@@ -126,7 +130,8 @@ unsafe fn take(
                 continue;
             }
             let to = vector.iov_base.cast::<u8>().wrapping_add(begin);
-            // SAFETY: the caller's: the vector has `iov_len` bytes, `begin + now` of which are used.
+            // SAFETY: the caller's: the vector has `iov_len` bytes, `begin + now` of which are
+            // used.
             match unsafe { receive.copy_to(to, now, skip + copied) } {
                 Ok(now) => copied += now,
                 Err(cut) => return cut_off(cut),
@@ -252,9 +257,10 @@ unsafe fn receive_nowhere(fd: c_int, held: &Held, end: &End, good: &[iovec], fla
     }
 }
 
-/// Whether this is the first time that a call which does not sleep finds nothing since the other has published something: then it has just been there, and the
-/// kernel is asked by the next. Servers that read until there is nothing would ask with every request. Who closes or exits says so, and is asked about at
-/// once; the kernel's news of who was killed come to every wait.
+/// Whether this is the first time that a call which does not sleep finds nothing since the other
+/// has published something: then it has just been there, and the kernel is asked by the next.
+/// Servers that read until there is nothing would ask with every request. Who closes or exits says
+/// so, and is asked about at once; the kernel's news of who was killed come to every wait.
 fn just_emptied(held: &Held, end: &End) -> bool {
     let now = end.published();
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
@@ -304,7 +310,8 @@ fn nothing_more(end: &End, peeked: usize) -> Option<Outcome> {
 /// # Errors
 /// As `read(2)`.
 pub unsafe fn read(fd: c_int, held: &Held, end: &End, vectors: &[iovec]) -> Outcome {
-    // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of nothing.
+    // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of
+    // nothing.
     if total(vectors)? == 0 {
         return Ok(0);
     }

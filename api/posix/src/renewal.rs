@@ -1,17 +1,23 @@
 //! Listeners that outlive the service.
 //!
-//! 1. The kernel's listening socket behind a listener stays open in the program too, at a number out of the way ([`crate::apart`]). So neither port nor queue
-//!    is lost with the service, be the port one that only root may bind, and the processes of a fork go on sharing it.
-//! 2. The service's end of a placeholder closes if the service dies. Whoever next accepts finds that, and gives the socket to the service that is there
-//!    again ([`renew`]).
-//! 3. If there is none, the kernel's socket itself takes the placeholder's place: the listener has *fallen*. From then on no wait of this program is
-//!    longer than a [`slice`], and after each all fallen listeners are offered to the service ([`bring_back`]): those too to which nobody connects.
-//! 4. A listener on a VNIC has no kernel's socket behind it: it is asked for until there is a service that has the VNIC, and is nobody's until then.
-//!    Several processes of one application each get one of their own; connections are spread over them.
-//! 5. A process that only forks those who accept (a master of workers) never accepts, and so would never find out: before a fork its listeners are
-//!    looked at ([`before_fork`]), so that children share what is alive.
-//! 6. A program may have closed the kept socket, or put another file at its number: the socket's cookie tells. Then a socket is made with the
-//!    options and the name that the listener had; if another process of the application has done so already, the service is asked for a
+//! 1. The kernel's listening socket behind a listener stays open in the program too, at a number
+//!    out of the way ([`crate::apart`]). So neither port nor queue is lost with the service, be the
+//!    port one that only root may bind, and the processes of a fork go on sharing it.
+//! 2. The service's end of a placeholder closes if the service dies. Whoever next accepts finds
+//!    that, and gives the socket to the service that is there again ([`renew`]).
+//! 3. If there is none, the kernel's socket itself takes the placeholder's place: the listener has
+//!    *fallen*. From then on no wait of this program is longer than a [`slice`], and after each all
+//!    fallen listeners are offered to the service ([`bring_back`]): those too to which nobody
+//!    connects.
+//! 4. A listener on a VNIC has no kernel's socket behind it: it is asked for until there is a
+//!    service that has the VNIC, and is nobody's until then. Several processes of one application
+//!    each get one of their own; connections are spread over them.
+//! 5. A process that only forks those who accept (a master of workers) never accepts, and so would
+//!    never find out: before a fork its listeners are looked at ([`before_fork`]), so that children
+//!    share what is alive.
+//! 6. A program may have closed the kept socket, or put another file at its number: the socket's
+//!    cookie tells. Then a socket is made with the options and the name that the listener had; if
+//!    another process of the application has done so already, the service is asked for a
 //!    placeholder of this process's own.
 
 use std::ffi::c_int;
@@ -30,10 +36,12 @@ use crate::sys::{self, Errno, Outcome, signed};
 use crate::table::{self, Held, Kind, facts};
 use crate::{confined, options, service};
 
-/// Attempts to listen on a name that was just released, or to see it free. They are a millisecond apart.
+/// Attempts to listen on a name that was just released, or to see it free. They are a millisecond
+/// apart.
 const RETRIES: u32 = 100;
 
-/// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back in a fifth of a second.
+/// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back
+/// in a fifth of a second.
 const SOON: u64 = 40_000_000;
 /// The same after [`MANY`] attempts: nobody starts it again, or somebody will by hand.
 const LATER: u64 = 1_000_000_000;
@@ -46,7 +54,8 @@ static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
 /// Attempts since one was successful.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
-/// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the caller's.
+/// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the
+/// caller's.
 pub fn keep(held: &Held, kernel: c_int) {
     // Without one the socket is made again.
     held.facts.kept.keep_copy(kernel);
@@ -57,7 +66,8 @@ pub fn let_go(held: &Held) {
     held.facts.kept.let_go();
 }
 
-/// A listener was shut down here: nothing connects to it from now on, though the service sees that only later.
+/// A listener was shut down here: nothing connects to it from now on, though the service sees that
+/// only later.
 pub fn stop(held: &Held) {
     // A sandbox may not let it through; the service's answer is the only one then.
     if !confined::is_confined()
@@ -75,8 +85,8 @@ pub fn own(held: &Held) {
     held.facts.process.store(sys::process(), Relaxed);
 }
 
-/// A listener was closed here. Its name is free when the service has seen that too, which whoever made the listener
-/// waits for; a child of fork closes only what its parent goes on with.
+/// A listener was closed here. Its name is free when the service has seen that too, which whoever
+/// made the listener waits for; a child of fork closes only what its parent goes on with.
 pub fn closed(held: &Held) {
     let name = listener_name(held);
     // A sandbox may not let the question through.
@@ -106,7 +116,8 @@ pub fn note_nonblocking(held: &Held, yes: bool) {
 /// Makes a listener again whose service is gone; one thread at a time.
 ///
 /// # Errors
-/// `ECONNABORTED`, which servers know to pass over: the next accept tries again. `EAGAIN` while another thread is at it.
+/// `ECONNABORTED`, which servers know to pass over: the next accept tries again. `EAGAIN` while
+/// another thread is at it.
 pub fn renew(fd: c_int, held: &Held) -> Result<(), Errno> {
     if held.facts.flags.fetch_or(facts::RENEWING, AcqRel) & facts::RENEWING != 0 {
         if kernel_nonblocking(fd) {
@@ -116,7 +127,8 @@ pub fn renew(fd: c_int, held: &Held) -> Result<(), Errno> {
         return Ok(());
     }
     let mut renewed = renew_now(fd, held);
-    // The kernel closes the descriptors of a dead service one after the other: its listening socket may be there still.
+    // The kernel closes the descriptors of a dead service one after the other: its listening socket
+    // may be there still.
     for _ in 0..RETRIES {
         let of_vnic =
             context::get().is_some_and(|context| service::is_of_vnic(context, &listener_name(held)));
@@ -166,7 +178,8 @@ fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
     answer
 }
 
-/// The same for a listener on a VNIC. Another process of the application may have been first: so the port is one that is shared.
+/// The same for a listener on a VNIC. Another process of the application may have been first: so
+/// the port is one that is shared.
 fn renew_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Result<(), Errno> {
     let backlog = held.facts.backlog.load(Relaxed);
     let flags = protocol::SHARED_PORT | options::name_flags(held);
@@ -189,7 +202,8 @@ fn listening(held: &Held) -> Option<c_int> {
     (sys::socket_option(kernel, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)).then_some(kernel)
 }
 
-/// Gives a listening socket to the service, or lets the listener fall to the kernel. `kernel` stays open.
+/// Gives a listening socket to the service, or lets the listener fall to the kernel. `kernel` stays
+/// open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     let backlog = held.facts.backlog.load(Relaxed);
     // A service leaves the kernel a part of it, which is all there is until another one is back.
@@ -211,7 +225,8 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     replaced(fd, held);
 }
 
-/// The ports of the host that lead to a listener. Another process of the application may have them already; the listener is worth more.
+/// The ports of the host that lead to a listener. Another process of the application may have them
+/// already; the listener is worth more.
 fn published(context: &Context, kernel: c_int, held: &Held) -> Opened {
     let backlog = held.facts.backlog.load(Relaxed);
     publish_on_host(context, kernel, held, backlog).unwrap_or_default()
@@ -220,7 +235,8 @@ fn published(context: &Context, kernel: c_int, held: &Held) -> Opened {
 /// Puts the kernel's socket in the place of a placeholder without a service.
 fn fall(fd: c_int, held: &Held, kernel: c_int) {
     let Ok(other) = sys::fcntl(kernel, libc::F_DUPFD_CLOEXEC, 0) else { return };
-    // All processes share its flags, and a service that comes back makes it one that does not wait: so waiting is done here.
+    // All processes share its flags, and a service that comes back makes it one that does not wait:
+    // so waiting is done here.
     note_nonblocking(held, kernel_nonblocking(fd));
     set_nonblocking(other as c_int);
     put_in_place(fd, held, other as c_int);

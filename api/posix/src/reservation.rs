@@ -1,7 +1,8 @@
 //! The name that a socket has on a VNIC between `bind` and `listen` or `connect`.
 //!
-//! 1. The service answers a bind with a descriptor whose closing frees the name. It is kept beside the program's socket ([`crate::apart`]) for as long
-//!    as any descriptor of this process refers to that socket. A child of fork has a copy, as it has of the socket.
+//! 1. The service answers a bind with a descriptor whose closing frees the name. It is kept beside
+//!    the program's socket ([`crate::apart`]) for as long as any descriptor of this process refers
+//!    to that socket. A child of fork has a copy, as it has of the socket.
 //! 2. It is closed on exec: the program that comes then finds a kernel's socket without a name.
 //! 3. If the program has closed it by number, the name is free.
 

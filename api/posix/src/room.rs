@@ -173,8 +173,8 @@ pub fn after_fork() {
     }
 }
 
-/// Makes a descriptor that is used for the time of `with`, beyond the limit if need be. `with` uses no
-/// other descriptor.
+/// Makes a descriptor that is used for the time of `with`, beyond the limit if need be. `with` uses
+/// no other descriptor.
 ///
 /// # Errors
 /// Those of both; `EMFILE`.

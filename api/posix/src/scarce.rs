@@ -1,14 +1,16 @@
 //! What needs more descriptors than there are, where the limit cannot be raised ([`crate::room`]).
 //!
 //! 1. A child is made that shares this process's memory but has a copy of its descriptors
-//!    (`clone(2)`: CLONE_VM without CLONE_FILES; CLONE_VFORK: the caller waits for its end). It closes
-//!    a few of its copies, does what is to be done ([`in_copy`]), and its descriptors end with it.
-//! 2. An arrival comes as three descriptors, of which one stays; the kernel's `accept` needs one. So
-//!    the child looks at the arrival without taking it (MSG_PEEK), and maps its memory. Then the caller takes the
-//!    arrival with room for its first descriptor; the kernel drops the others ([`take`]).
-//! 3. Somebody else who accepts from the same listener may have been faster. So the socket that
-//!    was looked at and the one that was taken are compared. If they differ, what was taken cannot
-//!    be used: it is closed, which resets that connection, as Linux may end one before it is accepted.
+//!    (`clone(2)`: CLONE_VM without CLONE_FILES; CLONE_VFORK: the caller waits for its end). It
+//!    closes a few of its copies, does what is to be done ([`in_copy`]), and its descriptors end
+//!    with it.
+//! 2. An arrival comes as three descriptors, of which one stays; the kernel's `accept` needs one.
+//!    So the child looks at the arrival without taking it (MSG_PEEK), and maps its memory. Then the
+//!    caller takes the arrival with room for its first descriptor; the kernel drops the others
+//!    ([`take`]).
+//! 3. Somebody else who accepts from the same listener may have been faster. So the socket that was
+//!    looked at and the one that was taken are compared. If they differ, what was taken cannot be
+//!    used: it is closed, which resets that connection, as Linux may end one before it is accepted.
 //!
 //! The child runs with all signals blocked, and touches nothing of the library's but what is handed
 //! to it: the numbers that it knows are not those of the process.
@@ -150,8 +152,8 @@ fn see(listener: BorrowedFd<'_>) -> Result<Seen, Errno> {
     seen
 }
 
-/// Leaves a descriptor to the end of the child: its number is of this table, and the library's `close` would
-/// forget what the program has at that number.
+/// Leaves a descriptor to the end of the child: its number is of this table, and the library's
+/// `close` would forget what the program has at that number.
 fn keep(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }

@@ -1,10 +1,11 @@
 //! Writing to a connection: `write`, `send` and the like.
 //!
-//! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A blocking call sleeps for room until everything is
-//!    in, one that may not sleep answers how much was.
-//!    With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of them fit. Sleepers are
-//!    notified all the same, so that they sleep no longer than until the bytes are due.
-//!    Of bytes that the program does not have, and of those beside them in one piece, none is sent: EFAULT, as Linux.
+//! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A
+//!    blocking call sleeps for room until everything is in, one that may not sleep answers how much
+//!    was. With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of
+//!    them fit. Sleepers are notified all the same, so that they sleep no longer than until the
+//!    bytes are due. Of bytes that the program does not have, and of those beside them in one
+//!    piece, none is sent: EFAULT, as Linux.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
 //!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
 //!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
@@ -28,14 +29,16 @@ use crate::{data, history, options, wait};
 /// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
 const TAKEN_BY_NOBODY: usize = 16 << 15;
 
-/// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the engine does that itself.
+/// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
+/// engine does that itself.
 #[inline]
 pub fn holds(end: &End, flags: c_int) -> bool {
     let now = end.private().flags.load(Relaxed);
     now & flag::CORKED != 0 || flags & libc::MSG_MORE != 0 && now & flag::SERVED == 0
 }
 
-/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be held back.
+/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be
+/// held back.
 ///
 /// # Safety
 /// The vectors are the program's.
@@ -81,7 +84,8 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result
     Ok(copied)
 }
 
-/// A copy has met a fault: nothing of the call counts that has not been published already. After a hole in the ring the call goes on, and finds a reset.
+/// A copy has met a fault: nothing of the call counts that has not been published already. After a
+/// hole in the ring the call goes on, and finds a reset.
 #[cold]
 fn cut_off(send: &mut Send<'_>, mark: u64, cut: Cut) -> Result<usize, Stopped> {
     let kept = send.take_back(mark);
@@ -134,7 +138,8 @@ pub fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<Opt
     if length == 0 {
         return Ok(Some(0));
     }
-    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got FIN).
+    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
+    // FIN).
     if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
         let taken = length.min(TAKEN_BY_NOBODY).min(end.most_sent());
         // It may be there still, without ears, and then hears the same from its kernel.

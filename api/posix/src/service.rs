@@ -1,6 +1,7 @@
 //! What is asked of the socket service, and what its answers become.
 //!
-//! One request a call, nothing kept open. Every answer of the service is an offer: whatever goes wrong, the caller goes to the kernel.
+//! One request a call, nothing kept open. Every answer of the service is an offer: whatever goes
+//! wrong, the caller goes to the kernel.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -42,7 +43,8 @@ pub enum Connected {
 pub enum Adopted {
     /// An end of a connection.
     Stream(End),
-    /// A listener with this name and this backlog, if the service says which, and the kernel's listening socket behind it.
+    /// A listener with this name and this backlog, if the service says which, and the kernel's
+    /// listening socket behind it.
     Listener(Name, Option<u32>, Option<OwnedFd>),
     /// None of ours.
     Unknown,
@@ -57,7 +59,8 @@ pub fn request(context: &Context, kind: RequestKind) -> Request {
     request
 }
 
-/// Whether a name is one of the VNIC, and not of the host's own loopback, which is always the host's.
+/// Whether a name is one of the VNIC, and not of the host's own loopback, which is always the
+/// host's.
 pub fn is_of_vnic(context: &Context, name: &Name) -> bool {
     context.vnic().is_some() && !name.canonical().is_some_and(|(address, _)| address.is_loopback())
 }
@@ -135,7 +138,8 @@ pub fn take_stream(received: &mut Descriptors) -> Result<(c_int, End), Errno> {
     Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))
 }
 
-/// Asks who listens at `remote`. `socket` is the program's kernel socket, or what holds its name on a VNIC; `local` that name, if it has one.
+/// Asks who listens at `remote`. `socket` is the program's kernel socket, or what holds its name on
+/// a VNIC; `local` that name, if it has one.
 ///
 /// # Errors
 /// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
@@ -159,7 +163,8 @@ pub fn connect(
     }
 }
 
-/// Has the service let go of a name if what held it is gone. Whether it may be free soon: the service is at it.
+/// Has the service let go of a name if what held it is gone. Whether it may be free soon: the
+/// service is at it.
 ///
 /// # Errors
 /// The service's absence.
@@ -173,8 +178,8 @@ pub fn settle(context: &Context, name: Name) -> Result<bool, Errno> {
 /// How often a name is asked for that the service is about to let go of, a millisecond apart.
 const SETTLINGS: u32 = 100;
 
-/// Does what takes a name. A name that is taken may be that of a listener or of a connection of ours that is gone:
-/// the service, which holds their kernel's sockets too, is told to look.
+/// Does what takes a name. A name that is taken may be that of a listener or of a connection of
+/// ours that is gone: the service, which holds their kernel's sockets too, is told to look.
 ///
 /// # Errors
 /// Those of `take`.
@@ -199,8 +204,9 @@ pub fn patiently<T>(
     outcome
 }
 
-/// Gives a listening socket to the service, or listens on a VNIC with what holds the name there, if anything does; and with it the ports of the host
-/// that lead there. The placeholder. `flags` as in the protocol.
+/// Gives a listening socket to the service, or listens on a VNIC with what holds the name there, if
+/// anything does; and with it the ports of the host that lead there. The placeholder. `flags` as in
+/// the protocol.
 ///
 /// # Errors
 /// The service's absence or refusal.
@@ -217,7 +223,8 @@ pub fn listen(
     let mut received = Descriptors::default();
     // SAFETY: the descriptor is the caller's, and open for the time of the call.
     let own = socket.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-    // Published ports have the places behind the first one; where nothing else is there, any of them holds it.
+    // Published ports have the places behind the first one; where nothing else is there, any of
+    // them holds it.
     let first = own.or_else(|| published.sockets().next());
     let mut places = [first; protocol::MOST_DESCRIPTORS];
     let mut count = usize::from(first.is_some());
@@ -239,7 +246,8 @@ pub fn listen(
     }
 }
 
-/// Asks how a connection of the VNIC stands: its `struct tcp_info`, and how many bytes wait for an acknowledgement.
+/// Asks how a connection of the VNIC stands: its `struct tcp_info`, and how many bytes wait for an
+/// acknowledgement.
 pub fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES], u32)> {
     let context = context::get()?;
     let request = request(context, RequestKind::Information);

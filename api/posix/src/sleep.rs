@@ -1,15 +1,19 @@
 //! Sleeping on a connection, waking the other end, and finding out that it is gone.
 //!
-//! 1. [`until`]: look for a while (`wait::spin`), arm, look once more, then sleep in the kernel on the placeholder. The sleep is a `recv` that blocks and
-//!    takes nothing, so that signals interrupt it, or restart it, as they do for any socket. With a deadline it is `ppoll`; where a byte lies that others
-//!    still need, it is an epoll of the library's own ([`crate::doorbell`]).
-//! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there is taken, if the other says that it wrote
-//!    some ([`End::undrained`]) or the last sleep of this call ended with one, and nobody else waits at this end.
-//! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is gone: it may have shut down reading. POLLHUP does
-//!    ([`ask_whether_gone`]).
+//! 1. [`until`]: look for a while (`wait::spin`), arm, look once more, then sleep in the kernel on
+//!    the placeholder. The sleep is a `recv` that blocks and takes nothing, so that signals
+//!    interrupt it, or restart it, as they do for any socket. With a deadline it is `ppoll`; where
+//!    a byte lies that others still need, it is an epoll of the library's own
+//!    ([`crate::doorbell`]).
+//! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there
+//!    is taken, if the other says that it wrote some ([`End::undrained`]) or the last sleep of this
+//!    call ended with one, and nobody else waits at this end.
+//! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is
+//!    gone: it may have shut down reading. POLLHUP does ([`ask_whether_gone`]).
 //! 4. [`ring`] writes the byte that wakes those who sleep at the other end.
-//! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one of the same placeholder ([`outlive`]): the connection ends
-//!    when the call does, as on Linux, where a system call holds its file.
+//! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one
+//!    of the same placeholder ([`outlive`]): the connection ends when the call does, as on Linux,
+//!    where a system call holds its file.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -23,13 +27,16 @@ use crate::table::{self, Held};
 use crate::wait::{self, Section, Spun, signals};
 use crate::{borrowed, bypass, confined, descriptor, jump};
 
-/// Longest sleep where a byte lies that others need, and no epoll is to be had that would sleep beside it.
+/// Longest sleep where a byte lies that others need, and no epoll is to be had that would sleep
+/// beside it.
 pub const SLICE: u64 = 20_000_000;
 
-/// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not show.
+/// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not
+/// show.
 const ROOM_SLICE: u64 = 50_000_000;
 
-/// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any more.
+/// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any
+/// more.
 const DEAF_SLICE: u64 = 2_000_000;
 
 /// Times that the processor is given away to a service that has still to let go of a descriptor.
@@ -43,11 +50,13 @@ pub fn ring(fd: c_int, end: &End, due: Due) {
     }
 }
 
-/// The sleep of a service core for which this process has rung last. Those at the other ends of other streams are not to be believed: one could name the sleep of
-/// another, who would then be thought awake.
+/// The sleep of a service core for which this process has rung last. Those at the other ends of
+/// other streams are not to be believed: one could name the sleep of another, who would then be
+/// thought awake.
 static RUNG: AtomicU64 = AtomicU64::new(0);
 
-/// After sending: wakes who sleeps for it at the other end, unless it is a service core that was rung in this sleep of it already.
+/// After sending: wakes who sleeps for it at the other end, unless it is a service core that was
+/// rung in this sleep of it already.
 #[inline]
 pub fn ring_for_data(fd: c_int, end: &End) {
     if !end.private().has(flag::SERVED) {
@@ -74,7 +83,8 @@ fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
             true
         }
         Err(errno) => {
-            // EAGAIN: so many bytes lie there that nobody sleeps past them for long, and the next message tries again.
+            // EAGAIN: so many bytes lie there that nobody sleeps past them for long, and the next
+            // message tries again.
             if matches!(errno, libc::EPIPE | libc::ECONNRESET) {
                 ask_whether_gone(fd, end);
             }
@@ -83,7 +93,8 @@ fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
     }
 }
 
-/// Asks the kernel whether anybody still holds the other end, and writes down the answer. True: nobody.
+/// Asks the kernel whether anybody still holds the other end, and writes down the answer. True:
+/// nobody.
 #[cold]
 pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
     if end.private().has(flag::HUNG_UP) {
@@ -95,7 +106,8 @@ pub fn ask_whether_gone(fd: c_int, end: &End) -> bool {
     }
     let (hinted, hint) = (end.may_be_gone(), end.hint());
     let mut gone = is_hung_up(fd);
-    // The service lets go of a new connection's descriptors just after it has passed them on; who closes at once may be ahead of it.
+    // The service lets go of a new connection's descriptors just after it has passed them on; who
+    // closes at once may be ahead of it.
     for _ in 0..if hinted { PATIENCE } else { 0 } {
         if gone {
             break;
@@ -160,8 +172,8 @@ pub struct Rest {
     pub want: Want,
     /// When it gives up, of the monotonic clock.
     pub deadline: Option<u64>,
-    /// Whether a handler that was installed with SA_RESTART lets it go on. Linux does so for calls that have done nothing yet and have no
-    /// time-out.
+    /// Whether a handler that was installed with SA_RESTART lets it go on. Linux does so for calls
+    /// that have done nothing yet and have no time-out.
     pub restart: bool,
 }
 
@@ -200,14 +212,15 @@ pub fn until(
     end.arm(want);
     let armed = Armed::new(end, want, &stay.armed);
     drop(section);
-    // Read before the last check: another reader of this end may publish the bytes when they are due, and
-    // sends no notification.
+    // Read before the last check: another reader of this end may publish the bytes when they are
+    // due, and sends no notification.
     let held_back = if want == Want::Data { end.longest_sleep() } else { None };
     if ready() {
         return Ok(());
     }
     let deaf = end.private().has(flag::SHUT_RD);
-    // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is installed with: see below.
+    // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is
+    // installed with: see below.
     let natively =
         want == Want::Data && restart && quiet && !deaf && held_back.is_none() && !stay.is_closed();
     let mut slept = match edges {
@@ -220,7 +233,8 @@ pub fn until(
     let handled = &mut stay.handled;
     let again = matches!(slept, Err(libc::EBADF | libc::EINTR)) && restart && handled.happened();
     if closed && again && signals::breaking() == handled.breaking {
-        // A handler has run after which Linux makes the call anew, with a number that nothing is behind any more.
+        // A handler has run after which Linux makes the call anew, with a number that nothing is
+        // behind any more.
         slept = Err(libc::EBADF);
     } else if closed && slept == Err(libc::EBADF) && held.spare.load(SeqCst) != 0 {
         // Its closer has left another.
@@ -312,7 +326,8 @@ fn let_spare_go(held: &Held, spare: u32) {
     borrowed::close(spare.cast_signed() - 1);
 }
 
-/// To be called before `fd` is closed: leaves those who sleep on it another descriptor. True: they have one, so the connection has not ended yet.
+/// To be called before `fd` is closed: leaves those who sleep on it another descriptor. True: they
+/// have one, so the connection has not ended yet.
 pub fn outlive(fd: c_int, held: &Held) -> bool {
     if held.sleepers.load(SeqCst) == 0 {
         return false;
@@ -434,7 +449,8 @@ fn sleep_beside(edges: &Edges, end: &End, rest: Rest, held_back: Option<u64>) ->
     }
 }
 
-/// Three facts about a sleep: the placeholder no longer receives bytes; it is empty; how long the peer holds bytes back.
+/// Three facts about a sleep: the placeholder no longer receives bytes; it is empty; how long the
+/// peer holds bytes back.
 type Circumstances = (bool, bool, Option<u64>);
 
 /// Nanoseconds of a sleep at most; `u64::MAX`: for ever.

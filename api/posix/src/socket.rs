@@ -1,11 +1,15 @@
 //! Making sockets, naming them, and connecting them.
 //!
-//! 1. `socket` of TCP gives the kernel's socket, remembered as [`Kind::Pending`]: until `connect` or `listen` it is nothing else.
-//! 2. `listen` listens in the kernel first, so that errors of names are the kernel's, then gives the listening socket to the service. The placeholder that
-//!    comes back takes its place at every descriptor that it has. If the service does not want it, it stays the kernel's.
-//! 3. `connect` asks the service if the destination is on this host. If somebody of ours listens there, the placeholder of the connection takes the
-//!    kernel socket's place; otherwise the kernel connects, and the descriptor is none of ours any more.
-//! 4. A connect that does not block answers EINPROGRESS as Linux does, even where it is done already.
+//! 1. `socket` of TCP gives the kernel's socket, remembered as [`Kind::Pending`]: until `connect`
+//!    or `listen` it is nothing else.
+//! 2. `listen` listens in the kernel first, so that errors of names are the kernel's, then gives
+//!    the listening socket to the service. The placeholder that comes back takes its place at every
+//!    descriptor that it has. If the service does not want it, it stays the kernel's.
+//! 3. `connect` asks the service if the destination is on this host. If somebody of ours listens
+//!    there, the placeholder of the connection takes the kernel socket's place; otherwise the
+//!    kernel connects, and the descriptor is none of ours any more.
+//! 4. A connect that does not block answers EINPROGRESS as Linux does, even where it is done
+//!    already.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -55,7 +59,8 @@ pub fn remember_inherited(fd: c_int, domain: c_int) {
     }
 }
 
-/// The kernel gave out a number that the table thinks is ours: it was closed in a way that we did not see.
+/// The kernel gave out a number that the table thinks is ours: it was closed in a way that we did
+/// not see.
 pub fn forget_stale(fd: c_int) {
     if table::is_ours(fd) {
         drop(table::remove(fd));
@@ -171,8 +176,8 @@ pub fn set_listener_name(held: &Held, name: &Name) {
     held.facts.local_length.store(name.length, Release);
 }
 
-/// Puts another file at every descriptor of a description, with each one's close-on-exec flag; the other's own number is closed.
-/// O_NONBLOCK is carried over.
+/// Puts another file at every descriptor of a description, with each one's close-on-exec flag; the
+/// other's own number is closed. O_NONBLOCK is carried over.
 pub fn replace(fd: c_int, held: &Held, with: c_int) {
     if kernel_nonblocking(fd) {
         set_nonblocking(with);
@@ -259,8 +264,9 @@ fn listen_on_vnic(context: &Context, fd: c_int, held: &Held, backlog: u32) -> Ou
     Ok(0)
 }
 
-/// `bind(2)`: the kernel's. In host addressing the kernel gives out names, on a VNIC the service. A name that is taken may be that of a listener of ours that was closed
-/// just now: the service, which holds its kernel socket too, is given the time to see that.
+/// `bind(2)`: the kernel's. In host addressing the kernel gives out names, on a VNIC the service. A
+/// name that is taken may be that of a listener of ours that was closed just now: the service,
+/// which holds its kernel socket too, is given the time to see that.
 ///
 /// # Safety
 /// As `bind(2)`.
@@ -284,7 +290,8 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             }
             outcome
         }
-        // It has a name already: EINVAL, unless the new one is wrong in itself, which a fresh socket finds out.
+        // It has a name already: EINVAL, unless the new one is wrong in itself, which a fresh
+        // socket finds out.
         Some(held) => options::with_kernel_socket(held, |kernel| {
             let nameless = is_nameless(fd, held);
             // SAFETY: the caller's.
@@ -312,8 +319,9 @@ fn note_name(fd: c_int, held: &Held) {
     }
 }
 
-/// Whether Linux has taken a connection's port away: the connection is over, and the port was none that the program had asked for. Such a
-/// socket may be bound once more (and do nothing with its name).
+/// Whether Linux has taken a connection's port away: the connection is over, and the port was none
+/// that the program had asked for. Such a socket may be bound once more (and do nothing with its
+/// name).
 fn is_nameless(fd: c_int, held: &Held) -> bool {
     let Some(end) = held.end() else { return false };
     look_again(fd, held);
@@ -386,7 +394,8 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
     {
         if errno == libc::EACCES {
-            // Rules forbid it. What listens in the kernel by now is closed again; its name stays bound.
+            // Rules forbid it. What listens in the kernel by now is closed again; its name stays
+            // bound.
             let _ = kernel_shutdown(fd, libc::SHUT_RDWR);
             return sys::give_int(Err(errno));
         }
@@ -396,7 +405,8 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
     sys::give_int(listening)
 }
 
-/// Ports of the host that lead to the port of a listener of the host. With a VNIC they lead to its ports alone.
+/// Ports of the host that lead to the port of a listener of the host. With a VNIC they lead to its
+/// ports alone.
 ///
 /// # Errors
 /// As [`publish::open`].
@@ -652,8 +662,8 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
     }
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);
-        // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused, asks whether we are gone, and
-        // hears that we are not.
+        // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused,
+        // asks whether we are gone, and hears that we are not.
         let _ = kernel_shutdown(fd, libc::SHUT_RD);
     }
     // Linux wakes whoever polls the socket, whether or not this changed anything.

@@ -1,7 +1,8 @@
 //! The C library's streams (`FILE`) over our sockets.
 //!
-//! The C library reads and writes the descriptor of a `FILE` by itself, without a call that could be interposed. So `fdopen` of a connection gives a
-//! `FILE` of callbacks (`fopencookie`), whose descriptor is written into it afterwards, for `fileno`.
+//! The C library reads and writes the descriptor of a `FILE` by itself, without a call that could
+//! be interposed. So `fdopen` of a connection gives a `FILE` of callbacks (`fopencookie`), whose
+//! descriptor is written into it afterwards, for `fileno`.
 
 use std::ffi::{c_char, c_int, c_void};
 

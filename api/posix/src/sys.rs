@@ -1,8 +1,11 @@
-//! System calls without the C library: no errno until the caller wants it, nothing interposed, safe in signal handlers.
+//! System calls without the C library: no errno until the caller wants it, nothing interposed, safe
+//! in signal handlers.
 //!
-//! 1. [`call`] is the processor's instruction. It answers the kernel's value: negative numbers down to -4095 are errnos.
+//! 1. [`call`] is the processor's instruction. It answers the kernel's value: negative numbers down
+//!    to -4095 are errnos.
 //! 2. [`Outcome`] is that value taken apart. Functions of this crate answer it among themselves.
-//! 3. [`give`] turns an outcome into what the C library answers: -1 and errno, or the value (errno untouched).
+//! 3. [`give`] turns an outcome into what the C library answers: -1 and errno, or the value (errno
+//!    untouched).
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
@@ -29,8 +32,8 @@ const LARGEST_ERRNO: isize = 4095;
 #[inline]
 pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     let answer: isize;
-    // SAFETY: the instruction's registers are those of the kernel's convention, what it destroys is listed; the rest is
-    // the caller's promise.
+    // SAFETY: the instruction's registers are those of the kernel's convention, what it destroys is
+    // listed; the rest is the caller's promise.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -57,7 +60,8 @@ pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
 #[inline]
 pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
     let answer: isize;
-    // SAFETY: the instruction's registers are those of the kernel's convention; the rest is the caller's promise.
+    // SAFETY: the instruction's registers are those of the kernel's convention; the rest is the
+    // caller's promise.
     unsafe {
         std::arch::asm!(
             "svc 0",
@@ -250,8 +254,8 @@ pub fn raise_sigpipe() {
     }
 }
 
-/// Writes a value to the program, if it can be written there: the kernel tries. A process that gave up system
-/// calls goes without.
+/// Writes a value to the program, if it can be written there: the kernel tries. A process that gave
+/// up system calls goes without.
 pub fn write_if_possible<T>(to: *mut T, value: &T) {
     if confined::is_confined() {
         return;

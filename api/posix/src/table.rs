@@ -1,20 +1,24 @@
 //! Which descriptors are ours, and what stands behind them.
 //!
-//! 1. [`TABLE`] has a word for each descriptor that a process can have: 0 (the kernel's), or the number and the generation of a
-//!    [`Description`]. A look-up of a kernel's descriptor is one load and one branch.
-//! 2. Descriptions lie in chunks of memory that is mapped when first needed and never unmapped. A description's state word holds its
-//!    generation and the count of references: one for each word of the table, one for each call that is at work on it
-//!    ([`Held`]).
-//! 3. A reference is taken by compare-and-swap on that word: only if the generation is the one read from the table and the count
-//!    is not 0. So a call that read the word just before another thread closed the descriptor either keeps the description
-//!    until it is done, or looks again; it never touches what was given to somebody else.
-//! 4. Who gives back the last reference ends what is inside (unmaps the connection), raises the generation and puts the
-//!    description on the free list, which is a stack with a tag against reuse in between.
-//! 5. There is no lock: not for a fork to leave held, not for a signal handler to wait for. A child of fork has a copy of
-//!    all of it. References of calls that other threads had under way stay counted there for ever, which costs the child
-//!    that description's memory and nothing else: descriptors are the kernel's.
-//! 6. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or [`Kind::Listener`]. The new
-//!    content is written once, before the kind is published.
+//! 1. [`TABLE`] has a word for each descriptor that a process can have: 0 (the kernel's), or the
+//!    number and the generation of a [`Description`]. A look-up of a kernel's descriptor is one
+//!    load and one branch.
+//! 2. Descriptions lie in chunks of memory that is mapped when first needed and never unmapped. A
+//!    description's state word holds its generation and the count of references: one for each word
+//!    of the table, one for each call that is at work on it ([`Held`]).
+//! 3. A reference is taken by compare-and-swap on that word: only if the generation is the one read
+//!    from the table and the count is not 0. So a call that read the word just before another
+//!    thread closed the descriptor either keeps the description until it is done, or looks again;
+//!    it never touches what was given to somebody else.
+//! 4. Who gives back the last reference ends what is inside (unmaps the connection), raises the
+//!    generation and puts the description on the free list, which is a stack with a tag against
+//!    reuse in between.
+//! 5. There is no lock: not for a fork to leave held, not for a signal handler to wait for. A child
+//!    of fork has a copy of all of it. References of calls that other threads had under way stay
+//!    counted there for ever, which costs the child that description's memory and nothing else:
+//!    descriptors are the kernel's.
+//! 6. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or
+//!    [`Kind::Listener`]. The new content is written once, before the kind is published.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -28,7 +32,8 @@ use crate::apart::Apart;
 use crate::end::End;
 use crate::{faults, reservation, wait};
 
-/// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are never ours.
+/// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are
+/// never ours.
 pub const DESCRIPTORS: usize = 1 << 20;
 
 /// Descriptions in a chunk: some hundred kilobytes, enough for most programs.
@@ -49,7 +54,8 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 /// One past the highest descriptor that ever was ours: how far scans go.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
-/// Streams and listeners that are there now. A child of fork may count some of its parent's for ever.
+/// Streams and listeners that are there now. A child of fork may count some of its parent's for
+/// ever.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
 /// What a description is.
@@ -64,7 +70,8 @@ pub enum Kind {
     Stream = 2,
     /// A listening socket; the descriptor is its placeholder.
     Listener = 3,
-    /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind [`Description::epoll`].
+    /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind
+    /// [`Description::epoll`].
     Epoll = 4,
 }
 
@@ -117,7 +124,8 @@ pub mod facts {
     pub const STOPPED: u32 = 8;
     /// A listener without a service: the descriptor is the kernel's listening socket.
     pub const FALLEN: u32 = 16;
-    /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does not.
+    /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does
+    /// not.
     pub const WAITS: u32 = 32;
 }
 
@@ -133,7 +141,8 @@ pub struct Description {
     number: AtomicU32,
     next_free: AtomicU32,
     end: UnsafeCell<MaybeUninit<End>>,
-    /// For `wait`: where this description is watched (null: nowhere). Zeroed when the description is taken.
+    /// For `wait`: where this description is watched (null: nowhere). Zeroed when the description
+    /// is taken.
     pub watchers: AtomicPtr<c_void>,
     /// For `wait`: what belongs to an epoll.
     pub epoll: AtomicPtr<c_void>,
@@ -147,7 +156,8 @@ pub struct Description {
     pub emptied: AtomicU64,
     /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
     pub outside: AtomicU32,
-    /// Reads and writes so far, and where this process connected it to (0: it did not): for `history`.
+    /// Reads and writes so far, and where this process connected it to (0: it did not): for
+    /// `history`.
     pub uses: AtomicU32,
     /// See above.
     pub destination: AtomicU32,
@@ -155,8 +165,8 @@ pub struct Description {
     pub facts: Facts,
 }
 
-// SAFETY: `end` is written once by who changes the kind, before the kind is published, and dropped by who gives back the last reference;
-// in between it is only shared, and `End` is `Sync`.
+// SAFETY: `end` is written once by who changes the kind, before the kind is published, and dropped
+// by who gives back the last reference; in between it is only shared, and `End` is `Sync`.
 unsafe impl Sync for Description {}
 
 /// A reference to a description: it stays what it is until this is dropped.
@@ -199,8 +209,8 @@ impl Description {
     /// The end of the connection, if it is a stream.
     #[inline]
     pub fn end(&self) -> Option<&End> {
-        // SAFETY: the kind was published after the end was written, and the end is dropped only after the last
-        // reference, one of which the caller has.
+        // SAFETY: the kind was published after the end was written, and the end is dropped only
+        // after the last reference, one of which the caller has.
         (self.kind() == Kind::Stream).then(|| unsafe { (*self.end.get()).assume_init_ref() })
     }
 
@@ -214,20 +224,21 @@ impl Description {
         self.number.load(Relaxed)
     }
 
-    /// The word that names it in the table: number and generation. Differs from every other description that ever was
-    /// (until a generation comes round after four billion lives).
+    /// The word that names it in the table: number and generation. Differs from every other
+    /// description that ever was (until a generation comes round after four billion lives).
     pub fn identity(&self) -> u64 {
         word(self.number(), (self.state.load(Relaxed) >> 32) as u32)
     }
 
-    /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was first).
+    /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was
+    /// first).
     pub fn become_stream(&self, end: End) -> Result<(), End> {
         // The kind `Free` is taken as the lock: nobody else changes a kind that is not `Pending`.
         if self.kind.compare_exchange(Kind::Pending as u8, Kind::Free as u8, AcqRel, Acquire).is_err() {
             return Err(end);
         }
-        // SAFETY: only who took the kind away from `Pending` gets here, so nobody else writes, and nobody reads an end
-        // before the kind says so.
+        // SAFETY: only who took the kind away from `Pending` gets here, so nobody else writes, and
+        // nobody reads an end before the kind says so.
         unsafe { (*self.end.get()).write(end) };
         SOCKETS.fetch_add(1, AcqRel);
         self.kind.store(Kind::Stream as u8, Release);
@@ -331,7 +342,8 @@ fn take() -> Option<&'static Description> {
     found
 }
 
-/// A new description of a kind; `end` for a stream. None: no memory (or as many as there can be descriptors).
+/// A new description of a kind; `end` for a stream. None: no memory (or as many as there can be
+/// descriptors).
 pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
     if is_counted(kind) {
         faults::install();
@@ -363,7 +375,8 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
         SOCKETS.fetch_add(1, AcqRel);
     }
     new.kind.store(kind as u8, Release);
-    // Stale look-ups see the count 0 up to here. The generation stays: it was raised when the last life ended.
+    // Stale look-ups see the count 0 up to here. The generation stays: it was raised when the last
+    // life ended.
     new.state.fetch_add(1, AcqRel);
     Some(Held(new))
 }
@@ -372,7 +385,8 @@ const fn is_counted(kind: Kind) -> bool {
     matches!(kind, Kind::Stream | Kind::Listener)
 }
 
-/// Whether there is any stream or listener. Without one a call that names many descriptors is the kernel's, which also judges addresses.
+/// Whether there is any stream or listener. Without one a call that names many descriptors is the
+/// kernel's, which also judges addresses.
 #[inline]
 pub fn has_sockets() -> bool {
     SOCKETS.load(Acquire) != 0
@@ -419,8 +433,8 @@ pub fn find(fd: c_int) -> Option<Held> {
     }
 }
 
-/// Lets a descriptor refer to a description. What was there before is let go (the program closed it in a way
-/// that we did not see). False: the number is too high for the table.
+/// Lets a descriptor refer to a description. What was there before is let go (the program closed it
+/// in a way that we did not see). False: the number is too high for the table.
 pub fn put(fd: c_int, held: &Held) -> bool {
     let Some(slot) = entry(fd) else { return false };
     let reference = held.clone();

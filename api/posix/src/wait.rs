@@ -1,21 +1,27 @@
 //! Waiting: epoll, poll, select, how long to look before sleeping, and signals.
 //!
-//! 1. Whatever sleeps sleeps in the kernel, on the program's own descriptors: an epoll is the kernel's epoll, and in it, or in the
-//!    array of a `ppoll`, stands the placeholder of each stream. A placeholder becomes readable when the peer rings, and hangs up when the last
-//!    holder of the peer's end is gone. Timeouts, masks and signals are therefore the kernel's.
-//! 2. The peer rings only for whom it finds *armed*. Arm, look once more, sleep: nothing is lost ([`look`]).
-//! 3. Whatever is awake looks at shared memory, and makes no system call as long as it finds something ([`epoll`], [`mod@poll`],
-//!    [`mod@select`]). The kernel is asked now and then, so that its own descriptors are never forgotten.
-//! 4. Between the two lies a while of looking, as long as experience says that it pays ([`mod@spin`]).
-//! 5. An epoll of kernel descriptors alone goes straight to the kernel, and so do listeners: their placeholders are readable when a
-//!    connection has come.
-//! 6. Who registers what is in [`interest`], the calls that change it in [`control`], epolls within epolls in [`nested`], and what happens
-//!    when descriptors are closed or change their nature in [`hooks`].
+//! 1. Whatever sleeps sleeps in the kernel, on the program's own descriptors: an epoll is the
+//!    kernel's epoll, and in it, or in the array of a `ppoll`, stands the placeholder of each
+//!    stream. A placeholder becomes readable when the peer rings, and hangs up when the last holder
+//!    of the peer's end is gone. Timeouts, masks and signals are therefore the kernel's.
+//! 2. The peer rings only for whom it finds *armed*. Arm, look once more, sleep: nothing is lost
+//!    ([`look`]).
+//! 3. Whatever is awake looks at shared memory, and makes no system call as long as it finds
+//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked now and then, so
+//!    that its own descriptors are never forgotten.
+//! 4. Between the two lies a while of looking, as long as experience says that it pays
+//!    ([`mod@spin`]).
+//! 5. An epoll of kernel descriptors alone goes straight to the kernel, and so do listeners: their
+//!    placeholders are readable when a connection has come.
+//! 6. Who registers what is in [`interest`], the calls that change it in [`control`], epolls within
+//!    epolls in [`nested`], and what happens when descriptors are closed or change their nature in
+//!    [`hooks`].
 //! 7. What is different for a program that polls without ever sleeping is in [`polling`].
 //! 8. Handlers of the program end a wait also while it is only looking ([`signals`]).
 //!
-//! What differs from Linux: of an epoll that parent and child of a fork both go on using, each process is told of the registrations that it
-//! has made or inherited ([`mod@family`]); a thread that is cancelled while it waits goes on until the wait ends.
+//! What differs from Linux: of an epoll that parent and child of a fork both go on using, each
+//! process is told of the registrations that it has made or inherited ([`mod@family`]); a thread
+//! that is cancelled while it waits goes on until the wait ends.
 
 pub mod calls;
 pub mod control;
@@ -70,8 +76,8 @@ pub fn after_fork() {
 /// A new descriptor refers to what `old` refers to.
 pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
 
-/// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this process or another, has not asked to be rung for
-/// it, so that is done here in its place.
+/// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
+/// process or another, has not asked to be rung for it, so that is done here in its place.
 #[cold]
 pub fn full(held: &Held, end: &End) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
@@ -89,9 +95,10 @@ pub fn spin(held: &Held, which: usize, ready: impl FnMut() -> bool) -> bool {
     pause(held, which, None, ready).0 == Spun::Ready
 }
 
-/// As [`spin()`], for `most` nanoseconds at most, and says whether a handler ran that was installed without `SA_RESTART`
-/// ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops nothing and calls [`spin::Pause::ended`] when what it waited for has
-/// come; a timeout teaches nothing.
+/// As [`spin()`], for `most` nanoseconds at most, and says whether a handler ran that was installed
+/// without `SA_RESTART` ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops
+/// nothing and calls [`spin::Pause::ended`] when what it waited for has come; a timeout teaches
+/// nothing.
 pub fn pause<'a>(
     held: &'a Held,
     which: usize,

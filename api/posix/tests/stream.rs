@@ -1,4 +1,5 @@
-//! The calls on two ends of one connection in one process: what a program sees of bytes, ends and errors.
+//! The calls on two ends of one connection in one process: what a program sees of bytes, ends and
+//! errors.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -19,7 +20,8 @@ fn name(port: u16) -> [u8; 28] {
     name
 }
 
-/// One test at a time: a child of fork holds the descriptors of all, and a number that one closes is another's at once.
+/// One test at a time: a child of fork holds the descriptors of all, and a number that one closes
+/// is another's at once.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

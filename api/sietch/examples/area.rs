@@ -1,7 +1,8 @@
-//! A storage area from the outside in: made if need be, written durably, made longer and shorter while it is held, trimmed, given back.
+//! A storage area from the outside in: made if need be, written durably, made longer and shorter
+//! while it is held, trimmed, given back.
 //!
-//! `cargo run --release -p sietch --example area -- --vsa NAME [--size BYTES]`. The user needs a quota on the volume, or
-//! `sietch.toml` names the area.
+//! `cargo run --release -p sietch --example area -- --vsa NAME [--size BYTES]`. The user needs a
+//! quota on the volume, or `sietch.toml` names the area.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! An HTTP load balancer: passes requests to its backends in turn, over connections kept alive on both sides. A backend that fails is
-//! left out until it answers a health check again.
+//! An HTTP load balancer: passes requests to its backends in turn, over connections kept alive on
+//! both sides. A backend that fails is left out until it answers a health check again.
 //!
-//! `cargo run --release -p sietch --example http_balancer -- --vnic NAME --backend 10.77.0.3:80 --backend 10.77.0.4:80 [--port 80]`
+//! `cargo run --release -p sietch --example http_balancer -- --vnic NAME --backend 10.77.0.3:80
+//! --backend 10.77.0.4:80 [--port 80]`
 #![forbid(unsafe_code)]
 
 use std::cell::{Cell, RefCell};
@@ -94,14 +95,16 @@ async fn converse(net: &Net, mut client: TcpStream, backends: &Backends) -> io::
     Ok(())
 }
 
-/// Passes one request on and its answer back. Says whether the connection goes on; `None` if no backend answers.
+/// Passes one request on and its answer back. Says whether the connection goes on; `None` if no
+/// backend answers.
 async fn forward(
     net: &Net,
     client: &mut TcpStream,
     request: &Head,
     backends: &Backends,
 ) -> io::Result<Option<bool>> {
-    // A connection kept alive may have been closed meanwhile: each backend gets a second chance with a fresh one.
+    // A connection kept alive may have been closed meanwhile: each backend gets a second chance
+    // with a fresh one.
     for _ in 0..2 * backends.all.len() {
         let Some(backend) = backends.next() else { return Ok(None) };
         let idle = backend.idle.borrow_mut().pop();
@@ -121,7 +124,8 @@ async fn forward(
     Ok(None)
 }
 
-/// Sends a request without a body over `idle` or a new connection, and waits for the head of the answer.
+/// Sends a request without a body over `idle` or a new connection, and waits for the head of the
+/// answer.
 async fn ask(
     net: &Net,
     idle: Option<TcpStream>,

@@ -1,6 +1,8 @@
-//! A static HTTP server: the files of a folder, read once at the start, over connections that are kept alive.
+//! A static HTTP server: the files of a folder, read once at the start, over connections that are
+//! kept alive.
 //!
-//! `cargo run --release -p sietch --example http_server -- --vnic NAME --folder docs [--port 80]`, then `curl http://ADDRESS/index.html`.
+//! `cargo run --release -p sietch --example http_server -- --vnic NAME --folder docs [--port 80]`,
+//! then `curl http://ADDRESS/index.html`.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

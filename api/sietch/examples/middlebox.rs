@@ -1,13 +1,19 @@
-//! An IP middlebox: spreads the flows that come to one port over several servers by rewriting addresses, as a load balancer in front of
-//! them does (network address translation). It has no TCP of its own: each frame is changed where it lies and sent on, never copied.
+//! An IP middlebox: spreads the flows that come to one port over several servers by rewriting
+//! addresses, as a load balancer in front of them does (network address translation). It has no TCP
+//! of its own: each frame is changed where it lies and sent on, never copied.
 //!
-//! 1. A flow's first packet chooses a server, in turn, and a source port of ours that stands for the client.
-//! 2. Packets to the served port go to the flow's server, from us and that port. Packets from a server to that port go back to the client.
-//! 3. Checksums are adjusted by what changed (RFC 1624); the time to live goes down as at any router.
-//! 4. Servers' link addresses are asked for by ARP, once a second until they answer. Clients' are taken from their packets.
+//! 1. A flow's first packet chooses a server, in turn, and a source port of ours that stands for
+//!    the client.
+//! 2. Packets to the served port go to the flow's server, from us and that port. Packets from a
+//!    server to that port go back to the client.
+//! 3. Checksums are adjusted by what changed (RFC 1624); the time to live goes down as at any
+//!    router.
+//! 4. Servers' link addresses are asked for by ARP, once a second until they answer. Clients' are
+//!    taken from their packets.
 //! 5. The table is bounded; the oldest flow makes room for a new one.
 //!
-//! `cargo run --release -p sietch --example middlebox -- --vnic NAME --backend 10.77.0.3:80 --backend 10.77.0.4:80 [--port 80]`
+//! `cargo run --release -p sietch --example middlebox -- --vnic NAME --backend 10.77.0.3:80
+//! --backend 10.77.0.4:80 [--port 80]`
 #![forbid(unsafe_code)]
 
 use std::collections::{HashMap, VecDeque};
@@ -68,7 +74,8 @@ pub struct Middlebox {
     frames: Vec<Frame>,
 }
 
-/// Puts the true checksum where a kernel of this machine left the sum of the pseudo-header ([`Offloads::unfinished`]).
+/// Puts the true checksum where a kernel of this machine left the sum of the pseudo-header
+/// ([`Offloads::unfinished`]).
 fn finish_checksum(head: &mut [u8], tail: &[u8]) -> Option<()> {
     let packet = head.get_mut(14..)?;
     let (20.., 0x45) = (packet.len(), *packet.first()?) else { return None };
@@ -288,7 +295,8 @@ impl Middlebox {
     }
 }
 
-/// Adjusts the checksum at `place` to words that changed from the first to the second of each pair (RFC 1624, equation 3).
+/// Adjusts the checksum at `place` to words that changed from the first to the second of each pair
+/// (RFC 1624, equation 3).
 fn adjust(packet: &mut [u8], place: usize, changes: &[(&[u8], &[u8])]) {
     let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | u32::from(bytes[1]);
     let mut sum = !word(&packet[place..]) & 0xffff;

@@ -1,6 +1,8 @@
-//! An RPC client: makes calls over one connection, a number of them under way at once, and reports how long they took.
+//! An RPC client: makes calls over one connection, a number of them under way at once, and reports
+//! how long they took.
 //!
-//! `cargo run --release -p sietch --example rpc_client -- --vnic NAME --to 10.77.0.2:7000 [--calls 100000] [--pipeline 16]`
+//! `cargo run --release -p sietch --example rpc_client -- --vnic NAME --to 10.77.0.2:7000 [--calls
+//! 100000] [--pipeline 16]`
 #![forbid(unsafe_code)]
 
 use std::io;

@@ -1,5 +1,5 @@
-//! An RPC server: answers each call with its body, in capitals. Calls may be pipelined; those that arrive together are answered with
-//! one write.
+//! An RPC server: answers each call with its body, in capitals. Calls may be pipelined; those that
+//! arrive together are answered with one write.
 //!
 //! `cargo run --release -p sietch --example rpc_server -- --vnic NAME [--port 7000]`
 #![forbid(unsafe_code)]

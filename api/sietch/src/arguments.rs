@@ -1,9 +1,11 @@
-//! The command line of a program that is nothing but a server: which device, and the program's own options.
+//! The command line of a program that is nothing but a server: which device, and the program's own
+//! options.
 //!
 //! 1. `--vnic NAME` names the device; `--socket PATH` the daemon, where it is not found by itself.
-//! 2. Every other `--name VALUE` is the program's own, asked for with [`Arguments::value`]; what does not begin with `--` is in
-//!    [`Arguments::rest`].
-//! 3. From there [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an engine with fresh randomness.
+//! 2. Every other `--name VALUE` is the program's own, asked for with [`Arguments::value`]; what
+//!    does not begin with `--` is in [`Arguments::rest`].
+//! 3. From there [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an
+//!    engine with fresh randomness.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -74,7 +76,8 @@ impl Arguments {
         Ok(parsed)
     }
 
-    /// The value of `--name` (give it with its dashes), the last one if it stands there more than once.
+    /// The value of `--name` (give it with its dashes), the last one if it stands there more than
+    /// once.
     ///
     /// # Errors
     /// [`ArgumentError::BadValue`].

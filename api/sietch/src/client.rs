@@ -33,7 +33,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon at `path` (see [`crate::socket_path`]) as `name`, which is for display alone.
+    /// Connects to the daemon at `path` (see [`crate::socket_path`]) as `name`, which is for
+    /// display alone.
     ///
     /// # Errors
     /// [`Error::Control`]: no daemon, or one of another version.
@@ -74,7 +75,8 @@ impl Client {
         Ok(self.parts.connection.bind_vnic(grant.id())?)
     }
 
-    /// Opens the VNIC `name`, maps its queue, and has frames pass. What cannot be used is given back.
+    /// Opens the VNIC `name`, maps its queue, and has frames pass. What cannot be used is given
+    /// back.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Queue`]: its memory cannot be mapped.
@@ -116,8 +118,8 @@ impl Client {
         Ok(VsaParts { grant, description, files })
     }
 
-    /// Makes the storage area `name` (`/VOLUME/NAME`, or `NAME` on the volume `main`) of `size` zeroed bytes, for this process' user.
-    /// That takes a quota on the volume.
+    /// Makes the storage area `name` (`/VOLUME/NAME`, or `NAME` on the volume `main`) of `size`
+    /// zeroed bytes, for this process' user. That takes a quota on the volume.
     ///
     /// # Errors
     /// [`Error::Control`]: refused (the volume is full, the quota is spent, the name is taken), or the daemon is gone.
@@ -125,10 +127,12 @@ impl Client {
         Ok(self.parts.connection.create_vsa(name, size, None)?)
     }
 
-    /// Gives the storage area `vsa`, which this process holds, another size: its data stays, what is added is zeros, what is cut off is gone.
-    /// Its queue is made anew, and must be idle. With the size that it has already, this takes over what an administrator has made of it.
+    /// Gives the storage area `vsa`, which this process holds, another size: its data stays, what
+    /// is added is zeros, what is cut off is gone. Its queue is made anew, and must be idle. With
+    /// the size that it has already, this takes over what an administrator has made of it.
     ///
-    /// A process that has given its client to [`Client::hold`] connects another one for this: what counts is that it is the same process.
+    /// A process that has given its client to [`Client::hold`] connects another one for this: what
+    /// counts is that it is the same process.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has requests in flight, or cannot be made anew.
@@ -138,8 +142,9 @@ impl Client {
         vsa.reopen(area.size, area.parts, files)
     }
 
-    /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a length up to its end. Its blocks stay
-    /// its own: a later write there neither waits for new ones nor finds the volume full.
+    /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a
+    /// length up to its end. Its blocks stay its own: a later write there neither waits for new
+    /// ones nor finds the volume full.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
@@ -178,7 +183,8 @@ impl Client {
         Ok(())
     }
 
-    /// Says that this process shows a view of the storage area of `grant`, once it is held: it answers with [`Lease::show`].
+    /// Says that this process shows a view of the storage area of `grant`, once it is held: it
+    /// answers with [`Lease::show`].
     pub fn show(&mut self, grant: &Grant) {
         self.parts.views.push(grant.id());
     }

@@ -1,6 +1,7 @@
 //! What a data loop sleeps on.
 //!
-//! 1. A loop that found nothing to do *arms* the doorbell of its queue. If something has arrived meanwhile, it does not sleep.
+//! 1. A loop that found nothing to do *arms* the doorbell of its queue. If something has arrived
+//!    meanwhile, it does not sleep.
 //! 2. It sleeps on the descriptor, which is readable as long as there is something to take.
 //! 3. Awake again it disarms, so that nobody rings while it works.
 
@@ -13,7 +14,8 @@ use sietch_nic::wire::WireQueue;
 
 /// A queue of frames that a loop can sleep on.
 pub trait Doorbell: NicQueue {
-    /// What becomes readable when frames arrive. Without one the queue is looked at again and again.
+    /// What becomes readable when frames arrive. Without one the queue is looked at again and
+    /// again.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 
     /// Asks to be rung. Returns false if something has arrived already: then do not sleep.
@@ -50,7 +52,8 @@ impl<Q: Doorbell> Doorbell for Tapped<Q> {
 
 impl Doorbell for sietch_nic::af_xdp::Queue {
     fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        // The kernel rings at every frame, and the descriptor stays readable until the ring is empty: nothing to arm.
+        // The kernel rings at every frame, and the descriptor stays readable until the ring is
+        // empty: nothing to arm.
         Some(self.as_fd())
     }
 }
@@ -77,7 +80,8 @@ impl Doorbell for WireQueue {
 
 /// A disk queue that a loop can sleep on.
 pub trait DiskDoorbell: DiskQueue {
-    /// What becomes readable when a request has finished. Without one the queue is looked at while requests are in flight.
+    /// What becomes readable when a request has finished. Without one the queue is looked at while
+    /// requests are in flight.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 }
 

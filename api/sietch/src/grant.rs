@@ -45,8 +45,8 @@ impl Grant {
         &self.inner.protection
     }
 
-    /// Whether it was taken back. One load: cheap enough for every turn of a data loop. What is read after `true`
-    /// happened after the daemon's notice.
+    /// Whether it was taken back. One load: cheap enough for every turn of a data loop. What is
+    /// read after `true` happened after the daemon's notice.
     pub fn is_revoked(&self) -> bool {
         self.inner.revoked.load(Ordering::Acquire)
     }

@@ -1,10 +1,14 @@
-//! What somebody asks of a data loop: its sockets (`sietch ss`), or a copy of its frames (`sietch capture`).
+//! What somebody asks of a data loop: its sockets (`sietch ss`), or a copy of its frames (`sietch
+//! capture`).
 //!
-//! 1. The lease's thread takes the question from the daemon, writes it down here, sets `asked` and rings the lease's doorbell.
-//! 2. The loop, which looks at `asked` once a turn, answers between two turns with what its engine says of itself at that moment:
-//!    a copy of plain numbers. It formats nothing, and it makes no system call but one to wake the thread.
-//! 3. The thread turns the numbers into reports and sends them to the daemon. Who asked waits for at most a second, so a loop that is
-//!    stuck is reported as that; it costs the loop nothing to answer too late.
+//! 1. The lease's thread takes the question from the daemon, writes it down here, sets `asked` and
+//!    rings the lease's doorbell.
+//! 2. The loop, which looks at `asked` once a turn, answers between two turns with what its engine
+//!    says of itself at that moment: a copy of plain numbers. It formats nothing, and it makes no
+//!    system call but one to wake the thread.
+//! 3. The thread turns the numbers into reports and sends them to the daemon. Who asked waits for
+//!    at most a second, so a loop that is stuck is reported as that; it costs the loop nothing to
+//!    answer too late.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,7 +25,8 @@ use crate::doorbell::Doorbell;
 use crate::grant::Grant;
 use crate::view::Seen;
 
-/// Questions that may wait: the daemon asks once for each `sietch ss` or `capture`, and nobody waits longer than a second.
+/// Questions that may wait: the daemon asks once for each `sietch ss` or `capture`, and nobody
+/// waits longer than a second.
 const MOST_WAITING: usize = 64;
 
 /// What is asked.

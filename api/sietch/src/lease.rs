@@ -1,17 +1,20 @@
-//! Holding what was granted: a thread that keeps the control connection, so that the data loop never reads a
-//! socket of the control plane.
+//! Holding what was granted: a thread that keeps the control connection, so that the data loop
+//! never reads a socket of the control plane.
 //!
 //! 1. The thread sleeps on the connection and on a stop signal, without a time limit: an idle lease
 //!    costs nothing.
-//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop has the doorbell among what it
-//!    sleeps on, and looks at its grants' flags when it rings.
-//! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread reconnects, waiting
-//!    from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries, tells the new daemon what is held, and shares
-//!    the counter pages again. What the daemon does not confirm counts as revoked.
-//! 4. A lease that is dropped gives back what it holds, so that somebody else can have it at once. A daemon that does not answer
-//!    within [`RELEASE_TIMEOUT`] finds out by itself, when the process ends or stays away.
-//! 5. What the daemon asks (the sockets of a VNIC, a copy of its frames) goes to the data loop ([`crate::inquiry`]), and comes back through
-//!    this thread. A capture ends when the connection breaks, for nobody could end it any more.
+//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop has the
+//!    doorbell among what it sleeps on, and looks at its grants' flags when it rings.
+//! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread
+//!    reconnects, waiting from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries, tells the new
+//!    daemon what is held, and shares the counter pages again. What the daemon does not confirm
+//!    counts as revoked.
+//! 4. A lease that is dropped gives back what it holds, so that somebody else can have it at once.
+//!    A daemon that does not answer within [`RELEASE_TIMEOUT`] finds out by itself, when the
+//!    process ends or stays away.
+//! 5. What the daemon asks (the sockets of a VNIC, a copy of its frames) goes to the data loop
+//!    ([`crate::inquiry`]), and comes back through this thread. A capture ends when the connection
+//!    breaks, for nobody could end it any more.
 //! 6. Questions about the view of an area go the same way ([`crate::view`]).
 //! 7. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
 
@@ -39,8 +42,8 @@ use crate::view::{Asked, Questions, Seen, View};
 /// The first pause before reconnecting: a restarted daemon is back within tens of milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause: one attempt costs about 50 microseconds, so that a day without a daemon costs a second of
-/// processor time.
+/// The longest pause: one attempt costs about 50 microseconds, so that a day without a daemon costs
+/// a second of processor time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the daemon may take to answer when adopting.
@@ -109,8 +112,8 @@ impl Lease {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What becomes readable when a grant was revoked or the daemon ends. Poll it beside the device's doorbells,
-    /// call [`Lease::clear_doorbell`], then look at the grants.
+    /// What becomes readable when a grant was revoked or the daemon ends. Poll it beside the
+    /// device's doorbells, call [`Lease::clear_doorbell`], then look at the grants.
     pub fn doorbell(&self) -> BorrowedFd<'_> {
         self.shared.doorbell.as_fd()
     }
@@ -122,8 +125,9 @@ impl Lease {
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
     }
 
-    /// Answers what somebody asks about `grants`, which this thread drives with `engine` over `queue`: `sietch ss`, `sietch capture`.
-    /// Call it once a turn; it is one load unless somebody asks. [`crate::Stack`] and [`crate::Runtime`] do it themselves.
+    /// Answers what somebody asks about `grants`, which this thread drives with `engine` over
+    /// `queue`: `sietch ss`, `sietch capture`. Call it once a turn; it is one load unless somebody
+    /// asks. [`crate::Stack`] and [`crate::Runtime`] do it themselves.
     #[inline]
     pub fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
         if self.shared.inquiries.is_asked() {
@@ -137,8 +141,9 @@ impl Lease {
         self.shared.questions.is_asked()
     }
 
-    /// Answers one question about the area of `grant` with what `view` shows. Call it once a turn, if [`Lease::is_asked`]. Says whether another question
-    /// about it waits, or this one again: then the next turn should come soon.
+    /// Answers one question about the area of `grant` with what `view` shows. Call it once a turn,
+    /// if [`Lease::is_asked`]. Says whether another question about it waits, or this one again:
+    /// then the next turn should come soon.
     pub fn show(&self, grant: &Grant, view: &mut dyn View) -> bool {
         if !self.is_asked() {
             return false;
@@ -150,7 +155,8 @@ impl Lease {
         more
     }
 
-    /// As [`Lease::show`], but what is seen is kept until [`Lease::tell`]: for who may not speak of it before it is durable.
+    /// As [`Lease::show`], but what is seen is kept until [`Lease::tell`]: for who may not speak of
+    /// it before it is durable.
     pub fn look(&self, grant: &Grant, view: &mut dyn View) -> (Option<Sighting>, bool) {
         let (answered, more) = self.shared.questions.answer(grant.id(), view);
         (answered.map(|(id, seen)| Sighting { id, seen }), more)
@@ -247,7 +253,8 @@ impl Keeper {
             return Woken::Other;
         }
         loop {
-            // Answering waits for the daemon, and notices that come meanwhile are kept: they are looked for last.
+            // Answering waits for the daemon, and notices that come meanwhile are kept: they are
+            // looked for last.
             for (id, told) in self.shared.inquiries.take_answers() {
                 if self.inform(id, told).is_err() {
                     return Woken::Other;
@@ -385,7 +392,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sleeps until `socket` is readable, a loop has answered, `limit` has passed, or the lease ends.
+    /// Sleeps until `socket` is readable, a loop has answered, `limit` has passed, or the lease
+    /// ends.
     fn wait(&self, socket: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut watched = vec![PollFd::new(&self.shared.stop, PollFlags::IN)];

@@ -1,26 +1,29 @@
-//! The native Rust API: how an application asks the control plane for devices and then owns their queues.
+//! The native Rust API: how an application asks the control plane for devices and then owns their
+//! queues.
 //!
-//! 1. [`Client::connect`] finds the daemon at [`socket_path`]. The daemon knows the application by its kernel
-//!    credentials.
+//! 1. [`Client::connect`] finds the daemon at [`socket_path`]. The daemon knows the application by
+//!    its kernel credentials.
 //! 2. [`Client::acquire_vnic`] and [`Client::acquire_vsa`] bring queue pairs: from there on the
-//!    application touches the device without the daemon. Each carries a [`Grant`], which knows its generation,
-//!    its protection class and whether it was revoked.
-//! 3. [`Client::hold`] gives a [`Lease`]: a thread that holds the connection, notices revocations, and survives
-//!    restarts of the daemon. Its doorbell is pollable like any descriptor.
+//!    application touches the device without the daemon. Each carries a [`Grant`], which knows its
+//!    generation, its protection class and whether it was revoked.
+//! 3. [`Client::hold`] gives a [`Lease`]: a thread that holds the connection, notices revocations,
+//!    and survives restarts of the daemon. Its doorbell is pollable like any descriptor.
 //! 4. What an area holds can be shown as files ([`view`]).
 //! 5. The engines to drive the queues with are re-exported: [`net`] and [`persist`].
 //!
 //! Two ways to write the loop around a queue, both one thread with nothing shared:
 //!
 //! - [`Stack`] is poll-style: a queue and its engine in the application's own loop.
-//! - [`Runtime`] is `async`: tasks on a small executor of its own, with [`TcpListener`], [`TcpStream`], [`UdpSocket`], timers,
-//!   and storage in the same loop: a disk queue ([`Disk`]), and logs, queues and maps ([`Durable`]).
+//! - [`Runtime`] is `async`: tasks on a small executor of its own, with [`TcpListener`],
+//!   [`TcpStream`], [`UdpSocket`], timers, and storage in the same loop: a disk queue ([`Disk`]),
+//!   and logs, queues and maps ([`Durable`]).
 //!
-//! With both, bytes can be copied, or change hands: received ones stay in the buffer into which they came until it is dropped, sent
-//! ones are shared with the engine until they are acknowledged ([`net::Received`], [`net::Lent`]).
+//! With both, bytes can be copied, or change hands: received ones stay in the buffer into which
+//! they came until it is dropped, sent ones are shared with the engine until they are acknowledged
+//! ([`net::Received`], [`net::Lent`]).
 //!
-//! Both read the clock once a turn, spin for as long as that has paid lately ([`Spin`]), and then sleep on the doorbells: an
-//! idle application costs nothing.
+//! Both read the clock once a turn, spin for as long as that has paid lately ([`Spin`]), and then
+//! sleep on the doorbells: an idle application costs nothing.
 //!
 //! ```no_run
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {

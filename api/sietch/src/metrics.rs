@@ -1,19 +1,20 @@
 //! Counters that the daemon shows to whoever runs `sietch stat`.
 //!
-//! 1. The names are fixed when the page is made. The owner of the data loop owns the [`Metrics`]: setting a
-//!    value is one store into its own memory.
-//! 2. [`Metrics::publish`] makes what was set visible, at most once in [`INTERVAL`], and only if something
-//!    changed. The loop calls it before it sleeps.
-//! 3. When it is too early, `publish` says until when the loop may sleep. So the last change before a pause
-//!    is seen as well, and a loop with nothing new sleeps for ever: an idle application has no timer.
+//! 1. The names are fixed when the page is made. The owner of the data loop owns the [`Metrics`]:
+//!    setting a value is one store into its own memory.
+//! 2. [`Metrics::publish`] makes what was set visible, at most once in [`INTERVAL`], and only if
+//!    something changed. The loop calls it before it sleeps.
+//! 3. When it is too early, `publish` says until when the loop may sleep. So the last change before
+//!    a pause is seen as well, and a loop with nothing new sleeps for ever: an idle application has
+//!    no timer.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 use sietch_protocol::metrics::Page;
 pub use sietch_protocol::metrics::{Kind, MetricsError};
 
-/// Nanoseconds between two publications. `sietch stat --watch` shows seconds; three system calls at this rate
-/// are under 0.01 % of a core.
+/// Nanoseconds between two publications. `sietch stat --watch` shows seconds; three system calls at
+/// this rate are under 0.01 % of a core.
 pub const INTERVAL: u64 = 100_000_000;
 
 /// A page of counters and gauges under one label.
@@ -27,7 +28,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A page whose entry `i` is `entries[i]`, all 0. Names are 1 to 48 of `a-z 0-9 _ .`, as in `tcp.segments_in`.
+    /// A page whose entry `i` is `entries[i]`, all 0. Names are 1 to 48 of `a-z 0-9 _ .`, as in
+    /// `tcp.segments_in`.
     ///
     /// # Errors
     /// See [`MetricsError`].
@@ -64,8 +66,9 @@ impl Metrics {
         }
     }
 
-    /// Makes what was set visible, unless nothing changed or the last time was less than [`INTERVAL`] before `now`
-    /// (nanoseconds of any clock that only grows). Returns when to call again if something waits.
+    /// Makes what was set visible, unless nothing changed or the last time was less than
+    /// [`INTERVAL`] before `now` (nanoseconds of any clock that only grows). Returns when to call
+    /// again if something waits.
     ///
     /// # Errors
     /// [`MetricsError::Io`]: the kernel refused to write to the page.

@@ -1,8 +1,9 @@
 //! Where the daemon's socket lies.
 //!
 //! 1. `SIETCH_SOCKET`, where it is set, wins.
-//! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else beside the data:
-//!    `$XDG_DATA_HOME/sietch/run` or `~/.local/share/sietch/run`. The daemon has the same rule.
+//! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else
+//!    beside the data: `$XDG_DATA_HOME/sietch/run` or `~/.local/share/sietch/run`. The daemon has
+//!    the same rule.
 //! 3. A client takes its user's own daemon if that has a socket, else root's if that has one.
 
 use std::ffi::OsString;

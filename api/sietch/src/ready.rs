@@ -1,7 +1,7 @@
 //! How an application tells the process that started it that it serves: one line of JSON.
 //!
-//! The line is written once, after recovery and after the sockets answer, and never again. Whoever started
-//! the application reads up to the first newline and closes the pipe.
+//! The line is written once, after recovery and after the sockets answer, and never again. Whoever
+//! started the application reads up to the first newline and closes the pipe.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,14 +28,16 @@ pub struct Ready {
     pub kernel: Option<SocketAddr>,
     /// How blocks reach the disk: `io_uring` or `pwritev2`; empty without a log.
     pub storage: String,
-    /// When a reply to a write may leave: `always`, `interval`, `never`, or `none` if there is no log.
+    /// When a reply to a write may leave: `always`, `interval`, `never`, or `none` if there is no
+    /// log.
     pub durability: String,
     /// Keys there after recovery.
     pub keys: u64,
 }
 
 impl Ready {
-    /// Writes the line. A closed pipe is no error: whoever started the application is gone or does not care.
+    /// Writes the line. A closed pipe is no error: whoever started the application is gone or does
+    /// not care.
     ///
     /// # Errors
     /// The descriptor cannot be written to.

@@ -1,10 +1,12 @@
 //! What a data loop does when there is nothing to do.
 //!
 //! 1. It spins as long as [`Spin`] says, giving the core away now and then.
-//! 2. Then it arms the queue's doorbell, looks whether anything came meanwhile, and sleeps in `poll(2)` on everything that
-//!    may have news: the queue, storage, other threads, the control plane. A few descriptors, watched with no state in the
-//!    kernel: one system call to sleep, none to set up.
-//! 3. It wakes for the nearest deadline at the latest. With no deadline an idle loop costs nothing at all.
+//! 2. Then it arms the queue's doorbell, looks whether anything came meanwhile, and sleeps in
+//!    `poll(2)` on everything that may have news: the queue, storage, other threads, the control
+//!    plane. A few descriptors, watched with no state in the kernel: one system call to sleep, none
+//!    to set up.
+//! 3. It wakes for the nearest deadline at the latest. With no deadline an idle loop costs nothing
+//!    at all.
 //! 4. A grant that was revoked ends the loop with an error that names it: one load a turn.
 
 use std::io;
@@ -47,8 +49,8 @@ impl Held {
     }
 }
 
-/// Spinning and sleeping of one loop. [`crate::Stack`] and [`crate::Runtime`] have their own; this is for who drives a queue without
-/// an engine.
+/// Spinning and sleeping of one loop. [`crate::Stack`] and [`crate::Runtime`] have their own; this
+/// is for who drives a queue without an engine.
 #[derive(Debug, Default)]
 pub struct Rest {
     pub(crate) spin: Spin,
@@ -61,8 +63,8 @@ impl Rest {
         Self { spin: Spin::default(), held: Some(held) }
     }
 
-    /// To be called after each turn, which began at `now`. If it was not `busy`, spins for a moment, or sleeps until `queue` rings or
-    /// `deadline` has come.
+    /// To be called after each turn, which began at `now`. If it was not `busy`, spins for a
+    /// moment, or sleeps until `queue` rings or `deadline` has come.
     ///
     /// # Errors
     /// The control plane took something back, or the doorbell cannot be slept on.
@@ -96,8 +98,8 @@ impl Rest {
         self.held.as_ref().map_or(Ok(()), Held::check)
     }
 
-    /// Called after a turn at `now` in which nothing happened, the next one being due at `deadline`. Spins a little; returns
-    /// whether it is time to sleep instead.
+    /// Called after a turn at `now` in which nothing happened, the next one being due at
+    /// `deadline`. Spins a little; returns whether it is time to sleep instead.
     #[inline]
     pub(crate) fn is_sleepy(&mut self, now: u64, deadline: Option<u64>) -> bool {
         if deadline.is_some_and(|due| due <= now) {

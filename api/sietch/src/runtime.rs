@@ -2,16 +2,20 @@
 //!
 //! One turn:
 //!
-//! 1. Take a batch of frames; the engine turns them into events, each of which wakes at most two tasks (`tcp`, `udp`).
+//! 1. Take a batch of frames; the engine turns them into events, each of which wakes at most two
+//!    tasks (`tcp`, `udp`).
 //! 2. Wake the sleepers that are due (`time`).
-//! 3. Run the tasks that were woken, to their next `await` each, up to a bound (`tasks`). They read from receive rings and fill send rings.
+//! 3. Run the tasks that were woken, to their next `await` each, up to a bound (`tasks`). They read
+//!    from receive rings and fill send rings.
 //! 4. Hand storage requests on and take those that have finished (`storage`).
 //! 5. Send for every flow what its windows allow, and ring the doorbell once.
 //!
-//! After a turn in which nothing happened it spins or sleeps (`rest`). Everything is of one thread: a [`Net`] and what it makes are
-//! not `Send`, and nothing is locked. Wakers may go to other threads: that is how news from elsewhere come in.
+//! After a turn in which nothing happened it spins or sleeps (`rest`). Everything is of one thread:
+//! a [`Net`] and what it makes are not `Send`, and nothing is locked. Wakers may go to other
+//! threads: that is how news from elsewhere come in.
 //!
-//! Futures are ordinary ones: combinators such as `join!` and `select!` work, and so does dropping a future to cancel it.
+//! Futures are ordinary ones: combinators such as `join!` and `select!` work, and so does dropping
+//! a future to cancel it.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -40,7 +44,8 @@ pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};
 pub use udp::UdpSocket;
 
-/// How long [`Runtime::run`] goes on after its future is done, so that what was written last is acknowledged.
+/// How long [`Runtime::run`] goes on after its future is done, so that what was written last is
+/// acknowledged.
 const LINGER: u64 = 1_000_000_000;
 
 /// What the loop and all handles share.
@@ -121,8 +126,8 @@ impl<Q: NicQueue> Runtime<Q> {
         self.net.0.tasks.len()
     }
 
-    /// One turn at `now`. Says whether anything happened: if not, the next one can wait until [`Runtime::next_deadline`] or the
-    /// doorbell.
+    /// One turn at `now`. Says whether anything happened: if not, the next one can wait until
+    /// [`Runtime::next_deadline`] or the doorbell.
     ///
     /// # Errors
     /// The device is gone, or a disk queue is broken.
@@ -174,8 +179,8 @@ fn drive(core: &Core) -> io::Result<bool> {
 crate::rest::resting!(Runtime);
 
 impl<Q: Doorbell> Runtime<Q> {
-    /// Runs `main` as a task, and every task that it spawns, until it is done. The others are dropped then; what they had
-    /// written is still sent, if the peers take it within a second.
+    /// Runs `main` as a task, and every task that it spawns, until it is done. The others are
+    /// dropped then; what they had written is still sent, if the peers take it within a second.
     ///
     /// # Errors
     /// The device is gone, or the control plane took it back.
@@ -199,8 +204,8 @@ impl<Q: Doorbell> Runtime<Q> {
         Ok(value)
     }
 
-    /// One turn on the monotonic clock; after a turn in which nothing happened, spins for a moment or sleeps. Says whether anything
-    /// happened.
+    /// One turn on the monotonic clock; after a turn in which nothing happened, spins for a moment
+    /// or sleeps. Says whether anything happened.
     ///
     /// # Errors
     /// As [`Runtime::run`].

@@ -1,13 +1,17 @@
 //! The poll-style API: a queue and an engine in one thread, driven by the application's own loop.
 //!
-//! 1. [`Stack::poll`] does one turn: sends what the application has queued since the last one, takes a batch of frames, runs the timers
-//!    that are due, and says whether anything happened. If the turn before found nothing, it spins or sleeps first, so that a
-//!    loop around it is all there is to write.
-//! 2. [`Stack::next_event`] tells what happened. Received bytes lie in the engine until they are consumed: borrow them
-//!    (`stack.engine.received`), consume what was understood (`consume`), answer (`send`). Or let buffers change hands, so that nothing
-//!    is copied on this side: `take_received` hands over what has arrived, `send_lent` shares bytes until they are acknowledged.
+//! 1. [`Stack::poll`] does one turn: sends what the application has queued since the last one,
+//!    takes a batch of frames, runs the timers that are due, and says whether anything happened. If
+//!    the turn before found nothing, it spins or sleeps first, so that a loop around it is all
+//!    there is to write.
+//! 2. [`Stack::next_event`] tells what happened. Received bytes lie in the engine until they are
+//!    consumed: borrow them (`stack.engine.received`), consume what was understood (`consume`),
+//!    answer (`send`). Or let buffers change hands, so that nothing is copied on this side:
+//!    `take_received` hands over what has arrived, `send_lent` shares bytes until they are
+//!    acknowledged.
 //! 3. Engine and queue are public: nothing is hidden from who wants all of it.
-//! 4. [`Stack::turn`] is the same without a clock and without sleeping, for simulations and for who has a loop of their own.
+//! 4. [`Stack::turn`] is the same without a clock and without sleeping, for simulations and for who
+//!    has a loop of their own.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,7 +79,8 @@ impl<Q: NicQueue> Stack<Q> {
         if self.events.is_empty() { self.engine.next_deadline() } else { Some(self.now) }
     }
 
-    /// One turn at `now`: sends what is queued, takes a batch of frames, runs timers. Says whether anything happened.
+    /// One turn at `now`: sends what is queued, takes a batch of frames, runs timers. Says whether
+    /// anything happened.
     ///
     /// # Errors
     /// The device is gone.
@@ -94,8 +99,9 @@ impl<Q: NicQueue> Stack<Q> {
 crate::rest::resting!(Stack);
 
 impl<Q: Doorbell> Stack<Q> {
-    /// One turn on the monotonic clock. If the one before found nothing to do, spins for a moment, or sleeps until a doorbell rings,
-    /// a timer is due, or `until` has come. Says whether anything happened.
+    /// One turn on the monotonic clock. If the one before found nothing to do, spins for a moment,
+    /// or sleeps until a doorbell rings, a timer is due, or `until` has come. Says whether anything
+    /// happened.
     ///
     /// # Errors
     /// The device is gone, or the control plane took it back.

@@ -1,12 +1,17 @@
 //! Showing what is in a storage area, as files: `sietch mount`, `sietch vsa ls`.
 //!
-//! 1. An application that holds an area says that it shows a view of it ([`crate::Client::show`]). Somebody's question reaches the lease's thread
-//!    through the daemon, which has looked whether that user may read the area.
-//! 2. The thread writes the question down, sets `asked` and rings the lease's doorbell. The loop, which looks at `asked` once a turn, answers one
-//!    question between two turns ([`crate::Lease::show`]) with its [`View`]; the thread makes sealed memory of it and sends it.
-//! 3. A view that has to wait for its disk says [`NotShown::Later`] and is asked again in a later turn. Whoever asked waits for a second at
-//!    most, so a question older than [`PATIENCE`] is dropped.
-//! 4. What a view answers is cut to what was asked for. There are views of structures ready made: [`LogView`], [`MapView`], [`QueueView`].
+//! 1. An application that holds an area says that it shows a view of it ([`crate::Client::show`]).
+//!    Somebody's question reaches the lease's thread through the daemon, which has looked whether
+//!    that user may read the area.
+//! 2. The thread writes the question down, sets `asked` and rings the lease's doorbell. The loop,
+//!    which looks at `asked` once a turn, answers one question between two turns
+//!    ([`crate::Lease::show`]) with its [`View`]; the thread makes sealed memory of it and sends
+//!    it.
+//! 3. A view that has to wait for its disk says [`NotShown::Later`] and is asked again in a later
+//!    turn. Whoever asked waits for a second at most, so a question older than [`PATIENCE`] is
+//!    dropped.
+//! 4. What a view answers is cut to what was asked for. There are views of structures ready made:
+//!    [`LogView`], [`MapView`], [`QueueView`].
 
 mod structures;
 
@@ -46,7 +51,8 @@ impl From<ViewRefusal> for NotShown {
     }
 }
 
-/// A tree of files. What it does runs between two turns of a data loop: it should take microseconds, and never wait.
+/// A tree of files. What it does runs between two turns of a data loop: it should take
+/// microseconds, and never wait.
 pub trait View {
     /// What a path is.
     ///
@@ -54,7 +60,8 @@ pub trait View {
     /// See [`NotShown`].
     fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown>;
 
-    /// Entries of a directory from `cursor` on, 0 at first: as many as find room in a [`Page`], or fewer, and where the next page begins.
+    /// Entries of a directory from `cursor` on, 0 at first: as many as find room in a [`Page`], or
+    /// fewer, and where the next page begins.
     ///
     /// # Errors
     /// See [`NotShown`].
@@ -126,7 +133,8 @@ impl Questions {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Answers the first question about `grant`; says what was answered, and whether another one waits.
+    /// Answers the first question about `grant`; says what was answered, and whether another one
+    /// waits.
     #[cold]
     pub(crate) fn answer(&self, grant: u64, view: &mut dyn View) -> (Option<(u64, Seen)>, bool) {
         let next = {

@@ -25,7 +25,8 @@ pub struct Vnic {
 }
 
 impl Vnic {
-    /// Maps what the daemon handed out: rings and buffers of an AF_XDP socket, or both regions of a link.
+    /// Maps what the daemon handed out: rings and buffers of an AF_XDP socket, or both regions of a
+    /// link.
     pub(crate) fn open(parts: VnicParts) -> Result<Self, Error> {
         let VnicParts { grant, description, descriptors } = parts;
         let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
@@ -61,7 +62,8 @@ impl Vnic {
         config
     }
 
-    /// An engine for this VNIC with the default limits; `secret` is sixteen bytes of true randomness.
+    /// An engine for this VNIC with the default limits; `secret` is sixteen bytes of true
+    /// randomness.
     pub fn engine(&self, secret: [u8; 16]) -> Engine {
         use sietch_nic::NicQueue as _;
         Engine::new(&self.engine_config(secret), self.queue.mac(), self.queue.mtu())

@@ -1,10 +1,13 @@
 //! A storage area ready to be driven.
 //!
-//! 1. An area is one descriptor, or several *parts* of memory one after the other: memory that is sealed cannot grow, so each growth under its holder
-//!    adds a part. Its queue is over all of them, and as slow as the grant says that memory is to make itself.
-//! 2. An area on a volume that no application may have is shared memory to a service core, and the doorbell to it: its queue is made once.
-//! 3. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over the same descriptor, or over the parts that come with the
-//!    answer. What is in flight belongs to the former queue, so it must be idle.
+//! 1. An area is one descriptor, or several *parts* of memory one after the other: memory that is
+//!    sealed cannot grow, so each growth under its holder adds a part. Its queue is over all of
+//!    them, and as slow as the grant says that memory is to make itself.
+//! 2. An area on a volume that no application may have is shared memory to a service core, and the
+//!    doorbell to it: its queue is made once.
+//! 3. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over
+//!    the same descriptor, or over the parts that come with the answer. What is in flight belongs
+//!    to the former queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -24,18 +27,20 @@ pub struct VsaParts {
     pub grant: Grant,
     /// Name and size.
     pub description: VsaGrant,
-    /// The area's own file, open for reading and writing; of an area in memory that has grown while it was held, one for each of
-    /// [`VsaGrant::parts`].
+    /// The area's own file, open for reading and writing; of an area in memory that has grown while
+    /// it was held, one for each of [`VsaGrant::parts`].
     pub files: Vec<OwnedFd>,
 }
 
 impl VsaParts {
-    /// Whether the area is memory, or shared memory to a service core, which take no other queue than [`VsaParts::queue`].
+    /// Whether the area is memory, or shared memory to a service core, which take no other queue
+    /// than [`VsaParts::queue`].
     pub fn is_memory(&self) -> bool {
         self.files.len() > 1 || self.description.model.is_some()
     }
 
-    /// A queue over the area: the best that its medium has, as slow as the grant says that it is to be.
+    /// A queue over the area: the best that its medium has, as slow as the grant says that it is to
+    /// be.
     ///
     /// # Errors
     /// [`Error::Area`].
@@ -50,7 +55,8 @@ pub struct Vsa {
     pub grant: Grant,
     /// Name and size.
     pub description: VsaGrant,
-    /// Its queue pair: io_uring, shared memory to a service core, blocking calls where that is refused, or loads and stores where it is memory. One thread owns it.
+    /// Its queue pair: io_uring, shared memory to a service core, blocking calls where that is
+    /// refused, or loads and stores where it is memory. One thread owns it.
     pub queue: AreaQueue,
     /// For a queue over another size.
     files: Vec<OwnedFd>,
@@ -64,8 +70,9 @@ impl Vsa {
         Ok(Self { grant, description, queue, files })
     }
 
-    /// Another queue over the area as it is now, for a structure. Its own queue stays idle, so that [`crate::Client::resize_vsa`] can change the size
-    /// under the structure, which goes on through another queue then ([`crate::Durable::replace_disk`]).
+    /// Another queue over the area as it is now, for a structure. Its own queue stays idle, so that
+    /// [`crate::Client::resize_vsa`] can change the size under the structure, which goes on through
+    /// another queue then ([`crate::Durable::replace_disk`]).
     ///
     /// # Errors
     /// [`Error::Area`]; an area behind a service core has one queue and no other.
@@ -92,7 +99,8 @@ impl Vsa {
         }
     }
 
-    /// Makes a queue over `size` bytes: of `files` with so many of `parts` each, or of the descriptors that there are.
+    /// Makes a queue over `size` bytes: of `files` with so many of `parts` each, or of the
+    /// descriptors that there are.
     pub(crate) fn reopen(&mut self, size: u64, parts: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
         self.description.size = size;
         if let AreaQueue::Broker(queue) = &mut self.queue {

@@ -1,9 +1,11 @@
-//! Instructions of a pipelined command in the shard, counted by callgrind: repeatable where time is not.
+//! Instructions of a pipelined command in the shard, counted by callgrind: repeatable where time is
+//! not.
 //!
-//! Fifty clients send pipelines for random keys among many, without a log; what is counted is all that the loop asks of a shard for
-//! [`COMMANDS`] commands: the bytes that arrived are fed, replies sealed, taken and consumed. Set-up is not counted. The limits are
-//! what was measured plus 3 %: who makes a command longer has to say so here. A key is hashed with a keyed hash (SipHash-1-3), some
-//! 110 instructions, and twice in a pipeline, where the memory that it needs is touched ahead.
+//! Fifty clients send pipelines for random keys among many, without a log; what is counted is all
+//! that the loop asks of a shard for [`COMMANDS`] commands: the bytes that arrived are fed, replies
+//! sealed, taken and consumed. Set-up is not counted. The limits are what was measured plus 3 %:
+//! who makes a command longer has to say so here. A key is hashed with a keyed hash (SipHash-1-3),
+//! some 110 instructions, and twice in a pipeline, where the memory that it needs is touched ahead.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;

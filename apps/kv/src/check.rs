@@ -3,8 +3,10 @@
 //! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into
 //!    a store in memory, which takes as much of it as the store itself. What recovery would refuse
 //!    is refused here, for the same reason; nothing is written.
-//! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means for data that was acknowledged, and what to do.
-//! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on the disk says that it was acknowledged.
+//! 2. The first thing that is wrong is a [`Finding`]: where it lies, what is wrong, what that means
+//!    for data that was acknowledged, and what to do.
+//! 3. A log that ends in an append that was cut short is good: a crash leaves that, and nothing on
+//!    the disk says that it was acknowledged.
 //! 4. An area that is shorter than its log was laid out for is damaged, though what is missing may
 //!    hold nothing that the log names.
 //! 5. An area that was written by a newer program, or holds something else, or cannot be read for
@@ -126,7 +128,8 @@ fn shortened(log: &RecoveryReport) -> Verdict {
     Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, mend: COPY_WHOLE })
 }
 
-/// A record whose checksum is right and whose content is not: nothing has changed it since it was written.
+/// A record whose checksum is right and whose content is not: nothing has changed it since it was
+/// written.
 fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -> Verdict {
     let what = cause.as_ref().map(ToString::to_string).unwrap_or_default();
     let sequence = Some(sequence);
@@ -166,7 +169,8 @@ fn unreadable(cause: &OpenError) -> Verdict {
         OpenError::NotFormatted => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Version { .. } | OpenError::ContentVersion { .. } => unknown(Loss::Nothing, SAME_PROGRAM),
-        // Of another device, or opened more often than its format can count: the message has the mend.
+        // Of another device, or opened more often than its format can count: the message has the
+        // mend.
         _ => unknown(Loss::Unclear, RESTORE),
     }
 }

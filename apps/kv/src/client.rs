@@ -1,12 +1,13 @@
 //! One client: what it said, what it is to be told, and when.
 //!
-//! 1. Input: bytes of a command that is not complete, or of commands that may not run yet (the client is
-//!    blocked, or its output is over the soft limit). Everything else is parsed where it arrived.
-//! 2. Output ([`Output`]): one byte vector in four parts, in this order: sent, releasable, sealed (waits for the log to be
-//!    durable up to some sequence), unsealed (produced since the last seal). Replies leave in order, so one
-//!    barrier holds back everything behind it.
-//! 3. Closing: [`Closing::AfterOutput`] lets all output leave first (QUIT, protocol errors), [`Closing::Now`] drops it
-//!    (limits, CLIENT KILL).
+//! 1. Input: bytes of a command that is not complete, or of commands that may not run yet (the
+//!    client is blocked, or its output is over the soft limit). Everything else is parsed where it
+//!    arrived.
+//! 2. Output ([`Output`]): one byte vector in four parts, in this order: sent, releasable, sealed
+//!    (waits for the log to be durable up to some sequence), unsealed (produced since the last
+//!    seal). Replies leave in order, so one barrier holds back everything behind it.
+//! 3. Closing: [`Closing::AfterOutput`] lets all output leave first (QUIT, protocol errors),
+//!    [`Closing::Now`] drops it (limits, CLIENT KILL).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -22,7 +23,8 @@ pub struct ClientId {
     pub(crate) generation: u32,
 }
 
-/// Output that is sent keeps its buffer up to this size: enough for ordinary replies, little for ten thousand clients.
+/// Output that is sent keeps its buffer up to this size: enough for ordinary replies, little for
+/// ten thousand clients.
 const KEPT_OUTPUT: usize = 16 << 10;
 
 /// Bytes on their way to a client; see the module's account.
@@ -67,7 +69,8 @@ impl Output {
         }
     }
 
-    /// Puts everything so far behind `sequence`, or releases it when that is `durable` already and nothing before it waits.
+    /// Puts everything so far behind `sequence`, or releases it when that is `durable` already and
+    /// nothing before it waits.
     pub fn seal(&mut self, sequence: u64, durable: u64) {
         if sequence <= durable && self.barriers.is_empty() {
             self.released = self.bytes.len();

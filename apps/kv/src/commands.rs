@@ -1,26 +1,28 @@
 //! The command table and what a command handler sees.
 //!
 //! 1. Every family file has a `pub const COMMANDS: &[Command]`. [`Table`] finds a row by its name.
-//! 2. The shard checks arity, subscribe mode, MULTI, memory and a failed log before it calls a handler, so handlers
-//!    do not. A handler gets a [`Context`] and the arguments (`arguments[0]` is the name) and either
-//!    writes exactly one reply into `context.reply` or returns a [`Fault`]; on a fault whatever it had
-//!    written is cut off again and the error is the reply.
-//! 3. `context.data` (the selected database) and `context.reply` are different fields, so that a value
-//!    borrowed from one can be written into the other:
-//!    `let Some(value) = context.data.read(key) else {..}; context.reply.bulk(..)`.
+//! 2. The shard checks arity, subscribe mode, MULTI, memory and a failed log before it calls a
+//!    handler, so handlers do not. A handler gets a [`Context`] and the arguments (`arguments[0]`
+//!    is the name) and either writes exactly one reply into `context.reply` or returns a [`Fault`];
+//!    on a fault whatever it had written is cut off again and the error is the reply.
+//! 3. `context.data` (the selected database) and `context.reply` are different fields, so that a
+//!    value borrowed from one can be written into the other: `let Some(value) =
+//!    context.data.read(key) else {..}; context.reply.bulk(..)`.
 //! 4. A handler that changes something must
-//!    - change the value through `data.write(key)` (then call `data.changed(key)` once, at the end), or
-//!      `data.insert(key, value)` / `data.remove(key)`, which need no `changed`. `changed` counts memory again, wakes
-//!      WATCHers and blocked clients, and removes a collection that has become empty;
+//!    - change the value through `data.write(key)` (then call `data.changed(key)` once, at the
+//!      end), or `data.insert(key, value)` / `data.remove(key)`, which need no `changed`. `changed`
+//!      counts memory again, wakes WATCHers and blocked clients, and removes a collection that has
+//!      become empty;
 //!    - call `data.effect(&[..])` with deterministic commands of one key each that repeat the
 //!      change when replayed (the command itself where that fits, as for RPUSH; SREM for SPOP;
 //!      `data.effect_rebuild(key)` for anything complicated: DEL plus what builds the value anew).
 //!      A command that changed nothing records nothing. Every effect must name its key as
 //!      `arguments[1]`. The effect that follows a `changed` which removed the key because it is
 //!      empty is recorded as a DEL of it.
-//! 5. A blocking command tries first; if there is nothing, it returns `context.block(keys, timeout, on_timeout)`. The
-//!    shard calls the same handler with the same arguments again when one of the keys was changed,
-//!    oldest waiter first. Inside MULTI, `block` answers as if the time were over.
+//! 5. A blocking command tries first; if there is nothing, it returns `context.block(keys, timeout,
+//!    on_timeout)`. The shard calls the same handler with the same arguments again when one of the
+//!    keys was changed, oldest waiter first. Inside MULTI, `block` answers as if the time were
+//!    over.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -367,7 +369,8 @@ pub struct Context<'a> {
     pub command: &'static Command,
     /// Why the log failed, if it has: commands that write are refused.
     pub failed: Option<&'a str>,
-    /// Whether what was not acknowledged then can still be read: commands that read are refused, too.
+    /// Whether what was not acknowledged then can still be read: commands that read are refused,
+    /// too.
     pub undone: bool,
     /// What is sent to the client even if its replies are turned off, and they are.
     pub pushed: Vec<u8>,

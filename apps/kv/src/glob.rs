@@ -1,11 +1,12 @@
 //! Glob patterns as KEYS, SCAN and PSUBSCRIBE know them.
 //!
-//! `*` any bytes, `?` one byte, `[ab]`, `[^ab]`, `[a-c]` one byte of a class, `\x` the byte `x` itself. Bytes are signed in
-//! ranges, an unclosed class ends with the pattern, and an empty text is matched by the empty pattern alone: all of that
-//! as in Redis.
+//! `*` any bytes, `?` one byte, `[ab]`, `[^ab]`, `[a-c]` one byte of a class, `\x` the byte `x`
+//! itself. Bytes are signed in ranges, an unclosed class ends with the pattern, and an empty text
+//! is matched by the empty pattern alone: all of that as in Redis.
 //!
-//! Each element of a pattern but `*` takes exactly one byte, so when the text does not match after a `*`, only the
-//! last `*` need take one byte more: the time is bounded by the product of both lengths, whatever the pattern.
+//! Each element of a pattern but `*` takes exactly one byte, so when the text does not match after
+//! a `*`, only the last `*` need take one byte more: the time is bounded by the product of both
+//! lengths, whatever the pattern.
 
 /// Whether all of `text` matches.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
@@ -67,7 +68,8 @@ fn one(pattern: &[u8], byte: u8, ignore_case: bool) -> Option<usize> {
     }
 }
 
-/// Whether the class (what stands behind its bracket) has `byte`, and its length with the closing bracket.
+/// Whether the class (what stands behind its bracket) has `byte`, and its length with the closing
+/// bracket.
 fn in_class(class: &[u8], byte: u8, ignore_case: bool) -> (bool, usize) {
     let lower = |byte: u8| if ignore_case { byte.to_ascii_lowercase() } else { byte };
     let negated = class.first() == Some(&b'^');

@@ -1,21 +1,23 @@
-//! An extendible hash: a hash table that never rehashes as a whole and that can be scanned while it changes.
+//! An extendible hash: a hash table that never rehashes as a whole and that can be scanned while it
+//! changes.
 //!
-//! 1. Every key has a 64-bit hash. The *top* `depth` bits of it select a slot of the directory, and the slot
-//!    names a segment. A segment of local depth `d` is named by `2^(depth - d)` neighbouring slots and holds
-//!    exactly the keys whose top `d` bits equal its prefix.
-//! 2. A segment is a small open-addressing table. It is given the hash rotated by half a word, because within
-//!    a segment the top bits are all the same.
+//! 1. Every key has a 64-bit hash. The *top* `depth` bits of it select a slot of the directory, and
+//!    the slot names a segment. A segment of local depth `d` is named by `2^(depth - d)`
+//!    neighbouring slots and holds exactly the keys whose top `d` bits equal its prefix.
+//! 2. A segment is a small open-addressing table. It is given the hash rotated by half a word,
+//!    because within a segment the top bits are all the same.
 //! 3. A segment that is full ([`SEGMENT_LIMIT`]) splits by its next bit; when its local depth is
 //!    the directory's, the directory doubles first. A split moves at most [`SEGMENT_LIMIT`]
 //!    elements: the longest pause of an insertion, apart from the directory's own copy of 4 bytes a
 //!    segment. A split that would separate nothing, or give the directory more slots than there are
 //!    elements for ([`ELEMENTS_A_SLOT`]), is put off until the segment is twice as full.
-//! 4. After a removal two sibling segments that together hold few elements merge, and the directory halves
-//!    when no segment needs its last bit: memory returns after mass deletion. The two thresholds lie
-//!    far apart, so that alternating insertions and removals do not split and merge all the time.
-//! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that order (the
-//!    top 48 bits of the hash), so an element that is present during the whole of a scan is
-//!    returned by it, and each call moves forward: whatever happens in between.
+//! 4. After a removal two sibling segments that together hold few elements merge, and the directory
+//!    halves when no segment needs its last bit: memory returns after mass deletion. The two
+//!    thresholds lie far apart, so that alternating insertions and removals do not split and merge
+//!    all the time.
+//! 5. Order by hash is independent of splits and merges. A scan's cursor is a position in that
+//!    order (the top 48 bits of the hash), so an element that is present during the whole of a scan
+//!    is returned by it, and each call moves forward: whatever happens in between.
 //! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index
 //!    ([`Seeds`]): nobody can choose keys that meet in one segment.
 //! 7. Segments are kept dense in one vector (the last one takes the place of one that is removed).
@@ -26,7 +28,8 @@ use siphasher::sip::SipHasher13;
 /// Elements at which a segment splits: what a table of 256 buckets takes at its load limit of 7/8.
 pub const SEGMENT_LIMIT: usize = 224;
 
-/// Siblings merge when together they hold at most this: a quarter of a segment, far from the next split.
+/// Siblings merge when together they hold at most this: a quarter of a segment, far from the next
+/// split.
 const MERGE_LIMIT: usize = SEGMENT_LIMIT / 4;
 
 /// Deepest directory: 2^26 slots, for about ten thousand million elements. Past it segments grow
@@ -41,8 +44,8 @@ const ELEMENTS_A_SLOT: usize = 8;
 /// enough that hardly ever two elements share a position.
 const CURSOR_BITS: u32 = 48;
 
-/// Tries of [`Index::random`] before it takes what it has: even in an index that was just thinned out
-/// one in ten succeeds.
+/// Tries of [`Index::random`] before it takes what it has: even in an index that was just thinned
+/// out one in ten succeeds.
 const RANDOM_TRIES: usize = 100;
 
 /// What an [`Index`] may hold.
@@ -187,7 +190,8 @@ impl<T: Keyed> Index<T> {
         self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
     }
 
-    /// An element that may be that of this key, for its bytes are not compared: a look at the table and nothing else.
+    /// An element that may be that of this key, for its bytes are not compared: a look at the table
+    /// and nothing else.
     #[inline]
     pub fn probable(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
@@ -218,7 +222,8 @@ impl<T: Keyed> Index<T> {
         None
     }
 
-    /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether it is new.
+    /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether
+    /// it is new.
     pub fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
         let hash = hash_bytes(self.seed, key);
         let new = self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key).is_none();
@@ -410,8 +415,8 @@ impl<T: Keyed> Index<T> {
             let word = next();
             let slot = self.slot(word);
             let segment = &self.segments[self.directory[slot] as usize];
-            // A segment of depth d is hit with probability 2^-d, so each of its buckets must be taken with a
-            // probability in proportion to 2^d.
+            // A segment of depth d is hit with probability 2^-d, so each of its buckets must be
+            // taken with a probability in proportion to 2^d.
             let buckets = segment.table.num_buckets();
             let range =
                 if self.depth == 0 { buckets } else { buckets.max(256) << (self.depth - segment.depth) };
@@ -428,8 +433,9 @@ impl<T: Keyed> Index<T> {
         last.or_else(|| self.iter().next())
     }
 
-    /// Calls `found` with about `count` elements from `cursor` on (0: from the start) and returns the cursor to go
-    /// on with, 0 at the end. At least one element is visited unless the end is reached.
+    /// Calls `found` with about `count` elements from `cursor` on (0: from the start) and returns
+    /// the cursor to go on with, 0 at the end. At least one element is visited unless the end is
+    /// reached.
     pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&T)) -> u64 {
         let end = 1u64 << CURSOR_BITS;
         let mut at = cursor;
@@ -467,8 +473,9 @@ impl<T: Keyed> Index<T> {
         0
     }
 
-    /// Calls `found` with elements from `cursor` on, in the order of their positions, until it returns false, and returns the cursor to go on
-    /// with, 0 at the end. Elements that share a position with the last one are visited as well.
+    /// Calls `found` with elements from `cursor` on, in the order of their positions, until it
+    /// returns false, and returns the cursor to go on with, 0 at the end. Elements that share a
+    /// position with the last one are visited as well.
     pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&T) -> bool) -> u64 {
         let end = 1u64 << CURSOR_BITS;
         let mut at = cursor;
@@ -496,9 +503,10 @@ impl<T: Keyed> Index<T> {
         if at < end { at } else { 0 }
     }
 
-    /// Calls `found` with all elements from `cursor` on that share its segment, at most [`SEGMENT_LIMIT`] as a rule, and returns the cursor
-    /// to go on with, 0 at the end. What [`Index::scan`] does in steps that need no order within a segment, and so no sorting and
-    /// no second look at the same elements.
+    /// Calls `found` with all elements from `cursor` on that share its segment, at most
+    /// [`SEGMENT_LIMIT`] as a rule, and returns the cursor to go on with, 0 at the end. What
+    /// [`Index::scan`] does in steps that need no order within a segment, and so no sorting and no
+    /// second look at the same elements.
     pub fn scan_segment(&self, cursor: u64, found: &mut dyn FnMut(&T)) -> u64 {
         let segment = self.segment_of(cursor << (64 - CURSOR_BITS));
         let shift = CURSOR_BITS - segment.depth;
@@ -512,8 +520,8 @@ impl<T: Keyed> Index<T> {
         if end < 1 << CURSOR_BITS { end } else { 0 }
     }
 
-    /// Drops about `budget` elements (whole segments) and returns whether nothing is left. For freeing a huge index in
-    /// slices: after the first call it may only be released further.
+    /// Drops about `budget` elements (whole segments) and returns whether nothing is left. For
+    /// freeing a huge index in slices: after the first call it may only be released further.
     pub fn release(&mut self, budget: usize) -> bool {
         let mut done = 0;
         while done < budget {

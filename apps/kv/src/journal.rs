@@ -1,13 +1,13 @@
 //! Effects and how they are written to the log.
 //!
-//! 1. An effect is a command of one key (or FLUSHALL, FLUSHDB, SWAPDB) that changes the data set in the same way
-//!    whenever it is replayed. It is encoded as: database, number of arguments, then length and bytes of
-//!    each argument; all numbers are LEB128.
-//! 2. [`Journal`] gathers effects; what [`Journal::take`] hands out is one log record: [`EFFECTS`] and
-//!    the effects since the last take. Commands are never split between records, so a record is
+//! 1. An effect is a command of one key (or FLUSHALL, FLUSHDB, SWAPDB) that changes the data set in
+//!    the same way whenever it is replayed. It is encoded as: database, number of arguments, then
+//!    length and bytes of each argument; all numbers are LEB128.
+//! 2. [`Journal`] gathers effects; what [`Journal::take`] hands out is one log record: [`EFFECTS`]
+//!    and the effects since the last take. Commands are never split between records, so a record is
 //!    atomic and so is each command and transaction in it.
-//! 3. A snapshot record is [`SNAPSHOT`], the sequence of the log as of which its keys were dumped, and the
-//!    effects that build them.
+//! 3. A snapshot record is [`SNAPSHOT`], the sequence of the log as of which its keys were dumped,
+//!    and the effects that build them.
 //! 4. [`Reader`] decodes either. It trusts nothing: every length is checked against what is there.
 //!
 //! The format is described in `docs/spec/kv-journal.md`.
@@ -41,7 +41,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Turns recording on or off. Without a log (`--durability none`) it stays off, as it is at first.
+    /// Turns recording on or off. Without a log (`--durability none`) it stays off, as it is at
+    /// first.
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.bytes.clear();
@@ -76,7 +77,8 @@ impl Journal {
         (!self.bytes.is_empty()).then_some(self.bytes.as_slice())
     }
 
-    /// Forgets the record, which has been copied. Its buffer is used again, unless it has become big.
+    /// Forgets the record, which has been copied. Its buffer is used again, unless it has become
+    /// big.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(1 << 20);

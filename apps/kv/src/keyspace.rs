@@ -1,13 +1,15 @@
 //! The data set: databases, expiry, memory accounting, watched keys.
 //!
-//! 1. A [`Database`] is an [`Index`] of [`Entry`]s. An entry has its value, its expiry (or [`NEVER`]), a word for
-//!    eviction (time of last access, or frequency) and the bytes it is charged with.
-//! 2. Keys with an expiry stand also in an ordered map (deadline, ticket) -> key. Its first element is the next
-//!    deadline: active expiry never samples, and an idle store has nothing to do. The ticket (kept
-//!    in the entry) makes equal deadlines distinct.
+//! 1. A [`Database`] is an [`Index`] of [`Entry`]s. An entry has its value, its expiry (or
+//!    [`NEVER`]), a word for eviction (time of last access, or frequency) and the bytes it is
+//!    charged with.
+//! 2. Keys with an expiry stand also in an ordered map (deadline, ticket) -> key. Its first element
+//!    is the next deadline: active expiry never samples, and an idle store has nothing to do. The
+//!    ticket (kept in the entry) makes equal deadlines distinct.
 //! 3. A key is expired lazily when it is looked up and actively by [`Store::expire_due`]; both
 //!    record a DEL. While a log is replayed nothing expires: the log says itself what was deleted.
-//! 4. Each change calls [`Store::signal`]: it raises the version of a watched key and queues a key for which clients wait.
+//! 4. Each change calls [`Store::signal`]: it raises the version of a watched key and queues a key
+//!    for which clients wait.
 //! 5. FLUSHALL moves whole databases to a graveyard that [`Store::bury`] frees in bounded slices.
 //! 6. [`Data`] is one database as a command sees it, with the clock reading of the batch.
 
@@ -35,8 +37,8 @@ use key::Key;
 /// The expiry of a key that has none.
 pub const NEVER: u64 = u64::MAX;
 
-/// Bytes that an entry takes beside a long key and its value: itself, its share of the index (load 7/16 on the average) and
-/// the allocator's headers.
+/// Bytes that an entry takes beside a long key and its value: itself, its share of the index (load
+/// 7/16 on the average) and the allocator's headers.
 const ENTRY_OVERHEAD: usize = size_of::<Entry>() + size_of::<Entry>() / 2 + 16;
 
 /// Bytes that an expiry takes beside a second copy of the key.
@@ -423,7 +425,8 @@ impl Store {
         index.insert(entry);
     }
 
-    /// As [`Store::put`] with a string; one of the same length without an expiry is written over where it is.
+    /// As [`Store::put`] with a string; one of the same length without an expiry is written over
+    /// where it is.
     fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
         if let Some(entry) = self.databases[database].index.get_mut(key)
             && entry.expire_at == NEVER
@@ -437,8 +440,8 @@ impl Store {
         self.put(database, key, Value::String(StringValue::new(bytes)), false, now);
     }
 
-    /// Touches what commands on these keys will look for: table, entry and value. Nothing depends on what is read, so that the processor
-    /// fetches all of it at the same time.
+    /// Touches what commands on these keys will look for: table, entry and value. Nothing depends
+    /// on what is read, so that the processor fetches all of it at the same time.
     pub fn touch<'a>(&self, database: usize, keys: impl Iterator<Item = &'a &'a [u8]>) {
         let Some(database) = self.databases.get(database) else { return };
         let mut touched = 0;

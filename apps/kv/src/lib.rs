@@ -1,7 +1,8 @@
 //! A Redis- and memcached-compatible store that owns its core, its log and its queues.
 //!
-//! The store itself is sans-I/O: [`shard::Shard`] takes bytes and the time and returns bytes, effects to be logged
-//! and the next deadline. Everything that touches a socket or a disk is around it.
+//! The store itself is sans-I/O: [`shard::Shard`] takes bytes and the time and returns bytes,
+//! effects to be logged and the next deadline. Everything that touches a socket or a disk is around
+//! it.
 //!
 //! | module | what |
 //! | --- | --- |

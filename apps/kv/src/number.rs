@@ -1,8 +1,9 @@
 //! Numbers as Redis 7.0 reads and writes them.
 //!
-//! Integers have one spelling each. Doubles are read as `strtod` does and written with 17 significant digits, or
-//! with as few as read back as the same number; sums of INCRBYFLOAT are made in the x87's 80-bit format
-//! ([`Extended`]), because that is what clients see on the machines Redis runs on.
+//! Integers have one spelling each. Doubles are read as `strtod` does and written with 17
+//! significant digits, or with as few as read back as the same number; sums of INCRBYFLOAT are made
+//! in the x87's 80-bit format ([`Extended`]), because that is what clients see on the machines
+//! Redis runs on.
 
 mod extended;
 
@@ -33,7 +34,8 @@ impl Digits {
     }
 }
 
-/// The integer whose only decimal spelling `bytes` are: no space, no plus, no leading zero, no `-0`.
+/// The integer whose only decimal spelling `bytes` are: no space, no plus, no leading zero, no
+/// `-0`.
 pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
@@ -60,7 +62,8 @@ pub fn digits(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// A double as `%.17g` writes it: every double reads back as itself. Infinities are `inf` and `-inf`.
+/// A double as `%.17g` writes it: every double reads back as itself. Infinities are `inf` and
+/// `-inf`.
 pub fn format_double(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf" } else { "-inf" }.into();
@@ -152,8 +155,8 @@ impl Digits {
     }
 }
 
-/// A double as `strtod` reads all of `bytes`: decimal or hexadecimal, `inf`, `infinity`, no leading space. What is NaN, too
-/// great or too small for a double is refused.
+/// A double as `strtod` reads all of `bytes`: decimal or hexadecimal, `inf`, `infinity`, no leading
+/// space. What is NaN, too great or too small for a double is refused.
 pub fn parse_float(bytes: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -171,8 +174,8 @@ pub fn parse_float(bytes: &[u8]) -> Option<f64> {
     (!value.is_nan()).then_some(value)
 }
 
-/// A bound of a range of scores. Unlike [`parse_float`] it takes what `strtod` takes up to the first zero byte: leading
-/// space, nothing at all (0), and what is out of range.
+/// A bound of a range of scores. Unlike [`parse_float`] it takes what `strtod` takes up to the
+/// first zero byte: leading space, nothing at all (0), and what is out of range.
 pub fn parse_bound(bytes: &[u8]) -> Option<f64> {
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     if bytes.is_empty() {

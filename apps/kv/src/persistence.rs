@@ -1,9 +1,12 @@
-//! What INFO persistence tells of the log: words that the event loop's ledger keeps, and the shard only shows.
+//! What INFO persistence tells of the log: words that the event loop's ledger keeps, and the shard
+//! only shows.
 //!
-//! 1. A *compaction* is what Redis calls a rewrite of its append-only file and a background save alike: a snapshot beside the running
-//!    log, and then the log goes on from there. It is in progress from its first slice until it is durable, or was given up.
-//! 2. A *commit* is the way of one record from its append to the moment when it is durable. One at a time is timed: the next sample begins
-//!    when the last has ended, which costs two comparisons a turn.
+//! 1. A *compaction* is what Redis calls a rewrite of its append-only file and a background save
+//!    alike: a snapshot beside the running log, and then the log goes on from there. It is in
+//!    progress from its first slice until it is durable, or was given up.
+//! 2. A *commit* is the way of one record from its append to the moment when it is durable. One at
+//!    a time is timed: the next sample begins when the last has ended, which costs two comparisons
+//!    a turn.
 //! 3. Times are monotonic nanoseconds of the loop's turns. Nothing here reads a clock.
 
 use sietch::persist::{LogMetrics, RecoveryReport};
@@ -108,7 +111,8 @@ pub struct Persistence {
     pub last_compaction_ns: Option<u64>,
     /// Compactions that came to an end.
     pub compactions: u64,
-    /// Compactions that were given up since the last that succeeded: the area has no room, or the log has failed.
+    /// Compactions that were given up since the last that succeeded: the area has no room, or the
+    /// log has failed.
     pub given_up: u64,
     /// Somebody asked for one that has not begun.
     pub compaction_wanted: bool,
@@ -158,7 +162,8 @@ impl Persistence {
         self.base_bytes = used_bytes;
     }
 
-    /// The compaction in progress ends without a result. `failed`: not because it begins again, but because it cannot succeed now.
+    /// The compaction in progress ends without a result. `failed`: not because it begins again, but
+    /// because it cannot succeed now.
     pub fn abandon_compaction(&mut self, failed: bool) {
         self.compacting = None;
         self.given_up += u64::from(failed);

@@ -1,10 +1,12 @@
 //! RESP: reading requests, writing replies.
 //!
 //! Requests (`resp/request.rs`): see there. Replies:
-//! 1. [`Reply`] appends to one byte vector, which is the client's output buffer, lent for the time of a command.
-//! 2. The same calls serve RESP2 and RESP3: a map is an array of twice its length, a double is a bulk
-//!    string and so on where the client has not said HELLO 3.
-//! 3. An array whose length is known only at its end is written with [`Reply::defer`] and [`Reply::fill`].
+//! 1. [`Reply`] appends to one byte vector, which is the client's output buffer, lent for the time
+//!    of a command.
+//! 2. The same calls serve RESP2 and RESP3: a map is an array of twice its length, a double is a
+//!    bulk string and so on where the client has not said HELLO 3.
+//! 3. An array whose length is known only at its end is written with [`Reply::defer`] and
+//!    [`Reply::fill`].
 
 use crate::commands::Fault;
 

@@ -1,8 +1,9 @@
 //! What can be set: defaults as Redis 7.0 has them, and CONFIG GET/SET by name.
 //!
-//! 1. Settings that Sietch honours are fields of [`Settings`]; CONFIG SET changes those that can change at run time.
-//! 2. Settings that tools merely ask about (redis-benchmark asks for `save` and `appendonly`) are shown with what is
-//!    true here.
+//! 1. Settings that Sietch honours are fields of [`Settings`]; CONFIG SET changes those that can
+//!    change at run time.
+//! 2. Settings that tools merely ask about (redis-benchmark asks for `save` and `appendonly`) are
+//!    shown with what is true here.
 
 use crate::commands::Fault;
 
@@ -145,8 +146,8 @@ pub struct Settings {
 const MAX_BULK: u64 = 512 << 20;
 /// 1 GiB, Redis' `client-query-buffer-limit`.
 const MAX_QUERY: u64 = 1 << 30;
-/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: nobody can slow a publisher down, so a subscriber
-/// that does not read is cut off.
+/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: nobody can slow a publisher
+/// down, so a subscriber that does not read is cut off.
 const MAX_PUBSUB_OUTPUT: u64 = 32 << 20;
 /// 1 MiB: enough to keep a link busy for a round trip, small enough for ten thousand clients.
 const SOFT_OUTPUT: usize = 1 << 20;

@@ -1,16 +1,18 @@
 //! The store of one core: databases, clients, publish and subscribe, and what is to be logged.
 //!
 //! No sockets, no disk, no clock, no threads. The event loop turns like this:
-//! 1. [`Shard::feed`] with what arrived from each client: every complete command runs at once, in order,
-//!    and its reply is appended to the client's output (`shard/execute.rs`).
-//! 2. [`Shard::journal`]: the effects of the whole batch are one log record. The loop appends it and calls
-//!    [`Shard::seal`] with its sequence (or with the last sequence, if there was none).
-//! 3. [`Shard::durable`] when the log says so; [`Shard::take_ready`] names the clients that have releasable output
-//!    ([`Shard::output`], [`Shard::consumed`]) or are to be closed ([`Shard::wants_close`]).
-//! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, timeouts, commands that were held back.
+//! 1. [`Shard::feed`] with what arrived from each client: every complete command runs at once, in
+//!    order, and its reply is appended to the client's output (`shard/execute.rs`).
+//! 2. [`Shard::journal`]: the effects of the whole batch are one log record. The loop appends it
+//!    and calls [`Shard::seal`] with its sequence (or with the last sequence, if there was none).
+//! 3. [`Shard::durable`] when the log says so; [`Shard::take_ready`] names the clients that have
+//!    releasable output ([`Shard::output`], [`Shard::consumed`]) or are to be closed
+//!    ([`Shard::wants_close`]).
+//! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, timeouts, commands that were
+//!    held back.
 //!
-//! Replies leave only once everything that was recorded before them is durable, reads too: nobody is told of a write
-//! that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
+//! Replies leave only once everything that was recorded before them is durable, reads too: nobody
+//! is told of a write that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -223,7 +225,8 @@ impl Shard {
     pub fn end_of_input(&mut self, id: ClientId) {
         if let Some(mut client) = self.peers.take(id) {
             client.input_ended = true;
-            // Commands that are held back (because of much output) run first: `receive` closes then.
+            // Commands that are held back (because of much output) run first: `receive` closes
+            // then.
             let held_back = client.blocked.is_none() && (client.resumable || !self.may_run(&client));
             if client.closing == Closing::No && !held_back {
                 client.closing = Closing::AfterOutput;
@@ -257,8 +260,8 @@ impl Shard {
         self.store.journal.clear();
     }
 
-    /// Refuses commands that need room for this reason (the log's area is full), or with `None` lets them in again.
-    /// Commands that delete go on.
+    /// Refuses commands that need room for this reason (the log's area is full), or with `None`
+    /// lets them in again. Commands that delete go on.
     pub fn refuse_growth(&mut self, reason: Option<&str>) {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
     }
@@ -294,7 +297,8 @@ impl Shard {
     /// The loop sent `count` of the bytes of [`Shard::output`].
     pub fn consumed(&mut self, id: ClientId, count: usize) {
         if count == 0 {
-            // Nothing has changed: to look for commands that were held back would be to look again for ever.
+            // Nothing has changed: to look for commands that were held back would be to look again
+            // for ever.
             return;
         }
         self.store.metrics.output_bytes += count as u64;
@@ -321,8 +325,8 @@ impl Shard {
         })
     }
 
-    /// Whether the loop should read from a client: not while much output waits for it, nor while it is blocked and has
-    /// sent much already.
+    /// Whether the loop should read from a client: not while much output waits for it, nor while it
+    /// is blocked and has sent much already.
     pub fn accepts_input(&self, id: ClientId) -> bool {
         let soft = self.store.settings.output_soft_limit;
         self.peers.get(id).is_some_and(|client| {
@@ -338,7 +342,8 @@ impl Shard {
         &mut self.store.journal
     }
 
-    /// Expires keys, closes idle clients, ends blocking, runs commands that were held back: a bounded slice each.
+    /// Expires keys, closes idle clients, ends blocking, runs commands that were held back: a
+    /// bounded slice each.
     pub fn tick(&mut self, now: Now) {
         self.now = now;
         if !self.store.replaying {
@@ -364,7 +369,8 @@ impl Shard {
         self.serve_ready();
     }
 
-    /// When [`Shard::tick`] should be called next, in monotonic nanoseconds; `None`: nothing will be due.
+    /// When [`Shard::tick`] should be called next, in monotonic nanoseconds; `None`: nothing will
+    /// be due.
     pub fn next_deadline(&self) -> Option<u64> {
         let at_once = self.behind
             || self.store.has_graves()
@@ -431,7 +437,8 @@ impl Shard {
         metrics.long_turns += u64::from(nanoseconds >= LONG_TURN_NS);
     }
 
-    /// Of the long turns, so many were not because the kernel gave the core to somebody else; meanwhile it found so many pages.
+    /// Of the long turns, so many were not because the kernel gave the core to somebody else;
+    /// meanwhile it found so many pages.
     pub fn note_stalls(&mut self, own: u64, faults: u64) {
         self.store.metrics.own_long_turns = own;
         self.store.metrics.long_turn_faults = faults;

@@ -1,9 +1,9 @@
 //! What a key holds: one of five types, each in the representation that suits its size.
 //!
-//! 1. Small collections are plain vectors, in order of insertion (hashes) or sorted (sets of integers, sorted
-//!    sets): compact, and as fast as anything at that size. Past the limits below they turn into
-//!    an [`Index`](crate::index::Index), and never back: the limits are Redis 7.0's defaults, and so are the
-//!    names that OBJECT ENCODING shows.
+//! 1. Small collections are plain vectors, in order of insertion (hashes) or sorted (sets of
+//!    integers, sorted sets): compact, and as fast as anything at that size. Past the limits below
+//!    they turn into an [`Index`](crate::index::Index), and never back: the limits are Redis 7.0's
+//!    defaults, and so are the names that OBJECT ENCODING shows.
 //! 2. Every type keeps an estimate of the memory it takes, so that asking for it costs nothing.
 //! 3. No type knows keys, expiry or clients.
 
@@ -104,7 +104,8 @@ impl Value {
         }
     }
 
-    /// Writes a string of the same length over the one that this is, where that is stored as bytes; whether it could.
+    /// Writes a string of the same length over the one that this is, where that is stored as bytes;
+    /// whether it could.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
         match self {
@@ -154,7 +155,8 @@ impl Value {
         content + keys + commands * EFFECT_HEAD
     }
 
-    /// Elements that dropping this value frees one by one: what decides whether to free it in slices.
+    /// Elements that dropping this value frees one by one: what decides whether to free it in
+    /// slices.
     pub fn free_effort(&self) -> usize {
         match self {
             Self::String(_) => 1,
@@ -162,8 +164,8 @@ impl Value {
         }
     }
 
-    /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value in slices, when
-    /// nobody can see it any more.
+    /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value
+    /// in slices, when nobody can see it any more.
     pub fn release(&mut self, budget: usize) -> bool {
         match self {
             Self::String(_) => true,
@@ -174,8 +176,8 @@ impl Value {
         }
     }
 
-    /// Calls `emit` with commands that make this value under `key`, which must not exist before: SET, RPUSH,
-    /// SADD, HSET or ZADD, with a bounded number of elements each.
+    /// Calls `emit` with commands that make this value under `key`, which must not exist before:
+    /// SET, RPUSH, SADD, HSET or ZADD, with a bounded number of elements each.
     pub fn commands(&self, key: &[u8], emit: &mut dyn FnMut(&[&[u8]])) {
         match self {
             Self::String(string) => {
@@ -225,8 +227,9 @@ pub enum Progress {
 }
 
 impl Value {
-    /// As [`Value::commands`], for what is not in `done` (`None`: for all), until they hold `budget`
-    /// bytes of elements. What is done then, or `None` at the end. A string is handed out whole.
+    /// As [`Value::commands`], for what is not in `done` (`None`: for all), until they hold
+    /// `budget` bytes of elements. What is done then, or `None` at the end. A string is handed out
+    /// whole.
     pub fn commands_from(
         &self,
         key: &[u8],

@@ -7,7 +7,8 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::process;
 
-/// Keys that random commands use: more than fit the second-level cache, few enough to be there after the first second.
+/// Keys that random commands use: more than fit the second-level cache, few enough to be there
+/// after the first second.
 const KEYS: &str = "100000";
 
 /// What the client does.
@@ -36,8 +37,9 @@ pub(crate) struct Block {
     pub p999: f64,
 }
 
-/// Requests that take about `seconds`, found by blocks that `run` makes. A multiple of the pipeline: with another number redis-benchmark 7.0
-/// sometimes ends with "All clients disconnected", when its clock ticks in the moment after its last batch.
+/// Requests that take about `seconds`, found by blocks that `run` makes. A multiple of the
+/// pipeline: with another number redis-benchmark 7.0 sometimes ends with "All clients
+/// disconnected", when its clock ticks in the moment after its last batch.
 pub(crate) fn calibrate(
     load: Load,
     seconds: f64,
@@ -95,7 +97,8 @@ fn parse(text: &str) -> Option<Block> {
     let lines = || text.split(['\n', '\r']).map(str::trim);
     let rate = lines()
         .find_map(|line| line.strip_prefix("throughput summary: ")?.split(' ').next()?.parse::<f64>().ok())?;
-    // The percentage of a line is where its step begins: a step may hold nearly all requests, so what counts is how many lie up to its end.
+    // The percentage of a line is where its step begins: a step may hold nearly all requests, so
+    // what counts is how many lie up to its end.
     let steps = || {
         lines().filter_map(|line| {
             let (_, rest) = line.split_once("% <= ")?;

@@ -1,9 +1,11 @@
 //! What clients feel while the log is compacted: BGREWRITEAOF under load.
 //!
-//! 1. Each side holds [`MANY`] keys. Fifty connections SET random ones of them, and replies are counted in steps of [`STEP`]. After [`BEFORE`]
-//!    somebody asks for a rewrite, and the load goes on until it is done and [`AFTER`] more.
-//! 2. Reported are the replies a second before and during the rewrite, the worst step of it, and the longest time in which no reply came, before and
-//!    during. Redis forks a child that writes; Sietch writes a slice a turn beside the commands.
+//! 1. Each side holds [`MANY`] keys. Fifty connections SET random ones of them, and replies are
+//!    counted in steps of [`STEP`]. After [`BEFORE`] somebody asks for a rewrite, and the load goes
+//!    on until it is done and [`AFTER`] more.
+//! 2. Reported are the replies a second before and during the rewrite, the worst step of it, and
+//!    the longest time in which no reply came, before and during. Redis forks a child that writes;
+//!    Sietch writes a slice a turn beside the commands.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +42,8 @@ pub(super) struct Felt {
     silence_during: f64,
 }
 
-/// Fills the sides, and has each of them rewrite under load. `doors`: where each side is asked, in their order.
+/// Fills the sides, and has each of them rewrite under load. `doors`: where each side is asked, in
+/// their order.
 pub(super) fn measure(
     sides: &mut [(&'static str, Generator)],
     doors: &[SocketAddr],

@@ -1,10 +1,14 @@
-//! One client for every server: the same requests in the same order, whatever carries them ([`super::transport`]).
+//! One client for every server: the same requests in the same order, whatever carries them
+//! ([`super::transport`]).
 //!
-//! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the shape of redis-benchmark's load.
-//! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free connection, and their latency counts from when
-//!    they were due, so that a server that stands still is charged for all whom it kept waiting.
-//! 3. It shares the machine with the server, so it works as little as it can: a request is a copy of the one before it with another key, and
-//!    replies are counted where they lie. An error reply ends the measurement.
+//! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the
+//!    shape of redis-benchmark's load.
+//! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free
+//!    connection, and their latency counts from when they were due, so that a server that stands
+//!    still is charged for all whom it kept waiting.
+//! 3. It shares the machine with the server, so it works as little as it can: a request is a copy
+//!    of the one before it with another key, and replies are counted where they lie. An error reply
+//!    ends the measurement.
 
 use std::io;
 
@@ -47,7 +51,8 @@ pub(super) struct Timeline {
     last: u64,
     /// Replies in each step of [`super::compaction::STEP`] since the begin.
     pub steps: Vec<u64>,
-    /// Times of a tenth of a millisecond and more in which no reply came: when they ended, from the begin, and how long they were.
+    /// Times of a tenth of a millisecond and more in which no reply came: when they ended, from the
+    /// begin, and how long they were.
     pub silences: Vec<(u64, u64)>,
 }
 
@@ -115,8 +120,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Sends for `duration` nanoseconds over the first connections, as many as the shape has; returns the replies and their latencies in
-    /// nanoseconds.
+    /// Sends for `duration` nanoseconds over the first connections, as many as the shape has;
+    /// returns the replies and their latencies in nanoseconds.
     pub fn run(&mut self, shape: Shape, duration: u64) -> io::Result<(u64, Histogram<u64>)> {
         self.run_noting(shape, duration, None)
     }
@@ -170,8 +175,9 @@ impl Generator {
         }
     }
 
-    /// Goes on for a moment with nothing to ask, so that the last acknowledgements leave: else the server would send its last replies
-    /// again and again while this side of the comparison waits for its next turn.
+    /// Goes on for a moment with nothing to ask, so that the last acknowledgements leave: else the
+    /// server would send its last replies again and again while this side of the comparison waits
+    /// for its next turn.
     pub fn settle(&mut self) -> io::Result<()> {
         let end = clock::now() + SETTLING;
         let mut news = Vec::new();

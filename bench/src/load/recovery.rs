@@ -1,8 +1,12 @@
-//! How fast a server has its keys again: redis-server's append-only file beside Sietch's log, of the same data.
+//! How fast a server has its keys again: redis-server's append-only file beside Sietch's log, of
+//! the same data.
 //!
-//! 1. Both are filled with the same keys, every write durable, and ended. Each is started again a few times: what is measured is what the server itself says
-//!    about reading its data, from Redis' log ("DB loaded from append only file") and Sietch's INFO persistence, without the start of a process.
-//! 2. Once as commands, one after the other; and once after a rewrite: Redis' RDB preamble, Sietch's snapshot.
+//! 1. Both are filled with the same keys, every write durable, and ended. Each is started again a
+//!    few times: what is measured is what the server itself says about reading its data, from
+//!    Redis' log ("DB loaded from append only file") and Sietch's INFO persistence, without the
+//!    start of a process.
+//! 2. Once as commands, one after the other; and once after a rewrite: Redis' RDB preamble,
+//!    Sietch's snapshot.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! The sides of the comparison: three servers up at the same time, and the generator's connections to each.
+//! The sides of the comparison: three servers up at the same time, and the generator's connections
+//! to each.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

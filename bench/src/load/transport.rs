@@ -1,7 +1,8 @@
-//! How the load generator reaches a server: kernel sockets, or an engine of its own on an end of a link. The load is the same.
+//! How the load generator reaches a server: kernel sockets, or an engine of its own on an end of a
+//! link. The load is the same.
 //!
-//! Both spin as long as that has paid lately, and sleep then, by the same rule ([`Spin`]): otherwise a part of any difference would be that
-//! one of them never sleeps.
+//! Both spin as long as that has paid lately, and sleep then, by the same rule ([`Spin`]):
+//! otherwise a part of any difference would be that one of them never sleeps.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,7 +24,8 @@ const CHUNK: usize = 64 << 10;
 
 /// Connections to one server.
 pub(super) trait Transport {
-    /// Appends the connections on which something has arrived, waiting for the first until `until` at most. It may come back early.
+    /// Appends the connections on which something has arrived, waiting for the first until `until`
+    /// at most. It may come back early.
     fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()>;
 
     /// Sends all of `bytes`.

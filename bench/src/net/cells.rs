@@ -90,7 +90,8 @@ const APP_AND_VETH: &[Side] =
     &[Side::LoopbackBlocking, Side::LoopbackSpinning, Side::VethBlocking, Side::VethSpinning, Side::Link];
 /// A kernel client and a server behind a veth pair.
 const BEHIND_VETH: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Vnic];
-/// A client that is limited, on this host: kernel sockets through a token bucket (`tbf`) on a veth pair, Sietch on the switch.
+/// A client that is limited, on this host: kernel sockets through a token bucket (`tbf`) on a veth
+/// pair, Sietch on the switch.
 const LIMITED: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Switch];
 
 /// Every cell.
@@ -134,8 +135,9 @@ const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
 const SWITCH_SERVER: Ipv4Addr = Ipv4Addr::new(10, 87, 0, 2);
 const PORT: u16 = 7100;
 
-/// What the daemon hands out: a VNIC behind a veth pair with its usual MTU (the kernel's own veth pair carries segments of 64 KiB, whatever its
-/// MTU), both ends of a link whose MTU is about that of the kernel's loopback, and two VNICs of the switch with the MTU of Ethernet, one of them
+/// What the daemon hands out: a VNIC behind a veth pair with its usual MTU (the kernel's own veth
+/// pair carries segments of 64 KiB, whatever its MTU), both ends of a link whose MTU is about that
+/// of the kernel's loopback, and two VNICs of the switch with the MTU of Ethernet, one of them
 /// limited to [`NARROW`] and with room for [`NARROW_QUEUE`].
 const CONFIGURATION: &str = r#"
 [[vnic]]
@@ -176,7 +178,8 @@ uid = 0
 address = "10.86.0.1/24"
 "#;
 
-/// Everything that lives as long as the measurement: the namespace of kernel servers and the daemon.
+/// Everything that lives as long as the measurement: the namespace of kernel servers and the
+/// daemon.
 #[derive(Debug)]
 pub(super) struct Stage {
     program: PathBuf,
@@ -222,8 +225,9 @@ impl Stage {
         })
     }
 
-    /// Makes the narrow place of work that has one: for the kernel a token bucket behind the client's end of the pair, for Sietch the switch, which
-    /// stays from then on (an idle one uses no processor).
+    /// Makes the narrow place of work that has one: for the kernel a token bucket behind the
+    /// client's end of the pair, for Sietch the switch, which stays from then on (an idle one uses
+    /// no processor).
     fn narrow(&self, work: Work, side: Side) -> Result<Option<Narrow<'_>>, Error> {
         if !matches!(work, Work::Fair { .. }) {
             return Ok(None);

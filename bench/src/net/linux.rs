@@ -2,7 +2,8 @@
 //!
 //! 1. *Blocking*: a thread sleeps in `recvfrom`, `read` (one connection) or `epoll_wait` (several).
 //! 2. *Spinning*: the same program with non-blocking calls in a loop; it burns its core.
-//! 3. Requests and replies of one wake-up leave in one `write` a connection, so that pipelining costs the kernel no more calls than us.
+//! 3. Requests and replies of one wake-up leave in one `write` a connection, so that pipelining
+//!    costs the kernel no more calls than us.
 
 mod bulk;
 mod churn;
@@ -30,7 +31,8 @@ pub(super) enum Waiting {
     Spinning,
 }
 
-/// Serves `work` at `address` until the process is ended. `ready` is told the address once it answers.
+/// Serves `work` at `address` until the process is ended. `ready` is told the address once it
+/// answers.
 pub(super) fn serve(
     work: Work,
     waiting: Waiting,
@@ -149,7 +151,8 @@ fn take(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Taken, Error> {
     }
 }
 
-/// Writes all of `bytes`; replies are small beside the socket buffer, so that a short write is waited out.
+/// Writes all of `bytes`; replies are small beside the socket buffer, so that a short write is
+/// waited out.
 fn put(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<(), Error> {
     while !bytes.is_empty() {
         match stream.write(bytes) {

@@ -13,7 +13,8 @@ fn middle(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     median(&outcomes.iter().map(of).collect::<Vec<_>>())
 }
 
-/// What counts as the result of a block: bytes or idle cores where those are measured, else operations a second.
+/// What counts as the result of a block: bytes or idle cores where those are measured, else
+/// operations a second.
 fn figure(outcome: &Outcome) -> f64 {
     match (outcome.bytes, outcome.idle) {
         (Some(bytes), _) => bytes as f64,

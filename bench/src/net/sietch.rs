@@ -1,9 +1,12 @@
 //! Sietch's side: the poll-style API with its default settings, as a careful program would use it.
 //!
-//! 1. A server is on a VNIC over AF_XDP or at an end of a link, a client at the other end of the link; the daemon grants all of them.
-//! 2. Both spin as long as that has paid lately and sleep on their doorbells then. Nothing is tuned for the measurement.
-//! 3. Received bytes are looked at and consumed where they lie, and bulk is lent instead of copied: that is what the API is for. The
-//!    kernel's sides read and write, which is all that its sockets have.
+//! 1. A server is on a VNIC over AF_XDP or at an end of a link, a client at the other end of the
+//!    link; the daemon grants all of them.
+//! 2. Both spin as long as that has paid lately and sleep on their doorbells then. Nothing is tuned
+//!    for the measurement.
+//! 3. Received bytes are looked at and consumed where they lie, and bulk is lent instead of copied:
+//!    that is what the API is for. The kernel's sides read and write, which is all that its sockets
+//!    have.
 
 mod bulk;
 mod churn;
@@ -53,7 +56,8 @@ fn open((socket, name): (&Path, &str)) -> Result<Stack, Error> {
     Ok(Stack::new(vnic.queue, &config).holding(Held { lease, grants: vec![vnic.grant] }))
 }
 
-/// Serves `work` on a device until the process is ended; `ready` is told the address once it answers.
+/// Serves `work` on a device until the process is ended; `ready` is told the address once it
+/// answers.
 pub(super) fn serve(
     work: Work,
     way: (&Path, &str),
@@ -106,7 +110,8 @@ fn turn(stack: &mut Stack) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects `count` flows, each with its number attached, and waits for all of them. What else happens is given to `other`.
+/// Connects `count` flows, each with its number attached, and waits for all of them. What else
+/// happens is given to `other`.
 fn connect(stack: &mut Stack, address: SocketAddr, count: usize) -> Result<Vec<FlowId>, Error> {
     let mut flows = Vec::with_capacity(count);
     let mut connected = 0;

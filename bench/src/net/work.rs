@@ -26,10 +26,12 @@ pub(super) const NARROW: u64 = 125_000_000;
 /// Bytes that may pass it at once: a millisecond's, which is what a grant's token bucket takes.
 pub(super) const NARROW_BURST: u64 = NARROW / 1000;
 
-/// Bytes that may wait before it: more than all flows have outstanding, so that neither side loses anything.
+/// Bytes that may wait before it: more than all flows have outstanding, so that neither side loses
+/// anything.
 pub(super) const NARROW_QUEUE: u64 = 4 << 20;
 
-/// Seconds that flows are compared for at least: a flow must be served often enough for one more or less not to tell.
+/// Seconds that flows are compared for at least: a flow must be served often enough for one more or
+/// less not to tell.
 pub(super) const FAIR_SECONDS: f64 = 2.0;
 
 /// One piece of work; its text form passes it to the workers.

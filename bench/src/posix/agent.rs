@@ -1,11 +1,13 @@
-//! Programs of our own for what no Debian package measures: plain sockets and `epoll` of the C library, which know nothing of Sietch and so run
-//! under `sietch run` like any other program.
+//! Programs of our own for what no Debian package measures: plain sockets and `epoll` of the C
+//! library, which know nothing of Sietch and so run under `sietch run` like any other program.
 //!
-//! 1. `rpc-server` sends back what it gets. `rpc` is an open loop: request number *n* of all connections together is due at *n* / rate, and
-//!    its latency counts from then, whether or not the client came to send it (no coordinated omission). The client never sleeps: what sleeps
+//! 1. `rpc-server` sends back what it gets. `rpc` is an open loop: request number *n* of all
+//!    connections together is due at *n* / rate, and its latency counts from then, whether or not
+//!    the client came to send it (no coordinated omission). The client never sleeps: what sleeps
 //!    and is woken is the server.
 //! 2. `memcached` keeps one request of each connection in flight: nine `get` for each `set`.
-//! 3. `silent-server` takes connections and says nothing; `silent` connects and sleeps, half of them in `recv` and half in `epoll_wait`.
+//! 3. `silent-server` takes connections and says nothing; `silent` connects and sleeps, half of
+//!    them in `recv` and half in `epoll_wait`.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -24,7 +26,8 @@ use crate::machine::Cpu;
 /// How long the load runs before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// How long before anything is counted the machine's processor time is read: the reading itself delays some requests.
+/// How long before anything is counted the machine's processor time is read: the reading itself
+/// delays some requests.
 const READING: Duration = Duration::from_millis(10);
 
 /// How long after the end replies may come.

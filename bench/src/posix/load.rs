@@ -14,7 +14,8 @@ use crate::kv::client::{self, Block, Load};
 /// How much longer than its block a client may take.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// SETs before anything is measured: of the keys that redis-benchmark asks for, 95 % are there then.
+/// SETs before anything is measured: of the keys that redis-benchmark asks for, 95 % are there
+/// then.
 const FILLING: u64 = 300_000;
 
 /// What a client saw.
@@ -29,7 +30,8 @@ pub(super) struct Told {
     pub p50: Option<f64>,
     pub p99: Option<f64>,
     pub p999: Option<f64>,
-    /// Busy microseconds of the whole machine for each operation while it was counted, if the client watches: without its start and end.
+    /// Busy microseconds of the whole machine for each operation while it was counted, if the
+    /// client watches: without its start and end.
     pub counted_cpu_us: Option<f64>,
 }
 

@@ -1,7 +1,8 @@
 //! Where servers are, and how it is known that they listen.
 //!
 //! 1. On loopback, which is everybody's.
-//! 2. Behind a veth pair, in a network namespace of the kernel's servers ([`Behind`]): the same kind of link as a VNIC has, the client at the host's end.
+//! 2. Behind a veth pair, in a network namespace of the kernel's servers ([`Behind`]): the same
+//!    kind of link as a VNIC has, the client at the host's end.
 //! 3. On a VNIC over AF_XDP, whose other end is the host's too.
 
 use std::ffi::OsString;
@@ -46,8 +47,9 @@ impl Behind {
     }
 }
 
-/// Whether somebody listens there. A kernel's socket is looked for in what the process `pid` sees of its namespace and is not touched, for iperf3 takes every
-/// connection for a client; a listener of a VNIC is in no table of the kernel, and has to be asked.
+/// Whether somebody listens there. A kernel's socket is looked for in what the process `pid` sees
+/// of its namespace and is not touched, for iperf3 takes every connection for a client; a listener
+/// of a VNIC is in no table of the kernel, and has to be asked.
 pub(super) fn is_listening(place: Place, pid: u32, address: SocketAddr) -> bool {
     if place == Place::Vnic {
         return TcpStream::connect_timeout(&address, REFUSAL).is_ok();
@@ -56,7 +58,8 @@ pub(super) fn is_listening(place: Place, pid: u32, address: SocketAddr) -> bool 
     listens(&text, u32::from_le_bytes(host(place).octets()), address.port())
 }
 
-/// Whether a table like `/proc/net/tcp` has a listener at an address, which is a word as it lies in memory.
+/// Whether a table like `/proc/net/tcp` has a listener at an address, which is a word as it lies in
+/// memory.
 fn listens(table: &str, host: u32, port: u16) -> bool {
     // State 0A is LISTEN.
     let address = format!("{host:08X}:{port:04X}");

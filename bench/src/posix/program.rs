@@ -1,4 +1,5 @@
-//! A program that runs in a group of its own, whose end is waited for no longer than a limit, and of which nothing is left.
+//! A program that runs in a group of its own, whose end is waited for no longer than a limit, and
+//! of which nothing is left.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -46,7 +47,8 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Starts `words`; `name` is what errors call it; its output goes to `log`, what it complains of to a file beside it.
+    /// Starts `words`; `name` is what errors call it; its output goes to `log`, what it complains
+    /// of to a file beside it.
     pub fn start(name: &str, words: &[OsString], log: &Path) -> Result<Self, Error> {
         let out = File::create(log).map_err(system("creating a log file"))?;
         let errors = File::create(log.with_extension("err")).map_err(system("creating a log file"))?;

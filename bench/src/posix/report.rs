@@ -11,7 +11,8 @@ use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
-/// A ratio that is called as fast: medians of seven rounds of two equal columns differ by this much here.
+/// A ratio that is called as fast: medians of seven rounds of two equal columns differ by this much
+/// here.
 const NOISE: f64 = 0.03;
 
 fn take(sample: &Sample, figure: Figure) -> Option<f64> {
@@ -62,8 +63,8 @@ fn short(value: Option<f64>) -> String {
     }
 }
 
-/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be slower, on a VNIC not slower and with less processor time, else
-/// nothing.
+/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be
+/// slower, on a VNIC not slower and with less processor time, else nothing.
 fn goals(result: &Measured, column: &Column) -> Vec<Goal> {
     let own = &result.row.goals;
     let as_good = || own.iter().map(|goal| Goal { factor: 1.0, ..*goal });
@@ -243,7 +244,8 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool)
         for column in result.columns.iter().skip(1) {
             for figure in [Figure::Rate, Figure::Median] {
                 let ratios = ratios(result, column, figure);
-                // At a fixed rate there is nothing to compare in it, and the median of a full pipeline is the rate once more.
+                // At a fixed rate there is nothing to compare in it, and the median of a full
+                // pipeline is the rate once more.
                 let shown = match figure {
                     Figure::Rate => !result.row.name.starts_with("rpc"),
                     _ => result.row.name.starts_with("rpc") || result.row.name.ends_with("c1 P1"),

@@ -13,7 +13,8 @@ pub(super) enum Server {
     },
     /// One worker, a file of 1 KB.
     Nginx {
-        /// Whether it keeps the file open (`open_file_cache`) instead of opening it for each request, which is half of the time of its core.
+        /// Whether it keeps the file open (`open_file_cache`) instead of opening it for each
+        /// request, which is half of the time of its core.
         open_files: bool,
     },
     Postgres,
@@ -29,7 +30,8 @@ pub(super) enum Server {
 pub(super) enum Client {
     /// redis-benchmark.
     Redis(Load),
-    /// One of ours: one request of each connection in flight, nine `get` for each `set`, values of 64 bytes.
+    /// One of ours: one request of each connection in flight, nine `get` for each `set`, values of
+    /// 64 bytes.
     Memcached {
         connections: usize,
     },
@@ -54,7 +56,8 @@ pub(super) enum Client {
 /// Bytes of a request of our own, and of its reply.
 pub(super) const RPC_BYTES: usize = 64;
 
-/// What a goal is about. More is better in each of them: latencies count as how many times lower they are.
+/// What a goal is about. More is better in each of them: latencies count as how many times lower
+/// they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Figure {
     Rate,
@@ -94,7 +97,8 @@ pub(super) struct Row {
     pub server: Server,
     #[serde(skip)]
     pub client: Client,
-    /// With both ends under Sietch. With one end, and where there is no other goal, it is not to be slower.
+    /// With both ends under Sietch. With one end, and where there is no other goal, it is not to be
+    /// slower.
     pub goals: Vec<Goal>,
 }
 
@@ -112,7 +116,8 @@ impl Row {
     }
 }
 
-/// Requests a second that 400 clients send together: about 1, 5, 20 and 80 percent of what one core answers over kernel sockets.
+/// Requests a second that 400 clients send together: about 1, 5, 20 and 80 percent of what one core
+/// answers over kernel sockets.
 const RPC_RATES: [u64; 4] = [1_000, 5_000, 20_000, 80_000];
 
 /// What a moderate load may lose to the kernel: one part in twenty.

@@ -1,7 +1,9 @@
 //! The socket service, and `sietch run`.
 //!
-//! 1. Program and library are copied to a folder that every user may enter: PostgreSQL runs as a user of its own.
-//! 2. For host addressing the service runs alone. For a VNIC there is a daemon too, and the service core has its VNIC from it.
+//! 1. Program and library are copied to a folder that every user may enter: PostgreSQL runs as a
+//!    user of its own.
+//! 2. For host addressing the service runs alone. For a VNIC there is a daemon too, and the service
+//!    core has its VNIC from it.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -25,7 +27,8 @@ const SOCKETS: &str = "sockets.sock";
 pub(super) const VNIC: &str = "bench";
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
 
-/// Who the service core runs as: the daemon gives it its VNIC as this user (docs/spec/sietch-toml.md, `[service]`).
+/// Who the service core runs as: the daemon gives it its VNIC as this user
+/// (docs/spec/sietch-toml.md, `[service]`).
 const ACCOUNT: u32 = 61871;
 
 /// Its user is PostgreSQL's; root may use it as well.
@@ -76,7 +79,8 @@ impl Sietch {
         Ok(Self { program, daemon, service: RefCell::new(service), control: None })
     }
 
-    /// The same with a VNIC: a daemon, and a service core that asks it. `log` says where the output of each goes.
+    /// The same with a VNIC: a daemon, and a service core that asks it. `log` says where the output
+    /// of each goes.
     pub fn start_with_vnic(
         folder: &Path,
         log: &dyn Fn(&str) -> PathBuf,

@@ -134,7 +134,8 @@ impl Stage {
         ])
     }
 
-    /// The whole command of a server or a client: pinned, and under Sietch if it is to be. `user` is who runs it, if not we.
+    /// The whole command of a server or a client: pinned, and under Sietch if it is to be. `user`
+    /// is who runs it, if not we.
     fn command(
         &self,
         core: &str,

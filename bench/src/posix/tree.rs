@@ -1,8 +1,10 @@
 //! The processes that this one has brought about, and the processor time that they have used.
 //!
-//! 1. This process is the *subreaper* of all that it starts: what loses its parent becomes its child, so that nobody leaves the tree, whatever
-//!    process groups and sessions it makes for itself.
-//! 2. Time that has been used is that of the living and of those whose end somebody of the tree has waited for. It only grows.
+//! 1. This process is the *subreaper* of all that it starts: what loses its parent becomes its
+//!    child, so that nobody leaves the tree, whatever process groups and sessions it makes for
+//!    itself.
+//! 2. Time that has been used is that of the living and of those whose end somebody of the tree has
+//!    waited for. It only grows.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -11,7 +13,8 @@ use rustix::process::{
 
 use crate::error::{Error, system};
 
-/// Where a line of `/proc/PID/stat` has what is needed, counted from the state, which follows the name (`proc(5)`).
+/// Where a line of `/proc/PID/stat` has what is needed, counted from the state, which follows the
+/// name (`proc(5)`).
 const PARENT: usize = 1;
 const TICKS: std::ops::Range<usize> = 11..15;
 const BORN: usize = 19;

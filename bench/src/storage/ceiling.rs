@@ -1,4 +1,5 @@
-//! What the disk itself gives: direct reads of an area, several in flight, without looking at a byte.
+//! What the disk itself gives: direct reads of an area, several in flight, without looking at a
+//! byte.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,10 @@
 //! Records in plain files, one thread a writer.
 //!
-//! 1. *bare*: one direct, durable write (`O_DIRECT`, `RWF_DSYNC`) of whole sectors into a file that is all written: what the device can do.
+//! 1. *bare*: one direct, durable write (`O_DIRECT`, `RWF_DSYNC`) of whole sectors into a file that
+//!    is all written: what the device can do.
 //! 2. *in place*: `pwrite` and `fdatasync` into such a file, through the page cache.
-//! 3. *appended*: the same behind the file's end. Each writer has a file of its own, begun anew when it is large.
+//! 3. *appended*: the same behind the file's end. Each writer has a file of its own, begun anew
+//!    when it is large.
 //! 4. *tmpfs*: in place, in memory.
 
 use std::fs::{File, OpenOptions};
@@ -18,7 +20,8 @@ use sietch_disk::Buffer;
 use super::{Subject, Tally, Told, WRITERS, Work};
 use crate::error::{Error, system};
 
-/// Bytes that a writer has to itself in a file that is written in place, and after which an appended file begins anew.
+/// Bytes that a writer has to itself in a file that is written in place, and after which an
+/// appended file begins anew.
 const REGION: u64 = 1 << 20;
 
 /// What a direct write is a multiple of.

@@ -18,7 +18,8 @@ use crate::process::{self, Process};
 /// Rows after which the table begins anew: what it costs to keep a large one is not the question.
 const ROWS: u32 = 20_000;
 
-/// SQLite in WAL mode with `synchronous=FULL`: one insertion a transaction. Writers take turns, as SQLite has one writer.
+/// SQLite in WAL mode with `synchronous=FULL`: one insertion a transaction. Writers take turns, as
+/// SQLite has one writer.
 pub(super) struct Sqlite {
     connection: Mutex<(Connection, u32)>,
 }
@@ -70,7 +71,8 @@ impl Subject for Sqlite {
     }
 }
 
-/// redis-server with `appendfsync always`, and redis-benchmark over loopback with as many connections as there are writers.
+/// redis-server with `appendfsync always`, and redis-benchmark over loopback with as many
+/// connections as there are writers.
 #[derive(Debug)]
 pub(super) struct Redis {
     address: SocketAddr,
@@ -133,7 +135,8 @@ impl Subject for Redis {
     }
 }
 
-/// libpmemlog on a pool in shared memory, told that it is persistent. A program of its own, compiled when it is needed.
+/// libpmemlog on a pool in shared memory, told that it is persistent. A program of its own,
+/// compiled when it is needed.
 #[derive(Debug)]
 pub(super) struct PmemLog {
     child: Child,

@@ -1,8 +1,9 @@
 //! The log of `dataplane/persist`, on a disk and in memory.
 //!
-//! One thread serves all writers: it appends a record for each that waits for nothing, submits, and takes what has become durable. On
-//! a disk it sleeps when nothing has; memory answers at once. When the log asks for compaction it gets a snapshot of one small record, beside
-//! the running appends.
+//! One thread serves all writers: it appends a record for each that waits for nothing, submits, and
+//! takes what has become durable. On a disk it sleeps when nothing has; memory answers at once.
+//! When the log asks for compaction it gets a snapshot of one small record, beside the running
+//! appends.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,11 +1,15 @@
 //! Appends while a log compacts, and while its area grows and shrinks: does anybody ever wait long?
 //!
-//! 1. One writer appends records of [`BYTES`] bytes, the next when the last is durable. Meanwhile one thing happens, and for [`WINDOW`] at least
-//!    acknowledgements are counted in slices of [`SLICE`]; the longest time without one is kept.
-//! 2. *Nothing*: for comparison. *Compaction*: a snapshot of [`STATE`] bytes is written beside. *Growth*: another thread makes the area twice as large, reserved,
-//!    zeroed and durable as the daemon does it, then the log takes it. *Shrinking*: the log leaves the second half, and the area is cut.
-//! 3. Linux beside it: a file that is written in place with `fdatasync`, alone, while another thread reserves as much again (`fallocate`), and
-//!    while it also writes zeros there, so that no later write has to convert an extent.
+//! 1. One writer appends records of [`BYTES`] bytes, the next when the last is durable. Meanwhile
+//!    one thing happens, and for [`WINDOW`] at least acknowledgements are counted in slices of
+//!    [`SLICE`]; the longest time without one is kept.
+//! 2. *Nothing*: for comparison. *Compaction*: a snapshot of [`STATE`] bytes is written beside.
+//!    *Growth*: another thread makes the area twice as large, reserved, zeroed and durable as the
+//!    daemon does it, then the log takes it. *Shrinking*: the log leaves the second half, and the
+//!    area is cut.
+//! 3. Linux beside it: a file that is written in place with `fdatasync`, alone, while another
+//!    thread reserves as much again (`fallocate`), and while it also writes zeros there, so that no
+//!    later write has to convert an extent.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -11,7 +11,8 @@ pub struct MountArguments {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
-    /// Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in
+    /// Let other users in; each sees and reads its own areas alone (ordinary users need
+    /// `user_allow_other` in
     /// /etc/fuse.conf)
     #[arg(long)]
     pub allow_other: bool,

@@ -12,18 +12,19 @@ use sietch_protocol::socket_service::Published;
 /// What to run, and how.
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
-    /// Give the program this VNIC's addresses, and reach other machines through it [default: the host's addresses; what is
-    /// not between two programs under Sietch goes through the kernel]
+    /// Give the program this VNIC's addresses, and reach other machines through it [default: the
+    /// host's addresses; what is not between two programs under Sietch goes through the kernel]
     #[arg(long, value_name = "NAME")]
     pub vnic: Option<String>,
 
-    /// Also answer on a port of the host what comes for the program's PORT: PORT (with --vnic), or HOST_PORT:PORT, or
-    /// ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times
+    /// Also answer on a port of the host what comes for the program's PORT: PORT (with --vnic), or
+    /// HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several
+    /// times
     #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT")]
     pub publish: Vec<Publish>,
 
-    /// The service's socket [default: sockets.sock beside the daemon's socket, if `--socket` names one; else $SIETCH_SOCKETS; else
-    /// beside the daemon's]
+    /// The service's socket [default: sockets.sock beside the daemon's socket, if `--socket` names
+    /// one; else $SIETCH_SOCKETS; else beside the daemon's]
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
 
@@ -31,8 +32,8 @@ pub struct RunArguments {
     #[arg(long)]
     pub anyway: bool,
 
-    /// Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such
-    /// ones a second: it sets them up sooner)
+    /// Never leave connections to the kernel for being over after a few messages (by default it
+    /// gets most of those of a program that makes many such ones a second: it sets them up sooner)
     #[arg(long)]
     pub always: bool,
 

@@ -17,7 +17,8 @@ pub enum VsaCommand {
     Resize(ResizeArguments),
     /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
-    /// Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows
+    /// Write the bytes of an area to standard output, whoever holds it, or a file of the view that
+    /// its holder shows
     Cat(CatArguments),
     /// List what the holder of an area shows of it
     Ls(LsArguments),
@@ -76,8 +77,8 @@ pub struct CatArguments {
     #[arg(value_name = "PATH")]
     pub name: String,
 
-    /// A file of the view that the holder of the area shows, as `keys/0/NAME` of a store, in the place of the area's
-    /// own bytes
+    /// A file of the view that the holder of the area shows, as `keys/0/NAME` of a store, in the
+    /// place of the area's own bytes
     #[arg(long, value_name = "FILE")]
     pub view: Option<String>,
 

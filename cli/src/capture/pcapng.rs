@@ -1,9 +1,10 @@
 //! Writing pcapng (draft-ietf-opsawg-pcapng), as Wireshark and tcpdump read it.
 //!
-//! 1. One section with one interface: a section header, an interface description (Ethernet, time in nanoseconds), then an enhanced packet
-//!    block a frame with its direction, and at the end the interface's statistics with what was dropped.
-//! 2. Blocks are little-endian, whole multiples of four bytes, and carry their length at both ends: a file that was cut off is readable
-//!    up to its last whole block.
+//! 1. One section with one interface: a section header, an interface description (Ethernet, time in
+//!    nanoseconds), then an enhanced packet block a frame with its direction, and at the end the
+//!    interface's statistics with what was dropped.
+//! 2. Blocks are little-endian, whole multiples of four bytes, and carry their length at both ends:
+//!    a file that was cut off is readable up to its last whole block.
 
 use std::io::{self, Write};
 

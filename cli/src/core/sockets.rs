@@ -1,10 +1,11 @@
 //! The socket role of a service core: unmodified programs' sockets (docs/spec/sockets.md).
 //!
-//! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound under another name, opened to everybody and put in
-//!    its place at once, so that nobody finds half of it; what an earlier service left there goes. Where one still answers, that one stays,
-//!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no program notices.
-//!    Administrators have a socket of their own ([`administration`]), which is made at the same
-//!    time.
+//! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound
+//!    under another name, opened to everybody and put in its place at once, so that nobody finds
+//!    half of it; what an earlier service left there goes. Where one still answers, that one stays,
+//!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no
+//!    program notices. Administrators have a socket of their own ([`administration`]), which is
+//!    made at the same time.
 //! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the
 //!    daemon, on a page of its own.
 //! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.

@@ -1,9 +1,13 @@
-//! The storage role of a service core: areas on volumes of extents, for applications that must not have the volume (docs/spec/broker.md).
+//! The storage role of a service core: areas on volumes of extents, for applications that must not
+//! have the volume (docs/spec/broker.md).
 //!
-//! 1. One thread drives the devices ([`sietch_service::block`]); this side hands it what the daemon sends (a volume's descriptor, an area with its end of the shared
-//!    memory, other extents, the end of an area), and tells the daemon what has come of it.
-//! 2. An area counts as ours until nothing of it is under way, also for a daemon that was restarted meanwhile.
-//! 3. What each area has counted is shared with the daemon on a page of its own, named after the grant.
+//! 1. One thread drives the devices ([`sietch_service::block`]); this side hands it what the daemon
+//!    sends (a volume's descriptor, an area with its end of the shared memory, other extents, the
+//!    end of an area), and tells the daemon what has come of it.
+//! 2. An area counts as ours until nothing of it is under way, also for a daemon that was restarted
+//!    meanwhile.
+//! 3. What each area has counted is shared with the daemon on a page of its own, named after the
+//!    grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};

@@ -1,14 +1,22 @@
-//! VNICs for unmodified programs: acquired from the daemon when somebody first asks for one, then driven by the threads of [`sietch_service::tcp`].
+//! VNICs for unmodified programs: acquired from the daemon when somebody first asks for one, then
+//! driven by the threads of [`sietch_service::tcp`].
 //!
-//! 1. The socket service hands over what programs ask that name a VNIC. A thread of its own ([`Desk`]) looks which VNIC that is, and passes it on. What is
-//!    for one that is not there yet goes to a second thread ([`Keeper`]), which asks the daemon for that VNIC, as any application does, and waits as long as the daemon
-//!    likes. The daemon gives out only those that `sietch.toml` says are `served`.
-//!    Lists and revocations of all VNICs are the first thread's: they wait neither for the daemon nor, if an administrator asks, for what users have asked before.
-//! 2. Each VNIC has a lease of its own: it is revoked by itself, and `sietch ss` and `sietch capture` see it.
-//! 3. What each has counted, and how busy its threads are, is shared with the daemon on a page named `tcp-NAME`, for `sietch stat` and `sietch top`.
-//! 4. A service that takes another's place may have to wait until that one has let go of the VNIC ([`HAND_OVER`]). The one that ends resets all
-//!    connections, for both sides to hear, before it lets go ([`Vnics::join`]).
-//! 5. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it acquired anew, or refused.
+//! 1. The socket service hands over what programs ask that name a VNIC. A thread of its own
+//!    ([`Desk`]) looks which VNIC that is, and passes it on. What is for one that is not there yet
+//!    goes to a second thread ([`Keeper`]), which asks the daemon for that VNIC, as any application
+//!    does, and waits as long as the daemon likes. The daemon gives out only those that
+//!    `sietch.toml` says are `served`. Lists and revocations of all VNICs are the first thread's:
+//!    they wait neither for the daemon nor, if an administrator asks, for what users have asked
+//!    before.
+//! 2. Each VNIC has a lease of its own: it is revoked by itself, and `sietch ss` and `sietch
+//!    capture` see it.
+//! 3. What each has counted, and how busy its threads are, is shared with the daemon on a page
+//!    named `tcp-NAME`, for `sietch stat` and `sietch top`.
+//! 4. A service that takes another's place may have to wait until that one has let go of the VNIC
+//!    ([`HAND_OVER`]). The one that ends resets all connections, for both sides to hear, before it
+//!    lets go ([`Vnics::join`]).
+//! 5. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it
+//!    acquired anew, or refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -33,13 +41,13 @@ use sietch_service::tcp::{Access, Asked, Board, Counters, Device, Options, Pool,
 
 /// How often counters are put on their pages, while there is a VNIC.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long a VNIC that another service has is waited for: one that is ending needs milliseconds, and programs wait for answers no longer than
-/// [`sietch_protocol::socket_service::ANSWER_MS`].
+/// How long a VNIC that another service has is waited for: one that is ending needs milliseconds,
+/// and programs wait for answers no longer than [`sietch_protocol::socket_service::ANSWER_MS`].
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
-/// For how long a VNIC is not waited for again that another service has kept for all of [`HAND_OVER`]: for each such, all others wait for a tenth of
-/// the time.
+/// For how long a VNIC is not waited for again that another service has kept for all of
+/// [`HAND_OVER`]: for each such, all others wait for a tenth of the time.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// A VNIC's queue, and whether it is still ours.
@@ -185,7 +193,8 @@ impl Waiting {
     }
 }
 
-/// Passes requests on, and asks all VNICs at once. It waits for nobody else but VNICs, and for those as long as [`gather`] says.
+/// Passes requests on, and asks all VNICs at once. It waits for nobody else but VNICs, and for
+/// those as long as [`gather`] says.
 struct Desk {
     state: Shared,
     /// Whom VNICs tell of connections between their programs.

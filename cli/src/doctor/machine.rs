@@ -6,8 +6,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::{Check, Verdict};
 use crate::style;
 
-/// The oldest kernel on which everything that Sietch calls exists: pidfd (5.3), XDP links (5.9), need-wakeup (5.4), and
-/// io_uring's registered buffers in the form used here.
+/// The oldest kernel on which everything that Sietch calls exists: pidfd (5.3), XDP links (5.9),
+/// need-wakeup (5.4), and io_uring's registered buffers in the form used here.
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
 
 /// From this kernel on a frame may be longer than one buffer on AF_XDP (multi-buffer).

@@ -1,4 +1,5 @@
-//! AF_XDP, veth and BPF, tried in a network namespace of their own so that nothing of the machine is touched.
+//! AF_XDP, veth and BPF, tried in a network namespace of their own so that nothing of the machine
+//! is touched.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
@@ -34,7 +35,8 @@ pub fn checks() -> Vec<Check> {
 
 fn in_own_namespace() -> Vec<Check> {
     let name = "network namespace";
-    // The safe form: a network namespace, unlike shared file descriptors, invalidates nothing in this process.
+    // The safe form: a network namespace, unlike shared file descriptors, invalidates nothing in
+    // this process.
     #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
     let own = rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET);
     match own {
@@ -78,7 +80,8 @@ fn vnic() -> Check {
     }
 }
 
-/// Makes a VNIC in the calling thread's namespace, opens it as a holder would, binds it, and takes it down.
+/// Makes a VNIC in the calling thread's namespace, opens it as a holder would, binds it, and takes
+/// it down.
 async fn grant() -> Result<(), String> {
     let mut devices = KernelDevices::new("doctor", false, None);
     let plan = plan();
@@ -140,7 +143,8 @@ fn make_veth() -> Result<(), Errno> {
     send(&channel, &new_link(b"sietch-probe\0", b"veth"), SendFlags::empty())?;
     let mut reply = [0_u8; 512];
     let (length, _) = recv(&channel, &mut reply, RecvFlags::empty())?;
-    // An acknowledgement is an NLMSG_ERROR whose code, after the header of 16 bytes, is 0 or a negative errno.
+    // An acknowledgement is an NLMSG_ERROR whose code, after the header of 16 bytes, is 0 or a
+    // negative errno.
     match reply.get(16..20).filter(|_| length >= 20) {
         Some(&[a, b, c, d]) => match i32::from_ne_bytes([a, b, c, d]) {
             0 => Ok(()),
@@ -150,7 +154,8 @@ fn make_veth() -> Result<(), Errno> {
     }
 }
 
-/// An RTM_NEWLINK request: header, ifinfomsg, IFLA_IFNAME, IFLA_LINKINFO { IFLA_INFO_KIND } (rtnetlink(7)).
+/// An RTM_NEWLINK request: header, ifinfomsg, IFLA_IFNAME, IFLA_LINKINFO { IFLA_INFO_KIND }
+/// (rtnetlink(7)).
 fn new_link(name: &[u8], kind: &[u8]) -> Vec<u8> {
     const RTM_NEWLINK: u16 = 16;
     const REQUEST_ACK_EXCL_CREATE: u16 = 0x1 | 0x4 | 0x200 | 0x400;

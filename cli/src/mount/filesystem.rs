@@ -1,12 +1,17 @@
 //! The file system: what the kernel asks, answered from what the daemon says.
 //!
-//! 1. Every question carries the uid of whoever asks, from the kernel. An area is shown and opened to its own uid and to root, whoever mounted
-//!    it; others get EACCES. As for any file, who was allowed to open it may go on reading, and pass it on.
-//! 2. Nothing can be written: the mount is read-only, and the daemon gives descriptors that only read.
-//! 3. Files are read past the kernel's cache (`FOPEN_DIRECT_IO`): their owners write them by ways that the kernel does not see.
-//! 4. An open area is a descriptor: it outlives a restart of the daemon, and the area's name, as with any file.
+//! 1. Every question carries the uid of whoever asks, from the kernel. An area is shown and opened
+//!    to its own uid and to root, whoever mounted it; others get EACCES. As for any file, who was
+//!    allowed to open it may go on reading, and pass it on.
+//! 2. Nothing can be written: the mount is read-only, and the daemon gives descriptors that only
+//!    read.
+//! 3. Files are read past the kernel's cache (`FOPEN_DIRECT_IO`): their owners write them by ways
+//!    that the kernel does not see.
+//! 4. An open area is a descriptor: it outlives a restart of the daemon, and the area's name, as
+//!    with any file.
 //! 5. What is in a view, its owner is asked ([`super::views`]), each in a lane of its own.
-//! 6. Where others than the mounting user may look, the kernel may not keep what one of them was told: names and attributes are asked for anew.
+//! 6. Where others than the mounting user may look, the kernel may not keep what one of them was
+//!    told: names and attributes are asked for anew.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -304,7 +309,8 @@ impl Names {
         Ok(Self { shared: Arc::new(shared), workers: Arc::new(Workers::start(socket)?) })
     }
 
-    /// Answers with `work` and what there is: at once if that is known, else when the daemon has said it.
+    /// Answers with `work` and what there is: at once if that is known, else when the daemon has
+    /// said it.
     fn with_listing(&self, work: impl FnOnce(&Arc<Shared>, Result<&Listing, Errno>) + Send + 'static) {
         if let Some(listing) = self.shared.areas.fresh() {
             return work(&self.shared, Ok(&listing));

@@ -1,10 +1,10 @@
 //! What there is under the mount, and the numbers by which the kernel knows it.
 //!
 //! 1. The root holds volumes, a volume holds areas and the views of those whose holders show one.
-//! 2. A number is made from the path, so that it stays the same from one look to the next; should two paths share one, the second gets the
-//!    next that is free.
-//! 3. A number is kept for as long as the kernel remembers it: it says how often it was told of one (`lookup`) and how many of these it has
-//!    forgotten.
+//! 2. A number is made from the path, so that it stays the same from one look to the next; should
+//!    two paths share one, the second gets the next that is free.
+//! 3. A number is kept for as long as the kernel remembers it: it says how often it was told of one
+//!    (`lookup`) and how many of these it has forgotten.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

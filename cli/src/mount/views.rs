@@ -1,10 +1,14 @@
 //! Views of areas: what is asked of whoever holds them, and kept for a moment.
 //!
-//! 1. What a path of a view is, is kept for as long as the daemon's answers are, also from listings: `ls -l` asks once for all.
-//! 2. An owner that has not answered in time is not asked again for [`QUIET`]: whoever waits behind gets ETIMEDOUT at once.
-//! 3. A listing is read a page at a time as the kernel wants more, so that it takes no memory however long it is. One of more than [`MOST_ENTRIES`]
-//!    entries, or of [`MOST_EMPTY`] pages without any, is broken off: its owner may make them up.
-//! 4. The last piece that was read of an open file is kept, so that asking for its end costs no question.
+//! 1. What a path of a view is, is kept for as long as the daemon's answers are, also from
+//!    listings: `ls -l` asks once for all.
+//! 2. An owner that has not answered in time is not asked again for [`QUIET`]: whoever waits behind
+//!    gets ETIMEDOUT at once.
+//! 3. A listing is read a page at a time as the kernel wants more, so that it takes no memory
+//!    however long it is. One of more than [`MOST_ENTRIES`] entries, or of [`MOST_EMPTY`] pages
+//!    without any, is broken off: its owner may make them up.
+//! 4. The last piece that was read of an open file is kept, so that asking for its end costs no
+//!    question.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -134,7 +138,8 @@ impl OpenFile {
     /// At most `size` bytes from `offset` on.
     ///
     /// # Errors
-    /// What its reader is told. What has gone since it was opened, its owner included, is an input error.
+    /// What its reader is told. What has gone since it was opened, its owner included, is an input
+    /// error.
     pub fn read(
         &self,
         views: &Views,

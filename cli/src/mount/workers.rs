@@ -1,10 +1,14 @@
 //! Who asks the daemon for the mount: a few threads, each with a connection of its own.
 //!
-//! 1. The thread that takes the kernel's requests never waits: what needs the daemon, or a disk, becomes a job.
-//! 2. A job belongs to a *lane*: the areas' names, the bytes of one area, the view of one. A lane runs one job at a time, in order, on
-//!    whichever thread is free, so an owner that does not answer holds one thread and no other lane.
-//! 3. At most [`MOST_WAITING`] jobs wait in a lane; what comes then is told so at once, and its caller gets EAGAIN.
-//! 4. A connection that breaks is made anew for the next try; a daemon that is being restarted is waited for, for [`RECONNECT`].
+//! 1. The thread that takes the kernel's requests never waits: what needs the daemon, or a disk,
+//!    becomes a job.
+//! 2. A job belongs to a *lane*: the areas' names, the bytes of one area, the view of one. A lane
+//!    runs one job at a time, in order, on whichever thread is free, so an owner that does not
+//!    answer holds one thread and no other lane.
+//! 3. At most [`MOST_WAITING`] jobs wait in a lane; what comes then is told so at once, and its
+//!    caller gets EAGAIN.
+//! 4. A connection that breaks is made anew for the next try; a daemon that is being restarted is
+//!    waited for, for [`RECONNECT`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -14,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use sietch_protocol::{CallError, Connection, ErrorReply};
 
-/// Threads, and so connections to the daemon, which allows an ordinary user 32. As many owners can be silent before others wait.
+/// Threads, and so connections to the daemon, which allows an ordinary user 32. As many owners can
+/// be silent before others wait.
 const WORKERS: usize = 8;
 /// Jobs that wait in one lane: more than the kernel reads ahead for all files of one program.
 const MOST_WAITING: usize = 256;

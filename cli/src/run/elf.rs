@@ -1,14 +1,18 @@
 //! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine,
 //! loader, whether the Go tool chain made it, and which libraries it names itself.
 //!
-//! 1. The file is foreign bytes: each number in it is checked against a limit before anything is read by it, offsets are added with a check for
-//!    overflow, and nothing is read twice. What does not fit is [`ElfError::Damaged`], with the part that is.
-//! 2. ELF header, then the program headers: the kernel starts a program by these alone, so they must be whole. `PT_INTERP` names the loader; without
-//!    one there is no loader that could load a library.
-//! 3. A Go program is known by a note `Go` (`PT_NOTE`), a section `.go.buildinfo` or `.note.go.buildid`, or the words that
-//!    `go version` looks for at the start of its writable data. Sections may be missing or wrong: the kernel does not look at them either.
+//! 1. The file is foreign bytes: each number in it is checked against a limit before anything is
+//!    read by it, offsets are added with a check for overflow, and nothing is read twice. What does
+//!    not fit is [`ElfError::Damaged`], with the part that is.
+//! 2. ELF header, then the program headers: the kernel starts a program by these alone, so they
+//!    must be whole. `PT_INTERP` names the loader; without one there is no loader that could load a
+//!    library.
+//! 3. A Go program is known by a note `Go` (`PT_NOTE`), a section `.go.buildinfo` or
+//!    `.note.go.buildid`, or the words that `go version` looks for at the start of its writable
+//!    data. Sections may be missing or wrong: the kernel does not look at them either.
 //!
-//! Source: System V ABI, chapter 4 and 5 (ELF-64 object file format, version 1.5); Go's `debug/buildinfo`.
+//! Source: System V ABI, chapter 4 and 5 (ELF-64 object file format, version 1.5); Go's
+//! `debug/buildinfo`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -31,7 +35,8 @@ const LOADER_NAME: u64 = 4096;
 /// Bytes of notes that are looked at; the Go note is among the first.
 const NOTES: u64 = 1 << 12;
 
-/// Bytes of writable data in which Go's words are looked for: they stand at its very start, or after a few relocated pointers.
+/// Bytes of writable data in which Go's words are looked for: they stand at its very start, or
+/// after a few relocated pointers.
 const DATA: u64 = 1 << 16;
 
 /// What `go version` looks for.
@@ -92,7 +97,8 @@ pub struct Facts {
 
 /// Bytes at an offset.
 pub trait Source {
-    /// Up to `length` bytes at `offset`: fewer at the end of the file, none where it cannot be read.
+    /// Up to `length` bytes at `offset`: fewer at the end of the file, none where it cannot be
+    /// read.
     fn read(&self, offset: u64, length: usize) -> Vec<u8>;
 }
 

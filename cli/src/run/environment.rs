@@ -1,13 +1,18 @@
 //! What the program gets in its environment, and where that is found.
 //!
-//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or the newer of that beside this program and that in
-//!    `deps/` beside it (where cargo puts it for tests), or lies in `../lib/sietch/` (where it is installed).
-//! 2. `SIETCH_SOCKETS`: the service's socket, as an absolute path: the program may change its folder.
+//! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or
+//!    the newer of that beside this program and that in `deps/` beside it (where cargo puts it for
+//!    tests), or lies in `../lib/sietch/` (where it is installed).
+//! 2. `SIETCH_SOCKETS`: the service's socket, as an absolute path: the program may change its
+//!    folder.
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
-//! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is inherited by chance.
-//! 5. `SIETCH_BRIEF`, unless `--always` is given: connections that are over after a few messages are the kernel's.
+//! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is
+//!    inherited by chance.
+//! 5. `SIETCH_BRIEF`, unless `--always` is given: connections that are over after a few messages
+//!    are the kernel's.
 //!
-//! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build compared with the library's.
+//! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build
+//! compared with the library's.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -40,7 +45,8 @@ pub fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, RunErro
             folder.parent().unwrap_or(folder).join("lib/sietch").join(LIBRARY),
         ],
     };
-    // Those of a target folder are two builds, of which one may be stale: cargo renews only what it was asked for.
+    // Those of a target folder are two builds, of which one may be stale: cargo renews only what it
+    // was asked for.
     let (built, installed) = candidates.split_at(candidates.len().min(2));
     let time = |path: &&PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok();
     let newest = built.iter().filter(|path| path.is_file()).max_by_key(time);

@@ -1,7 +1,8 @@
 //! Why a program is not started.
 //!
-//! Exit statuses are those of env(1), nohup(1) and timeout(1): 127 where the program is not there, 126 where it cannot be started, 125 where
-//! `sietch run` itself failed. Every other status is the program's own.
+//! Exit statuses are those of env(1), nohup(1) and timeout(1): 127 where the program is not there,
+//! 126 where it cannot be started, 125 where `sietch run` itself failed. Every other status is the
+//! program's own.
 
 use std::io;
 use std::net::SocketAddr;

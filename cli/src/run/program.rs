@@ -1,10 +1,13 @@
 //! Which file a command names, and whether a library can be loaded into what it starts.
 //!
-//! 1. A name with a slash is the file itself; another is looked for in the folders of `PATH`, as execvp(3) does.
-//! 2. A script (`#!`) is judged by its interpreter, some levels deep, as the kernel starts it; `/usr/bin/env NAME` by the program of that name. A file of
-//!    neither kind is a script of the shell's.
-//! 3. An ELF file is judged by what it says of itself ([`elf`](super::elf)) and by the privileges that it gains: where the kernel says so
-//!    (AT_SECURE, getauxval(3)), the loader ignores LD_PRELOAD.
+//! 1. A name with a slash is the file itself; another is looked for in the folders of `PATH`, as
+//!    execvp(3) does.
+//! 2. A script (`#!`) is judged by its interpreter, some levels deep, as the kernel starts it;
+//!    `/usr/bin/env NAME` by the program of that name. A file of neither kind is a script of the
+//!    shell's.
+//! 3. An ELF file is judged by what it says of itself ([`elf`](super::elf)) and by the privileges
+//!    that it gains: where the kernel says so (AT_SECURE, getauxval(3)), the loader ignores
+//!    LD_PRELOAD.
 //! 4. A file that may be started and not be read cannot be judged: it is started.
 
 use std::ffi::{OsStr, OsString};
@@ -63,8 +66,8 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// Whether the library is left out if the program is to run all the same: its loader would complain or refuse. In the others' case
-    /// programs that they start in turn may use it.
+    /// Whether the library is left out if the program is to run all the same: its loader would
+    /// complain or refuse. In the others' case programs that they start in turn may use it.
     pub fn refuses_the_library(&self) -> bool {
         matches!(self, Self::OtherLibrary(_) | Self::OldLibrary(_) | Self::Narrow | Self::OtherMachine)
     }

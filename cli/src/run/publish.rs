@@ -1,10 +1,12 @@
 //! Ports of the host that lead to the program's: `--publish`.
 //!
-//! 1. The program's own library makes the kernel's sockets for them when the program listens ([`socket_service::Published`]); here they are written into its
-//!    environment.
-//! 2. Each name is tried first and let go again, so that what cannot be had is said in a sentence, and not by an error of the program's `listen`. A name that
-//!    is taken may be that of a program that has just ended: the service is asked something, which gives it the time to see that.
-//! 3. Without a VNIC the program has the host's addresses. Another port, or another address, makes sense then; the same one does not.
+//! 1. The program's own library makes the kernel's sockets for them when the program listens
+//!    ([`socket_service::Published`]); here they are written into its environment.
+//! 2. Each name is tried first and let go again, so that what cannot be had is said in a sentence,
+//!    and not by an error of the program's `listen`. A name that is taken may be that of a program
+//!    that has just ended: the service is asked something, which gives it the time to see that.
+//! 3. Without a VNIC the program has the host's addresses. Another port, or another address, makes
+//!    sense then; the same one does not.
 
 use std::net::SocketAddr;
 

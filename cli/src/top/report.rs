@@ -1,9 +1,9 @@
 //! What there is at one moment, and how it is shown.
 //!
-//! 1. [`Look`] is what is read: the counters' pages, the socket service's list, and the service core's threads as the kernel sees them. A [`Report`] is
-//!    what has happened between two looks.
-//! 2. A connection's bytes are counted while it is open, so a rate is at least what is shown: what went over connections that ended between two looks is
-//!    not in it.
+//! 1. [`Look`] is what is read: the counters' pages, the socket service's list, and the service
+//!    core's threads as the kernel sees them. A [`Report`] is what has happened between two looks.
+//! 2. A connection's bytes are counted while it is open, so a rate is at least what is shown: what
+//!    went over connections that ended between two looks is not in it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,7 +1,10 @@
-//! A terminal that is somebody's for a while: views that replace one another on its other screen, and keys that come without Enter.
+//! A terminal that is somebody's for a while: views that replace one another on its other screen,
+//! and keys that come without Enter.
 //!
-//! 1. The settings of before are put back, and the screen of before is shown again, whatever ends it but SIGKILL.
-//! 2. A view is written in one piece, over the one before, so that nothing flickers. What is wider or longer than the terminal is cut off.
+//! 1. The settings of before are put back, and the screen of before is shown again, whatever ends
+//!    it but SIGKILL.
+//! 2. A view is written in one piece, over the one before, so that nothing flickers. What is wider
+//!    or longer than the terminal is cut off.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -61,7 +64,8 @@ impl Screen {
         write(&fitted(view, known(size.ws_col, 80), known(size.ws_row, 24)))
     }
 
-    /// The next key within `limit`; none: nobody pressed one. A signal that ends the program counts as `q`.
+    /// The next key within `limit`; none: nobody pressed one. A signal that ends the program counts
+    /// as `q`.
     ///
     /// # Errors
     /// The terminal is gone.

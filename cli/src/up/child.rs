@@ -1,9 +1,10 @@
 //! A program of ours that `sietch up` runs: this very binary with another command.
 //!
-//! 1. It is a process group of its own, so that a Ctrl-C at the terminal reaches `up` alone, which then stops its
-//!    children in order. If `up` is killed, the kernel sends them SIGTERM (`--parent`).
-//! 2. Its standard error goes to a log in the data directory. Its standard output is a pipe on which it says
-//!    once that it is ready.
+//! 1. It is a process group of its own, so that a Ctrl-C at the terminal reaches `up` alone, which
+//!    then stops its children in order. If `up` is killed, the kernel sends them SIGTERM
+//!    (`--parent`).
+//! 2. Its standard error goes to a log in the data directory. Its standard output is a pipe on
+//!    which it says once that it is ready.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

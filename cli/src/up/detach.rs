@@ -1,10 +1,10 @@
 //! `sietch up --detach`.
 //!
 //! 1. The same command is started again with `--detached`, its standard output a pipe.
-//! 2. That process leaves the terminal, comes up, prints what it always prints, and a zero byte after it. From then on its
-//!    output goes to a log in the data directory.
-//! 3. The first process copies the pipe. At the zero byte it is done; if the pipe ends without one, it failed
-//!    like the other, which has said why on standard error.
+//! 2. That process leaves the terminal, comes up, prints what it always prints, and a zero byte
+//!    after it. From then on its output goes to a log in the data directory.
+//! 3. The first process copies the pipe. At the zero byte it is done; if the pipe ends without one,
+//!    it failed like the other, which has said why on standard error.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;

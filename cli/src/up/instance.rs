@@ -1,13 +1,15 @@
 //! The record of a running `sietch up`: who it is and where its store answers.
 //!
-//! 1. The record lies beside the daemon's socket, and everybody may read it. A second file beside it is mode 0600.
-//! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel releases that lock
-//!    however the owner ends. So a record without a lock is a leftover.
-//! 3. The lock is not on the record: a user who can open a file can lock it, and could so keep an instance from
-//!    starting, or have a leftover taken for an instance.
-//! 4. The owner removes both files at the end. A claimant that gets the lock checks that the file still has its
-//!    name, because the former owner may have removed it in between.
-//! 5. Other users cannot test the lock. To them a record counts if its process lives; they only display it.
+//! 1. The record lies beside the daemon's socket, and everybody may read it. A second file beside
+//!    it is mode 0600.
+//! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel
+//!    releases that lock however the owner ends. So a record without a lock is a leftover.
+//! 3. The lock is not on the record: a user who can open a file can lock it, and could so keep an
+//!    instance from starting, or have a leftover taken for an instance.
+//! 4. The owner removes both files at the end. A claimant that gets the lock checks that the file
+//!    still has its name, because the former owner may have removed it in between.
+//! 5. Other users cannot test the lock. To them a record counts if its process lives; they only
+//!    display it.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -161,8 +163,8 @@ fn owner(file: &File) -> Result<u32, Error> {
     file.metadata().map(|about| about.uid()).map_err(failed)
 }
 
-/// Whether this process may signal the process that the record names. Its own user's record: yes. Another user's:
-/// only root, and only if the named process belongs to the record's owner.
+/// Whether this process may signal the process that the record names. Its own user's record: yes.
+/// Another user's: only root, and only if the named process belongs to the record's owner.
 ///
 /// # Errors
 /// [`Error::File`].

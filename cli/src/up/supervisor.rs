@@ -1,12 +1,13 @@
 //! Keeping daemon and store alive, and ending them in order.
 //!
-//! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs on a timer
-//!    while all is well.
-//! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier, killed `up` left may
-//!    still be going away. After that its error is the end of `up`.
-//! 3. A child that had served and ends is started again without limit, at most every [`RESTART_PAUSE`].
-//! 4. The end: store, service core, daemon, record. A second signal, or a child that takes longer than its grace, is met
-//!    with SIGKILL: the log is built for that.
+//! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs
+//!    on a timer while all is well.
+//! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier,
+//!    killed `up` left may still be going away. After that its error is the end of `up`.
+//! 3. A child that had served and ends is started again without limit, at most every
+//!    [`RESTART_PAUSE`].
+//! 4. The end: store, service core, daemon, record. A second signal, or a child that takes longer
+//!    than its grace, is met with SIGKILL: the log is built for that.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -122,7 +123,8 @@ impl Supervisor {
                 how = service_ended(service) => {
                     *service = None;
                     if plan.brokered && let Some((mut child, _)) = store.take() {
-                        // Its area went with the core. It has acknowledged nothing that is not in it.
+                        // Its area went with the core. It has acknowledged nothing that is not in
+                        // it.
                         child.terminate();
                         child.wait_or_kill(STORE_GRACE).await;
                     }

@@ -1,5 +1,5 @@
-//! What comes over the wire and must not hurt: malformed commands, abandoned connections, ten thousand of them,
-//! a flood of SYNs. All the while an ordinary client goes on and sees no error.
+//! What comes over the wire and must not hurt: malformed commands, abandoned connections, ten
+//! thousand of them, a flood of SYNs. All the while an ordinary client goes on and sees no error.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};

@@ -1,4 +1,5 @@
-//! The store on a raw volume, which only the service core has: `kill -9` of the store, of the core and of the daemon loses nothing that was acknowledged.
+//! The store on a raw volume, which only the service core has: `kill -9` of the store, of the core
+//! and of the daemon loses nothing that was acknowledged.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -178,8 +179,9 @@ impl Alone {
     }
 }
 
-/// A store that nobody restarts with its service core refuses writes while there is no core, and ends as soon as it could have its area again, so that its
-/// supervisor starts it on what was acknowledged.
+/// A store that nobody restarts with its service core refuses writes while there is no core, and
+/// ends as soon as it could have its area again, so that its supervisor starts it on what was
+/// acknowledged.
 #[test]
 fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     let alone = Alone::start("brokered-alone");
@@ -199,7 +201,8 @@ fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     assert!(found == 7 || found == 8, "{found}");
 }
 
-/// While its log cannot take what was already run, the store takes nothing in, from nowhere. It ends at SIGTERM all the same.
+/// While its log cannot take what was already run, the store takes nothing in, from nowhere. It
+/// ends at SIGTERM all the same.
 #[test]
 fn a_store_whose_log_is_held_ends_at_sigterm() {
     let alone = Alone::start("brokered-held");

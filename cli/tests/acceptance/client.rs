@@ -96,7 +96,8 @@ pub struct Seen {
     pub longest: Duration,
 }
 
-/// One connection that writes and reads back until told to stop. An error, or a wrong value, fails the test.
+/// One connection that writes and reads back until told to stop. An error, or a wrong value, fails
+/// the test.
 pub fn load(address: SocketAddr, name: &str, stop: &Stop) -> Seen {
     let mut client = Client::connect(address).expect("connect");
     let mut seen = Seen::default();

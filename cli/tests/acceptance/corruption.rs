@@ -1,5 +1,5 @@
-//! What lies on the disk and is wrong: a superblock, a full disk, sietch.toml. The error names the thing and the mend, and
-//! nothing is overwritten.
+//! What lies on the disk and is wrong: a superblock, a full disk, sietch.toml. The error names the
+//! thing and the mend, and nothing is overwritten.
 
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;

@@ -1,12 +1,14 @@
 //! A hostile program holding a grant: what it sends, what it scribbles, how it stops and dies.
 //!
-//! 1. The attacker ([`attacker`]) is a process without capabilities that holds the VNIC `rogue`. Meanwhile an ordinary
-//!    client uses the store of the same daemon over another VNIC: it must see no error.
-//! 2. The host watches every interface with a packet socket ([`capture`]). Forged frames carry a mark in their payload,
-//!    honest ones another: honest ones show that the watch works.
-//! 3. The rate is what a kernel socket receives, counted in frame bytes from the first to the last datagram.
-//! 4. At the end the attacker is killed with full queues. Its veth goes, its grant goes, and the daemon has as many
-//!    descriptors as before.
+//! 1. The attacker ([`attacker`]) is a process without capabilities that holds the VNIC `rogue`.
+//!    Meanwhile an ordinary client uses the store of the same daemon over another VNIC: it must see
+//!    no error.
+//! 2. The host watches every interface with a packet socket ([`capture`]). Forged frames carry a
+//!    mark in their payload, honest ones another: honest ones show that the watch works.
+//! 3. The rate is what a kernel socket receives, counted in frame bytes from the first to the last
+//!    datagram.
+//! 4. At the end the attacker is killed with full queues. Its veth goes, its grant goes, and the
+//!    daemon has as many descriptors as before.
 
 pub mod attacker;
 mod capture;
@@ -125,7 +127,8 @@ fn forged_frames_stay_where_they_are(attacker: &mut Attacker) {
 
 /// Receives while the attacker sends ten times what it may.
 fn the_rate_holds(attacker: &mut Attacker) {
-    // More than granted never gets through. Less does when the machine has something else to do: then once more.
+    // More than granted never gets through. Less does when the machine has something else to do:
+    // then once more.
     let ratio = (0..4).map(|_| share_of_the_rate(attacker)).find(|ratio| *ratio >= 0.9);
     assert!(ratio.is_some(), "four floods in a row got less than nine tenths of the granted rate through");
 }
@@ -160,8 +163,8 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
     ratio
 }
 
-/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent, and a producer word
-/// that would make the kernel walk for long ends the attacker and takes its VNIC back.
+/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent, and a producer
+/// word that would make the kernel walk for long ends the attacker and takes its VNIC back.
 fn scribbling_hurts_only_the_scribbler(place: &Place, mut attacker: Attacker) {
     let capture = Capture::start();
     let bait = UdpSocket::bind("10.84.1.1:0").unwrap();

@@ -1,5 +1,5 @@
-//! Seeing inside while it runs, as whoever started it: the store at one end of a link, this test at the other, and
-//! `sietch ss` and `sietch capture` beside them.
+//! Seeing inside while it runs, as whoever started it: the store at one end of a link, this test at
+//! the other, and `sietch ss` and `sietch capture` beside them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};

@@ -1,4 +1,5 @@
-//! The store over IPv6: what people have on their machines reaches it by its address, through the kernel's own neighbour discovery.
+//! The store over IPv6: what people have on their machines reaches it by its address, through the
+//! kernel's own neighbour discovery.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! The daemon dies under load and nobody notices; its successor knows every grant and can take it back.
+//! The daemon dies under load and nobody notices; its successor knows every grant and can take it
+//! back.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

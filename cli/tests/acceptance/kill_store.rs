@@ -1,11 +1,11 @@
 //! `kill -9` of the store under fifty writing connections: no acknowledged write is lost.
 //!
-//! 1. Each writer has keys of its own and writes ever larger numbers: SET, INCR and RPUSH. Half of them come over the
-//!    VNIC, half over 127.0.0.1.
-//! 2. A number is *tried* before it is sent and *acknowledged* when its reply has come. What was tried and not
-//!    acknowledged may or may not be there.
-//! 3. The test kills the store at a random moment, notes what is acknowledged, waits for the new store and reads: each
-//!    value lies between the acknowledged and the tried one.
+//! 1. Each writer has keys of its own and writes ever larger numbers: SET, INCR and RPUSH. Half of
+//!    them come over the VNIC, half over 127.0.0.1.
+//! 2. A number is *tried* before it is sent and *acknowledged* when its reply has come. What was
+//!    tried and not acknowledged may or may not be there.
+//! 3. The test kills the store at a random moment, notes what is acknowledged, waits for the new
+//!    store and reads: each value lies between the acknowledged and the tried one.
 //! 4. At the end every list has all acknowledged numbers, each once and in order.
 
 use std::io;
@@ -35,7 +35,8 @@ struct Account {
     pushed: AtomicU64,
 }
 
-/// Writes until told to stop, on as many connections as it takes. Returns the numbers whose RPUSH was acknowledged.
+/// Writes until told to stop, on as many connections as it takes. Returns the numbers whose RPUSH
+/// was acknowledged.
 fn write(address: SocketAddr, index: usize, account: &Account, stop: &Stop) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     while !stop.is_set() {
@@ -75,7 +76,8 @@ fn write_on_one_connection(
     Ok(())
 }
 
-/// Reads everything back while the writers go on: at least what was acknowledged before, at most what was tried.
+/// Reads everything back while the writers go on: at least what was acknowledged before, at most
+/// what was tried.
 fn verify(client: &mut Client, accounts: &[Account], round: u64) {
     for (index, account) in accounts.iter().enumerate() {
         let [set, incremented, pushed] =

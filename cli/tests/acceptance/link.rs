@@ -1,4 +1,5 @@
-//! The store on one end of a link, a client with an engine of its own on the other: no root, no kernel network in between.
+//! The store on one end of a link, a client with an engine of its own on the other: no root, no
+//! kernel network in between.
 
 use std::net::{IpAddr, SocketAddr};
 

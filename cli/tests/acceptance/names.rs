@@ -1,4 +1,5 @@
-//! The namespace as files: what real programs see of areas while the store runs, and who sees nothing.
+//! The namespace as files: what real programs see of areas while the store runs, and who sees
+//! nothing.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;

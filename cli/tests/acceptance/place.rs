@@ -267,7 +267,8 @@ impl Up {
         i64::from(self.child.id())
     }
 
-    /// Ends it as Ctrl-C does, and looks at what is left: no complaint, no panic. Returns what it said meanwhile.
+    /// Ends it as Ctrl-C does, and looks at what is left: no complaint, no panic. Returns what it
+    /// said meanwhile.
     pub fn stop(mut self) -> String {
         signal(self.pid(), Signal::INT);
         let status = self.child.wait().expect("wait");

@@ -1,13 +1,19 @@
-//! Random programs of commands on the store and on a redis-server, the store killed at random points: replies and what is kept are the same.
+//! Random programs of commands on the store and on a redis-server, the store killed at random
+//! points: replies and what is kept are the same.
 //!
-//! 1. A program ([`generate`]) runs command by command, first on the store, then on the redis-server. One command in a hundred is
-//!    huge ([`huge`]). Replies are compared as [`Comparison`] says.
-//! 2. What the store refuses because its area would be too full is not asked of Redis; it must have changed nothing.
-//! 3. At random points the store is killed: between commands, while one is answered, and while it recovers. A command
-//!    whose reply has come is there afterwards; one whose reply has not come is there as a whole or not at all.
-//! 4. What the two hold is compared after each kill and each program ([`state`]). At the end `kv check` finds no damage.
+//! 1. A program ([`generate`]) runs command by command, first on the store, then on the
+//!    redis-server. One command in a hundred is huge ([`huge`]). Replies are compared as
+//!    [`Comparison`] says.
+//! 2. What the store refuses because its area would be too full is not asked of Redis; it must have
+//!    changed nothing.
+//! 3. At random points the store is killed: between commands, while one is answered, and while it
+//!    recovers. A command whose reply has come is there afterwards; one whose reply has not come is
+//!    there as a whole or not at all.
+//! 4. What the two hold is compared after each kill and each program ([`state`]). At the end `kv
+//!    check` finds no damage.
 //!
-//! A failure prints the seed. `SIETCH_SIM_SECONDS` runs longer, `KV_COMPATIBILITY_SEED` begins with that seed.
+//! A failure prints the seed. `SIETCH_SIM_SECONDS` runs longer, `KV_COMPATIBILITY_SEED` begins with
+//! that seed.
 
 use std::io;
 use std::net::TcpStream;
@@ -79,7 +85,8 @@ fn store_of(up: i64) -> Option<i64> {
     })
 }
 
-/// The same command; where it means all elements of a collection by a number that no ordinary one has, by a larger one.
+/// The same command; where it means all elements of a collection by a number that no ordinary one
+/// has, by a larger one.
 fn of_all(mut step: Step) -> Step {
     let by_count = ["spop", "srandmember", "hrandfield", "zrandmember", "scan", "sscan", "hscan", "zscan"];
     if by_count.contains(&name_of(&step).as_str()) {
@@ -142,7 +149,8 @@ impl Pair {
         wait_for("the store to be gone", || (store_of(self.up) != Some(store)).then_some(()));
     }
 
-    /// Waits until a store that was killed serves again; at times it is killed in the course of its recovery.
+    /// Waits until a store that was killed serves again; at times it is killed in the course of its
+    /// recovery.
     fn recover(&mut self) {
         // Fewer times than `sietch up` tries.
         for _ in 0..2 {
@@ -208,7 +216,8 @@ impl Pair {
         self.assert_same("after a kill");
     }
 
-    /// Whether the store has refused a command, or the transaction that it ends, for want of room: Redis is not asked then.
+    /// Whether the store has refused a command, or the transaction that it ends, for want of room:
+    /// Redis is not asked then.
     fn is_refused(&self, step: &Step, reply: &Reply) -> bool {
         let Reply::Error(text) = reply else { return false };
         let at = text.windows(7).position(|part| part == b"MISCONF");
@@ -235,8 +244,8 @@ impl Pair {
         (Reply::Array(ours), self.redis(&words("EXEC")))
     }
 
-    /// The store has not answered a command. That is right only if it has closed the connection, as Redis then has as well: the one of a subscriber for
-    /// which more than 32 MiB wait.
+    /// The store has not answered a command. That is right only if it has closed the connection, as
+    /// Redis then has as well: the one of a subscriber for which more than 32 MiB wait.
     fn closed_by_both(&mut self, step: &Step, cause: &io::Error) {
         let is_closed = |kind| matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
         let theirs = self.oracle.connection.ask(&step.words);

@@ -1,4 +1,5 @@
-//! `sietch run --vnic NAME --publish`: an unmodified server on a VNIC is reached through a port of the host as well, and reaches the host itself.
+//! `sietch run --vnic NAME --publish`: an unmodified server on a VNIC is reached through a port of
+//! the host as well, and reaches the host itself.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -146,7 +147,8 @@ fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
         wait_for("redis of the kernel", || pong("127.0.0.1", "7390"));
         let _own = start(&place, &[], &["redis-server", "--port", "7391", "--save", ""]);
         wait_for("redis on the host's addresses", || pong("127.0.0.1", "7391"));
-        // The host's loopback is the host's; its address in the VNIC's network is reached through the VNIC.
+        // The host's loopback is the host's; its address in the VNIC's network is reached through
+        // the VNIC.
         for (host, port) in [("127.0.0.1", "7390"), ("127.0.0.1", "7391"), ("10.85.0.1", "7390")] {
             let output =
                 place.run(&["run", "--vnic", "web", "--", "redis-cli", "-h", host, "-p", port, "ping"]);

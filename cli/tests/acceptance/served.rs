@@ -1,4 +1,5 @@
-//! A VNIC that the service core serves to an unmodified program: redis-server on it, redis-cli and redis-benchmark on the kernel's side.
+//! A VNIC that the service core serves to an unmodified program: redis-server on it, redis-cli and
+//! redis-benchmark on the kernel's side.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -150,7 +151,8 @@ fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them()
         let place = place("served-sockets");
         let up = place.up(&["--net", "af_xdp"]);
         assert_eq!(Program::start(&place, "names").all(), "EADDRINUSE\nbound 6380\nEADDRINUSE\n");
-        // fork, exec and SCM_RIGHTS, of a connection with the network and of one between two sockets of the VNIC.
+        // fork, exec and SCM_RIGHTS, of a connection with the network and of one between two
+        // sockets of the VNIC.
         let mut program = Program::start(&place, "server");
         assert_eq!(program.line(), "listening");
         let mut stream = client();

@@ -1,4 +1,5 @@
-//! The store on a port of the software switch, a client with an engine of its own on another: `sietch service` stands between them.
+//! The store on a port of the software switch, a client with an engine of its own on another:
+//! `sietch service` stands between them.
 
 use std::process::{Child, Stdio};
 

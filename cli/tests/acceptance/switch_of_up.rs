@@ -1,4 +1,5 @@
-//! The store behind the software switch that `sietch up` starts: both families, counters, and a service core that dies.
+//! The store behind the software switch that `sietch up` starts: both families, counters, and a
+//! service core that dies.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -26,7 +27,8 @@ fn place(name: &str) -> Place {
     place
 }
 
-/// Connects from the client's port and asks; what was said. `None` if there is no port or no way yet.
+/// Connects from the client's port and asks; what was said. `None` if there is no port or no way
+/// yet.
 fn try_converse(place: &Place, store: &str, request: &str, reply: usize) -> Option<String> {
     let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
     let vnic = client.acquire_vnic("client").ok()?;
@@ -66,7 +68,8 @@ fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
     assert!(up.banner.contains(&format!("shm VNIC kv {STORE}")), "{}", up.banner);
     assert!(up.banner.contains("(broker-mediated)") && up.banner.contains("\nswitch:"), "{}", up.banner);
     assert_eq!(converse(&place, STORE, "SET a 1\r\n", 5), "+OK\r\n");
-    // Neighbours are found through the switch: the client asks for an address that only the store may answer for.
+    // Neighbours are found through the switch: the client asks for an address that only the store
+    // may answer for.
     assert_eq!(converse(&place, STORE6, "GET a\r\n", 7), "$1\r\n1\r\n");
     // The core tells its counters now and then.
     for (name, least) in [("transmitted.frames", 3), ("received.bytes", 201)] {

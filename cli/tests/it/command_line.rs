@@ -126,7 +126,8 @@ fn a_reader_that_has_enough_is_no_failure() {
         .spawn()
         .expect("start");
     let mut first = String::new();
-    // The reader goes away with the rest unread; the completions are longer than a pipe holds or not: either is fine.
+    // The reader goes away with the rest unread; the completions are longer than a pipe holds or
+    // not: either is fine.
     BufReader::with_capacity(16, child.stdout.take().expect("a pipe")).read_line(&mut first).expect("read");
     let output = child.wait_with_output().expect("wait");
     assert!(output.status.success(), "{output:?}");

@@ -1,5 +1,5 @@
-//! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on. The library is a stand-in that says that it
-//! was loaded, and the service one that greets.
+//! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on.
+//! The library is a stand-in that says that it was loaded, and the service one that greets.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -285,7 +285,8 @@ fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
     assert!(place.compile("going.c", marked, &["-o", "going"]));
     let (status, said) = place.refused(&["--", &place.path("going")]);
     assert!(status == Some(126) && said.contains("Go program"), "{status:?} {said}");
-    // It is kept in the environment of a Go program, for what that starts; here it has a loader, which loads it.
+    // It is kept in the environment of a Go program, for what that starts; here it has a loader,
+    // which loads it.
     let output = place.output(&["--anyway", "--", &place.path("going")]);
     assert!(output.status.code() == Some(4) && text(&output.stderr).contains("LOADED"), "{output:?}");
     // A 32-bit program: only its header is looked at.

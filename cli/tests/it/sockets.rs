@@ -1,4 +1,5 @@
-//! `sietch service --sockets-only`, `sietch sockets` and `sietch revoke` from outside: no daemon, any user.
+//! `sietch service --sockets-only`, `sietch sockets` and `sietch revoke` from outside: no daemon,
+//! any user.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -158,11 +159,13 @@ fn a_service_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     assert_eq!(left, 1, "nothing but the socket");
 }
 
-/// The ways in which a container's root comes to a socket that it was given: with uid 0, in other namespaces, without capabilities.
+/// The ways in which a container's root comes to a socket that it was given: with uid 0, in other
+/// namespaces, without capabilities.
 const CONTAINERS: [&[&str]; 2] =
     [&["--pid", "--fork", "--net"], &["--user", "--map-root-user", "--pid", "--fork", "--net"]];
 
-/// A command of this release as a container's root gives it; nothing if this process may not make such a container.
+/// A command of this release as a container's root gives it; nothing if this process may not make
+/// such a container.
 fn from_container(container: &[&str], sietch: &Command) -> Option<Output> {
     let mut command = Command::new("unshare");
     command.args(container).args(["setpriv", "--bounding-set=-all", "--inh-caps=-all"]);
@@ -237,8 +240,8 @@ fn the_root_of_a_container_does_not_administer_the_daemon() {
     assert!(status().status.success(), "it serves still");
 }
 
-/// A command as a user starts it, or as the first process of a PID namespace, as a container does. What is started, and the process that
-/// is to be signalled.
+/// A command as a user starts it, or as the first process of a PID namespace, as a container does.
+/// What is started, and the process that is to be signalled.
 fn start(sietch: &Command, is_first: bool) -> Option<(Service, rustix::process::Pid)> {
     let mut command = Command::new("env");
     // A shell starts its background jobs with SIGINT ignored, and they hand that on.
@@ -338,8 +341,8 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             let status = ended(&mut child);
             status.unwrap_or_else(|| panic!("{arguments:?} goes on after {signal:?}, first: {is_first}"))
         };
-        // The first process of a namespace is not administered from outside: it serves when it has its
-        // socket, and handles the signal from before that.
+        // The first process of a namespace is not administered from outside: it serves when it has
+        // its socket, and handles the signal from before that.
         let has = |path: &str, pid| std::path::Path::new(path).exists() && handles(pid, signal);
         let status = end(&service, &|pid| {
             if is_first { has(&sockets, pid) } else { place.run(&["sockets"]).status.success() }

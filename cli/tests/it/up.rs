@@ -1,7 +1,7 @@
 //! `sietch up` end to end: what a user sees, and what is left afterwards.
 //!
-//! Each test has folders, a port and (as root) a network namespace of its own. The namespace belongs to a thread, and what
-//! that thread starts lives in it.
+//! Each test has folders, a port and (as root) a network namespace of its own. The namespace
+//! belongs to a thread, and what that thread starts lives in it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -99,8 +99,8 @@ fn interfaces() {
 fn link_local_names_have_their_scope() {
     compared(|place| {
         interfaces();
-        // An address serves when the kernel has seen that no other host has it. The script takes the
-        // first of the two.
+        // An address serves when the kernel has seen that no other host has it. The script takes
+        // the first of the two.
         place.wait_for("the addresses", || {
             let said = Command::new("ip").args(["-6", "address", "show"]).output().ok()?;
             let said = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -1,5 +1,6 @@
-//! Programs that die, and many connections, under the whole command: the service lives, a redis beside them answers everybody else right, and what
-//! they had comes back. The service alone is tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
+//! Programs that die, and many connections, under the whole command: the service lives, a redis
+//! beside them answers everybody else right, and what they had comes back. The service alone is
+//! tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
 
 use rustix::process::{Signal, kill_process};
 
@@ -18,7 +19,8 @@ struct Bystander {
 
 impl Bystander {
     fn start(place: &Place) -> Self {
-        // Who never reads answers is ended by the redis, which would keep them all for him otherwise.
+        // Who never reads answers is ended by the redis, which would keep them all for him
+        // otherwise.
         let limit = ["--client-output-buffer-limit", "normal 8mb 0 0"];
         let arguments = ["--port", "6379", "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"];
         let arguments = [&arguments[..], &limit].concat();
@@ -79,7 +81,8 @@ fn hostile(place: &Place, mode: &str, seed: usize) -> Process {
     process
 }
 
-/// Pages and tables that the service may keep of those that are gone, in KiB: allocators give back what they please.
+/// Pages and tables that the service may keep of those that are gone, in KiB: allocators give back
+/// what they please.
 const KEPT: usize = 32 << 10;
 
 /// The service has for the bystander alone what it has.
@@ -102,7 +105,8 @@ fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
         for seed in 0..place.size(3, 100) {
             let all = ["full", "scribble", "nonsense"].map(|mode| hostile(place, mode, seed));
             bystander.goes_on(place);
-            // Stopped in whatever they are at, with all queues as they are, and killed while they are stopped.
+            // Stopped in whatever they are at, with all queues as they are, and killed while they
+            // are stopped.
             all.iter().for_each(|one| one.signal(Signal::STOP));
             bystander.goes_on(place);
             all.iter().for_each(|one| one.signal(Signal::KILL));
@@ -130,7 +134,8 @@ fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_ev
             let hog = hostile(place, "ports", wanted);
             let said = hog.printed();
             println!("it has listeners, connections, and bound ports: {said}");
-            // What an application may have, what the service can have; each of four binds as many as it may have descriptors.
+            // What an application may have, what the service can have; each of four binds as many
+            // as it may have descriptors.
             let most = 3 * place.most_connections();
             assert!(place.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10, "{said}");
             bystander.goes_on(place);

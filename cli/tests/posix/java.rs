@@ -1,4 +1,5 @@
-//! OpenJDK's HttpServer and HttpClient: NIO selectors, many threads, signals inside the virtual machine.
+//! OpenJDK's HttpServer and HttpClient: NIO selectors, many threads, signals inside the virtual
+//! machine.
 
 use crate::combinations;
 use crate::place::{Place, Sides};

@@ -1,4 +1,5 @@
-//! memcached with four threads that hand connections to one another over pipes, and a client of many threads in Python.
+//! memcached with four threads that hand connections to one another over pipes, and a client of
+//! many threads in Python.
 
 use crate::combinations;
 use crate::place::{Place, Sides};

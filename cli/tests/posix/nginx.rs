@@ -1,4 +1,5 @@
-//! nginx with a master and two workers that share a listener: small and large files (sendfile), connections that stay, reload under load.
+//! nginx with a master and two workers that share a listener: small and large files (sendfile),
+//! connections that stay, reload under load.
 
 use std::path::Path;
 
@@ -113,7 +114,8 @@ fn proxied(place: &Place, large: &Path) {
     same(large, &place.folder.join("through.out"));
 }
 
-/// Load while the workers are replaced three times: every request is answered or its connection closed, none refused and none forgotten.
+/// Load while the workers are replaced three times: every request is answered or its connection
+/// closed, none refused and none forgotten.
 fn wrk(place: &Place, server: &Process) {
     let (connections, seconds) = (CONNECTIONS.to_string(), place.size("2", "20"));
     let arguments = ["-t", "2", "-c", &connections, "-d", seconds, "--timeout", "10", &url("small.txt")];
@@ -130,7 +132,8 @@ fn wrk(place: &Place, server: &Process) {
     if let Some(errors) = said.lines().find(|line| line.contains("Socket errors")) {
         let counts: Vec<u32> =
             errors.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
-        // A worker that ends closes what waits for a next request, which may be on its way: on the kernel too.
+        // A worker that ends closes what waits for a next request, which may be on its way: on the
+        // kernel too.
         let most = 2 * 3 * CONNECTIONS;
         assert!(matches!(counts[..], [0, read, write, 0] if read + write <= most), "{said}");
     }

@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The same of a long load.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes over the kernel's loopback when both ends are under Sietch: nothing but what a test asks the kernel for on purpose.
+/// Bytes over the kernel's loopback when both ends are under Sietch: nothing but what a test asks
+/// the kernel for on purpose.
 const NEXT_TO_NOTHING: u64 = 64 << 10;
 
 /// One test at a time: loads are looked at on a machine that does nothing else.
@@ -55,7 +56,8 @@ impl fmt::Display for Sides {
     }
 }
 
-/// Runs `load` if this machine has the `programs`: once and short in CI if `sides` is among `quick`, and long and again and again in a soak.
+/// Runs `load` if this machine has the `programs`: once and short in CI if `sides` is among
+/// `quick`, and long and again and again in a soak.
 pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load: fn(&Place)) {
     let program = module.rsplit("::").next().unwrap_or(module);
     let name = format!("{program}::{sides}");
@@ -91,7 +93,8 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
     println!("{name}: {round} rounds in {} ms", started.elapsed().as_millis());
 }
 
-/// What `sietch run` loads into programs: the one that was built for this test; one beside the command may be older.
+/// What `sietch run` loads into programs: the one that was built for this test; one beside the
+/// command may be older.
 pub fn library() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("deps").join("libsietch_posix.so")
 }
@@ -232,7 +235,8 @@ impl Place {
         let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a limit");
         let most: usize =
             line.split_whitespace().nth(3).and_then(|word| word.parse().ok()).expect("a number");
-        // One user leaves a quarter, and five count for each (docs/spec/budgets.md). A few listeners have some as well.
+        // One user leaves a quarter, and five count for each (docs/spec/budgets.md). A few
+        // listeners have some as well.
         (most - 2048) * 3 / 4 / 5 - 20
     }
 
@@ -247,12 +251,14 @@ impl Place {
         command
     }
 
-    /// From now on connections of programs that are over after a few messages may be the kernel's; with both ends under Sietch some must be.
+    /// From now on connections of programs that are over after a few messages may be the kernel's;
+    /// with both ends under Sietch some must be.
     pub fn as_by_default(&self) {
         self.always.set(false);
     }
 
-    /// More will be asked of the service than it may have: the kernel serves the rest, and must have had some.
+    /// More will be asked of the service than it may have: the kernel serves the rest, and must
+    /// have had some.
     pub fn is_to_be_full(&self) {
         self.full.set(true);
     }
@@ -383,7 +389,8 @@ impl Place {
         }
     }
 
-    /// When all programs have ended the service is well, complains of nothing and has given everything back.
+    /// When all programs have ended the service is well, complains of nothing and has given
+    /// everything back.
     fn close(self) {
         let Some(mut service) = self.service.take() else { return };
         service.must_run();

@@ -1,4 +1,5 @@
-//! PostgreSQL, which forks a process for each connection, with pgbench and psql over TCP: transactions, copies, cancelled statements.
+//! PostgreSQL, which forks a process for each connection, with pgbench and psql over TCP:
+//! transactions, copies, cancelled statements.
 
 use std::os::unix::process::CommandExt as _;
 
@@ -99,7 +100,8 @@ fn copy(place: &Place) {
     assert_eq!(sql(place, check), format!("{rows}|{rows}|t"));
 }
 
-/// A statement is ended by the server's signal to a backend, and by the client's word over a second connection.
+/// A statement is ended by the server's signal to a backend, and by the client's word over a second
+/// connection.
 fn cancel(place: &Place) {
     let sleeping = "select count(*) from pg_stat_activity where query like 'select pg_sleep%' and wait_event = 'PgSleep'";
     for by_client in [false, true] {

@@ -1,4 +1,5 @@
-//! A program that a test has started: its output goes to files, it is waited for so long and no longer, and it never outlives the test.
+//! A program that a test has started: its output goes to files, it is waited for so long and no
+//! longer, and it never outlives the test.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,5 @@
-//! Python's http.server (a thread a connection, blocking sockets) and asyncio's streams (epoll, half-closed connections).
+//! Python's http.server (a thread a connection, blocking sockets) and asyncio's streams (epoll,
+//! half-closed connections).
 
 use rustix::process::Signal;
 

@@ -1,4 +1,5 @@
-//! redis-server with redis-cli and redis-benchmark: one thread, epoll, small messages; a large value, a replica, a client that is killed.
+//! redis-server with redis-cli and redis-benchmark: one thread, epoll, small messages; a large
+//! value, a replica, a client that is killed.
 
 use rustix::process::Signal;
 

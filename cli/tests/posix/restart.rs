@@ -1,7 +1,8 @@
-//! The socket service is killed and started again: every listener of every process is there again without anybody connecting to it, established
-//! connections live on, and new ones go by memory.
+//! The socket service is killed and started again: every listener of every process is there again
+//! without anybody connecting to it, established connections live on, and new ones go by memory.
 //!
-//! What goes over the kernel while there is no service is counted with everything else at the end, and is next to nothing.
+//! What goes over the kernel while there is no service is counted with everything else at the end,
+//! and is next to nothing.
 
 use rustix::process::Signal;
 
@@ -82,7 +83,8 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             })
         };
         let mut now = workers(&[]);
-        // One of each worker for each name; those of workers that a master has forked since are the master's.
+        // One of each worker for each name; those of workers that a master has forked since are the
+        // master's.
         let all = ["127.0.0.1:80", "127.0.0.1:80", "[::1]:80", "[::1]:80"];
         let shared = ["127.0.0.1:80", "[::1]:80"];
         back(place, &shared);
@@ -111,7 +113,8 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             std::fs::remove_file(&file).unwrap();
             let said = busy.succeed().text();
             assert!(said.contains("requests in") && !said.contains("Socket errors"), "{said}");
-            // New workers have the listeners from the master, who has never heard of the new service.
+            // New workers have the listeners from the master, who has never heard of the new
+            // service.
             server.signal(Signal::HUP);
             now = workers(&now);
             back(place, &shared);

@@ -1,4 +1,5 @@
-//! rsync's daemon over TCP: a process for each connection at the server, two that share one connection at the client, both directions at once.
+//! rsync's daemon over TCP: a process for each connection at the server, two that share one
+//! connection at the client, both directions at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Short connections, one after the other, many at once: what the service has for them is bounded by those that live, and is back at once.
+//! Short connections, one after the other, many at once: what the service has for them is bounded
+//! by those that live, and is back at once.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -9,8 +10,8 @@ fn both(needs: &[&str], load: fn(&Place)) {
     place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// Descriptors that the service may have while a load of so many at once runs: three for each that lives, and for those that have died in the last
-/// milliseconds, at tens of thousands a second.
+/// Descriptors that the service may have while a load of so many at once runs: three for each that
+/// lives, and for those that have died in the last milliseconds, at tens of thousands a second.
 const MOST: usize = 3 * 40 + 3 * 1000;
 
 #[test]
@@ -46,7 +47,8 @@ fn a_connection_for_each_request() {
         assert!(most < MOST, "{most} descriptors at once");
         // Listener and nothing else: its pair, and the kernel's socket.
         place.wait_for("the descriptors", || (place.service_descriptors() <= 2).then_some(()));
-        // Killed in the middle, both sides at once: nobody closes in order, and nobody is there who would notice.
+        // Killed in the middle, both sides at once: nobody closes in order, and nobody is there who
+        // would notice.
         let load = place.start(place.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
         place.wait_for("the second load", || (place.connections() > 10).then_some(()));
         let workers = children(server.pid()).into_iter().filter_map(Pid::from_raw);

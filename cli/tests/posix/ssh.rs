@@ -1,5 +1,6 @@
-//! OpenSSH: the process that talks to a client before the login has given up most system calls (seccomp), the one after it has not; the connection goes from one
-//! to the other. Commands, a file each way, and a connection through a forwarded port.
+//! OpenSSH: the process that talks to a client before the login has given up most system calls
+//! (seccomp), the one after it has not; the connection goes from one to the other. Commands, a file
+//! each way, and a connection through a forwarded port.
 
 use crate::combinations;
 use crate::place::{Place, Sides, pattern, same};

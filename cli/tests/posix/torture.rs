@@ -1,4 +1,5 @@
-//! Threads and processes that share connections and wait for them in every way, from a seed: no byte is lost, and nothing waits for what is there.
+//! Threads and processes that share connections and wait for them in every way, from a seed: no
+//! byte is lost, and nothing waits for what is there.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +10,8 @@ fn whoever_waits_is_woken() {
     place::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// The seed of the first round: of the environment, else one that nobody has tried yet. The program says it.
+/// The seed of the first round: of the environment, else one that nobody has tried yet. The program
+/// says it.
 fn seed() -> String {
     let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
     std::env::var("SIETCH_POSIX_SEED").unwrap_or_else(|_| fresh().to_string())
@@ -17,7 +19,8 @@ fn seed() -> String {
 
 fn load(place: &Place) {
     let script = place.write("torture.py", include_str!("scripts/torture.py"));
-    // A second without progress is a stall; where tests run side by side a process may not have the processor for longer.
+    // A second without progress is a stall; where tests run side by side a process may not have the
+    // processor for longer.
     let stall = place.size("5", "1");
     let said = place.ask("python3", &[&script, &seed(), place.size("30", "500"), stall]);
     assert!(said.contains("all right"), "{said}");

@@ -1,11 +1,14 @@
 //! `sietch.toml`: which user may have which VNIC and which VSA.
 //!
-//! 1. The text is parsed strictly: an unknown key, a wrong unit or a wrong type is an error with its line.
-//! 2. Then whole rules are checked (names are unique, addresses do not collide, limits hold), again with the line.
+//! 1. The text is parsed strictly: an unknown key, a wrong unit or a wrong type is an error with
+//!    its line.
+//! 2. Then whole rules are checked (names are unique, addresses do not collide, limits hold), again
+//!    with the line.
 //! 3. What is derived is derived here: the uid of a user's name, a MAC from machine and name.
 //! 4. Links between two applications are in [`links`].
 //! 5. Where storage areas lie is in [`volumes`].
-//! 6. A missing file is written with defaults that make `sietch up` work. `docs/spec/sietch-toml.md` explains every key.
+//! 6. A missing file is written with defaults that make `sietch up` work.
+//!    `docs/spec/sietch-toml.md` explains every key.
 
 mod addresses;
 pub mod links;
@@ -30,20 +33,25 @@ use volumes::{Volume, VolumeText};
 
 /// The most VNICs and the most VSAs: a Status of all of them fits a frame.
 pub const MAX_DEVICES: usize = 64;
-/// The most `[sockets] rules`: they travel on a command line, and each is looked at for each connection.
+/// The most `[sockets] rules`: they travel on a command line, and each is looked at for each
+/// connection.
 pub const MAX_SOCKET_RULES: usize = 256;
-/// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame many times over.
+/// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame
+/// many times over.
 pub const MAX_PORT_RANGES: usize = 64;
 /// The most peer networks a VNIC may have, for the same reason.
 pub const MAX_PEERS: usize = 64;
 /// The smallest MTU: what every IPv4 host must accept (RFC 791).
 pub const MIN_MTU: u32 = 576;
-/// The largest MTU: the longest IPv4 packet. An uplink, and kernels before 6.6, allow less: then the VNIC has what they allow.
+/// The largest MTU: the longest IPv4 packet. An uplink, and kernels before 6.6, allow less: then
+/// the VNIC has what they allow.
 pub const MAX_MTU: u32 = 65_535;
-/// The MTU of a VNIC that has none: its frames take up sixteen pages when sent, and seventeen pieces of 3840 bytes when received, none of them
-/// nearly empty. Packets that go on to narrower networks are no larger than those take (RFC 1191, RFC 8201).
+/// The MTU of a VNIC that has none: its frames take up sixteen pages when sent, and seventeen
+/// pieces of 3840 bytes when received, none of them nearly empty. Packets that go on to narrower
+/// networks are no larger than those take (RFC 1191, RFC 8201).
 pub const USUAL_VNIC_MTU: u32 = 65_264;
-/// The user that kv runs as when the daemon is root: outside what distributions give out, and without a login.
+/// The user that kv runs as when the daemon is root: outside what distributions give out, and
+/// without a login.
 pub const KV_UID: u32 = 61870;
 /// The largest `sietch.toml` in bytes: 128 devices take a tenth of it.
 const MAX_TEXT: u64 = 1 << 20;

@@ -1,16 +1,18 @@
 //! The one task that decides. It handles one [`Event`] after another and owns all state.
 //!
-//! 1. A name is looked up in `sietch.toml`; the kernel's word on the client's uid decides; a name that is revoked or held is
-//!    refused, naming the holder.
-//! 2. Granting: a number from the state, the record into the state, then the device. Ending: the device, then the record. So
-//!    whatever a crash leaves is found by [`Control::restore`].
-//! 3. A grant ends when it is released, when its process ends (pidfd), when its living process has been without a connection for
-//!    [`GRACE`], or when it is revoked. After a restart of the daemon a process that lives keeps its grants without connecting.
-//! 4. Making or changing an area ([`storage`]) can take long, so it happens on a blocking thread and comes back as an event; nothing else waits for
-//!    it. Making a VNIC takes milliseconds and is done in place.
+//! 1. A name is looked up in `sietch.toml`; the kernel's word on the client's uid decides; a name
+//!    that is revoked or held is refused, naming the holder.
+//! 2. Granting: a number from the state, the record into the state, then the device. Ending: the
+//!    device, then the record. So whatever a crash leaves is found by [`Control::restore`].
+//! 3. A grant ends when it is released, when its process ends (pidfd), when its living process has
+//!    been without a connection for [`GRACE`], or when it is revoked. After a restart of the daemon
+//!    a process that lives keeps its grants without connecting.
+//! 4. Making or changing an area ([`storage`]) can take long, so it happens on a blocking thread
+//!    and comes back as an event; nothing else waits for it. Making a VNIC takes milliseconds and
+//!    is done in place.
 //! 5. Areas on volumes of extents are reached through the service core ([`brokered`]).
-//! 6. Revoking works without the application: VNICs by their programs and veth, VSAs by their inode, links ([`links`]) by a word in
-//!    their memory that both sides look at.
+//! 6. Revoking works without the application: VNICs by their programs and veth, VSAs by their
+//!    inode, links ([`links`]) by a word in their memory that both sides look at.
 
 mod admin;
 mod brokered;
@@ -45,18 +47,19 @@ use crate::state::{Device, GrantRecord, Remembered, State, StateError};
 use crate::volume::{Handed, Place, Volumes, Work};
 use crate::{Error, VERSION};
 
-/// How long a living process may be without a connection before its grants end: enough for an application to
-/// reconnect, short enough that a name is not blocked by one that never will.
+/// How long a living process may be without a connection before its grants end: enough for an
+/// application to reconnect, short enough that a name is not blocked by one that never will.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How often areas in use are looked at. A holder can fill at most what it writes in this time.
 pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
-/// How often the rings of VNICs are looked at. A holder can make the kernel walk over wrong entries for that long; an honest one costs
-/// three reads of memory a look.
+/// How often the rings of VNICs are looked at. A holder can make the kernel walk over wrong entries
+/// for that long; an honest one costs three reads of memory a look.
 pub(crate) const PATROL: Duration = Duration::from_millis(50);
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
 
-/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The service core has one a port.
+/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The
+/// service core has one a port.
 pub(crate) const MOST_PAGES: usize = 8;
 
 /// What the control task is told.
@@ -79,7 +82,8 @@ pub(crate) enum Event {
     Alone { process: Process, epoch: u64 },
     /// The area of a grant is made and open, or not.
     Area { grant: u64, name: String, result: Result<Handed, ErrorReply>, answer: oneshot::Sender<Answer> },
-    /// Something was done to an area, or not; with what `asker`, if it holds the area, is to map from now on.
+    /// Something was done to an area, or not; with what `asker`, if it holds the area, is to map
+    /// from now on.
     Worked {
         place: Place,
         work: Work,
@@ -240,7 +244,8 @@ impl<D: VnicDevices> Control<D> {
             let pidfd = record.process.open();
             let adopted = match (&record.device, &pidfd) {
                 (_, None) => Err("its process has ended".to_owned()),
-                // The two ends of a link hold all there is of it, as do holder and switch of a port.
+                // The two ends of a link hold all there is of it, as do holder and switch of a
+                // port.
                 (Device::Vsa { .. } | Device::Link(_) | Device::Port(_), Some(_)) => Ok(()),
                 (Device::Vnic(plan), Some(pidfd)) => {
                     let adopted = self.devices.adopt(plan, record.process.pid, pidfd.as_fd());
@@ -516,10 +521,12 @@ impl<D: VnicDevices> Control<D> {
         }
         let (events, ended) = (self.events.clone(), process.clone());
         let watcher = tokio::task::spawn_local(async move {
-            // Deprecated because an `AsRawFd` may change its answer; an `OwnedFd` does not. What replaces it is unsafe.
+            // Deprecated because an `AsRawFd` may change its answer; an `OwnedFd` does not. What
+            // replaces it is unsafe.
             #[allow(deprecated)]
             let registered = AsyncFd::with_interest(pidfd, Interest::READABLE);
-            // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back is not kept.
+            // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back
+            // is not kept.
             if let Ok(pidfd) = registered {
                 let _ = pidfd.readable().await;
             }

@@ -1,13 +1,16 @@
 //! The seam between decisions and devices: what the daemon wants of VNICs, whoever makes them.
 //!
-//! 1. A [`VnicPlan`] says everything about one VNIC. It is kept in the state, so that a later daemon can adopt or remove
-//!    the device even if `sietch.toml` says something else by then.
-//! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the capability. The daemon passes them
-//!    on. When the holder has mapped the rings, [`VnicDevices::bind`] lets frames pass, and only a mapping of the rings is kept.
-//! 3. [`VnicDevices::patrol`] finds holders whose rings cost the host time. [`VnicDevices::close`] first stops the traffic (programs drop everything), then removes the device. It is
-//!    right for devices that were half made, or are gone already.
+//! 1. A [`VnicPlan`] says everything about one VNIC. It is kept in the state, so that a later
+//!    daemon can adopt or remove the device even if `sietch.toml` says something else by then.
+//! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the
+//!    capability. The daemon passes them on. When the holder has mapped the rings,
+//!    [`VnicDevices::bind`] lets frames pass, and only a mapping of the rings is kept.
+//! 3. [`VnicDevices::patrol`] finds holders whose rings cost the host time. [`VnicDevices::close`]
+//!    first stops the traffic (programs drop everything), then removes the device. It is right for
+//!    devices that were half made, or are gone already.
 //! 4. [`KernelDevices`] are the real ones; tests have theirs in memory.
-//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no seam: memory and a pair of sockets.
+//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no seam: memory and
+//!    a pair of sockets.
 
 mod kernel;
 pub(crate) mod link;
@@ -50,7 +53,8 @@ pub struct VnicPlan {
     pub address: Network,
     /// The host end's address.
     pub host_address: Ipv4Addr,
-    /// The VNIC's IPv6 address and network, and the host end's address in it. (Missing in the state of daemons that knew none.)
+    /// The VNIC's IPv6 address and network, and the host end's address in it. (Missing in the state
+    /// of daemons that knew none.)
     #[serde(default)]
     pub ipv6: Option<(Network6, Ipv6Addr)>,
     /// The largest IP packet, in bytes. The device may have less ([`OpenedVnic::mtu`]).
@@ -66,8 +70,8 @@ pub struct VnicPlan {
     pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
-    /// The cookie of the socket that was handed out: by it a later daemon finds the socket among the holder's descriptors. (0 in the
-    /// state of daemons that kept none.)
+    /// The cookie of the socket that was handed out: by it a later daemon finds the socket among
+    /// the holder's descriptors. (0 in the state of daemons that kept none.)
     #[serde(default)]
     pub socket: u64,
 }
@@ -125,7 +129,8 @@ pub struct OpenedVnic {
     pub gateway_mac: Option<Mac>,
     /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.
     pub mtu: u32,
-    /// The number by which the kernel tells this socket from all others (`SO_COOKIE`), for [`VnicPlan::socket`].
+    /// The number by which the kernel tells this socket from all others (`SO_COOKIE`), for
+    /// [`VnicPlan::socket`].
     pub cookie: u64,
 }
 
@@ -171,8 +176,9 @@ pub trait VnicDevices {
     /// Why there are none and what to do, for display.
     fn support(&self) -> Result<String, String>;
 
-    /// What the uplink is like before this daemon changes it, to be remembered before it does. `remembered` is what an earlier daemon, which
-    /// did not come to its clean end, found. `None`: there is no uplink, or not yet.
+    /// What the uplink is like before this daemon changes it, to be remembered before it does.
+    /// `remembered` is what an earlier daemon, which did not come to its clean end, found. `None`:
+    /// there is no uplink, or not yet.
     fn uplink_before(
         &mut self,
         _remembered: Option<UplinkBefore>,
@@ -186,7 +192,8 @@ pub trait VnicDevices {
     /// Lets frames pass: the holder has mapped the rings.
     fn bind(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since by process `pid`, which `pidfd` is open on.
+    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since by process
+    /// `pid`, which `pidfd` is open on.
     fn adopt(
         &mut self,
         plan: &VnicPlan,
@@ -200,8 +207,8 @@ pub trait VnicDevices {
     /// Why no frame passes, or what of its protection is missing, for display.
     fn examine(&self, plan: &VnicPlan) -> impl Future<Output = Result<(), String>>;
 
-    /// Looks at the rings of all holders. Those named here get no frame any more, and the kernel's walk over their entries has ended;
-    /// their process must be stopped before it begins another.
+    /// Looks at the rings of all holders. Those named here get no frame any more, and the kernel's
+    /// walk over their entries has ended; their process must be stopped before it begins another.
     fn patrol(&mut self) -> Vec<Offence>;
 
     /// Ends the kernel's walk over a holder's entries once more, when the holder is stopped.
@@ -210,8 +217,8 @@ pub trait VnicDevices {
     /// Stops the traffic and removes the device. Nothing there is no error.
     fn close(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Removes devices that this daemon instance once made and that are not those of `keep`, and what the uplink knows of others. Returns
-    /// their names.
+    /// Removes devices that this daemon instance once made and that are not those of `keep`, and
+    /// what the uplink knows of others. Returns their names.
     fn remove_others(&mut self, keep: &[&VnicPlan])
     -> impl Future<Output = Result<Vec<String>, DeviceError>>;
 

@@ -1,10 +1,13 @@
 //! Who a client is, as the kernel tells it.
 //!
-//! 1. SO_PEERCRED gives pid, uid and gid at the moment of `connect`. Access is decided by that uid alone.
-//! 2. A pidfd makes the end of the process visible. It is opened by number, so the number could meanwhile belong to another
-//!    process: after opening it, the socket must not have hung up (then its process still lived) and the process must
-//!    have the same user. What a process could gain by losing that race is that its own grant outlives it.
-//! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together they do not repeat.
+//! 1. SO_PEERCRED gives pid, uid and gid at the moment of `connect`. Access is decided by that uid
+//!    alone.
+//! 2. A pidfd makes the end of the process visible. It is opened by number, so the number could
+//!    meanwhile belong to another process: after opening it, the socket must not have hung up (then
+//!    its process still lived) and the process must have the same user. What a process could gain
+//!    by losing that race is that its own grant outlives it.
+//! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together
+//!    they do not repeat.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -104,7 +107,8 @@ fn start_time(pid: u32) -> Option<u64> {
     if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// The uid of a user's name in `/etc/passwd`. Directory services are not asked: the daemon must start without them.
+/// The uid of a user's name in `/etc/passwd`. Directory services are not asked: the daemon must
+/// start without them.
 pub(crate) fn uid_of(name: &str) -> Option<u32> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
     users.lines().find_map(|line| {

@@ -1,15 +1,17 @@
 //! `sietchd`: who may open which device slice, with which filters, limits and names.
 //!
-//! 1. [`run`] takes the lock of its data directory, reads `sietch.toml` ([`configuration`]), opens the state
-//!    ([`state`]), adopts what an earlier daemon left (grants of processes that still live, their veths and
-//!    programs), removes what is orphaned, and only then opens its socket.
-//! 2. One task accepts ([`server`]); one task a connection moves frames and enforces limits on hostile clients; one
-//!    task ([`control`]) owns all state and handles one event after another, so that no two decisions race.
-//! 3. A grant is written to the state *before* its device is made and forgotten *after* it is unmade: a crash at
-//!    any point leaves something that the next start finds.
+//! 1. [`run`] takes the lock of its data directory, reads `sietch.toml` ([`configuration`]), opens
+//!    the state ([`state`]), adopts what an earlier daemon left (grants of processes that still
+//!    live, their veths and programs), removes what is orphaned, and only then opens its socket.
+//! 2. One task accepts ([`server`]); one task a connection moves frames and enforces limits on
+//!    hostile clients; one task ([`control`]) owns all state and handles one event after another,
+//!    so that no two decisions race.
+//! 3. A grant is written to the state *before* its device is made and forgotten *after* it is
+//!    unmade: a crash at any point leaves something that the next start finds.
 //! 4. It is never on the path of a packet or a block: `kill -9` of it disturbs nobody.
 //!
-//! It links no engine. `docs/spec/control-protocol.md` and `docs/spec/sietch-toml.md` are the reference.
+//! It links no engine. `docs/spec/control-protocol.md` and `docs/spec/sietch-toml.md` are the
+//! reference.
 #![forbid(unsafe_code)]
 
 pub mod configuration;
@@ -37,7 +39,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How to run.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// `sietch.toml`; without one, where this user's lies ([`Locations`]). Written with defaults if missing.
+    /// `sietch.toml`; without one, where this user's lies ([`Locations`]). Written with defaults if
+    /// missing.
     pub configuration: Option<PathBuf>,
     /// The socket; overrides `[daemon] socket`.
     pub socket: Option<PathBuf>,
@@ -47,7 +50,8 @@ pub struct Options {
     pub uplink: Option<String>,
     /// Hand out no VNICs (`--net linux`).
     pub without_network: bool,
-    /// One byte is written here once the socket accepts; it is closed without one if the start fails.
+    /// One byte is written here once the socket accepts; it is closed without one if the start
+    /// fails.
     pub ready: Option<OwnedFd>,
 }
 
@@ -115,8 +119,8 @@ pub async fn run_async(options: Options) -> Result<(), Error> {
     run_with(options, |instance| KernelDevices::new(instance, without_network, uplink)).await
 }
 
-/// As [`run`], with devices of the caller's making: tests use devices in memory. `make` is given the name of this
-/// daemon instance, by which it tells its own devices from those of another.
+/// As [`run`], with devices of the caller's making: tests use devices in memory. `make` is given
+/// the name of this daemon instance, by which it tells its own devices from those of another.
 ///
 /// # Errors
 /// See [`Error`].

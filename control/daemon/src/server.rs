@@ -1,9 +1,11 @@
 //! The socket: start, accept, frames, and the limits that keep hostile clients cheap.
 //!
-//! 1. [`serve`] sets everything up in an order that a second daemon or a crash cannot spoil: lock, configuration, state, adoption,
-//!    socket. It ends when [`Control`] says so, and then takes down what was set up.
-//! 2. Each connection has a task. It reads one request, hands it to the control task, writes the answer, and only then
-//!    reads on: a client cannot queue work. Notices may be written in between.
+//! 1. [`serve`] sets everything up in an order that a second daemon or a crash cannot spoil: lock,
+//!    configuration, state, adoption, socket. It ends when [`Control`] says so, and then takes down
+//!    what was set up.
+//! 2. Each connection has a task. It reads one request, hands it to the control task, writes the
+//!    answer, and only then reads on: a client cannot queue work. Notices may be written in
+//!    between.
 //! 3. Administrators come over a socket of their own ([`sietch_protocol::administration`]), with
 //!    places of their own ([`MAX_ADMINISTRATORS`]): a crowd of others does not keep them out. On
 //!    the socket for everybody nobody administers.
@@ -59,13 +61,15 @@ const RESERVED_FILES: usize = 512;
 pub(crate) const MAX_CONNECTIONS_PER_UID: usize = 32;
 /// Connections of administrators, beside the others: commands of people, `sietch up`, mounts.
 pub(crate) const MAX_ADMINISTRATORS: usize = 32;
-/// For the handshake, and from a frame's first byte to its last. An honest client needs microseconds.
+/// For the handshake, and from a frame's first byte to its last. An honest client needs
+/// microseconds.
 pub(crate) const READ_LIMIT: Duration = Duration::from_secs(5);
 /// For the client to take an answer.
 pub(crate) const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// Notices waiting for one client: one for each grant it can hold and a few more.
 pub(crate) const OUTBOX: usize = 160;
-/// Requests a client may make a second on average; the daemon stops reading from one that makes more.
+/// Requests a client may make a second on average; the daemon stops reading from one that makes
+/// more.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 200;
 /// Requests it may make at once.
 pub(crate) const REQUEST_BURST: u32 = 400;
@@ -296,7 +300,8 @@ async fn accept(
             accepted = listeners.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, most likely: those who are connected go on, new ones wait.
+                    // Out of descriptors, most likely: those who are connected go on, new ones
+                    // wait.
                     tracing::warn!(%error, "cannot accept");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -493,8 +498,8 @@ async fn deliver(
 
 /// The next frame; `None` when the client closed the connection between two.
 async fn read(stream: &UnixStream, reader: &mut FrameReader, greeted: bool) -> Result<Option<Frame>, End> {
-    // Only a client that has begun something is on the clock: an idle connection is no fault. What it has
-    // begun when this is cancelled by a notice gets a new limit; notices are few.
+    // Only a client that has begun something is on the clock: an idle connection is no fault. What
+    // it has begun when this is cancelled by a notice gets a new limit; notices are few.
     let mut deadline = (!greeted || reader.in_frame()).then(|| Instant::now() + READ_LIMIT);
     loop {
         let attempt = stream.try_io(Interest::READABLE, || match reader.read(stream) {

@@ -1,11 +1,16 @@
-//! What must survive a `kill -9` of the daemon: grants, revoked names, counters that never run backwards.
+//! What must survive a `kill -9` of the daemon: grants, revoked names, counters that never run
+//! backwards.
 //!
 //! 1. One redb file. Each change is one transaction, durable before the daemon acts on it.
-//! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats), `starts`.
-//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`; `uplink`: what the uplink was like before, as JSON.
-//! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and what to do.
-//! 5. A change that fails (a full file system) is refused and leaves what was there. The database takes nothing more after that, so it is closed, and
-//!    opened anew for the next change: the daemon goes on as soon as there is room.
+//! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats),
+//!    `starts`.
+//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`;
+//!    `uplink`: what the uplink was like before, as JSON.
+//! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and
+//!    what to do.
+//! 5. A change that fails (a full file system) is refused and leaves what was there. The database
+//!    takes nothing more after that, so it is closed, and opened anew for the next change: the
+//!    daemon goes on as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +120,8 @@ impl State {
     /// Opens or makes `state.redb` in `data` and counts this start.
     pub(crate) fn open(data: &Path) -> Result<(Self, Remembered), StateError> {
         let path = data.join("state.redb");
-        // A database that was scribbled on may break redb's own assertions: that is a broken file, no broken daemon.
+        // A database that was scribbled on may break redb's own assertions: that is a broken file,
+        // no broken daemon.
         let opened = catch_unwind(AssertUnwindSafe(|| open(&path)));
         let cause = match opened {
             Ok(Ok((database, sequence, starts, remembered))) => {

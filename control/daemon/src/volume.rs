@@ -1,11 +1,13 @@
 //! Volumes: where storage areas lie, whatever they are made of.
 //!
-//! 1. `sietch.toml` names the volumes; `main`, the directory `areas` in the daemon's data, is always there. One that cannot be opened is *broken*:
-//!    it is shown with the reason, and what lies on it is refused with that reason. The daemon starts all the same.
-//! 2. An area is found by a [`Place`]: volume and name. Its label is `NAME` on `main` and `/VOLUME/NAME` elsewhere; grants, revocations and
-//!    messages carry the label.
-//! 3. Everything here may block for as long as writing an area takes. The control task calls what only looks ([`Volume::find`],
-//!    [`Volume::list`], [`Volume::room`]) itself, and the rest on a blocking thread, one call an area at a time.
+//! 1. `sietch.toml` names the volumes; `main`, the directory `areas` in the daemon's data, is
+//!    always there. One that cannot be opened is *broken*: it is shown with the reason, and what
+//!    lies on it is refused with that reason. The daemon starts all the same.
+//! 2. An area is found by a [`Place`]: volume and name. Its label is `NAME` on `main` and
+//!    `/VOLUME/NAME` elsewhere; grants, revocations and messages carry the label.
+//! 3. Everything here may block for as long as writing an area takes. The control task calls what
+//!    only looks ([`Volume::find`], [`Volume::list`], [`Volume::room`]) itself, and the rest on a
+//!    blocking thread, one call an area at a time.
 
 mod claim;
 mod directory;
@@ -343,7 +345,8 @@ impl Volume {
         }
     }
 
-    /// Descriptors for user `uid` that reach the area `name` and nothing else. Makes an area of `size` bytes that does not exist.
+    /// Descriptors for user `uid` that reach the area `name` and nothing else. Makes an area of
+    /// `size` bytes that does not exist.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Handed, ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => directory.prepare(name, uid, size).map(Handed::one),
@@ -357,7 +360,8 @@ impl Volume {
         }
     }
 
-    /// What the process that holds the area `name` maps anew when its size has changed; nothing where its descriptor stays what it was.
+    /// What the process that holds the area `name` maps anew when its size has changed; nothing
+    /// where its descriptor stays what it was.
     pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
         match &*self.backend {
             Backend::Memory(memory) => memory.again(name),
@@ -389,8 +393,8 @@ impl Volume {
         }
     }
 
-    /// A descriptor that reads the area `name` and can do nothing else, whoever has it; none where none could be confined to it. It takes
-    /// no lock: it keeps nobody from the area.
+    /// A descriptor that reads the area `name` and can do nothing else, whoever has it; none where
+    /// none could be confined to it. It takes no lock: it keeps nobody from the area.
     pub(crate) fn reader(&self, name: &str) -> Result<Option<OwnedFd>, ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => directory.reader(name).map(Some),
@@ -399,7 +403,8 @@ impl Volume {
         }
     }
 
-    /// At most `length` bytes of the area `name` from `offset` on, of an area without a [`Volume::reader`].
+    /// At most `length` bytes of the area `name` from `offset` on, of an area without a
+    /// [`Volume::reader`].
     pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
         match &*self.backend {
             Backend::Extents(extents) => extents.read(name, offset, length),
@@ -445,7 +450,8 @@ impl Volume {
         }
     }
 
-    /// Takes writing away from whoever has the area open. Says what now stops them, or what does not.
+    /// Takes writing away from whoever has the area open. Says what now stops them, or what does
+    /// not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         match &*self.backend {
             Backend::Directory(directory) => directory.fence(name),

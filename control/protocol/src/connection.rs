@@ -1,11 +1,13 @@
 //! A client's connection to the daemon, blocking with a time limit.
 //!
 //! 1. [`Connection::connect`] connects and shakes hands.
-//! 2. [`Connection::call`] sends one request and waits for its reply; notices that arrive meanwhile are kept in order
-//!    for [`Connection::take_notice`].
-//! 3. The socket can be polled beside others ([`AsFd`]): when it is readable, call [`Connection::take_notice`].
-//! 4. After any error but [`CallError::Refused`] the connection is of no use: connect again, and send
-//!    [`Request::Adopt`] if the daemon's generation has changed. What the application holds keeps working meanwhile.
+//! 2. [`Connection::call`] sends one request and waits for its reply; notices that arrive meanwhile
+//!    are kept in order for [`Connection::take_notice`].
+//! 3. The socket can be polled beside others ([`AsFd`]): when it is readable, call
+//!    [`Connection::take_notice`].
+//! 4. After any error but [`CallError::Refused`] the connection is of no use: connect again, and
+//!    send [`Request::Adopt`] if the daemon's generation has changed. What the application holds
+//!    keeps working meanwhile.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,13 +31,15 @@ use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
 use crate::types::QueueGeometry;
 use crate::view::{Ask, ViewAnswer, ViewQuestion, ViewRefusal};
 
-/// How long a call waits when the caller does not say: creating and writing a large VSA takes many seconds.
+/// How long a call waits when the caller does not say: creating and writing a large VSA takes many
+/// seconds.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Notices kept for the caller. The daemon sends at most one for each grant and one when it ends.
 const MAX_NOTICES: usize = 256;
 
-/// The most groups of counters [`Connection::stat`] and areas [`Connection::vsas`] take, so that a broken daemon cannot hold it for ever.
+/// The most groups of counters [`Connection::stat`] and areas [`Connection::vsas`] take, so that a
+/// broken daemon cannot hold it for ever.
 const MAX_GROUPS: usize = 4096;
 
 /// Why a call failed.
@@ -127,7 +131,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to the daemon's socket at `path` as `client` (a name for display). `timeout` bounds this and each later call.
+    /// Connects to the daemon's socket at `path` as `client` (a name for display). `timeout` bounds
+    /// this and each later call.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -327,7 +332,8 @@ impl Connection {
         self.done(&Request::Show { id, outcome }, piece.as_slice())
     }
 
-    /// Makes this connection that of the service core, which still has `ports`. New ports come as notices.
+    /// Makes this connection that of the service core, which still has `ports`. New ports come as
+    /// notices.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -335,7 +341,8 @@ impl Connection {
         self.done(&Request::Serve { ports, storage: None }, &[])
     }
 
-    /// As [`Connection::serve`], for a service core that serves storage areas too, and still has those of `storage`.
+    /// As [`Connection::serve`], for a service core that serves storage areas too, and still has
+    /// those of `storage`.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -359,7 +366,8 @@ impl Connection {
         self.done(&Request::Reshaped { grant }, &[])
     }
 
-    /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to [`crate::sockets::read`].
+    /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to
+    /// [`crate::sockets::read`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -411,7 +419,8 @@ impl Connection {
         }
     }
 
-    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]), or what leads to its broker ([`VsaGrant::broker`]).
+    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]), or what
+    /// leads to its broker ([`VsaGrant::broker`]).
     ///
     /// # Errors
     /// See [`CallError`].
@@ -427,8 +436,9 @@ impl Connection {
         Ok((*grant, files))
     }
 
-    /// Gives the VSA `name`, which this process holds, another size. Of an area in memory the parts that it has now come back, to be mapped
-    /// in the place of the former ones ([`AreaStatus::parts`]); of another nothing, for its descriptor stays what it was.
+    /// Gives the VSA `name`, which this process holds, another size. Of an area in memory the parts
+    /// that it has now come back, to be mapped in the place of the former ones
+    /// ([`AreaStatus::parts`]); of another nothing, for its descriptor stays what it was.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -512,7 +522,8 @@ impl Connection {
         }
     }
 
-    /// Opens the VSA `name` for reading alone: what it is, and its file. Without a file it is read with [`Connection::read_vsa_at`].
+    /// Opens the VSA `name` for reading alone: what it is, and its file. Without a file it is read
+    /// with [`Connection::read_vsa_at`].
     ///
     /// # Errors
     /// See [`CallError`].
@@ -525,7 +536,8 @@ impl Connection {
         }
     }
 
-    /// Reads at most `length` bytes, at most [`MAX_PIECE`](crate::message::MAX_PIECE), of the VSA `name` from `offset` on.
+    /// Reads at most `length` bytes, at most [`MAX_PIECE`](crate::message::MAX_PIECE), of the VSA
+    /// `name` from `offset` on.
     ///
     /// # Errors
     /// See [`CallError`].

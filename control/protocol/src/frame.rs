@@ -8,13 +8,18 @@
 //!  ^ SCM_RIGHTS with at most MAX_DESCRIPTORS descriptors
 //! ```
 //!
-//! 1. [`FrameReader`] never reads beyond the frame it is in: the header first, then exactly the body. The kernel
-//!    ends a read at the bytes that carry descriptors, so what arrives during a frame belongs to it.
-//! 2. A descriptor anywhere but at the first read of a frame, or more than [`MAX_DESCRIPTORS`], is an error: the
-//!    connection is over. Every descriptor received is owned at once and so is closed on every path.
-//! 3. [`FrameWriter`] sends a frame in as many pieces as the socket takes; the descriptors go with the first.
-//! 4. Both work on blocking and non-blocking sockets: on the latter `Blocked` means "call again when ready".
-//! 5. Decoding a text cannot allocate more than a small multiple of [`MAX_FRAME`]; serde_json bounds the depth.
+//! 1. [`FrameReader`] never reads beyond the frame it is in: the header first, then exactly the
+//!    body. The kernel ends a read at the bytes that carry descriptors, so what arrives during a
+//!    frame belongs to it.
+//! 2. A descriptor anywhere but at the first read of a frame, or more than [`MAX_DESCRIPTORS`], is
+//!    an error: the connection is over. Every descriptor received is owned at once and so is closed
+//!    on every path.
+//! 3. [`FrameWriter`] sends a frame in as many pieces as the socket takes; the descriptors go with
+//!    the first.
+//! 4. Both work on blocking and non-blocking sockets: on the latter `Blocked` means "call again
+//!    when ready".
+//! 5. Decoding a text cannot allocate more than a small multiple of [`MAX_FRAME`]; serde_json
+//!    bounds the depth.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,12 +32,13 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest text, in bytes: a Status of 64 VNICs and 64 VSAs and a Stat group of a full metrics page fit, and a client
-/// cannot make the daemon hold more than this for it.
+/// The longest text, in bytes: a Status of 64 VNICs and 64 VSAs and a Stat group of a full metrics
+/// page fit, and a client cannot make the daemon hold more than this for it.
 pub const MAX_FRAME: usize = 64 * 1024;
 
-/// The most descriptors a frame carries: a VNIC needs three, an area in memory one a part, and it can double its size at each. The
-/// receive buffer has room for exactly this many, so the kernel itself closes what is beyond.
+/// The most descriptors a frame carries: a VNIC needs three, an area in memory one a part, and it
+/// can double its size at each. The receive buffer has room for exactly this many, so the kernel
+/// itself closes what is beyond.
 pub const MAX_DESCRIPTORS: usize = 16;
 
 /// Bytes of the length.

@@ -15,8 +15,8 @@ use crate::types::{
 };
 use crate::view::{ViewAnswer, ViewQuestion, ViewRefusal};
 
-/// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it (`sv-NAME-a` fits
-/// IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
+/// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it
+/// (`sv-NAME-a` fits IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
 pub const MAX_NAME: usize = 32;
 
 /// The most grants one Adopt may name.
@@ -45,21 +45,23 @@ pub enum Request {
         /// A name for display, as in `kv`. Means nothing for access.
         client: String,
     },
-    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the XSK and the UMEM's memfd
-    /// (then [`Request::BindVnic`]); of a
-    /// shared-memory VNIC with three: its own region, the other side's opened read-only, and its end of the doorbell.
+    /// Opens a VNIC. Answer: [`Reply::Vnic`]; of a veth VNIC with two descriptors, the XSK and the
+    /// UMEM's memfd (then [`Request::BindVnic`]); of a shared-memory VNIC with three: its own
+    /// region, the other side's opened read-only, and its end of the doorbell.
     AcquireVnic {
         /// Its name in `sietch.toml`.
         name: String,
     },
-    /// Says that the rings of a veth VNIC are mapped: the daemon binds the socket, and frames pass. Kernels before 6.4 map no rings of a
-    /// bound socket. Answer: [`Reply::Done`]; a refusal ends the grant.
+    /// Says that the rings of a veth VNIC are mapped: the daemon binds the socket, and frames pass.
+    /// Kernels before 6.4 map no rings of a bound socket. Answer: [`Reply::Done`]; a refusal ends
+    /// the grant.
     BindVnic {
         /// The grant.
         grant: u64,
     },
-    /// Says that this connection reads notices for these grants, which may be none, and answers what is asked about them
-    /// ([`Notice::Inquiry`], [`Notice::Capture`]). Answer: [`Reply::Done`].
+    /// Says that this connection reads notices for these grants, which may be none, and answers
+    /// what is asked about them ([`Notice::Inquiry`], [`Notice::Capture`]). Answer:
+    /// [`Reply::Done`].
     Attend {
         /// At most [`MAX_HELD`].
         grants: Vec<u64>,
@@ -67,17 +69,19 @@ pub enum Request {
         #[serde(default)]
         views: Vec<u64>,
     },
-    /// Makes this connection that of the service core, the software switch. `ports` are those that it still has from before the
-    /// daemon was restarted. Answer: [`Reply::Done`]; then [`Notice::Port`] for each port. The uid of `[service]` in
-    /// `sietch.toml`, and administrators.
+    /// Makes this connection that of the service core, the software switch. `ports` are those that
+    /// it still has from before the daemon was restarted. Answer: [`Reply::Done`]; then
+    /// [`Notice::Port`] for each port. The uid of `[service]` in `sietch.toml`, and administrators.
     Serve {
         /// At most [`MAX_HELD`].
         ports: Vec<HeldGrant>,
-        /// If it serves storage areas too: what it still has of them. Then [`Notice::Volume`] and [`Notice::Area`] follow as well.
+        /// If it serves storage areas too: what it still has of them. Then [`Notice::Volume`] and
+        /// [`Notice::Area`] follow as well.
         #[serde(default)]
         storage: Option<HeldStorage>,
     },
-    /// Of the service core: nothing of an area is under way, and nothing of it is served any more. Answer: [`Reply::Done`].
+    /// Of the service core: nothing of an area is under way, and nothing of it is served any more.
+    /// Answer: [`Reply::Done`].
     Detached {
         /// The grant of the area.
         grant: u64,
@@ -93,37 +97,39 @@ pub enum Request {
         /// The VNIC's name.
         vnic: String,
     },
-    /// Asks the holder of a VNIC to copy its frames into a capture ring: one descriptor, a sealed memfd. It goes on until this
-    /// connection ends. Answer: [`Reply::Capturing`]. Administrators and the VNIC's user.
+    /// Asks the holder of a VNIC to copy its frames into a capture ring: one descriptor, a sealed
+    /// memfd. It goes on until this connection ends. Answer: [`Reply::Capturing`]. Administrators
+    /// and the VNIC's user.
     Capture {
         /// The VNIC's name.
         vnic: String,
     },
-    /// Answers a [`Notice::Inquiry`] (with one descriptor, [`crate::sockets::write`]) or a [`Notice::Capture`].
-    /// Answer: [`Reply::Done`].
+    /// Answers a [`Notice::Inquiry`] (with one descriptor, [`crate::sockets::write`]) or a
+    /// [`Notice::Capture`]. Answer: [`Reply::Done`].
     Inform {
         /// The notice's id.
         id: u64,
         /// Sockets that did not fit, or why there is no answer.
         outcome: Result<u64, String>,
     },
-    /// Asks the holder of a VSA about the view that it shows. Answer: [`Reply::View`]; of [`crate::view::ViewAnswer::Piece`] with one
-    /// descriptor. Administrators and the VSA's user.
+    /// Asks the holder of a VSA about the view that it shows. Answer: [`Reply::View`]; of
+    /// [`crate::view::ViewAnswer::Piece`] with one descriptor. Administrators and the VSA's user.
     View {
         /// The VSA's path.
         name: String,
         /// What is asked.
         question: ViewQuestion,
     },
-    /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that asked for bytes. Answer: [`Reply::Done`].
+    /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that asked for bytes.
+    /// Answer: [`Reply::Done`].
     Show {
         /// The notice's id.
         id: u64,
         /// What there is to see, or why not.
         outcome: Result<ViewAnswer, ViewRefusal>,
     },
-    /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and writing; of an area in memory that has
-    /// grown while it was held one for each of its parts.
+    /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and
+    /// writing; of an area in memory that has grown while it was held one for each of its parts.
     AcquireVsa {
         /// Its name in `sietch.toml`, or its path ([`crate::storage`]).
         name: String,
@@ -134,11 +140,13 @@ pub enum Request {
         name: String,
         /// Bytes: a multiple of 4096.
         size: u64,
-        /// Whose it is to be; the client's own user if nobody is named. Administrators alone name others.
+        /// Whose it is to be; the client's own user if nobody is named. Administrators alone name
+        /// others.
         uid: Option<u32>,
     },
-    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`]; to the holder of an area in memory
-    /// with a descriptor for each of its parts. Administrators and its user.
+    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`];
+    /// to the holder of an area in memory with a descriptor for each of its parts. Administrators
+    /// and its user.
     ResizeVsa {
         /// Its path.
         name: String,
@@ -155,14 +163,16 @@ pub enum Request {
         /// Bytes: a multiple of 4096; without it, to the end.
         length: Option<u64>,
     },
-    /// Opens a VSA for reading alone, whoever holds it. Answer: [`Reply::Reading`] with one descriptor, opened read-only; without one on
-    /// a volume where none could be confined: then [`Request::ReadVsaAt`] reads. Administrators and its user.
+    /// Opens a VSA for reading alone, whoever holds it. Answer: [`Reply::Reading`] with one
+    /// descriptor, opened read-only; without one on a volume where none could be confined: then
+    /// [`Request::ReadVsaAt`] reads. Administrators and its user.
     ReadVsa {
         /// Its path.
         name: String,
     },
-    /// Reads a piece of a VSA that cannot be opened. Answer: [`Reply::Piece`] with one descriptor ([`crate::sealed`]); it is shorter than
-    /// was asked for at the end of the area. Administrators and its user.
+    /// Reads a piece of a VSA that cannot be opened. Answer: [`Reply::Piece`] with one descriptor
+    /// ([`crate::sealed`]); it is shorter than was asked for at the end of the area. Administrators
+    /// and its user.
     ReadVsaAt {
         /// Its path.
         name: String,
@@ -171,30 +181,34 @@ pub enum Request {
         /// Bytes, at most [`MAX_PIECE`].
         length: u32,
     },
-    /// Removes a VSA that nobody holds, and its data. Answer: [`Reply::Done`]. Administrators and its user.
+    /// Removes a VSA that nobody holds, and its data. Answer: [`Reply::Done`]. Administrators and
+    /// its user.
     DeleteVsa {
         /// Its path.
         name: String,
     },
-    /// Asks for the VSAs from number `cursor` on. Answer: [`Reply::Areas`]. Users see their own, administrators all.
+    /// Asks for the VSAs from number `cursor` on. Answer: [`Reply::Areas`]. Users see their own,
+    /// administrators all.
     ListVsas {
         /// Which to begin with.
         cursor: u32,
     },
-    /// Asks for the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators all.
+    /// Asks for the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators
+    /// all.
     Volumes,
     /// Gives a grant back. Answer: [`Reply::Done`].
     Release {
         /// The grant.
         grant: u64,
     },
-    /// Says, to a daemon that was restarted, what the application still holds. Answer: [`Reply::Adopted`].
+    /// Says, to a daemon that was restarted, what the application still holds. Answer:
+    /// [`Reply::Adopted`].
     Adopt {
         /// At most [`MAX_HELD`].
         grants: Vec<HeldGrant>,
     },
-    /// Gives the daemon a metrics page: one descriptor, a memfd as [`crate::metrics`] makes it. Answer:
-    /// [`Reply::Done`].
+    /// Gives the daemon a metrics page: one descriptor, a memfd as [`crate::metrics`] makes it.
+    /// Answer: [`Reply::Done`].
     PublishMetrics {
         /// What the counters belong to, as in `kv`.
         label: String,
@@ -339,7 +353,8 @@ pub struct VnicGrant {
     /// The same over IPv6.
     #[serde(default)]
     pub gateway6: Option<Ipv6Addr>,
-    /// The gateway's Ethernet address when it is known without ARP (it is the host's end of the veth pair).
+    /// The gateway's Ethernet address when it is known without ARP (it is the host's end of the
+    /// veth pair).
     pub gateway_mac: Option<Mac>,
     /// The host's address on this network, where the host is on it.
     pub host_address: Option<Ipv4Addr>,
@@ -357,7 +372,8 @@ pub struct VnicGrant {
     pub udp_ports: Vec<PortRange>,
     /// Networks of IPv4 the VNIC may talk to.
     pub peers: Vec<Network>,
-    /// Networks of IPv6 the VNIC may talk to. None beside a network of no bits in `peers`: everybody.
+    /// Networks of IPv6 the VNIC may talk to. None beside a network of no bits in `peers`:
+    /// everybody.
     #[serde(default)]
     pub peers6: Vec<Network6>,
     /// What it may send; without one there is no bound.
@@ -380,7 +396,8 @@ pub struct LinkPeer {
     pub address6: Option<Ipv6Addr>,
 }
 
-/// A port of the software switch, as the service core gets it. What is written here the switch enforces.
+/// A port of the software switch, as the service core gets it. What is written here the switch
+/// enforces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PortGrant {
     /// The grant of the VNIC.
@@ -455,14 +472,16 @@ pub struct VsaGrant {
     pub protection: Protection,
     /// Where the file lies, for display: the descriptor is the capability.
     pub path: String,
-    /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are its, in order. Otherwise
-    /// there is one, and this is empty.
+    /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are
+    /// its, in order. Otherwise there is one, and this is empty.
     #[serde(default)]
     pub parts: Vec<u64>,
-    /// How slow the memory is to make itself. The queue of the application does that: it holds nobody to it.
+    /// How slow the memory is to make itself. The queue of the application does that: it holds
+    /// nobody to it.
     #[serde(default)]
     pub model: Option<MemoryModel>,
-    /// Of an area behind a broker: the shape of the shared memory, which is the first descriptor; the second is the doorbell.
+    /// Of an area behind a broker: the shape of the shared memory, which is the first descriptor;
+    /// the second is the doorbell.
     #[serde(default)]
     pub broker: Option<BrokerShape>,
 }
@@ -613,32 +632,35 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
-    /// To the service core: a port that it is to serve from now on. Descriptors: its own region for reading and writing, the
-    /// application's for reading, its end of the doorbell.
+    /// To the service core: a port that it is to serve from now on. Descriptors: its own region for
+    /// reading and writing, the application's for reading, its end of the doorbell.
     Port(Box<PortGrant>),
     /// To the service core: a port whose grant has ended.
     Unplug {
         /// The grant.
         grant: u64,
     },
-    /// To the service core: a volume on which areas will lie that it is to serve. Descriptor: its file or device.
+    /// To the service core: a volume on which areas will lie that it is to serve. Descriptor: its
+    /// file or device.
     Volume {
         /// Its name.
         name: String,
         /// Bytes of it.
         bytes: u64,
     },
-    /// To the service core: an area that it is to serve from now on. Descriptors: the shared memory, its end of the doorbell.
+    /// To the service core: an area that it is to serve from now on. Descriptors: the shared
+    /// memory, its end of the doorbell.
     Area(Box<AreaGrant>),
-    /// To the service core: an area lies elsewhere from now on. Answer with [`Request::Reshaped`] when nothing of it is under way
-    /// that lies outside.
+    /// To the service core: an area lies elsewhere from now on. Answer with [`Request::Reshaped`]
+    /// when nothing of it is under way that lies outside.
     Reshape {
         /// The grant of the area.
         grant: u64,
         /// Where it lies.
         extents: Vec<AreaExtent>,
     },
-    /// To the service core: the grant of an area has ended. Answer with [`Request::Detached`] when nothing of it is under way.
+    /// To the service core: the grant of an area has ended. Answer with [`Request::Detached`] when
+    /// nothing of it is under way.
     Detach {
         /// The grant of the area.
         grant: u64,
@@ -726,8 +748,8 @@ pub struct ErrorReply {
     pub mend: String,
 }
 
-/// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`, starting with a letter
-/// or digit. Such a name is safe as a file name and in a log line.
+/// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`,
+/// starting with a letter or digit. Such a name is safe as a file name and in a log line.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=MAX_NAME).contains(&name.len())

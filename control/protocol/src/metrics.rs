@@ -10,12 +10,13 @@
 //! ```
 //! All integers little-endian.
 //!
-//! 1. The page is a memfd sealed against growing and shrinking, so that the daemon can never be made to wait or to
-//!    fault on it. The daemon reads it with `pread` and maps nothing of a foreign file.
-//! 2. The writer fills its own copy (no system call an update) and publishes the whole page now and then. It makes `sequence` odd,
-//!    writes the entries, and makes it even again.
-//! 3. The reader takes the entries between two equal, even sequences. It tries [`MAX_TRIES`] times: a hostile writer costs it
-//!    that and gets no counters shown.
+//! 1. The page is a memfd sealed against growing and shrinking, so that the daemon can never be
+//!    made to wait or to fault on it. The daemon reads it with `pread` and maps nothing of a
+//!    foreign file.
+//! 2. The writer fills its own copy (no system call an update) and publishes the whole page now and
+//!    then. It makes `sequence` odd, writes the entries, and makes it even again.
+//! 3. The reader takes the entries between two equal, even sequences. It tries [`MAX_TRIES`] times:
+//!    a hostile writer costs it that and gets no counters shown.
 //! 4. Names are `a-z 0-9 _ .`; anything else is refused, because they end on a terminal.
 
 use std::io;
@@ -178,7 +179,8 @@ fn read_all(file: BorrowedFd<'_>, bytes: &mut [u8], at: usize) -> Result<(), Met
 /// # Errors
 /// [`MetricsError::NotSealed`].
 pub fn check_sealed<F: AsFd>(file: F) -> Result<(), MetricsError> {
-    // Only memfds (and hugetlbfs) answer F_GET_SEALS at all: a pipe, a FUSE file or a device does not get past here.
+    // Only memfds (and hugetlbfs) answer F_GET_SEALS at all: a pipe, a FUSE file or a device does
+    // not get past here.
     let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| MetricsError::NotSealed)?;
     if seals.contains(SealFlags::SHRINK | SealFlags::GROW) { Ok(()) } else { Err(MetricsError::NotSealed) }
 }

@@ -1,8 +1,8 @@
 //! Bytes that travel as a descriptor: a memfd that nobody can change any more.
 //!
 //! 1. Whoever makes one writes it, and then seals it with all of `F_SEAL_SHRINK|GROW|WRITE|SEAL`.
-//! 2. Whoever takes one checks seals and size before it looks inside: from then on neither can change under its eyes, and reading cannot block
-//!    on anything that the maker controls.
+//! 2. Whoever takes one checks seals and size before it looks inside: from then on neither can
+//!    change under its eyes, and reading cannot block on anything that the maker controls.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

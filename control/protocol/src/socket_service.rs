@@ -1,13 +1,18 @@
-//! The set-up protocol of the socket service: how an unmodified program's sockets come to their connections.
+//! The set-up protocol of the socket service: how an unmodified program's sockets come to their
+//! connections.
 //!
-//! 1. The transport is a Unix SEQPACKET socket. A request is one message of [`REQUEST_BYTES`] bytes, its answer one of [`REPLY_BYTES`]; descriptors
-//!    ride on both. One request a connection, so that nothing stays open behind a program's back ([`call`]).
-//! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection comes over it as one [`Arrival`] with its descriptors
-//!    ([`receive_arrival`]); the other way goes [`Relisten`]. So `accept` is a `recvmsg`, and the kernel keeps its semantics.
-//! 3. Messages have a fixed size, a magic number and a version. Both sides copy a message once and judge the copy: the service trusts no
-//!    application, and an application takes nothing from the service that does not fit what it asked for.
-//! 4. Everything here runs inside the calls of foreign programs: no allocation, no panic, no lock; an interrupted call is made again; every
-//!    descriptor is closed on `exec`. Who asks, the service learns from the kernel (SO_PEERCRED), never from a message.
+//! 1. The transport is a Unix SEQPACKET socket. A request is one message of [`REQUEST_BYTES`]
+//!    bytes, its answer one of [`REPLY_BYTES`]; descriptors ride on both. One request a connection,
+//!    so that nothing stays open behind a program's back ([`call`]).
+//! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection comes over it as
+//!    one [`Arrival`] with its descriptors ([`receive_arrival`]); the other way goes [`Relisten`].
+//!    So `accept` is a `recvmsg`, and the kernel keeps its semantics.
+//! 3. Messages have a fixed size, a magic number and a version. Both sides copy a message once and
+//!    judge the copy: the service trusts no application, and an application takes nothing from the
+//!    service that does not fit what it asked for.
+//! 4. Everything here runs inside the calls of foreign programs: no allocation, no panic, no lock;
+//!    an interrupted call is made again; every descriptor is closed on `exec`. Who asks, the
+//!    service learns from the kernel (SO_PEERCRED), never from a message.
 //!
 //! `docs/spec/sockets.md` is the reference.
 
@@ -32,7 +37,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// "SKT5", little endian: the first word of each message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SKT5");
-/// The version of the messages. A service answers another version with [`ReplyKind::Refused`] and `EPROTO`.
+/// The version of the messages. A service answers another version with [`ReplyKind::Refused`] and
+/// `EPROTO`.
 pub const VERSION: u16 = 1;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 256;
@@ -42,8 +48,8 @@ pub const REPLY_BYTES: usize = 256;
 pub const ARRIVAL_BYTES: usize = 128;
 /// The most descriptors on any message.
 pub const MOST_DESCRIPTORS: usize = 4;
-/// Milliseconds after which a service that does not answer counts as absent. It answers in tens of microseconds; a stopped one must not hold a
-/// program for ever, which then goes to the kernel.
+/// Milliseconds after which a service that does not answer counts as absent. It answers in tens of
+/// microseconds; a stopped one must not hold a program for ever, which then goes to the kernel.
 pub const ANSWER_MS: u64 = 5000;
 /// The name of the service's socket, in the run directory beside the daemon's.
 pub const SOCKET_NAME: &str = "sockets.sock";
@@ -66,10 +72,12 @@ pub const OF_USER: u32 = 16;
 pub enum RequestKind {
     /// Is somebody there, and of which version?
     Hello = 1,
-    /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the reservation, or none), then up to
-    /// [`MOST_PUBLISHED_OF_PORT`] other listening sockets of the kernel whose connections are to arrive there as well.
+    /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the
+    /// reservation, or none), then up to [`MOST_PUBLISHED_OF_PORT`] other listening sockets of the
+    /// kernel whose connections are to arrive there as well.
     Listen = 2,
-    /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound name.
+    /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound
+    /// name.
     Connect = 3,
     /// What is this socket, which was inherited or received? Descriptor: the socket.
     Adopt = 4,
@@ -116,26 +124,30 @@ impl RequestKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum ReplyKind {
-    /// Somebody is here ([`Reply::limit`] says how many connections an application may have), of this [`Build`].
+    /// Somebody is here ([`Reply::limit`] says how many connections an application may have), of
+    /// this [`Build`].
     Here = 1,
     /// Listening. Descriptors: the listener's placeholder.
     Listening = 2,
     /// Nothing of ours: go to the kernel.
     NotOurs = 3,
-    /// Connected. Descriptors: placeholder, common memory, private page. The names are in the reply and on the page.
+    /// Connected. Descriptors: placeholder, common memory, private page. The names are in the reply
+    /// and on the page.
     Connected = 4,
-    /// As [`ReplyKind::Connected`], but the listener's queue is full (or the handshake runs): the state on the private page changes, with one byte on
-    /// the placeholder.
+    /// As [`ReplyKind::Connected`], but the listener's queue is full (or the handshake runs): the
+    /// state on the private page changes, with one byte on the placeholder.
     Connecting = 5,
     /// No; [`Reply::errno`] says which error the program shall see.
     Refused = 6,
     /// The socket is an end of a connection. Descriptors: common memory, private page.
     Stream = 7,
-    /// The socket is a listener's placeholder; [`Reply::local`] is where it listens. Descriptors: the kernel's listening socket, if there is one.
+    /// The socket is a listener's placeholder; [`Reply::local`] is where it listens. Descriptors:
+    /// the kernel's listening socket, if there is one.
     Listener = 8,
     /// The socket is not one of ours.
     Unknown = 9,
-    /// Reserved. Descriptors: the reservation, whose closing frees the port. [`Reply::local`] is the name.
+    /// Reserved. Descriptors: the reservation, whose closing frees the port. [`Reply::local`] is
+    /// the name.
     Bound = 10,
     /// Descriptors: a sealed memfd.
     Listed = 11,
@@ -143,7 +155,8 @@ pub enum ReplyKind {
     Done = 12,
     /// The successor is accepted: the state follows on this connection.
     Handover = 13,
-    /// [`Reply::spare`] begins with a `struct tcp_info` of [`INFORMATION_BYTES`] bytes; [`Reply::limit`] is how many bytes wait for the peer's acknowledgement.
+    /// [`Reply::spare`] begins with a `struct tcp_info` of [`INFORMATION_BYTES`] bytes;
+    /// [`Reply::limit`] is how many bytes wait for the peer's acknowledgement.
     Information = 14,
 }
 
@@ -184,12 +197,16 @@ impl ReplyKind {
     }
 }
 
-/// In [`Request::flags`]: a listener that the service lost in a crash is already there again, registered by another process of the application; give
-/// this process a placeholder of its own. The descriptor is any TCP socket of the same network namespace. [`Request::local`] says which listener.
+/// In [`Request::flags`]: a listener that the service lost in a crash is already there again,
+/// registered by another process of the application; give this process a placeholder of its own.
+/// The descriptor is any TCP socket of the same network namespace. [`Request::local`] says which
+/// listener.
 pub const REJOIN: u32 = 1;
-/// In [`Request::flags`]: the socket was made with SO_REUSEPORT, or another socket shares the port knowingly (VNIC mode; the kernel judges otherwise).
+/// In [`Request::flags`]: the socket was made with SO_REUSEPORT, or another socket shares the port
+/// knowingly (VNIC mode; the kernel judges otherwise).
 pub const SHARED_PORT: u32 = 2;
-/// In [`Request::flags`]: an IPv6 socket that takes no IPv4 (VNIC mode; otherwise the kernel's socket says so).
+/// In [`Request::flags`]: an IPv6 socket that takes no IPv4 (VNIC mode; otherwise the kernel's
+/// socket says so).
 pub const ONLY_IPV6: u32 = 4;
 /// In [`Request::flags`]: the socket has SO_REUSEADDR (VNIC mode; otherwise the kernel judges).
 pub const REUSED_ADDRESS: u32 = 8;
@@ -204,7 +221,8 @@ pub struct Request {
     pub version: u16,
     /// A [`RequestKind`].
     pub kind: u16,
-    /// Groups the processes of one `sietch run`. Random; a hint together with the caller's uid, no capability.
+    /// Groups the processes of one `sietch run`. Random; a hint together with the caller's uid, no
+    /// capability.
     pub application: [u8; 16],
     /// The VNIC's name, padded with zeros; all zero: host addressing.
     pub vnic: [u8; 32],
@@ -291,13 +309,15 @@ pub struct Reply {
     pub kind: u16,
     /// With [`ReplyKind::Refused`]: the error number for the program.
     pub errno: u32,
-    /// With [`ReplyKind::Here`]: how many connections an application may have. With [`ReplyKind::Listener`]: one more than its backlog, or 0.
+    /// With [`ReplyKind::Here`]: how many connections an application may have. With
+    /// [`ReplyKind::Listener`]: one more than its backlog, or 0.
     pub limit: u32,
     /// The caller's name.
     pub local: Name,
     /// The other end's name.
     pub remote: Name,
-    /// Of a kind's own: the [`Build`] of who answers to a hello, [`ReplyKind::Information`]; zero otherwise.
+    /// Of a kind's own: the [`Build`] of who answers to a hello, [`ReplyKind::Information`]; zero
+    /// otherwise.
     pub spare: [u8; 176],
 }
 

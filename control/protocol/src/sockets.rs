@@ -1,11 +1,14 @@
 //! What an application says of its sockets when somebody runs `sietch ss`.
 //!
-//! 1. A report is one socket with the numbers that `ss -ti` prints. Times are in nanoseconds, windows and queues in bytes.
-//! 2. Reports travel as JSON, one a line, in a memfd that is sealed against every change before it leaves: daemon and command
-//!    line pass it on unread or read it with `pread`, and whoever wrote it can change nothing any more.
-//! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. What does not fit is counted, not sent.
-//! 4. A reader believes nothing: seals, size, count and every line are checked. Text of an application is bounded, and is the
-//!    printer's to escape.
+//! 1. A report is one socket with the numbers that `ss -ti` prints. Times are in nanoseconds,
+//!    windows and queues in bytes.
+//! 2. Reports travel as JSON, one a line, in a memfd that is sealed against every change before it
+//!    leaves: daemon and command line pass it on unread or read it with `pread`, and whoever wrote
+//!    it can change nothing any more.
+//! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. What does not fit is counted, not
+//!    sent.
+//! 4. A reader believes nothing: seals, size, count and every line are checked. Text of an
+//!    application is bounded, and is the printer's to escape.
 
 use std::fmt;
 use std::io;

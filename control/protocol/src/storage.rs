@@ -1,14 +1,17 @@
 //! What is said of volumes and of the storage areas on them.
 //!
-//! 1. An area has a path in one namespace: `/VOLUME/NAME`. `NAME` alone is an area that `sietch.toml` names, or one of the volume `main`.
-//! 2. [`split`] takes a path apart; what it gives are names ([`crate::message::is_name`]), safe as file names.
+//! 1. An area has a path in one namespace: `/VOLUME/NAME`. `NAME` alone is an area that
+//!    `sietch.toml` names, or one of the volume `main`.
+//! 2. [`split`] takes a path apart; what it gives are names ([`crate::message::is_name`]), safe as
+//!    file names.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{GrantStatus, is_name};
 use crate::types::Protection;
 
-/// The shape of the memory between an application and the broker of its area (`docs/spec/broker.md`).
+/// The shape of the memory between an application and the broker of its area
+/// (`docs/spec/broker.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerShape {
     /// Entries of each ring.
@@ -165,11 +168,13 @@ pub struct AreaStatus {
     pub uid: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes of the volume that it takes. More than its size: what a holder that made it shorter could still touch.
+    /// Bytes of the volume that it takes. More than its size: what a holder that made it shorter
+    /// could still touch.
     pub allocated: u64,
     /// Contiguous pieces, where the volume knows.
     pub extents: Option<u32>,
-    /// To the holder of an area in memory that has grown while it was held: as in [`crate::VsaGrant`].
+    /// To the holder of an area in memory that has grown while it was held: as in
+    /// [`crate::VsaGrant`].
     #[serde(default)]
     pub parts: Vec<u64>,
     /// Whether `sietch.toml` names it.

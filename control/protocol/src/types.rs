@@ -1,7 +1,8 @@
 //! The values that messages and `sietch.toml` share, each with one text form.
 //!
-//! 1. Every type parses from and prints to the form a person writes: `02:00:00:00:00:01`, `10.0.0.0/8`,
-//!    `6000-6010`, `10Gbit/s`. Serde uses the same form, so a frame can be read with the eyes.
+//! 1. Every type parses from and prints to the form a person writes: `02:00:00:00:00:01`,
+//!    `10.0.0.0/8`, `6000-6010`, `10Gbit/s`. Serde uses the same form, so a frame can be read with
+//!    the eyes.
 //! 2. Parsing what was printed gives the same value.
 
 use std::fmt;
@@ -320,7 +321,8 @@ impl FromStr for Size {
     }
 }
 
-/// The shape of an AF_XDP socket's memory and rings, as the daemon registered them. Counts are entries.
+/// The shape of an AF_XDP socket's memory and rings, as the daemon registered them. Counts are
+/// entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// Index of the interface that the socket is bound to.
@@ -339,12 +341,13 @@ pub struct Geometry {
     pub receive: u32,
     /// Entries of the transmit ring.
     pub transmit: u32,
-    /// Runs of neighbouring buffers at the end of the pool, one for each frame sent that no buffer holds. With none the socket takes no such
-    /// frames.
+    /// Runs of neighbouring buffers at the end of the pool, one for each frame sent that no buffer
+    /// holds. With none the socket takes no such frames.
     pub runs: u32,
     /// Buffers in each run.
     pub run_chunks: u32,
-    /// The host's end leaves the checksums of TCP and UDP unfinished: the sum of the pseudo-header is in their place.
+    /// The host's end leaves the checksums of TCP and UDP unfinished: the sum of the pseudo-header
+    /// is in their place.
     pub unfinished_checksums: bool,
 }
 
@@ -421,8 +424,8 @@ pub enum Protection {
     KernelEnforced,
     /// A broker that stands after the application's rings.
     BrokerMediated,
-    /// Nobody stands between the two ends of a link. The kernel keeps each from writing the other's memory; filters do not
-    /// apply, since the peer is the only one that can be reached.
+    /// Nobody stands between the two ends of a link. The kernel keeps each from writing the other's
+    /// memory; filters do not apply, since the peer is the only one that can be reached.
     PointToPoint,
     /// Nobody, and why.
     None(String),

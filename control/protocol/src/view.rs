@@ -1,12 +1,17 @@
 //! Views: what the holder of a storage area shows of it as files.
 //!
-//! 1. A view is a tree. Its root is the path without components; a directory is listed a page at a time, a file is read a piece at a time.
-//! 2. Whoever wants to know asks the daemon ([`ViewQuestion`]), which passes the question to the holder and its answer back
-//!    ([`ViewAnswer`]). Bytes of a file travel as sealed memory beside the answer ([`crate::sealed`]).
-//! 3. What a holder answers is its word about its own data and is believed as that alone: the daemon checks that it fits the question
-//!    ([`ViewAnswer::check`]), that it is bounded, and that its names are names of files.
-//! 4. A listing goes forward: each page begins at a larger cursor than the one before. How many pages there may be is for who asks to say.
-//! 5. Names of anything are written as file names by [`escape`]: what a file name cannot hold becomes `%` and two digits.
+//! 1. A view is a tree. Its root is the path without components; a directory is listed a page at a
+//!    time, a file is read a piece at a time.
+//! 2. Whoever wants to know asks the daemon ([`ViewQuestion`]), which passes the question to the
+//!    holder and its answer back ([`ViewAnswer`]). Bytes of a file travel as sealed memory beside
+//!    the answer ([`crate::sealed`]).
+//! 3. What a holder answers is its word about its own data and is believed as that alone: the
+//!    daemon checks that it fits the question ([`ViewAnswer::check`]), that it is bounded, and that
+//!    its names are names of files.
+//! 4. A listing goes forward: each page begins at a larger cursor than the one before. How many
+//!    pages there may be is for who asks to say.
+//! 5. Names of anything are written as file names by [`escape`]: what a file name cannot hold
+//!    becomes `%` and two digits.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +25,8 @@ pub const MAX_PATH: usize = 1024;
 pub const MAX_DEPTH: usize = 16;
 /// The most entries of a page.
 pub const MAX_ENTRIES: usize = 256;
-/// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside each name, it fits a frame.
+/// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside
+/// each name, it fits a frame.
 pub const MAX_NAME_BYTES: usize = 6 << 10;
 /// The longest reason that is passed on, in characters.
 const MAX_REASON: usize = 200;
@@ -124,7 +130,8 @@ pub enum ViewAnswer {
     Look(Shown),
     /// To [`Ask::List`].
     Page(Page),
-    /// To [`Ask::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end of the file.
+    /// To [`Ask::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end
+    /// of the file.
     Piece,
 }
 
@@ -153,7 +160,8 @@ impl ViewRefusal {
     }
 }
 
-/// Whether a file can be called so: 1 to [`MAX_FILE_NAME`] bytes without `/` and control characters, and neither `.` nor `..`.
+/// Whether a file can be called so: 1 to [`MAX_FILE_NAME`] bytes without `/` and control
+/// characters, and neither `.` nor `..`.
 pub fn is_file_name(name: &str) -> bool {
     let plain = |c: char| c != '/' && !c.is_control();
     (1..=MAX_FILE_NAME).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
@@ -208,8 +216,8 @@ impl ViewAnswer {
     }
 }
 
-/// The file name that stands for `bytes`: what a file name, or UTF-8, cannot hold, and `%` itself, is `%` and two hexadecimal digits;
-/// nothing at all is `%`. Nothing if that gets too long.
+/// The file name that stands for `bytes`: what a file name, or UTF-8, cannot hold, and `%` itself,
+/// is `%` and two hexadecimal digits; nothing at all is `%`. Nothing if that gets too long.
 pub fn escape(bytes: &[u8]) -> Option<String> {
     let mut name = String::new();
     for chunk in bytes.utf8_chunks() {

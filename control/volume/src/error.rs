@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-/// The first request that failed. The volume takes no change any more: what the device holds beyond is unknown, and a failed write must
-/// never be taken back as if it had not happened.
+/// The first request that failed. The volume takes no change any more: what the device holds beyond
+/// is unknown, and a failed write must never be taken back as if it had not happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{action} at offset {offset}: {source}; nothing is changed any more: check the disk and restart")]
 pub struct Failure {

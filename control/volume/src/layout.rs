@@ -1,13 +1,14 @@
 //! What lies where on a volume. The page `docs/spec/volume.md` shows it as a picture.
 //!
-//! 1. All integers are little endian. Four superblock copies of a block each, two halves of equal size, one block that belongs to nobody (the *void*),
-//!    then the blocks of areas.
-//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) + 1` and names half `g % 2`: an update never
-//!    touches the generation that it replaces.
-//! 3. A half is a checkpoint (all areas), padded to a block, and then records of one block each. A checkpoint and every record carry a CRC32C seeded by
-//!    the volume's identity and their own place: those of another volume, or that landed elsewhere, do not validate.
-//! 4. `epoch` grows with every opening, `sequence` with every record, and a record counts only when it is the very next: what an earlier use of
-//!    the half left behind never does.
+//! 1. All integers are little endian. Four superblock copies of a block each, two halves of equal
+//!    size, one block that belongs to nobody (the *void*), then the blocks of areas.
+//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) + 1`
+//!    and names half `g % 2`: an update never touches the generation that it replaces.
+//! 3. A half is a checkpoint (all areas), padded to a block, and then records of one block each. A
+//!    checkpoint and every record carry a CRC32C seeded by the volume's identity and their own
+//!    place: those of another volume, or that landed elsewhere, do not validate.
+//! 4. `epoch` grows with every opening, `sequence` with every record, and a record counts only when
+//!    it is the very next: what an earlier use of the half left behind never does.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::copies::{self, CopyDamage};
@@ -296,7 +297,8 @@ impl Checkpoint {
         out
     }
 
-    /// The checkpoint at the start of `half`, which lies at `offset`, and the bytes it takes with its padding.
+    /// The checkpoint at the start of `half`, which lies at `offset`, and the bytes it takes with
+    /// its padding.
     pub(crate) fn read(seed: u32, offset: u64, half: &[u8]) -> Option<(Self, usize)> {
         let (raw, _) = RawCheckpoint::read_from_prefix(half).ok()?;
         let length = raw.length.get() as usize;

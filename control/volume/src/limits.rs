@@ -1,6 +1,7 @@
 //! Limits of the format, and why they are what they are.
 
-/// The unit of everything: superblocks, journal records, extents. Enough for direct I/O on every device in use.
+/// The unit of everything: superblocks, journal records, extents. Enough for direct I/O on every
+/// device in use.
 pub const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
 /// Superblock copies: two of each of two generations, so that one rotten copy costs nothing.
@@ -9,10 +10,12 @@ pub const SUPERBLOCKS: u64 = sietch_disk::copies::COPIES as u64;
 /// Where the first half begins.
 pub const HALVES_START: u64 = SUPERBLOCKS * BLOCK;
 
-/// Bytes of a half unless a smaller volume asks for less: a checkpoint of a thousand areas with fifty extents each.
+/// Bytes of a half unless a smaller volume asks for less: a checkpoint of a thousand areas with
+/// fifty extents each.
 pub const USUAL_HALF: u64 = 1 << 20;
 
-/// Bounds of a half: a checkpoint and three records; what a mount reads in a second from a slow disk.
+/// Bounds of a half: a checkpoint and three records; what a mount reads in a second from a slow
+/// disk.
 pub const HALF_RANGE: (u64, u64) = (4 * BLOCK, 64 << 20);
 
 /// The longest name of an area in bytes, as in the control protocol.

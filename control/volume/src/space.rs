@@ -1,7 +1,9 @@
 //! Which blocks are free.
 //!
-//! 1. Free runs by their first block; neighbours are joined. Nothing of this is on the medium: it follows from the areas.
-//! 2. A request gets the smallest single run that holds it: an area in one piece can be handed out as a device of its own.
+//! 1. Free runs by their first block; neighbours are joined. Nothing of this is on the medium: it
+//!    follows from the areas.
+//! 2. A request gets the smallest single run that holds it: an area in one piece can be handed out
+//!    as a device of its own.
 //! 3. Where no run is long enough it gets the longest runs, few of them.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! One request after another over a queue: metadata is small and rare. Zeroing keeps several in flight.
+//! One request after another over a queue: metadata is small and rare. Zeroing keeps several in
+//! flight.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::error::Failure;
 use crate::layout::Extent;
 use crate::limits::BLOCK;
 
-/// How long one look for completions waits; a device that hangs is waited for, as by any file system.
+/// How long one look for completions waits; a device that hangs is waited for, as by any file
+/// system.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Bytes of one zeroing write: a disk's full bandwidth.
@@ -68,7 +70,8 @@ pub(crate) fn flush<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     execute(disk, "flushing", 0, Operation::Flush).map(|_| ())
 }
 
-/// Writes zeros over `extents` and flushes them. The queue must be idle; it may be another one over the same device than the metadata's.
+/// Writes zeros over `extents` and flushes them. The queue must be idle; it may be another one over
+/// the same device than the metadata's.
 ///
 /// # Errors
 /// The first request that failed. What was zeroed by then is.

@@ -1,13 +1,20 @@
 //! Opening a volume and changing it, crash-safe at every write.
 //!
-//! 1. *Format*: blank all superblock copies; write an empty checkpoint to half 1; flush both; write both superblocks of generation 1, durably.
-//! 2. *Open*: the newest superblock that validates names the half. Read its checkpoint and the records after it, each the very next. A record that comes
-//!    later than the first gap, or in the other half later than what was read, is proof that something acknowledged is missing: refuse. Check
-//!    that no two areas share a block. Then begin a new epoch with a checkpoint (3): what a dead owner left behind never counts again.
-//! 3. *Checkpoint*: write all areas to the other half; flush; write both superblocks of the next generation, durably; the journal begins behind it.
-//! 4. *Commit*: if the journal has no room, a checkpoint first. One record, one durable write, then the change is true.
-//! 5. *Create and grow*: take blocks from what is free, zero them, flush the zeros, commit. *Shrink and delete*: commit, then the blocks are free.
-//! 6. Room in the metadata is asked for before anything is written: a checkpoint of what will be there, and one record, must fit a half.
+//! 1. *Format*: blank all superblock copies; write an empty checkpoint to half 1; flush both; write
+//!    both superblocks of generation 1, durably.
+//! 2. *Open*: the newest superblock that validates names the half. Read its checkpoint and the
+//!    records after it, each the very next. A record that comes later than the first gap, or in the
+//!    other half later than what was read, is proof that something acknowledged is missing: refuse.
+//!    Check that no two areas share a block. Then begin a new epoch with a checkpoint (3): what a
+//!    dead owner left behind never counts again.
+//! 3. *Checkpoint*: write all areas to the other half; flush; write both superblocks of the next
+//!    generation, durably; the journal begins behind it.
+//! 4. *Commit*: if the journal has no room, a checkpoint first. One record, one durable write, then
+//!    the change is true.
+//! 5. *Create and grow*: take blocks from what is free, zero them, flush the zeros, commit. *Shrink
+//!    and delete*: commit, then the blocks are free.
+//! 6. Room in the metadata is asked for before anything is written: a checkpoint of what will be
+//!    there, and one record, must fit a half.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +38,8 @@ pub struct FormatOptions {
     pub half_bytes: Option<u64>,
 }
 
-/// Blocks taken for an area, and not yet given to it. [`Reservation::zero`] it, then [`Volume::commit`] it, or [`Volume::release`] it.
+/// Blocks taken for an area, and not yet given to it. [`Reservation::zero`] it, then
+/// [`Volume::commit`] it, or [`Volume::release`] it.
 #[derive(Debug)]
 #[must_use = "its blocks stay taken until it is committed or released"]
 pub struct Reservation {
@@ -39,13 +47,15 @@ pub struct Reservation {
     fresh: Vec<Extent>,
 }
 
-/// A reservation whose blocks are zeros, durably: nothing of a former owner is in them. There is no other way to it than [`Reservation::zero`].
+/// A reservation whose blocks are zeros, durably: nothing of a former owner is in them. There is no
+/// other way to it than [`Reservation::zero`].
 #[derive(Debug)]
 #[must_use = "its blocks stay taken until it is committed"]
 pub struct Zeroed(Reservation);
 
 impl Reservation {
-    /// Writes zeros over the blocks and flushes them. The queue must be idle; it may be another one over the same device than the metadata's.
+    /// Writes zeros over the blocks and flushes them. The queue must be idle; it may be another one
+    /// over the same device than the metadata's.
     ///
     /// # Errors
     /// The first request that failed, and the reservation, to be released.
@@ -92,7 +102,8 @@ impl Volume {
             let least = MIN_CAPACITY.max(metadata.saturating_add(2 * BLOCK));
             return Err(FormatError::TooSmall { capacity, metadata, least });
         }
-        // In any order: an older volume's half that is shown while its newest superblock is gone already says that by itself (see `replay`).
+        // In any order: an older volume's half that is shown while its newest superblock is gone
+        // already says that by itself (see `replay`).
         for copy in 0..SUPERBLOCKS {
             write(disk, "blanking a superblock", copy * BLOCK, &[0; BLOCK as usize], false)?;
         }
@@ -129,7 +140,8 @@ impl Volume {
         self.space.free() * BLOCK
     }
 
-    /// A block that belongs to nobody and is never read: where what was taken away may point. Bytes from the beginning.
+    /// A block that belongs to nobody and is never read: where what was taken away may point. Bytes
+    /// from the beginning.
     pub fn void(&self) -> u64 {
         self.superblock.void()
     }
@@ -270,7 +282,8 @@ impl Volume {
         let Zeroed(Reservation { area, fresh }) = zeroed;
         let done = self.record(disk, Change::Put(area));
         if done.is_err() {
-            // Whether the medium has the record nobody knows: the blocks stay taken until the next opening.
+            // Whether the medium has the record nobody knows: the blocks stay taken until the next
+            // opening.
             drop(fresh);
         }
         done

@@ -1,9 +1,11 @@
 //! Instructions of the fast path, counted by callgrind: repeatable where time is not.
 //!
-//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which wants checksums and stands for a real network, and over a
-//! link of shared memory, which wants none. Set-up (handshakes, first buffers) is not counted; the figure is that of both engines, both queues
-//! and what the applications call for [`REQUESTS`] requests. `looks` are turns in which nothing has come: a loop that spins finds its next
-//! request half of one too late. The limits are what was measured plus 3 %: who makes the fast path longer has to say so here.
+//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which wants
+//! checksums and stands for a real network, and over a link of shared memory, which wants none.
+//! Set-up (handshakes, first buffers) is not counted; the figure is that of both engines, both
+//! queues and what the applications call for [`REQUESTS`] requests. `looks` are turns in which
+//! nothing has come: a loop that spins finds its next request half of one too late. The limits are
+//! what was measured plus 3 %: who makes the fast path longer has to say so here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;

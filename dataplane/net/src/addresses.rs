@@ -1,11 +1,14 @@
 //! Which addresses are ours, and where packets for others go first.
 //!
-//! 1. Place 0 is the IPv4 address, whether there is one or not; the IPv6 addresses follow, the link-local one first. An address keeps its
-//!    place, so that the place names it in flows and in their keys.
-//! 2. A packet is for us if its destination is one of them: a comparison for IPv4, a few for IPv6 (there are at most
-//!    [`LOCAL_ADDRESSES`]).
-//! 3. The way to a peer: itself if it shares a prefix with one of ours, else the family's router, else none.
-//! 4. The source towards a peer is of its family and scope, and has most leading bits in common (RFC 6724, rules 1, 2 and 8).
+//! 1. Place 0 is the IPv4 address, whether there is one or not; the IPv6 addresses follow, the
+//!    link-local one first. An address keeps its place, so that the place names it in flows and in
+//!    their keys.
+//! 2. A packet is for us if its destination is one of them: a comparison for IPv4, a few for IPv6
+//!    (there are at most [`LOCAL_ADDRESSES`]).
+//! 3. The way to a peer: itself if it shares a prefix with one of ours, else the family's router,
+//!    else none.
+//! 4. The source towards a peer is of its family and scope, and has most leading bits in common
+//!    (RFC 6724, rules 1, 2 and 8).
 
 use std::net::Ipv6Addr;
 
@@ -15,8 +18,9 @@ use crate::packet::Address;
 /// What an engine is told about IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ipv6 {
-    /// Our addresses, each with the bits that name the network on the link. A link-local address is made of the queue's Ethernet
-    /// address unless there is one among them. Those beyond the first [`LOCAL_ADDRESSES`] less two are left out.
+    /// Our addresses, each with the bits that name the network on the link. A link-local address is
+    /// made of the queue's Ethernet address unless there is one among them. Those beyond the first
+    /// [`LOCAL_ADDRESSES`] less two are left out.
     pub addresses: Vec<(Ipv6Addr, u8)>,
     /// The router to everywhere else.
     pub gateway: Option<Ipv6Addr>,
@@ -103,7 +107,8 @@ impl Addresses {
         self.has_v6() && (*group == Address::ALL_NODES || self.all().any(ours))
     }
 
-    /// Whether a packet may come from `source` on the link: not from ourselves, nobody, everybody, a group or a loopback.
+    /// Whether a packet may come from `source` on the link: not from ourselves, nobody, everybody,
+    /// a group or a loopback.
     #[inline]
     pub fn may_be_source(&self, source: &Address) -> bool {
         source.may_be_source() && self.index_of(source).is_none()

@@ -1,15 +1,20 @@
 //! Memory of bytes that came ahead of their turn.
 //!
-//! A byte beyond a gap needs a ring that reaches up to it, and the gap stands as long as its sender likes. So:
+//! A byte beyond a gap needs a ring that reaches up to it, and the gap stands as long as its sender
+//! likes. So:
 //!
-//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by when its gap came about, or
-//!    last became smaller by a part of that ([`RENEWED_SHARE`]). Who fills it a byte at a time does not stay young.
-//! 2. All of them together have a quota, a part ([`AHEAD_SHARE`]) of the engine's memory. Past it, the gaps that have stood
-//!    longest are *pruned*: what lies beyond them is dropped, the ring shrinks to the bytes in order. A gap of an
-//!    honest sender is filled within a few round trips, so it is seldom among them.
-//! 3. When bytes that are in order find no memory, gaps are pruned as well: those bytes can be used at once.
+//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by
+//!    when its gap came about, or last became smaller by a part of that ([`RENEWED_SHARE`]). Who
+//!    fills it a byte at a time does not stay young.
+//! 2. All of them together have a quota, a part ([`AHEAD_SHARE`]) of the engine's memory. Past it,
+//!    the gaps that have stood longest are *pruned*: what lies beyond them is dropped, the ring
+//!    shrinks to the bytes in order. A gap of an honest sender is filled within a few round trips,
+//!    so it is seldom among them.
+//! 3. When bytes that are in order find no memory, gaps are pruned as well: those bytes can be used
+//!    at once.
 //!
-//! A receiver may drop what it has reported (RFC 2018 section 8). Its sender keeps what is not acknowledged, and repeats it.
+//! A receiver may drop what it has reported (RFC 2018 section 8). Its sender keeps what is not
+//! acknowledged, and repeats it.
 
 use std::collections::VecDeque;
 
@@ -27,7 +32,8 @@ pub(crate) struct Ahead {
     charged: usize,
     /// How many flows that are.
     gaps: usize,
-    /// Flows and the numbers of their charges, by age. An entry whose number is not its flow's any more is stale.
+    /// Flows and the numbers of their charges, by age. An entry whose number is not its flow's any
+    /// more is stale.
     order: VecDeque<(u32, u64)>,
     last: u64,
 }
@@ -48,7 +54,8 @@ impl Engine {
         self.pool.limit() / AHEAD_SHARE
     }
 
-    /// Makes the ring of a flow reach up to `needed` bytes for some that came out of order. Returns whether it does.
+    /// Makes the ring of a flow reach up to `needed` bytes for some that came out of order. Returns
+    /// whether it does.
     pub(crate) fn reserve_ahead(&mut self, index: usize, needed: usize) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
         if needed > flow.rcv_limit as usize {
@@ -119,7 +126,8 @@ impl Engine {
         }
     }
 
-    /// Drops what lies beyond the gap that has stood longest, of any flow but `except`. Returns whether there was one.
+    /// Drops what lies beyond the gap that has stood longest, of any flow but `except`. Returns
+    /// whether there was one.
     pub(crate) fn prune_oldest(&mut self, except: Option<usize>) -> bool {
         let mut spared = None;
         let mut pruned = false;

@@ -1,9 +1,11 @@
 //! Byte rings of flows, and the pool that their memory comes from.
 //!
-//! 1. An empty ring owns no memory. Its first byte takes a buffer of the smallest class from the pool; when the ring
-//!    runs out of room it moves into a buffer of a larger class (powers of two).
-//! 2. A ring that becomes empty gives its buffer back at once. The pool is a stack per class, so the next flow gets
-//!    memory that is still in the cache, and a flow that alternates between empty and full does not reach the allocator.
+//! 1. An empty ring owns no memory. Its first byte takes a buffer of the smallest class from the
+//!    pool; when the ring runs out of room it moves into a buffer of a larger class (powers of
+//!    two).
+//! 2. A ring that becomes empty gives its buffer back at once. The pool is a stack per class, so
+//!    the next flow gets memory that is still in the cache, and a flow that alternates between
+//!    empty and full does not reach the allocator.
 //! 3. The pool counts every byte that it has lent, and refuses past its limit. It keeps at most
 //!    [`POOLED_BYTES`] for later.
 //!
@@ -45,8 +47,9 @@ impl Pool {
         self.limit
     }
 
-    /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for receiving: two hosts whose
-    /// memory is full of what the other cannot receive would wait for each other for ever.
+    /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for
+    /// receiving: two hosts whose memory is full of what the other cannot receive would wait for
+    /// each other for ever.
     pub fn may_lend_to_sender(&self, bytes: usize) -> bool {
         let size = bytes.max(SMALLEST_BUFFER).next_power_of_two();
         self.used.saturating_add(size) <= self.limit - self.limit / 4
@@ -136,8 +139,8 @@ impl Ring {
         self.buffer.len()
     }
 
-    /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and nothing counted elsewhere. For sending:
-    /// what is kept for receiving is not touched.
+    /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and
+    /// nothing counted elsewhere. For sending: what is kept for receiving is not touched.
     #[inline]
     pub fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
         let small = self.buffer.is_empty() && self.len == 0 && bytes <= SMALLEST_BUFFER;
@@ -188,7 +191,8 @@ impl Ring {
         self.capacity().max(needed.max(SMALLEST_BUFFER).next_power_of_two())
     }
 
-    /// Moves into the smallest buffer that holds the bytes in use. What was written ahead of time is lost.
+    /// Moves into the smallest buffer that holds the bytes in use. What was written ahead of time
+    /// is lost.
     pub(crate) fn shrink(&mut self, pool: &mut Pool) {
         if self.is_empty() {
             return self.release(pool);
@@ -197,7 +201,8 @@ impl Ring {
         if Pool::class(self.len()) == Pool::class(size) {
             return;
         }
-        // The smaller one takes the place of the larger in the account: it is there even if the pool is used up.
+        // The smaller one takes the place of the larger in the account: it is there even if the
+        // pool is used up.
         pool.used -= size;
         let smaller = self.copy_out(pool);
         pool.used += size;
@@ -207,8 +212,9 @@ impl Ring {
         }
     }
 
-    /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where memory is short, a smaller one is
-    /// better than none. Returns how many fit now. For sending: what is kept for receiving is not touched.
+    /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where
+    /// memory is short, a smaller one is better than none. Returns how many fit now. For sending:
+    /// what is kept for receiving is not touched.
     pub fn make_room(&mut self, pool: &mut Pool, more: usize, most: usize) -> usize {
         let mut wanted = (self.len() + more).min(most);
         while wanted > self.capacity()
@@ -231,8 +237,8 @@ impl Ring {
         self.len += bytes as u32;
     }
 
-    /// Hands over the buffer, and says where in it the bytes in use begin. The ring is empty then; the pool still counts the buffer as
-    /// lent.
+    /// Hands over the buffer, and says where in it the bytes in use begin. The ring is empty then;
+    /// the pool still counts the buffer as lent.
     pub(crate) fn hand_over(&mut self) -> (Box<[u8]>, usize) {
         let start = self.start as usize;
         (self.start, self.len) = (0, 0);

@@ -1,15 +1,20 @@
-//! Congestion control: how many bytes may be in flight, and how fast they may leave. Which bytes are lost is decided elsewhere
-//! (`slow`), and so is what leaves while losses are repaired; an algorithm only hears of both.
+//! Congestion control: how many bytes may be in flight, and how fast they may leave. Which bytes
+//! are lost is decided elsewhere (`slow`), and so is what leaves while losses are repaired; an
+//! algorithm only hears of both.
 //!
-//! 1. Each acknowledgement is told as [`Acknowledged`]: how much it covers, how much of that met congestion, and a
-//!    round-trip sample if it gives one. `grow` says whether the window was what held the sender back.
-//! 2. A reduction is told once per window of data, as what it is: a loss ([`CongestionControl::enter_recovery`]), a mark
-//!    ([`CongestionControl::marked`]), or a timeout. [`CongestionControl::undo`] takes the last one back if it proves to have been
-//!    for nothing.
-//! 3. The answers are a window in bytes, which the flow copies to its hot state, and perhaps a rate, which `pacing` enforces. What
-//!    is worked out from rates and delays is worked out once per control interval, not once per segment.
+//! 1. Each acknowledgement is told as [`Acknowledged`]: how much it covers, how much of that met
+//!    congestion, and a round-trip sample if it gives one. `grow` says whether the window was what
+//!    held the sender back.
+//! 2. A reduction is told once per window of data, as what it is: a loss
+//!    ([`CongestionControl::enter_recovery`]), a mark ([`CongestionControl::marked`]), or a
+//!    timeout. [`CongestionControl::undo`] takes the last one back if it proves to have been for
+//!    nothing.
+//! 3. The answers are a window in bytes, which the flow copies to its hot state, and perhaps a
+//!    rate, which `pacing` enforces. What is worked out from rates and delays is worked out once
+//!    per control interval, not once per segment.
 //!
-//! An algorithm is a small `Copy` value in an enum: no allocation, no indirect call. Arithmetic is in integers.
+//! An algorithm is a small `Copy` value in an enum: no allocation, no indirect call. Arithmetic is
+//! in integers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +39,8 @@ pub struct Acknowledged {
     pub bytes: u32,
     /// Of them, those whose packets met congestion on their way (ECN).
     pub marked: u32,
-    /// The round trip of the newest segment that it covers and that was sent once; zero if it gives no sample.
+    /// The round trip of the newest segment that it covers and that was sent once; zero if it gives
+    /// no sample.
     pub round_trip: u64,
     /// Bytes outstanding before it.
     pub in_flight: u32,
@@ -49,7 +55,8 @@ pub struct Acknowledged {
 /// The state of a flow when something happens to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC 5681).
+    /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC
+    /// 5681).
     pub in_flight: u32,
     /// Payload of a full segment.
     pub mss: u32,
@@ -75,7 +82,8 @@ pub trait CongestionControl {
     fn timed_out(&mut self, at: Moment);
     /// The last reduction was for nothing: nothing had been lost.
     fn undo(&mut self);
-    /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1) and is about to send.
+    /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1) and is about to
+    /// send.
     fn restart(&mut self, at: Moment);
 }
 
@@ -89,7 +97,8 @@ pub enum Kind {
     Cubic,
     /// RFC 8257: reduces by the share of marked bytes. For networks whose switches mark early.
     Dctcp,
-    /// Mittal et al., SIGCOMM 2015: a rate that follows the change of the round trip. For networks without marks.
+    /// Mittal et al., SIGCOMM 2015: a rate that follows the change of the round trip. For networks
+    /// without marks.
     Timely,
 }
 

@@ -1,13 +1,16 @@
-//! The engine: one queue, its addresses, all its flows. It never waits, reads no clock and owns no thread.
+//! The engine: one queue, its addresses, all its flows. It never waits, reads no clock and owns no
+//! thread.
 //!
 //! One turn of the loop that drives it:
 //!
-//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and processes them all: what `fast` expects at a glance,
-//!    the others through `dispatch` below, then `fast` or `slow` for TCP. Nothing is sent yet but echo and ARP replies, which reuse the frame that asked. Then
-//!    timers that are due run (`slow/timeout.rs`).
-//! 2. The application takes the events and answers: reads, consumes, sends. That fills buffers and marks flows.
-//! 3. [`Engine::emit`] sends for every marked flow what its windows allow, acknowledgements riding on data, and rings the
-//!    doorbell once.
+//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and
+//!    processes them all: what `fast` expects at a glance, the others through `dispatch` below,
+//!    then `fast` or `slow` for TCP. Nothing is sent yet but echo and ARP replies, which reuse the
+//!    frame that asked. Then timers that are due run (`slow/timeout.rs`).
+//! 2. The application takes the events and answers: reads, consumes, sends. That fills buffers and
+//!    marks flows.
+//! 3. [`Engine::emit`] sends for every marked flow what its windows allow, acknowledgements riding
+//!    on data, and rings the doorbell once.
 //! 4. If nothing happened, the loop sleeps on the queue's doorbell until [`Engine::next_deadline`].
 //!
 //! [`Engine::poll`] is 1 and 3 in one call, for who has nothing to do in between.
@@ -73,7 +76,8 @@ pub struct Config {
     pub gateway: Option<Ipv4Addr>,
     /// Our IPv6 addresses, if IPv6 is spoken; it is not on a link with an MTU below 1280 bytes.
     pub ipv6: Option<Ipv6>,
-    /// Sixteen bytes from a source of true randomness, for sequence numbers and the flow table. A simulation passes its seed.
+    /// Sixteen bytes from a source of true randomness, for sequence numbers and the flow table. A
+    /// simulation passes its seed.
     pub secret: [u8; 16],
     /// Most flows.
     pub flows: usize,
@@ -83,8 +87,8 @@ pub struct Config {
     pub time_waits: usize,
     /// Most bytes in buffers of all flows.
     pub buffer_memory: usize,
-    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded to one. A flow begins with a small
-    /// one, which grows as it is seen to be of use.
+    /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded
+    /// to one. A flow begins with a small one, which grows as it is seen to be of use.
     pub receive_buffer: usize,
     /// Most bytes in one flow's send buffer; likewise.
     pub send_buffer: usize,
@@ -94,11 +98,12 @@ pub struct Config {
     pub congestion: Kind,
     /// Whether marks of congestion are agreed on with peers.
     pub ecn: Ecn,
-    /// Spread what a window lets out over the round trip, instead of sending it at once: shorter queues in the network and fairer
-    /// shares of it, for a timer now and then. (TIMELY, which works by rates, is always paced.)
+    /// Spread what a window lets out over the round trip, instead of sending it at once: shorter
+    /// queues in the network and fairer shares of it, for a timer now and then. (TIMELY, which
+    /// works by rates, is always paced.)
     pub pacing: bool,
-    /// Tell the link at the start whose our addresses are, and again when somebody else says that one is his: for VNICs whose peers may have known
-    /// a former holder of the address.
+    /// Tell the link at the start whose our addresses are, and again when somebody else says that
+    /// one is his: for VNICs whose peers may have known a former holder of the address.
     pub announce: bool,
 }
 
@@ -107,7 +112,8 @@ pub struct Config {
 pub enum Ecn {
     /// Never.
     Off,
-    /// If the peer asks, and for connections of ours whose congestion control lives on them (DCTCP).
+    /// If the peer asks, and for connections of ours whose congestion control lives on them
+    /// (DCTCP).
     #[default]
     Passive,
     /// Every connection of ours asks for them, but for those that go by delay alone (TIMELY).
@@ -230,7 +236,8 @@ pub struct Engine {
     pub(crate) ahead: Ahead,
     pub(crate) embryos: Slab<Embryo>,
     pub(crate) time_waits: Slab<TimeWait>,
-    /// By port: each connection that is accepted looks for its own, among up to [`limits::LISTENERS`].
+    /// By port: each connection that is accepted looks for its own, among up to
+    /// [`limits::LISTENERS`].
     pub(crate) listeners: BTreeMap<u16, Listener>,
     /// Their ports.
     pub(crate) listening: PortSet,
@@ -276,7 +283,8 @@ pub struct Engine {
     pub(crate) cookies_until: u64,
     /// Something beside `dirty` and `replies` waits for the next emission.
     pub(crate) pending: bool,
-    /// Since when no emission could send anything, for the queue was full; [`limits::NEVER`] if the last one could.
+    /// Since when no emission could send anything, for the queue was full; [`limits::NEVER`] if the
+    /// last one could.
     pub(crate) full_since: u64,
     /// That has been so for a while: the queue is looked at now and then.
     pub(crate) stuck: bool,
@@ -366,7 +374,8 @@ impl Engine {
         }
     }
 
-    /// One whole turn without an application in between: receives, runs timers, sends. `now` is in nanoseconds and never goes back.
+    /// One whole turn without an application in between: receives, runs timers, sends. `now` is in
+    /// nanoseconds and never goes back.
     ///
     /// # Errors
     /// The device is gone.
@@ -376,8 +385,8 @@ impl Engine {
         Ok(PollResult { received, sent: emitted.sent, more: more || emitted.more })
     }
 
-    /// Takes a batch of frames, processes it, and runs the timers that are due. Returns how many frames it took and whether more
-    /// may be waiting.
+    /// Takes a batch of frames, processes it, and runs the timers that are due. Returns how many
+    /// frames it took and whether more may be waiting.
     #[inline]
     pub fn receive<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> (usize, bool) {
         self.set_time(now);
@@ -442,8 +451,8 @@ impl Engine {
             .min(self.groups.deadline())
     }
 
-    /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`. It may be earlier than
-    /// necessary; the call then does nothing.
+    /// The time at which [`Engine::poll`] must be called again even if nothing arrives, or `None`.
+    /// It may be earlier than necessary; the call then does nothing.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
         // Reading and letting go make events and free memory: nothing else would call us for those.
@@ -611,7 +620,8 @@ impl Engine {
         Disposition::Release
     }
 
-    /// The receive buffer with which a flow begins: a part of the free memory at most, for all that it promises may come.
+    /// The receive buffer with which a flow begins: a part of the free memory at most, for all that
+    /// it promises may come.
     pub(crate) fn first_window(&self) -> usize {
         let share = (self.pool.free() / limits::FIRST_WINDOW_SHARE).max(limits::SMALLEST_BUFFER);
         self.first_receive_buffer.min(share)

@@ -15,8 +15,8 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// What happened. Events are edges, and coalesced: however many segments came, a flow has each kind at most once in a
-/// batch, in the order of this list.
+/// What happened. Events are edges, and coalesced: however many segments came, a flow has each kind
+/// at most once in a batch, in the order of this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A peer connected to a listening port.
@@ -34,7 +34,8 @@ pub enum EventKind {
     Writable,
     /// The peer will send no more; what it sent can still be read, and sending goes on.
     PeerClosed,
-    /// The flow is over and its id is stale: the last event of a flow. It does not come for a flow that the application closed.
+    /// The flow is over and its id is stale: the last event of a flow. It does not come for a flow
+    /// that the application closed.
     Closed(CloseReason),
     /// Datagrams wait at a bound port.
     Datagram {

@@ -1,15 +1,19 @@
-//! The receive half of the fast path: a segment in its turn on an established flow. No allocation but for buffers from the pool, no
-//! look-up but the one that found the flow.
+//! The receive half of the fast path: a segment in its turn on an established flow. No allocation
+//! but for buffers from the pool, no look-up but the one that found the flow.
 //!
-//! 1. A frame for us, with an IPv4 header without options, not part of a packet, not marked, with TCP inside and no options but
-//!    timestamps, whose checksums hold, of a flow that there is: its fields are read where they lie, and nothing else is worked out
-//!    (`take_expected`). Other frames go through `Engine::dispatch`, which may come back here, for IPv6 among others.
-//! 2. The flow is established, nothing is out of order and no loss is being repaired (one test of the flags); the segment
-//!    has only ACK (and PSH) set, starts with the next expected byte, fits the window, is not older than the last by its timestamp, and
-//!    acknowledges something sent. Anything else is `slow`.
-//! 3. The acknowledgement frees send buffer, may give a round-trip sample, and pushes the retransmission out.
-//! 4. The payload goes to the receive ring. The second unacknowledged segment asks for an ACK in the next emission, the
-//!    first only for one within [`DELAYED_ACK`]; either rides on data if there is any.
+//! 1. A frame for us, with an IPv4 header without options, not part of a packet, not marked, with
+//!    TCP inside and no options but timestamps, whose checksums hold, of a flow that there is: its
+//!    fields are read where they lie, and nothing else is worked out (`take_expected`). Other
+//!    frames go through `Engine::dispatch`, which may come back here, for IPv6 among others.
+//! 2. The flow is established, nothing is out of order and no loss is being repaired (one test of
+//!    the flags); the segment has only ACK (and PSH) set, starts with the next expected byte, fits
+//!    the window, is not older than the last by its timestamp, and acknowledges something sent.
+//!    Anything else is `slow`.
+//! 3. The acknowledgement frees send buffer, may give a round-trip sample, and pushes the
+//!    retransmission out.
+//! 4. The payload goes to the receive ring. The second unacknowledged segment asks for an ACK in
+//!    the next emission, the first only for one within [`DELAYED_ACK`]; either rides on data if
+//!    there is any.
 
 use sietch_nic::Foreign;
 
@@ -32,8 +36,8 @@ const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETA
 const NO_OPTIONS: u8 = 0x45;
 
 impl Engine {
-    /// Takes a frame if it is the common case; otherwise changes nothing and says no. It says yes to nothing that `dispatch` would not take
-    /// to `fast_receive` as well.
+    /// Takes a frame if it is the common case; otherwise changes nothing and says no. It says yes
+    /// to nothing that `dispatch` would not take to `fast_receive` as well.
     #[inline(always)]
     pub(crate) fn take_expected(&mut self, head: &[u8], tail: Foreign<'_>) -> bool {
         let Some((link, packet)) = head.split_first_chunk::<{ ethernet::HEADER }>() else { return false };
@@ -142,7 +146,8 @@ impl Engine {
         self.raise(index, event::READABLE);
     }
 
-    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if they met congestion. Says whether our FIN was among them.
+    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if they met congestion. Says
+    /// whether our FIN was among them.
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,
@@ -156,7 +161,8 @@ impl Engine {
         self.account(index, advanced, echo, (true, marked), &delivered)
     }
 
-    /// What [`Engine::acknowledge`] does, the scoreboard having been told. `grow`: no loss is being repaired.
+    /// What [`Engine::acknowledge`] does, the scoreboard having been told. `grow`: no loss is being
+    /// repaired.
     #[inline]
     pub(crate) fn account(
         &mut self,
@@ -184,14 +190,16 @@ impl Engine {
         } else if cold.backoff > 0
             && let Some(echo) = echo
         {
-            // Retransmitted data cannot be timed, but their timestamps tell the copies apart (RFC 7323 section 4.1).
+            // Retransmitted data cannot be timed, but their timestamps tell the copies apart (RFC
+            // 7323 section 4.1).
             let elapsed = self.now_ms.wrapping_add(flow.ts_offset).wrapping_sub(echo);
             if elapsed < 600_000 {
                 cold.round_trip.sample(u64::from(elapsed) * MILLISECOND);
             }
         }
         cold.backoff = 0;
-        // In slow start half a window in use is enough: what was acknowledged lets twice as much out (RFC 9438 section 4.10's first rule).
+        // In slow start half a window in use is enough: what was acknowledged lets twice as much
+        // out (RFC 9438 section 4.10's first rule).
         let used = flow.has(flag::LIMITED)
             || (in_flight.saturating_mul(2) >= flow.cwnd && cold.congestion.in_slow_start());
         let bytes = delivered.bytes.min(advanced.max(data as u32));
@@ -247,7 +255,8 @@ impl Engine {
         }
     }
 
-    /// Sets the retransmission timer, or, if more than a segment is in flight and all is well, the earlier one that probes the tail.
+    /// Sets the retransmission timer, or, if more than a segment is in flight and all is well, the
+    /// earlier one that probes the tail.
     #[inline]
     pub(crate) fn arm(&mut self, index: usize) {
         let (flow, cold) = self.flows.both(index);

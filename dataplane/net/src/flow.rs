@@ -35,7 +35,8 @@ impl FlowId {
     }
 }
 
-/// States of RFC 9293 section 3.3.2. LISTEN, passive SYN-RECEIVED and TIME-WAIT have smaller homes of their own (`listener`, `time_wait`).
+/// States of RFC 9293 section 3.3.2. LISTEN, passive SYN-RECEIVED and TIME-WAIT have smaller homes
+/// of their own (`listener`, `time_wait`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are those of the RFC")]
@@ -89,7 +90,8 @@ pub(crate) mod flag {
     pub const DIRTY: u32 = 1 << 1;
     /// An acknowledgement must leave at the next emission.
     pub const ACK_NOW: u32 = 1 << 2;
-    /// Something off the fast path is going on: out-of-order data wait, or losses are being repaired.
+    /// Something off the fast path is going on: out-of-order data wait, or losses are being
+    /// repaired.
     pub const SLOW: u32 = 1 << 3;
     /// Losses are being repaired.
     pub const RECOVERY: u32 = 1 << 4;
@@ -117,7 +119,8 @@ pub(crate) mod flag {
     pub const KEEPALIVE_DUE: u32 = 1 << 15;
     /// The application closed its side before the handshake was over.
     pub const FIN_QUEUED: u32 = 1 << 16;
-    /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the list of those who wait.
+    /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the
+    /// list of those who wait.
     pub const WANTS_MEMORY: u32 = 1 << 17;
     /// Marks of congestion are agreed on; in SYN-SENT: asked for.
     pub const ECN: u32 = 1 << 19;
@@ -133,7 +136,8 @@ pub(crate) mod flag {
     pub const SACK: u32 = 1 << 24;
     /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
     pub const SACK_DUE: u32 = 1 << 25;
-    /// Acknowledgements are looked at closely: something is out of turn, lost, or being probed (`slow/repair`).
+    /// Acknowledgements are looked at closely: something is out of turn, lost, or being probed
+    /// (`slow/repair`).
     pub const REPAIR: u32 = 1 << 26;
     /// Probe the tail of what was sent at the next emission.
     pub const TAIL: u32 = 1 << 27;
@@ -157,8 +161,8 @@ pub(crate) mod event {
     pub const CLOSED: u8 = 1 << 5;
 }
 
-/// What every segment touches. First line: the receive side. Second line: the send side. What names the
-/// flow and its next hop is a third line that only sending reads ([`crate::packet::Template`]).
+/// What every segment touches. First line: the receive side. Second line: the send side. What names
+/// the flow and its next hop is a third line that only sending reads ([`crate::packet::Template`]).
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Flow {
@@ -229,7 +233,8 @@ pub(crate) struct Cold {
     pub timed_at: u64,
     /// What is in flight.
     pub board: Scoreboard,
-    /// Bytes that the peer has acknowledged since the connection began, and that were received in order.
+    /// Bytes that the peer has acknowledged since the connection began, and that were received in
+    /// order.
     pub acknowledged: u64,
     pub received: u64,
     /// `retransmit_at` is the time to probe the tail.
@@ -243,7 +248,8 @@ pub(crate) struct Cold {
     /// What there is to send, if the application has lent some of it.
     pub outbox: Option<Box<Outbox>>,
     pub user: u64,
-    /// Bytes a second at which the flow is paced, and the application's limit on that; the largest number if there is none.
+    /// Bytes a second at which the flow is paced, and the application's limit on that; the largest
+    /// number if there is none.
     pub rate: u64,
     pub most_rate: u64,
     /// When a paced flow may send next.
@@ -281,7 +287,8 @@ pub(crate) struct Cold {
     pub charge: Charge,
     /// When somebody last said that the peer cannot be reached; zero if nobody did.
     pub unreachable_at: u64,
-    /// The size of full segments before a black hole was suspected, or zero; and how often that proved right.
+    /// The size of full segments before a black hole was suspected, or zero; and how often that
+    /// proved right.
     pub wide: u16,
     pub holes: u8,
     /// What recovery remembers, once there was something to recover from.
@@ -292,7 +299,8 @@ pub(crate) struct Cold {
     pub is_over: bool,
     /// Whether the application has taken the flow's Accepted event, if it had one.
     pub pending_accept: bool,
-    /// For how long the peer may leave unacknowledged what was sent; zero if as long as retransmissions last.
+    /// For how long the peer may leave unacknowledged what was sent; zero if as long as
+    /// retransmissions last.
     pub user_timeout: u64,
     /// Since when it does, while `backoff` is more than zero.
     pub stalled_at: u64,
@@ -372,12 +380,13 @@ impl Flow {
         self.max.since(self.una)
     }
 
-    /// The window to announce now, in units of the scale, and moves the announced edge along. It opens by a full segment
-    /// or half the buffer, or not at all (RFC 9293 section 3.8.6.2.2).
+    /// The window to announce now, in units of the scale, and moves the announced edge along. It
+    /// opens by a full segment or half the buffer, or not at all (RFC 9293 section 3.8.6.2.2).
     ///
-    /// Rounded down (RFC 7323 section 2.4): rounded up, each acknowledgement of a small segment would announce a little
-    /// more, in the end more than the buffer takes. So the peer may be told of up to a unit less than before. What was
-    /// announced once is still taken: `rcv_edge` never moves back.
+    /// Rounded down (RFC 7323 section 2.4): rounded up, each acknowledgement of a small segment
+    /// would announce a little more, in the end more than the buffer takes. So the peer may be told
+    /// of up to a unit less than before. What was announced once is still taken: `rcv_edge` never
+    /// moves back.
     #[inline]
     pub fn announce(&mut self) -> u16 {
         let limit = self.rcv_limit;
@@ -394,8 +403,8 @@ impl Flow {
     #[inline]
     pub fn window_gain(&self) -> usize {
         let free = (self.rcv_limit as usize).saturating_sub(self.rx.len() + self.held as usize);
-        // What sixteen bits can say in units of the scale: without one, a large buffer would ask for an update after
-        // every read.
+        // What sixteen bits can say in units of the scale: without one, a large buffer would ask
+        // for an update after every read.
         let free = (free >> self.rcv_shift).min(0xffff) << self.rcv_shift;
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)
     }
@@ -416,12 +425,14 @@ impl Cold {
         }
     }
 
-    /// Whether the application waits no longer for an acknowledgement (RFC 9293 section 3.9.1, user timeout).
+    /// Whether the application waits no longer for an acknowledgement (RFC 9293 section 3.9.1, user
+    /// timeout).
     pub fn has_lost_patience(&self, now: u64) -> bool {
         self.user_timeout != 0 && now.saturating_sub(self.stalled_at) >= self.user_timeout
     }
 
-    /// When what has just been sent again, or asked, goes again: after the timeout, or when the application's patience ends.
+    /// When what has just been sent again, or asked, goes again: after the timeout, or when the
+    /// application's patience ends.
     pub fn again_at(&self, now: u64) -> u64 {
         let at = now + self.round_trip.timeout(self.backoff);
         if self.user_timeout == 0 || self.backoff == 0 {
@@ -430,7 +441,8 @@ impl Cold {
         at.min(self.stalled_at.saturating_add(self.user_timeout).max(now))
     }
 
-    /// Whether a peer that has been silent for so long has had its keepalive probes. The application's patience takes the place of their number.
+    /// Whether a peer that has been silent for so long has had its keepalive probes. The
+    /// application's patience takes the place of their number.
     pub const fn is_probed_enough(&self, silence: u64) -> bool {
         if self.user_timeout == 0 {
             let most = if self.keepalive_most == 0 { KEEPALIVE_PROBES } else { self.keepalive_most };
@@ -440,7 +452,8 @@ impl Cold {
         }
     }
 
-    /// Bytes between the oldest unacknowledged and the highest sent that are not in the network: they have arrived, or are lost.
+    /// Bytes between the oldest unacknowledged and the highest sent that are not in the network:
+    /// they have arrived, or are lost.
     pub fn left_network(&self) -> u32 {
         let duplicated = self.repair.as_ref().map_or(0, |repair| repair.duplicated);
         self.board.sacked() + self.board.lost() + duplicated
@@ -453,8 +466,8 @@ impl Cold {
     }
 }
 
-/// The payload of our full segments to a peer that takes segments of `mss` bytes, over packets of at most `mtu` bytes of which
-/// `headers` are not TCP's payload or options.
+/// The payload of our full segments to a peer that takes segments of `mss` bytes, over packets of
+/// at most `mtu` bytes of which `headers` are not TCP's payload or options.
 pub(crate) fn payload_size(peer_mss: Option<u16>, mtu: usize, headers: usize, timestamps: bool) -> u16 {
     let own = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let size = peer_mss.unwrap_or(crate::limits::DEFAULT_MSS).clamp(SMALLEST_MSS, own.max(SMALLEST_MSS));

@@ -1,14 +1,18 @@
 //! Where flows live, and how a segment finds its own.
 //!
-//! 1. A segment is named by the peer's address and port, our port, and the place of our address among ours. A keyed hash of
-//!    that places it in one table: of one word for IPv4, of three for IPv6. A peer without the key cannot aim at one place.
-//! 2. The table says what stands behind the key: a full flow, a half-open passive one (`listener`), or one in TIME-WAIT
-//!    (`time_wait`). One look-up tells all three apart.
-//! 3. The name that was found last is compared first: a burst of one flow is hashed once. For a full flow of IPv4 that name is kept as it stands
-//!    in a header, from the sender's address to the receiver's port, and compared there (`fast`).
-//! 4. A table that is full goes on in one of twice the size. What the old one holds moves over a few entries with each insertion, so that no insertion
-//!    waits for all of them; meanwhile a name is looked for in both, and stands in one.
-//! 5. Hot and cold state and the headers to send are arrays with the same index. A freed index is used again with another generation.
+//! 1. A segment is named by the peer's address and port, our port, and the place of our address
+//!    among ours. A keyed hash of that places it in one table: of one word for IPv4, of three for
+//!    IPv6. A peer without the key cannot aim at one place.
+//! 2. The table says what stands behind the key: a full flow, a half-open passive one (`listener`),
+//!    or one in TIME-WAIT (`time_wait`). One look-up tells all three apart.
+//! 3. The name that was found last is compared first: a burst of one flow is hashed once. For a
+//!    full flow of IPv4 that name is kept as it stands in a header, from the sender's address to
+//!    the receiver's port, and compared there (`fast`).
+//! 4. A table that is full goes on in one of twice the size. What the old one holds moves over a
+//!    few entries with each insertion, so that no insertion waits for all of them; meanwhile a name
+//!    is looked for in both, and stands in one.
+//! 5. Hot and cold state and the headers to send are arrays with the same index. A freed index is
+//!    used again with another generation.
 
 use hashbrown::HashTable;
 
@@ -56,10 +60,12 @@ pub(crate) enum Entry {
     TimeWait(u32),
 }
 
-/// What names a connection in the headers of an IPv4 packet without options: both addresses and both ports, as they stand there.
+/// What names a connection in the headers of an IPv4 packet without options: both addresses and
+/// both ports, as they stand there.
 pub(crate) type Wire = [u8; 12];
 
-/// Buckets of an outgrown table that an insertion empties. Its successor has twice the room, so two would do.
+/// Buckets of an outgrown table that an insertion empties. Its successor has twice the room, so two
+/// would do.
 const MOVED: usize = 16;
 
 /// A table that has been outgrown, and how many of its buckets are empty from the first one on.
@@ -79,7 +85,8 @@ pub(crate) struct Directory {
     pub ports: LocalPorts,
     /// What was found last: the next segment is often of the same flow.
     last: Option<(Name, Entry)>,
-    /// The full flow of IPv4 that was found last. The name of none is that of no packet for us, and its flow does not exist.
+    /// The full flow of IPv4 that was found last. The name of none is that of no packet for us, and
+    /// its flow does not exist.
     expected: (Wire, u32),
 }
 
@@ -153,7 +160,8 @@ impl Directory {
     /// Sees to it that one entry fits, and empties some of an outgrown table.
     fn make_room(&mut self) {
         if self.table.len() == self.table.capacity() {
-            // The one before that is empty by now: this one has taken twice as many entries as that could hold.
+            // The one before that is empty by now: this one has taken twice as many entries as that
+            // could hold.
             self.move_from_outgrown(usize::MAX);
             let larger = HashTable::with_capacity((self.table.capacity() * 2).max(16));
             let table = std::mem::replace(&mut self.table, larger);
@@ -162,7 +170,8 @@ impl Directory {
         self.move_from_outgrown(MOVED);
     }
 
-    /// Moves what is in the next `buckets` of the outgrown table, and forgets the table when it is empty.
+    /// Moves what is in the next `buckets` of the outgrown table, and forgets the table when it is
+    /// empty.
     fn move_from_outgrown(&mut self, buckets: usize) {
         let Some(outgrown) = &mut self.outgrown else { return };
         let secret = self.secret;
@@ -205,8 +214,8 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// No flows yet, `limit` of them at most. Addresses for all of them are reserved now, so that no new flow waits while others are copied to a
-    /// larger place; memory is taken as they come.
+    /// No flows yet, `limit` of them at most. Addresses for all of them are reserved now, so that
+    /// no new flow waits while others are copied to a larger place; memory is taken as they come.
     pub fn new(limit: usize) -> Self {
         Self {
             hot: Vec::with_capacity(limit),
@@ -282,7 +291,8 @@ impl Flows {
 mod tests {
     use super::*;
 
-    /// Random insertions, changes, removals and look-ups against an ordinary map, through every growth on the way.
+    /// Random insertions, changes, removals and look-ups against an ordinary map, through every
+    /// growth on the way.
     #[test]
     fn a_table_that_grows_loses_and_invents_nothing() {
         let name = |number: u32| Name {
@@ -326,8 +336,9 @@ mod tests {
         }
     }
 
-    /// `cargo test --release -p sietch-net flow_table -- --ignored --nocapture`: what finding the flow of a segment costs among so many, each
-    /// time another one; the longest insertion, in which the table grows; and what an idle flow takes beside its buffers.
+    /// `cargo test --release -p sietch-net flow_table -- --ignored --nocapture`: what finding the
+    /// flow of a segment costs among so many, each time another one; the longest insertion, in
+    /// which the table grows; and what an idle flow takes beside its buffers.
     #[test]
     #[ignore = "measures; run in release"]
     fn cost_among_a_million() {

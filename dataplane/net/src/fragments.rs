@@ -1,14 +1,19 @@
 //! Packets that arrive in parts (RFC 791 section 3.2, RFC 8200 section 4.5).
 //!
-//! 1. Parts are kept as they come, so what they cost is what was sent. When they lie end to end from the first to the last, they are the packet.
-//! 2. Parts that overlap make the whole packet void, and so does all that disagrees with what came before (RFC 5722, which we follow for
-//!    IPv4 too: no honest sender overlaps, and nobody can say which copy counts). The very same part again is harmless.
-//! 3. A void packet keeps its name until its time is over, so that its other parts are not taken for a new one.
-//! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, parts of a packet, bytes, time. The oldest makes place,
-//!    that of the same source first: a flood from one address costs that address its own packets.
+//! 1. Parts are kept as they come, so what they cost is what was sent. When they lie end to end
+//!    from the first to the last, they are the packet.
+//! 2. Parts that overlap make the whole packet void, and so does all that disagrees with what came
+//!    before (RFC 5722, which we follow for IPv4 too: no honest sender overlaps, and nobody can say
+//!    which copy counts). The very same part again is harmless.
+//! 3. A void packet keeps its name until its time is over, so that its other parts are not taken
+//!    for a new one.
+//! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, parts of a
+//!    packet, bytes, time. The oldest makes place, that of the same source first: a flood from one
+//!    address costs that address its own packets.
 //!
-//! 5. Whoever sent the first part of a packet that did not come whole in time is told so (RFC 792, RFC 8200 section 4.5): the beginning of that part is kept
-//!    for it. Of packets that are void or made place nothing is said.
+//! 5. Whoever sent the first part of a packet that did not come whole in time is told so (RFC 792,
+//!    RFC 8200 section 4.5): the beginning of that part is kept for it. Of packets that are void or
+//!    made place nothing is said.
 //!
 //! We send no fragments, and ask nobody for them: our segments fit the path, and DF is set.
 
@@ -128,7 +133,8 @@ impl Fragments {
         self.packets.first().map_or(NEVER, |packet| packet.began + FRAGMENT_LIFETIME)
     }
 
-    /// Forgets the oldest if its time is over. Returns whence its first part came and how that began, if it is to be told.
+    /// Forgets the oldest if its time is over. Returns whence its first part came and how that
+    /// began, if it is to be told.
     pub fn expire(&mut self, now: u64) -> Option<Option<(Origin, Vec<u8>)>> {
         (self.deadline() <= now).then(|| {
             let first = self.packets[0].first.take().filter(|_| !self.packets[0].void);

@@ -1,8 +1,10 @@
-//! The groups whose packets are wanted (RFC 3376, RFC 3810), and when routers and switches are to be told.
+//! The groups whose packets are wanted (RFC 3376, RFC 3810), and when routers and switches are to
+//! be told.
 //!
 //! 1. Joining and leaving are told at once and once more a second later, for a report may be lost.
-//! 2. A query is answered with all groups at a moment that the engine's secret picks within the time that it allows, so that not all hosts answer at once;
-//!    another query meanwhile is answered by the same report.
+//! 2. A query is answered with all groups at a moment that the engine's secret picks within the
+//!    time that it allows, so that not all hosts answer at once; another query meanwhile is
+//!    answered by the same report.
 //! 3. There are at most [`GROUPS`] groups: a report of all of them fits the smallest packet.
 
 use crate::limits::{GROUPS, NEVER, SECOND};

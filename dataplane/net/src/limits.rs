@@ -9,72 +9,83 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// A deadline that never comes.
 pub const NEVER: u64 = u64::MAX;
 
-/// Frames taken in one receive: enough to amortise the doorbell, and few enough that the answers to the first leave while the peer
-/// still makes the last. Measured with 64 requests in flight over shared memory: 16 at a time are 3 times as many a second as 64 at a
-/// time, for then both sides work at once; 8 cost an AF_XDP socket, whose doorbell is a system call, a fifth of its throughput.
+/// Frames taken in one receive: enough to amortise the doorbell, and few enough that the answers to
+/// the first leave while the peer still makes the last. Measured with 64 requests in flight over
+/// shared memory: 16 at a time are 3 times as many a second as 64 at a time, for then both sides
+/// work at once; 8 cost an AF_XDP socket, whose doorbell is a system call, a fifth of its
+/// throughput.
 pub const RECEIVE_BATCH: usize = 16;
-/// Bytes that one flow sends before the next flow's turn, so that a bulk flow cannot starve the others: 66 full segments
-/// of an ordinary Ethernet, two of the largest.
+/// Bytes that one flow sends before the next flow's turn, so that a bulk flow cannot starve the
+/// others: 66 full segments of an ordinary Ethernet, two of the largest.
 pub const QUANTUM: usize = 128 << 10;
-/// What a segment counts beside its payload: about what sending one costs, in the time of copying so many bytes.
+/// What a segment counts beside its payload: about what sending one costs, in the time of copying
+/// so many bytes.
 pub const SEGMENT_COST: usize = 512;
-/// Flows that are passed over in one emission because there was no buffer for their next frame; those behind them
-/// come first in the next.
+/// Flows that are passed over in one emission because there was no buffer for their next frame;
+/// those behind them come first in the next.
 pub const PASSED_OVER: usize = 64;
-/// How long none of them finds a buffer. Then nothing else is sent before the first: small frames might take all room
-/// for ever, a little at a time.
+/// How long none of them finds a buffer. Then nothing else is sent before the first: small frames
+/// might take all room for ever, a little at a time.
 pub const PASSED_OVER_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;
 /// Default bound on the bytes in send and receive buffers of all flows together.
 pub const BUFFER_MEMORY: usize = 512 << 20;
-/// Default bound on one flow's receive buffer: twice what 1 Gbit/s holds at 16 ms, or 10 Gbit/s at 1.6 ms. What a flow has is `tuning`'s.
+/// Default bound on one flow's receive buffer: twice what 1 Gbit/s holds at 16 ms, or 10 Gbit/s at
+/// 1.6 ms. What a flow has is `tuning`'s.
 pub const RECEIVE_BUFFER: usize = 4 << 20;
 /// Default bound on one flow's send buffer.
 pub const SEND_BUFFER: usize = 4 << 20;
-/// The receive buffer with which a flow begins: what the window of a SYN can say, and several initial windows of an ordinary Ethernet.
+/// The receive buffer with which a flow begins: what the window of a SYN can say, and several
+/// initial windows of an ordinary Ethernet.
 pub const FIRST_RECEIVE_BUFFER: usize = 64 << 10;
 /// The same in segments, for large ones: an initial window and some.
 pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
 /// The send buffer that a flow has before anything is known of its path.
 pub const FIRST_SEND_BUFFER: usize = 512 << 10;
-/// Bytes that one flow may have to send while some of them are lent by the application: the memory is the application's, and far below
-/// the 2 GiB that sequence numbers can tell apart. A longer body is lent piece by piece.
+/// Bytes that one flow may have to send while some of them are lent by the application: the memory
+/// is the application's, and far below the 2 GiB that sequence numbers can tell apart. A longer
+/// body is lent piece by piece.
 pub const LENT_BYTES: usize = 64 << 20;
-/// Pieces, lent and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps to find one.
+/// Pieces, lent and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps to
+/// find one.
 pub const LENT_PIECES: usize = 1024;
-/// Receive buffers that applications may hold at a time, all flows together; past them, bytes can only be copied out. At 4 KiB, the
-/// smallest, that is 4 MiB pinned by a byte each.
+/// Receive buffers that applications may hold at a time, all flows together; past them, bytes can
+/// only be copied out. At 4 KiB, the smallest, that is 4 MiB pinned by a byte each.
 pub const HANDED_OVER: usize = 1024;
 /// The smallest buffer: two full segments of an ordinary Ethernet and the commonest request sizes.
 pub const SMALLEST_BUFFER: usize = 4096;
 /// Bytes of free buffers that the pool keeps instead of giving them back to the allocator.
 pub const POOLED_BYTES: usize = 16 << 20;
-/// Out-of-order ranges that one flow keeps; a segment that would start one more is dropped (its sender repeats it).
+/// Out-of-order ranges that one flow keeps; a segment that would start one more is dropped (its
+/// sender repeats it).
 pub const REASSEMBLY_RANGES: usize = 64;
-/// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that the peer reports beyond a gap adds two.
-/// Twice as many ranges as honest receivers keep fit; past that, what a peer reports is known more coarsely.
+/// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that
+/// the peer reports beyond a gap adds two. Twice as many ranges as honest receivers keep fit; past
+/// that, what a peer reports is known more coarsely.
 pub const RUNS: usize = 256;
-/// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With the fourth that is
-/// kept for receiving, half is left for sending, whatever peers do.
+/// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
+/// the fourth that is kept for receiving, half is left for sending, whatever peers do.
 pub const AHEAD_SHARE: usize = 4;
-/// The part of its ring by which a gap has to become smaller to count as young: what an honest sender fills at once, and more than
-/// one who wants to keep the memory would care to send again and again.
+/// The part of its ring by which a gap has to become smaller to count as young: what an honest
+/// sender fills at once, and more than one who wants to keep the memory would care to send again
+/// and again.
 pub const RENEWED_SHARE: u32 = 16;
-/// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new windows begin to be
-/// smaller when an eighth of the default memory is left.
+/// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new
+/// windows begin to be smaller when an eighth of the default memory is left.
 pub const FIRST_WINDOW_SHARE: usize = 64;
-/// The window in an answer with a SYN cookie. It must hold whatever the memory does meanwhile, because nothing is
-/// remembered of it; an initial window of an ordinary Ethernet fits (RFC 6928).
+/// The window in an answer with a SYN cookie. It must hold whatever the memory does meanwhile,
+/// because nothing is remembered of it; an initial window of an ordinary Ethernet fits (RFC 6928).
 pub const COOKIE_WINDOW: u16 = 16 << 10;
 /// Listening ports.
 pub const LISTENERS: usize = 1024;
-/// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5 MiB.
+/// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5
+/// MiB.
 pub const EMBRYOS: usize = 16_384;
 /// Connections in TIME-WAIT, 64 bytes each; the oldest is forgotten for a new one.
 pub const TIME_WAITS: usize = 32_768;
-/// Stateless replies (RST, SYN-ACK, challenge ACK) queued between two flushes; more are dropped, their
-/// senders repeat themselves.
+/// Stateless replies (RST, SYN-ACK, challenge ACK) queued between two flushes; more are dropped,
+/// their senders repeat themselves.
 pub const REPLIES: usize = 1024;
 /// Neighbours whose link address is remembered.
 pub const NEIGHBOURS: usize = 1024;
@@ -84,23 +95,29 @@ pub const NEIGHBOUR_LIFETIME: u64 = 60 * SECOND;
 pub const ARP_INTERVAL: u64 = SECOND;
 /// ARP requests before an address counts as unreachable.
 pub const ARP_TRIES: u8 = 3;
-/// Announcements of our addresses, and nanoseconds between them (RFC 5227 section 1.1: ANNOUNCE_NUM, ANNOUNCE_INTERVAL; within what RFC 4861 section 7.2.6 allows).
+/// Announcements of our addresses, and nanoseconds between them (RFC 5227 section 1.1:
+/// ANNOUNCE_NUM, ANNOUNCE_INTERVAL; within what RFC 4861 section 7.2.6 allows).
 pub const ANNOUNCEMENTS: u8 = 2;
 /// See [`ANNOUNCEMENTS`].
 pub const ANNOUNCE_INTERVAL: u64 = 2 * SECOND;
-/// Least time between two answers to who claims our address (RFC 5227 section 1.1: DEFEND_INTERVAL).
+/// Least time between two answers to who claims our address (RFC 5227 section 1.1:
+/// DEFEND_INTERVAL).
 pub const DEFEND_INTERVAL: u64 = 10 * SECOND;
-/// How long a neighbour that only told of itself is used before it is asked (RFC 4861 section 10: DELAY_FIRST_PROBE_TIME).
+/// How long a neighbour that only told of itself is used before it is asked (RFC 4861 section 10:
+/// DELAY_FIRST_PROBE_TIME).
 pub const DELAY_FIRST_PROBE: u64 = 5 * SECOND;
-/// Our own addresses of both families: one IPv4, one link-local, and a few more for prefixes in use at once.
+/// Our own addresses of both families: one IPv4, one link-local, and a few more for prefixes in use
+/// at once.
 pub const LOCAL_ADDRESSES: usize = 8;
 /// UDP ports bound.
 pub const UDP_PORTS: usize = 1024;
 /// Datagrams waiting in one UDP port for the application; more are dropped, as UDP may.
 pub const UDP_RECEIVE_QUEUE: usize = 1024;
-/// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is needed.
+/// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is
+/// needed.
 pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
-/// Packets of which parts wait for the others; and those of one source. Honest ones are whole in milliseconds.
+/// Packets of which parts wait for the others; and those of one source. Honest ones are whole in
+/// milliseconds.
 pub const FRAGMENTED: usize = 64;
 /// See [`FRAGMENTED`].
 pub const FRAGMENTED_OF_SOURCE: usize = 8;
@@ -108,24 +125,27 @@ pub const FRAGMENTED_OF_SOURCE: usize = 8;
 pub const FRAGMENT_PARTS: usize = 64;
 /// Bytes of all parts that wait: sixteen of the largest packets.
 pub const FRAGMENT_MEMORY: usize = 1 << 20;
-/// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half as long, as in Linux.
+/// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half
+/// as long, as in Linux.
 pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 /// Groups joined: a report of them all has 20 bytes each over IPv6 and fits 1280.
 pub const GROUPS: usize = 48;
-/// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and who sleeps for it oversleeps by as much.
+/// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and
+/// who sleeps for it oversleeps by as much.
 pub const LOOK_FOR_ROOM: u64 = 50_000;
 /// Destinations whose shortest round trip flows share that go by delay, about 64 bytes each.
 pub const PATH_DELAYS: usize = 1024;
-/// How long a shortest round trip counts: this window of time and the next. Paths change less often; a queue that stands for so long passes for
-/// part of the way, as it does for every flow that measures by itself.
+/// How long a shortest round trip counts: this window of time and the next. Paths change less
+/// often; a queue that stands for so long passes for part of the way, as it does for every flow
+/// that measures by itself.
 pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
-/// Timeouts in a row of full segments after which the path may swallow what is too big in silence (RFC 4821 section 7.7 leaves the number open),
-/// and again after as many more.
+/// Timeouts in a row of full segments after which the path may swallow what is too big in silence
+/// (RFC 4821 section 7.7 leaves the number open), and again after as many more.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
-/// Times that smaller segments got through where full ones had not before that is believed: a peer that stood still for a moment looks
-/// the same once.
+/// Times that smaller segments got through where full ones had not before that is believed: a peer
+/// that stood still for a moment looks the same once.
 pub const BLACK_HOLE_PROOFS: u8 = 2;
 /// How long that is believed (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
 pub const PATH_MTU_AGE: u64 = 600 * SECOND;
@@ -137,30 +157,36 @@ pub const ECHO_RATE: u64 = 20_000;
 pub const RESET_RATE: u64 = 2_000;
 /// ICMP error messages a second (RFC 1812 section 4.3.2.8, RFC 4443 section 2.4 f).
 pub const UNREACHABLE_RATE: u64 = 100;
-/// Spacing of challenge ACKs of one flow. Per flow, because a shared budget is a side channel (CVE-2016-5696).
+/// Spacing of challenge ACKs of one flow. Per flow, because a shared budget is a side channel
+/// (CVE-2016-5696).
 pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;
 
 /// Smallest retransmission timeout. RFC 6298 says one second; Linux and most others wait 200 ms.
 pub const RTO_MIN: u64 = 200 * MILLISECOND;
 /// For how long the least round trip counts: paths change.
 pub const LEAST_ROUND_TRIP: u64 = 300 * SECOND;
-/// What a probe of the tail waits beyond two round trips: a peer that is not scheduled at once has not lost anything.
+/// What a probe of the tail waits beyond two round trips: a peer that is not scheduled at once has
+/// not lost anything.
 pub const TAIL_SLACK: u64 = 2 * MILLISECOND;
-/// Least time from the first sign that a receiver threw away what it had reported until that is believed.
+/// Least time from the first sign that a receiver threw away what it had reported until that is
+/// believed.
 pub const RENEGE_PATIENCE: u64 = 10 * MILLISECOND;
 /// Largest retransmission timeout (RFC 6298 section 2.4: at least 60 s).
 pub const RTO_MAX: u64 = 60 * SECOND;
 /// Retransmission timeout before a round trip was measured (RFC 6298 section 2.1).
 pub const RTO_INITIAL: u64 = SECOND;
-/// Retransmissions of data before the connection is given up: over 400 s, past R2 of RFC 1122 (100 s).
+/// Retransmissions of data before the connection is given up: over 400 s, past R2 of RFC 1122 (100
+/// s).
 pub const RETRANSMITS: u8 = 15;
 /// Retransmissions of a SYN: 127 s with the initial timeout of a second.
 pub const SYN_RETRANSMITS: u8 = 6;
 /// Retransmissions of a SYN-ACK: 63 s.
 pub const SYN_ACK_RETRANSMITS: u8 = 5;
-/// Unanswered probes (or probes of a flow without an application) before the connection is given up.
+/// Unanswered probes (or probes of a flow without an application) before the connection is given
+/// up.
 pub const ORPHAN_PROBES: u8 = 8;
-/// How long an ACK may wait for company (RFC 1122 section 4.2.3.2: under 500 ms; senders' RTO_MIN is 200 ms).
+/// How long an ACK may wait for company (RFC 1122 section 4.2.3.2: under 500 ms; senders' RTO_MIN
+/// is 200 ms).
 pub const DELAYED_ACK: u64 = 40 * MILLISECOND;
 /// TIME-WAIT: twice a maximum segment lifetime of 30 s, as Linux has it.
 pub const TIME_WAIT: u64 = 60 * SECOND;
@@ -174,31 +200,38 @@ pub const KEEPALIVE_PROBES: u8 = 5;
 pub const TIMESTAMP_AGE: u64 = 24 * 24 * 3600 * SECOND;
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
 pub const DEFAULT_MSS: u16 = 536;
-/// Smallest segment size that a peer or an ICMP message may force on us: below it, headers are all there is.
+/// Smallest segment size that a peer or an ICMP message may force on us: below it, headers are all
+/// there is.
 pub const SMALLEST_MSS: u16 = 88;
 /// Initial congestion window in segments (RFC 6928).
 pub const INITIAL_WINDOW: u32 = 10;
-/// Largest congestion window: what the largest scaled window of a peer can take (RFC 7323 section 2.3).
+/// Largest congestion window: what the largest scaled window of a peer can take (RFC 7323 section
+/// 2.3).
 pub const LARGEST_WINDOW: u32 = 1 << 30;
-/// Ports drawn at random for an outgoing connection before a free one is looked for: with half of the range drawn lately and
-/// nine tenths of the rest taken, four of five find one.
+/// Ports drawn at random for an outgoing connection before a free one is looked for: with half of
+/// the range drawn lately and nine tenths of the rest taken, four of five find one.
 pub const PORT_DRAWS: u32 = 32;
-/// The part of the range that is drawn before a port is drawn again, while others are to be had: a fourth. Of the dynamic range that is 8,192 ports, some
-/// 20 ms at 400,000 connections a second, where a peer's timestamps move on each millisecond. Up to twice as many are passed over. A range of
-/// fewer than four ports has none to spare.
+/// The part of the range that is drawn before a port is drawn again, while others are to be had: a
+/// fourth. Of the dynamic range that is 8,192 ports, some 20 ms at 400,000 connections a second,
+/// where a peer's timestamps move on each millisecond. Up to twice as many are passed over. A range
+/// of fewer than four ports has none to spare.
 pub const RECENT_PART: u16 = 4;
-/// Ports looked at one by one when each of the range has a connection to some peer: some tens of microseconds.
+/// Ports looked at one by one when each of the range has a connection to some peer: some tens of
+/// microseconds.
 pub const PORT_SEARCH: u16 = 1024;
-/// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2 allows 1024 up).
+/// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2
+/// allows 1024 up).
 pub const FIRST_EPHEMERAL: u16 = 32_768;
 /// Last port of that range.
 pub const LAST_EPHEMERAL: u16 = 65_535;
 
 /// A token bucket that bounds how often something stateless is sent, whoever it is sent to.
 ///
-/// Because all receivers share it, a receiver could count the answers that it gets in a second and conclude how many went to others: that is
-/// how connections of others are found and broken into (Cao et al., Off-Path TCP Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the
-/// limit that they used). So an answer costs no token, one or two, drawn by a secret: one on average, and nobody outside knows which.
+/// Because all receivers share it, a receiver could count the answers that it gets in a second and
+/// conclude how many went to others: that is how connections of others are found and broken into
+/// (Cao et al., Off-Path TCP Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit
+/// that they used). So an answer costs no token, one or two, drawn by a secret: one on average, and
+/// nobody outside knows which.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: u64,
@@ -251,7 +284,8 @@ mod tests {
     use super::{Bucket, MILLISECOND};
     use crate::siphash::Key;
 
-    /// Answers in each of `seconds` seconds, of a bucket of 100 a second that is asked ten times as often.
+    /// Answers in each of `seconds` seconds, of a bucket of 100 a second that is asked ten times as
+    /// often.
     fn granted(secret: u8, seconds: u64) -> Vec<u64> {
         let mut bucket = Bucket::new(100, Key::new([secret; 16]));
         let in_second = |second: u64| {

@@ -1,11 +1,13 @@
 //! Listening ports and their half-open connections.
 //!
-//! 1. A SYN for a listening port makes an [`Embryo`]: 96 bytes, no buffers. The SYN-ACK goes back to the link address
-//!    that the SYN came from, and is repeated with backoff.
-//! 2. When all embryos are used up, a SYN is answered with a cookie and no embryo is made (`syn_cookie`): under a flood of forged SYNs
-//!    honest handshakes still get through, and memory stays bounded.
-//! 3. The ACK of our SYN turns the embryo into a flow, provided that the listener has fewer than `backlog` connections
-//!    that the application has not taken. Otherwise the embryo stays, and its repeated SYN-ACK asks the peer again.
+//! 1. A SYN for a listening port makes an [`Embryo`]: 96 bytes, no buffers. The SYN-ACK goes back
+//!    to the link address that the SYN came from, and is repeated with backoff.
+//! 2. When all embryos are used up, a SYN is answered with a cookie and no embryo is made
+//!    (`syn_cookie`): under a flood of forged SYNs honest handshakes still get through, and memory
+//!    stays bounded.
+//! 3. The ACK of our SYN turns the embryo into a flow, provided that the listener has fewer than
+//!    `backlog` connections that the application has not taken. Otherwise the embryo stays, and its
+//!    repeated SYN-ACK asks the peer again.
 
 use std::collections::VecDeque;
 
@@ -108,7 +110,8 @@ impl<T> Slab<T> {
         self.order.front().map(|entry| entry.0)
     }
 
-    /// Drops records of removed values: those in front always, all of them when they outnumber the rest.
+    /// Drops records of removed values: those in front always, all of them when they outnumber the
+    /// rest.
     fn forget_stale(&mut self) {
         let slots = &self.slots;
         let live = |&(index, generation): &(u32, u32)| {

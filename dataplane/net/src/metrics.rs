@@ -42,7 +42,8 @@ counters! {
     fragments,
     /// Packets put together from them.
     reassembled,
-    /// Parts that overlap, disagree or are too many, and packets whose parts did not all come in time.
+    /// Parts that overlap, disagree or are too many, and packets whose parts did not all come in
+    /// time.
     fragments_refused,
     /// ARP requests answered.
     arp_replies,
@@ -108,7 +109,8 @@ counters! {
     connections_timed_out,
     /// Attempts to connect that were refused or had no route.
     connections_failed,
-    /// SYNs that found the table of half-open connections full and were answered with a cookie (RFC 4987).
+    /// SYNs that found the table of half-open connections full and were answered with a cookie (RFC
+    /// 4987).
     syn_cookies_sent,
     /// Connections that such a cookie brought about.
     syn_cookies_accepted,
@@ -158,7 +160,8 @@ counters! {
     out_of_order,
     /// Times that a peer was told of bytes that came twice (RFC 2883).
     duplicates_reported,
-    /// Gaps beyond which everything was dropped, because memory was short and they had stood longest.
+    /// Gaps beyond which everything was dropped, because memory was short and they had stood
+    /// longest.
     gaps_pruned,
     /// Segments dropped because buffers or ranges were used up.
     buffer_drops,

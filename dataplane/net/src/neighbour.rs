@@ -1,17 +1,20 @@
-//! From addresses on the link to link addresses: ARP (RFC 826 and 1122 section 2.3.2) and neighbour discovery (RFC 4861).
+//! From addresses on the link to link addresses: ARP (RFC 826 and 1122 section 2.3.2) and neighbour
+//! discovery (RFC 4861).
 //!
 //! ```text
 //! INCOMPLETE  no link address, being asked for        REACHABLE  confirmed less than NEIGHBOUR_LIFETIME ago
 //! STALE       told or too long ago; used, and asked about a little after its next use (DELAY and PROBE in one)
 //! ```
 //!
-//! 1. Only who matters is remembered: who asked for us, and whom we asked. What nobody asked for changes an entry that exists and makes
-//!    none.
-//! 2. Over IPv6 only the answer to an open question confirms. What else is told, be it marked as an answer or not, leaves an entry STALE, and
-//!    changes its link address only if it says that it replaces it (RFC 4861 section 7.2.5).
-//! 3. Questions for one address are a second apart, three in all; then it is unreachable until somebody asks again.
-//! 4. The cache is bounded; the entry that was confirmed longest ago makes place. Those of IPv6 that never were go first, so that a
-//!    flood of solicitations displaces itself.
+//! 1. Only who matters is remembered: who asked for us, and whom we asked. What nobody asked for
+//!    changes an entry that exists and makes none.
+//! 2. Over IPv6 only the answer to an open question confirms. What else is told, be it marked as an
+//!    answer or not, leaves an entry STALE, and changes its link address only if it says that it
+//!    replaces it (RFC 4861 section 7.2.5).
+//! 3. Questions for one address are a second apart, three in all; then it is unreachable until
+//!    somebody asks again.
+//! 4. The cache is bounded; the entry that was confirmed longest ago makes place. Those of IPv6
+//!    that never were go first, so that a flood of solicitations displaces itself.
 
 use hashbrown::HashMap;
 
@@ -91,7 +94,8 @@ impl Neighbours {
         entry.mac.map_or(Resolution::Pending, Resolution::Known)
     }
 
-    /// Learns from an ARP packet. `asked_us` says that it was a request for our own address. Returns whether an open question was answered.
+    /// Learns from an ARP packet. `asked_us` says that it was a request for our own address.
+    /// Returns whether an open question was answered.
     pub fn learn(&mut self, address: Address, mac: [u8; 6], asked_us: bool, now: u64) -> bool {
         if asked_us && !self.entries.contains_key(&address) {
             self.make_room();
@@ -103,7 +107,8 @@ impl Neighbours {
         changed
     }
 
-    /// Learns from a solicitation for our own address (RFC 4861 section 7.2.3). Returns whether there is a new link address.
+    /// Learns from a solicitation for our own address (RFC 4861 section 7.2.3). Returns whether
+    /// there is a new link address.
     pub fn heard(&mut self, address: Address, mac: [u8; 6]) -> bool {
         if !self.entries.contains_key(&address) {
             self.make_room();
@@ -117,7 +122,8 @@ impl Neighbours {
         true
     }
 
-    /// Learns from an advertisement (RFC 4861 section 7.2.5). Returns whether there is a new link address.
+    /// Learns from an advertisement (RFC 4861 section 7.2.5). Returns whether there is a new link
+    /// address.
     pub fn advertised(&mut self, address: Address, told: &Advertisement, now: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
         // A question is open from when it was first put until it is answered or given up.

@@ -2,23 +2,30 @@
 //!
 //! # Sending
 //!
-//! 1. [`Engine::send_lent`] takes a share of the application's own bytes ([`Lent`]) and keeps it until the peer has acknowledged them,
-//!    or the flow is over; then it drops it. Whatever owned the bytes is freed, or finds its way back, by its own `Drop`.
-//! 2. A flow to which something was lent has an outbox beside its ring (`outbox`): pieces in the order in which they were given, copied
-//!    or lent. The ring counts all their bytes and holds none, so that everything which asks how much there is to send stays as it
-//!    is. When all is acknowledged, the flow has an ordinary ring again.
-//! 3. A segment takes its payload from wherever it lies. One that begins in one piece and ends in another is put together first.
+//! 1. [`Engine::send_lent`] takes a share of the application's own bytes ([`Lent`]) and keeps it
+//!    until the peer has acknowledged them, or the flow is over; then it drops it. Whatever owned
+//!    the bytes is freed, or finds its way back, by its own `Drop`.
+//! 2. A flow to which something was lent has an outbox beside its ring (`outbox`): pieces in the
+//!    order in which they were given, copied or lent. The ring counts all their bytes and holds
+//!    none, so that everything which asks how much there is to send stays as it is. When all is
+//!    acknowledged, the flow has an ordinary ring again.
+//! 3. A segment takes its payload from wherever it lies. One that begins in one piece and ends in
+//!    another is put together first.
 //!
 //! # Receiving
 //!
-//! 1. [`Engine::take_received`] hands the buffer of a receive ring over, with the bytes in it ([`Received`]); the ring takes a new one when
-//!    more arrives. While something waits out of order in the ring the bytes are copied into a buffer of their own.
-//! 2. Bytes that the application holds count as received and not consumed: the window that the peer is told of is smaller by them, so
-//!    a receiver that hoards buffers is bounded as one that does not read.
-//! 3. A [`Received`] that is dropped goes back to the engine through a queue of as many places as buffers may be out
-//!    ([`HANDED_OVER`]), so there is always one. The engine looks at that queue once a turn, in [`Engine::emit`].
+//! 1. [`Engine::take_received`] hands the buffer of a receive ring over, with the bytes in it
+//!    ([`Received`]); the ring takes a new one when more arrives. While something waits out of
+//!    order in the ring the bytes are copied into a buffer of their own.
+//! 2. Bytes that the application holds count as received and not consumed: the window that the peer
+//!    is told of is smaller by them, so a receiver that hoards buffers is bounded as one that does
+//!    not read.
+//! 3. A [`Received`] that is dropped goes back to the engine through a queue of as many places as
+//!    buffers may be out ([`HANDED_OVER`]), so there is always one. The engine looks at that queue
+//!    once a turn, in [`Engine::emit`].
 //!
-//! What it must never do: let go of bytes that may have to be sent again; announce a window for memory that the application holds.
+//! What it must never do: let go of bytes that may have to be sent again; announce a window for
+//! memory that the application holds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,9 +40,11 @@ pub(crate) mod outbox;
 
 use outbox::Outbox;
 
-/// Bytes that an application shares with the engine instead of having them copied. Clones and slices share the same bytes.
+/// Bytes that an application shares with the engine instead of having them copied. Clones and
+/// slices share the same bytes.
 ///
-/// The bytes must not change as long as the engine has a share: what is sent twice has to be the same.
+/// The bytes must not change as long as the engine has a share: what is sent twice has to be the
+/// same.
 #[derive(Clone)]
 pub struct Lent {
     memory: Memory,
@@ -51,12 +60,14 @@ enum Memory {
 }
 
 impl Lent {
-    /// All bytes of whatever owns some: a vector, a mapped file, a buffer of a pool whose `Drop` puts it back.
+    /// All bytes of whatever owns some: a vector, a mapped file, a buffer of a pool whose `Drop`
+    /// puts it back.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self::shared(Arc::new(owner))
     }
 
-    /// The same for an owner that is shared already; who keeps a clone sees by its count when the engine has let go.
+    /// The same for an owner that is shared already; who keeps a clone sees by its count when the
+    /// engine has let go.
     pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
         let length = (*owner).as_ref().len();
         Self { memory: Memory::Owner(owner), start: 0, length }
@@ -83,7 +94,8 @@ impl Lent {
         }
     }
 
-    /// `length` bytes from `offset` on. Fewer only if their owner has changed its mind about how many it has.
+    /// `length` bytes from `offset` on. Fewer only if their owner has changed its mind about how
+    /// many it has.
     fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         let all = match &self.memory {
             Memory::Constant(bytes) => bytes,
@@ -133,8 +145,9 @@ struct Returned {
     buffer: Box<[u8]>,
 }
 
-/// Received bytes in the very buffer into which the engine put them. Dropped, it goes back to the engine, and the peer may send as
-/// many again. It is meant to be dropped in the thread that turns the engine: another's drop is noticed with the next turn only.
+/// Received bytes in the very buffer into which the engine put them. Dropped, it goes back to the
+/// engine, and the peer may send as many again. It is meant to be dropped in the thread that turns
+/// the engine: another's drop is noticed with the next turn only.
 pub struct Received {
     buffer: Box<[u8]>,
     start: usize,
@@ -154,14 +167,15 @@ impl Received {
         self.length == 0
     }
 
-    /// The bytes, in two pieces; the second is empty unless they wrapped around the end of the buffer.
+    /// The bytes, in two pieces; the second is empty unless they wrapped around the end of the
+    /// buffer.
     pub fn slices(&self) -> (&[u8], &[u8]) {
         let (first, second) = self.pieces();
         (&self.buffer[first.0..first.0 + first.1], &self.buffer[second.0..second.0 + second.1])
     }
 
-    /// The same bytes to be sent on, to this peer or another: not one is copied, and the buffer comes back when that peer has
-    /// acknowledged both pieces.
+    /// The same bytes to be sent on, to this peer or another: not one is copied, and the buffer
+    /// comes back when that peer has acknowledged both pieces.
     pub fn lend(self) -> (Lent, Lent) {
         let (first, second) = self.pieces();
         let memory = Memory::Owner(Arc::new(Whole(self)));
@@ -185,7 +199,8 @@ impl fmt::Debug for Received {
 impl Drop for Received {
     fn drop(&mut self) {
         let (flow, length) = (self.flow, self.length as u32);
-        // There is a place for every buffer that is out. Without an engine nobody takes it back, and it is freed.
+        // There is a place for every buffer that is out. Without an engine nobody takes it back,
+        // and it is freed.
         let buffer = std::mem::take(&mut self.buffer);
         let _ = self.home.way.try_send(Returned { flow, length, buffer });
         self.home.waiting.fetch_add(1, Ordering::Release);
@@ -244,12 +259,13 @@ impl HandedOver {
 }
 
 impl Engine {
-    /// Queues bytes for sending behind those queued before, without copying them. They are let go of when the peer has acknowledged
-    /// them, or the flow is over.
+    /// Queues bytes for sending behind those queued before, without copying them. They are let go
+    /// of when the peer has acknowledged them, or the flow is over.
     ///
     /// # Errors
-    /// The bytes come back, all of them, if the flow does not send, or if [`LENT_BYTES`] or [`LENT_PIECES`] would be exceeded; in the
-    /// latter case [`crate::EventKind::Writable`] tells when there is room again.
+    /// The bytes come back, all of them, if the flow does not send, or if [`LENT_BYTES`] or
+    /// [`LENT_PIECES`] would be exceeded; in the latter case [`crate::EventKind::Writable`] tells
+    /// when there is room again.
     pub fn send_lent(&mut self, flow: FlowId, bytes: Lent) -> Result<(), Lent> {
         let Some(index) = self.flows.index(flow) else { return Err(bytes) };
         let flow = &mut self.flows.hot[index];
@@ -318,8 +334,9 @@ impl Engine {
         }
     }
 
-    /// Hands over what has arrived in order and was not consumed, in the buffer in which it lies. `None` if there is nothing, if
-    /// [`HANDED_OVER`] buffers are out, or if memory is short; then [`Engine::received`] still shows it.
+    /// Hands over what has arrived in order and was not consumed, in the buffer in which it lies.
+    /// `None` if there is nothing, if [`HANDED_OVER`] buffers are out, or if memory is short; then
+    /// [`Engine::received`] still shows it.
     pub fn take_received(&mut self, id: FlowId) -> Option<Received> {
         let index = self.flows.index(id)?;
         let flow = &mut self.flows.hot[index];
@@ -343,7 +360,8 @@ impl Engine {
         Some(Received { buffer, start, length, flow: id, home: self.handed_over.home() })
     }
 
-    /// Takes back the buffers that the application has dropped, and lets the peers send as much again.
+    /// Takes back the buffers that the application has dropped, and lets the peers send as much
+    /// again.
     #[cold]
     pub(crate) fn take_back(&mut self) {
         while let Some(Returned { flow, length, buffer }) = self.handed_over.take_back() {
@@ -364,7 +382,8 @@ impl Engine {
     }
 }
 
-/// The payload of a segment of a flow with an outbox: `length` bytes, `offset` bytes into the queue.
+/// The payload of a segment of a flow with an outbox: `length` bytes, `offset` bytes into the
+/// queue.
 ///
 /// # Panics
 /// If there is no outbox: then the ring should have had the bytes.

@@ -1,25 +1,32 @@
 //! Pacing: a flow with a rate sends a little at a time, and not a window at once.
 //!
-//! 1. The rate is the smallest of what congestion control wants (`CongestionControl::pacing_rate`) and of the limit that the
-//!    application set ([`Engine::set_max_pacing_rate`]). With `Config::pacing` a congestion control that works by windows has a rate as
-//!    well: somewhat more than a window a round trip, or the window would never be filled. A flow with none of these is not
-//!    marked and pays one test of its flags a segment.
-//! 2. A flow has a time at which it may send next. Each segment moves it on by what the segment takes at the rate.
-//! 3. Before that time the flow waits in the timing wheel, which marks it as having something to send when the time has come.
-//! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most [`CREDIT`]: bursts stay small.
+//! 1. The rate is the smallest of what congestion control wants (`CongestionControl::pacing_rate`)
+//!    and of the limit that the application set ([`Engine::set_max_pacing_rate`]). With
+//!    `Config::pacing` a congestion control that works by windows has a rate as well: somewhat more
+//!    than a window a round trip, or the window would never be filled. A flow with none of these is
+//!    not marked and pays one test of its flags a segment.
+//! 2. A flow has a time at which it may send next. Each segment moves it on by what the segment
+//!    takes at the rate.
+//! 3. Before that time the flow waits in the timing wheel, which marks it as having something to
+//!    send when the time has come.
+//! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most
+//!    [`CREDIT`]: bursts stay small.
 
 use crate::congestion::{Algorithm, CongestionControl, Kind};
 use crate::engine::Engine;
 use crate::flow::{FlowId, flag};
 use crate::limits::SECOND;
 
-/// How much lateness is made up for: more than a sleeping thread oversleeps, less than a switch's queue.
+/// How much lateness is made up for: more than a sleeping thread oversleeps, less than a switch's
+/// queue.
 const CREDIT: u64 = 200_000;
-/// How many hundredths of a window leave in a round trip, where the rate follows from the window (Linux has the same).
+/// How many hundredths of a window leave in a round trip, where the rate follows from the window
+/// (Linux has the same).
 const GAIN: u64 = 120;
 /// The same while the window doubles in each.
 const GAIN_SLOW_START: u64 = 200;
-/// Shortest wait. A fast flow then sends some segments each time, and the thread need not wake for each.
+/// Shortest wait. A fast flow then sends some segments each time, and the thread need not wake for
+/// each.
 const SHORTEST_WAIT: u64 = 10_000;
 
 impl Engine {
@@ -60,7 +67,8 @@ impl Engine {
             return true;
         }
         let at = cold.release_at.max(self.now + SHORTEST_WAIT);
-        // A rate of congestion control's own may grow if it is what holds the flow back. A window may not for a limit of the application's.
+        // A rate of congestion control's own may grow if it is what holds the flow back. A window
+        // may not for a limit of the application's.
         let own = cold.rate < cold.most_rate && cold.congestion.kind() == Kind::Timely;
         self.flows.hot[index].flags |= flag::PACE_WAIT | if own { flag::LIMITED } else { 0 };
         if self.paced.is_empty() {

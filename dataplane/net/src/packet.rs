@@ -1,6 +1,6 @@
-//! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written is legal by
-//! construction. Nothing here panics on any received byte. Every checksum is verified, but for those of TCP and UDP on a medium that
-//! makes them unnecessary ([`Checks`]).
+//! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written
+//! is legal by construction. Nothing here panics on any received byte. Every checksum is verified,
+//! but for those of TCP and UDP on a medium that makes them unnecessary ([`Checks`]).
 
 pub mod address;
 pub mod arp;
@@ -25,8 +25,8 @@ pub enum Checks {
     /// It must be right.
     #[default]
     Verify,
-    /// It must be right, or the sum of the pseudo-header: then a kernel of this machine made the packet or verified it
-    /// ([`sietch_nic::Offloads::unfinished`]).
+    /// It must be right, or the sum of the pseudo-header: then a kernel of this machine made the
+    /// packet or verified it ([`sietch_nic::Offloads::unfinished`]).
     Unfinished,
     /// Nothing: the medium vouches for it.
     Trust,
@@ -42,7 +42,8 @@ impl Checks {
         }
     }
 
-    /// Whether a packet with this checksum `field` passes; `pseudo` is the sum of its pseudo-header.
+    /// Whether a packet with this checksum `field` passes; `pseudo` is the sum of its
+    /// pseudo-header.
     #[inline]
     pub(crate) fn pass(self, field: [u8; 2], pseudo: u64, packet: &Payload<'_>) -> bool {
         (self == Self::Unfinished && checksum::fold(pseudo).to_ne_bytes() == field)

@@ -1,9 +1,11 @@
 //! The shortest round trips of the paths, for congestion control that goes by delay.
 //!
-//! 1. What a round trip takes without queueing cannot be measured by a flow that comes while others queue: it takes their queue for the way. So
-//!    all flows to one destination share what the luckiest of them saw.
-//! 2. The way may become longer. So what counts is the shortest of this window of time and of the one before it, and flows follow it up as well
-//!    as down: whatever it is, it is the same for all, and fairness rests on that.
+//! 1. What a round trip takes without queueing cannot be measured by a flow that comes while others
+//!    queue: it takes their queue for the way. So all flows to one destination share what the
+//!    luckiest of them saw.
+//! 2. The way may become longer. So what counts is the shortest of this window of time and of the
+//!    one before it, and flows follow it up as well as down: whatever it is, it is the same for
+//!    all, and fairness rests on that.
 //! 3. The table is bounded; the entry that was noted least recently makes place.
 
 use hashbrown::HashMap;

@@ -1,16 +1,18 @@
 //! What packets the paths take, where that is less than our own link (RFC 1191, RFC 8201).
 //!
-//! 1. An entry is made by a "packet too big" that was believed, or by a black hole that was found (`slow/black_hole.rs`).
+//! 1. An entry is made by a "packet too big" that was believed, or by a black hole that was found
+//!    (`slow/black_hole.rs`).
 //! 2. It holds for ten minutes; then the path is taken for as wide as the link again.
-//! 3. The cache is bounded; the oldest entry makes place. A forged message costs no more than the smaller packets of one
-//!    destination for that time.
+//! 3. The cache is bounded; the oldest entry makes place. A forged message costs no more than the
+//!    smaller packets of one destination for that time.
 
 use hashbrown::HashMap;
 
 use crate::limits::{BLACK_HOLE_TIMEOUTS, PATH_MTU_AGE, PATH_MTUS};
 use crate::packet::{Address, ipv6};
 
-/// Smallest MTU over IPv4 that is believed (RFC 879's 576 less slack, as Linux has it): a forged one must not shrink us to nothing.
+/// Smallest MTU over IPv4 that is believed (RFC 879's 576 less slack, as Linux has it): a forged
+/// one must not shrink us to nothing.
 const SMALLEST_V4: usize = 552;
 /// MTUs that there are, for routers that do not name theirs (RFC 1191 section 7.1).
 const PLATEAUS: [usize; 6] = [17_914, 8166, 4352, 2002, 1492, 1006];
@@ -44,7 +46,8 @@ impl PathMtus {
     }
 }
 
-/// What is to be believed of a message that a packet of `length` bytes to `remote` is too big for a link with this MTU: the MTU to use, or nothing.
+/// What is to be believed of a message that a packet of `length` bytes to `remote` is too big for a
+/// link with this MTU: the MTU to use, or nothing.
 pub(crate) fn believed(remote: &Address, mtu: usize, length: usize) -> Option<usize> {
     if remote.is_v4() {
         let named = if mtu == 0 { plateau(length) } else { mtu };
@@ -60,8 +63,8 @@ fn plateau(length: usize) -> usize {
     PLATEAUS.into_iter().find(|plateau| *plateau < length).unwrap_or(SMALLEST_V4)
 }
 
-/// The packet size that is tried after this one was swallowed in silence so many times in a row: first what nearly every path takes (RFC 8899
-/// section 5.1.2), much later the smallest.
+/// The packet size that is tried after this one was swallowed in silence so many times in a row:
+/// first what nearly every path takes (RFC 8899 section 5.1.2), much later the smallest.
 pub(crate) fn after_silence(remote: &Address, mtu: usize, timeouts: u8) -> Option<usize> {
     if mtu > ipv6::MINIMUM_MTU {
         return Some(ipv6::MINIMUM_MTU);

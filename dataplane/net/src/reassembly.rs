@@ -1,14 +1,17 @@
 //! Which bytes beyond the next expected one have arrived.
 //!
-//! 1. The bytes themselves lie in the receive ring, at their place. Here are only their ranges, sorted, apart
-//!    from each other, at most [`REASSEMBLY_RANGES`].
-//! 2. A new range swallows those that it touches. One that would be a range too many is refused: its segment counts as lost.
+//! 1. The bytes themselves lie in the receive ring, at their place. Here are only their ranges,
+//!    sorted, apart from each other, at most [`REASSEMBLY_RANGES`].
+//! 2. A new range swallows those that it touches. One that would be a range too many is refused:
+//!    its segment counts as lost.
 //! 3. When the next expected byte reaches the first range, that range is taken over whole.
-//! 4. A few sequence numbers say in what order ranges grew last: RFC 2018 section 4 wants the latest reported first, and
-//!    those reported before repeated, so that each is told several times and the loss of an ACK does no harm.
+//! 4. A few sequence numbers say in what order ranges grew last: RFC 2018 section 4 wants the
+//!    latest reported first, and those reported before repeated, so that each is told several times
+//!    and the loss of an ACK does no harm.
 //!
-//! What it must never do: forget a range before the next expected byte has passed it. The peer has been told that it is here.
-//! Only when memory is short everything beyond a gap is dropped at once (`ahead`).
+//! What it must never do: forget a range before the next expected byte has passed it. The peer has
+//! been told that it is here. Only when memory is short everything beyond a gap is dropped at once
+//! (`ahead`).
 
 use crate::limits::REASSEMBLY_RANGES;
 use crate::packet::tcp::SackBlocks;
@@ -37,7 +40,8 @@ impl Reassembly {
         &self.ranges
     }
 
-    /// Notes that the bytes from `start` up to but without `end` are there. Returns whether it could. An empty range is noted for nothing.
+    /// Notes that the bytes from `start` up to but without `end` are there. Returns whether it
+    /// could. An empty range is noted for nothing.
     pub fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
         if !start.before(end) {
             return true;
@@ -71,7 +75,8 @@ impl Reassembly {
         self.remembered = kept as u8;
     }
 
-    /// Given the next expected byte, takes over what follows it without a gap and returns the new next expected byte.
+    /// Given the next expected byte, takes over what follows it without a gap and returns the new
+    /// next expected byte.
     pub fn advance(&mut self, next: Seq) -> Seq {
         let reached = self.ranges.partition_point(|range| !range.0.after(next));
         let next = self.ranges[..reached].iter().fold(next, |next, range| next.max(range.1));
@@ -87,9 +92,10 @@ impl Reassembly {
         piece.0.before(piece.1).then_some(piece)
     }
 
-    /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at once. Segments that came in one batch would
-    /// all be answered alike, and when they made more ranges than fit, some would never be told: so the last answer tells of the
-    /// latest ranges, and those before it of lower and lower ones.
+    /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at
+    /// once. Segments that came in one batch would all be answered alike, and when they made more
+    /// ranges than fit, some would never be told: so the last answer tells of the latest ranges,
+    /// and those before it of lower and lower ones.
     pub fn report_in_turn(&self, turns: usize, count: usize, out: &mut SackBlocks) {
         let ranges = self.ranges.len();
         if turns == 0 || ranges <= count || count == 0 {

@@ -1,13 +1,17 @@
-//! What recovery from loss knows of a flow. A flow has a [`Repair`] from the first time on that an acknowledgement said of something that it
-//! came out of turn, or a timer ran out; most flows never have one.
+//! What recovery from loss knows of a flow. A flow has a [`Repair`] from the first time on that an
+//! acknowledgement said of something that it came out of turn, or a timer ran out; most flows never
+//! have one.
 //!
-//! 1. [`Rack`] (RFC 8985) says what is lost: what was sent before something that has arrived, and by more than a reordering window. The
-//!    window is nothing until reordering was seen, then a quarter of the least round trip, and grows with each round in
-//!    which the peer reports that something came twice (RFC 2883), up to the smoothed round trip.
-//! 2. [`Reduction`] is proportional rate reduction (RFC 6937, 9937): how much may leave in recovery for each byte that was delivered.
-//! 3. [`Undo`] remembers what a reduction was for: if all that was sent again proves to have come twice (DSACK), or an acknowledgement
-//!    answers what was sent before the first retransmission (RFC 3522 by timestamps), or after a timeout data
-//!    arrive that were sent once (RFC 5682), then nothing was lost and the reduction is taken back.
+//! 1. [`Rack`] (RFC 8985) says what is lost: what was sent before something that has arrived, and
+//!    by more than a reordering window. The window is nothing until reordering was seen, then a
+//!    quarter of the least round trip, and grows with each round in which the peer reports that
+//!    something came twice (RFC 2883), up to the smoothed round trip.
+//! 2. [`Reduction`] is proportional rate reduction (RFC 6937, 9937): how much may leave in recovery
+//!    for each byte that was delivered.
+//! 3. [`Undo`] remembers what a reduction was for: if all that was sent again proves to have come
+//!    twice (DSACK), or an acknowledgement answers what was sent before the first retransmission
+//!    (RFC 3522 by timestamps), or after a timeout data arrive that were sent once (RFC 5682), then
+//!    nothing was lost and the reduction is taken back.
 //!
 //! What is done with all that is in `slow/repair.rs`; the bytes themselves are in `scoreboard`.
 
@@ -16,7 +20,8 @@ use crate::limits::NEVER;
 use crate::scoreboard::{Delivered, sent_after};
 use crate::sequence::Seq;
 
-/// Recoveries without a duplicate after which the reordering window is small again (RFC 8985 section 6.2 step 4).
+/// Recoveries without a duplicate after which the reordering window is small again (RFC 8985
+/// section 6.2 step 4).
 const PERSIST: u8 = 16;
 
 /// What is known of segments that overtake others.
@@ -76,7 +81,8 @@ impl Rack {
         }
     }
 
-    /// How long a segment may be overtaken before it counts as lost. `certain`: losses are being repaired, or enough arrived beyond the gap.
+    /// How long a segment may be overtaken before it counts as lost. `certain`: losses are being
+    /// repaired, or enough arrived beyond the gap.
     pub fn window(&self, least: u64, smoothed: u64, certain: bool) -> u64 {
         if certain && self.reordered == 0 {
             0
@@ -106,7 +112,8 @@ impl Reduction {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// An acknowledgement delivered `bytes` and left `pipe` in flight; `safe` says that it brought no new loss to light and moved on. Returns the window.
+    /// An acknowledgement delivered `bytes` and left `pipe` in flight; `safe` says that it brought
+    /// no new loss to light and moved on. Returns the window.
     pub fn window(&mut self, bytes: u32, pipe: u32, safe: bool, mss: u32) -> u32 {
         self.delivered = self.delivered.saturating_add(bytes);
         let allowed = if pipe > self.target {
@@ -133,7 +140,8 @@ pub(crate) struct Undo {
     pub stamp: Option<u32>,
     /// After a timeout nothing but the first segment was sent again (RFC 5682).
     pub first_only: bool,
-    /// When new data were sent to learn whether the timeout was for nothing (`slow/spurious`), until that is known; else zero.
+    /// When new data were sent to learn whether the timeout was for nothing (`slow/spurious`),
+    /// until that is known; else zero.
     pub asked_at: u64,
 }
 

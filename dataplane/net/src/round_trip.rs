@@ -38,8 +38,8 @@ impl RoundTrip {
         if self.smoothed == 0 {
             self.smoothed = time;
             self.variation = time / 2;
-            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985 section 6.2 step 4). One within a turn of the
-            // clock measures nothing.
+            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985
+            // section 6.2 step 4). One within a turn of the clock measures nothing.
             if self.least == 0 && time > 1 {
                 self.least = time;
             }

@@ -1,4 +1,5 @@
-//! What is in flight: runs of sequence numbers that were sent at about the same time and share a fate.
+//! What is in flight: runs of sequence numbers that were sent at about the same time and share a
+//! fate.
 //!
 //! ```text
 //! una                                                            max
@@ -6,20 +7,25 @@
 //!    sent 1   sent 2      lost   sacked           sent 3 (newest)
 //! ```
 //!
-//! 1. Runs follow each other without gaps from the oldest unacknowledged number to the highest sent; each holds its end, when it was
-//!    sent last, and marks. What is sent within a grain of time (a small part of the round trip) extends the newest run, so that
-//!    a window is some dozens of runs however many segments it has, and a request and its answer touch one run and no heap.
-//! 2. A cumulative acknowledgement drops runs from the front. What it reports about them gives the round-trip sample (RFC 6298, by
-//!    Karn's rule not from what was sent twice) and feeds RACK (RFC 8985): which of the delivered was sent last.
-//! 3. A SACK block splits runs at its edges and marks what is between (RFC 2018). Marked data stay: the receiver may take its word back
-//!    until it has acknowledged cumulatively, and [`Scoreboard::forget_sacked`] believes nothing of it any more.
-//! 4. [`Scoreboard::detect`] is RACK's loss detection: what was sent before something that has arrived, and by more than the time that
-//!    reordering may take, is lost. Lost data leave the pipe until they are sent again (RFC 6675).
+//! 1. Runs follow each other without gaps from the oldest unacknowledged number to the highest
+//!    sent; each holds its end, when it was sent last, and marks. What is sent within a grain of
+//!    time (a small part of the round trip) extends the newest run, so that a window is some dozens
+//!    of runs however many segments it has, and a request and its answer touch one run and no heap.
+//! 2. A cumulative acknowledgement drops runs from the front. What it reports about them gives the
+//!    round-trip sample (RFC 6298, by Karn's rule not from what was sent twice) and feeds RACK (RFC
+//!    8985): which of the delivered was sent last.
+//! 3. A SACK block splits runs at its edges and marks what is between (RFC 2018). Marked data stay:
+//!    the receiver may take its word back until it has acknowledged cumulatively, and
+//!    [`Scoreboard::forget_sacked`] believes nothing of it any more.
+//! 4. [`Scoreboard::detect`] is RACK's loss detection: what was sent before something that has
+//!    arrived, and by more than the time that reordering may take, is lost. Lost data leave the
+//!    pipe until they are sent again (RFC 6675).
 //!
-//! There are at most [`RUNS`]. A split that would be one too many first joins neighbours of one fate; if that does not help, it
-//! does not happen, and what it was for is known more coarsely: bytes count as in flight that the peer said it has. That errs towards sending
-//! again late, never towards believing data delivered that were not. So a peer that acknowledges every other byte costs
-//! bounded memory, and a bounded scan per block.
+//! There are at most [`RUNS`]. A split that would be one too many first joins neighbours of one
+//! fate; if that does not help, it does not happen, and what it was for is known more coarsely:
+//! bytes count as in flight that the peer said it has. That errs towards sending again late, never
+//! towards believing data delivered that were not. So a peer that acknowledges every other byte
+//! costs bounded memory, and a bounded scan per block.
 
 use std::collections::VecDeque;
 
@@ -62,13 +68,15 @@ pub(crate) struct Delivered {
     pub bytes: u32,
     /// Of them, those that were sent once.
     pub original: u32,
-    /// When the oldest and the newest of the bytes that a cumulative acknowledgement covers were sent; zero unless all of them were sent
-    /// once and their time is known well.
+    /// When the oldest and the newest of the bytes that a cumulative acknowledgement covers were
+    /// sent; zero unless all of them were sent once and their time is known well.
     pub oldest: u64,
     pub newest: u64,
-    /// Of what was delivered, what was sent last: when, up to where, and whether it had been sent before (RACK.segment).
+    /// Of what was delivered, what was sent last: when, up to where, and whether it had been sent
+    /// before (RACK.segment).
     pub latest: Option<(u64, Seq, bool)>,
-    /// The lowest end of what was delivered and sent once: below what was delivered before, it was overtaken.
+    /// The lowest end of what was delivered and sent once: below what was delivered before, it was
+    /// overtaken.
     pub lowest_original: Option<Seq>,
     /// Something that was sent more than once was among it.
     pub again: bool,
@@ -162,7 +170,8 @@ impl Scoreboard {
         self.newest = Run { sent: now, end, marks };
     }
 
-    /// Makes place for another newest run. If there is none, the newest is forgotten as a run of its own: the next absorbs it.
+    /// Makes place for another newest run. If there is none, the newest is forgotten as a run of
+    /// its own: the next absorbs it.
     fn push_newest(&mut self, now: u64) {
         if self.older.len() + 1 >= RUNS {
             self.open();
@@ -235,7 +244,8 @@ impl Scoreboard {
         delivered
     }
 
-    /// The receiver says that it has the bytes from `first` up to but without `last`. What of them is in flight is marked.
+    /// The receiver says that it has the bytes from `first` up to but without `last`. What of them
+    /// is in flight is marked.
     pub fn sack(&mut self, first: Seq, last: Seq, delivered: &mut Delivered) {
         self.open();
         if let Some(from) = self.split(first) {
@@ -256,14 +266,16 @@ impl Scoreboard {
         self.close();
     }
 
-    /// RACK_detect_loss (RFC 8985 section 6.2 step 5): marks as lost what was sent before `latest` and longer than `patience` ago. Returns the
-    /// bytes marked, and when the next of what was sent before `latest` will have waited as long.
+    /// RACK_detect_loss (RFC 8985 section 6.2 step 5): marks as lost what was sent before `latest`
+    /// and longer than `patience` ago. Returns the bytes marked, and when the next of what was sent
+    /// before `latest` will have waited as long.
     pub fn detect(&mut self, latest: (u64, Seq), patience: u64, now: u64) -> (u32, Option<u64>) {
         let (mut marked, mut next) = (0, None);
         self.open();
         for at in 0..self.older.len() {
             let (run, bytes) = self.run(at);
-            // Of one moment, what was sent again may have been sent before what was new or after it.
+            // Of one moment, what was sent again may have been sent before what was new or after
+            // it.
             let overtaken = if run.has(mark::AGAIN) {
                 latest.0 > run.sent
             } else {
@@ -286,7 +298,8 @@ impl Scoreboard {
         (marked, next)
     }
 
-    /// Marks as lost what was sent at `before` or earlier and is not known to have arrived, and the first bytes whenever they were sent.
+    /// Marks as lost what was sent at `before` or earlier and is not known to have arrived, and the
+    /// first bytes whenever they were sent.
     pub fn lose(&mut self, before: u64) {
         self.open();
         for at in 0..self.older.len() {
@@ -363,7 +376,8 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Whether the receiver said that it has the first bytes, and yet does not acknowledge them: it has thrown them away.
+    /// Whether the receiver said that it has the first bytes, and yet does not acknowledge them: it
+    /// has thrown them away.
     pub fn is_reneged(&self) -> bool {
         self.older.front().or(self.any.then_some(&self.newest)).is_some_and(|run| run.has(mark::SACKED))
     }
@@ -376,7 +390,8 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Whether at least three runs or two segments' worth of bytes and one more are there beyond a gap (RFC 6675 IsLost, RFC 8985's DupThresh).
+    /// Whether at least three runs or two segments' worth of bytes and one more are there beyond a
+    /// gap (RFC 6675 IsLost, RFC 8985's DupThresh).
     pub fn is_threshold_reached(&self, mss: u32) -> bool {
         let runs = self.older.iter().chain(self.any.then_some(&self.newest));
         self.sacked > 2 * mss || runs.filter(|run| run.has(mark::SACKED)).take(3).count() == 3
@@ -396,7 +411,8 @@ impl Scoreboard {
         } else if self.older.capacity() > RUNS / 4 {
             self.older = VecDeque::new();
         }
-        // Whatever the newest run was, what is sent from now on is another: its time or its fate may have changed.
+        // Whatever the newest run was, what is sent from now on is another: its time or its fate
+        // may have changed.
         self.begun = 0;
     }
 
@@ -414,7 +430,8 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a run begin at `at` and returns its place; the place after the last if `at` is the end. `None` if there is no room for one more.
+    /// Makes a run begin at `at` and returns its place; the place after the last if `at` is the
+    /// end. `None` if there is no room for one more.
     fn split(&mut self, at: Seq) -> Option<usize> {
         let begins = |board: &Self| board.older.partition_point(|run| !run.end.after(at));
         let place = begins(self);

@@ -1,11 +1,12 @@
 //! SipHash (Aumasson and Bernstein, 2012): a keyed hash that a peer cannot aim.
 //!
 //! 1. The 128-bit key and four constants fill four words of state.
-//! 2. Each 64-bit word of the message is mixed in with `C` rounds, the last word carrying the length.
+//! 2. Each 64-bit word of the message is mixed in with `C` rounds, the last word carrying the
+//!    length.
 //! 3. `D` rounds finish it.
 //!
-//! SipHash-2-4 makes initial sequence numbers (RFC 6528), where a guess costs a connection. SipHash-1-3 places
-//! flows in the flow table, where a guess costs only a longer probe.
+//! SipHash-2-4 makes initial sequence numbers (RFC 6528), where a guess costs a connection.
+//! SipHash-1-3 places flows in the flow table, where a guess costs only a longer probe.
 
 /// A secret key.
 #[derive(Clone, Copy)]
@@ -115,7 +116,8 @@ mod tests {
 
     #[test]
     fn agrees_with_the_papers_vectors() {
-        // Appendix A of the paper hashes fifteen bytes; the authors' vectors give sixteen and the empty one.
+        // Appendix A of the paper hashes fifteen bytes; the authors' vectors give sixteen and the
+        // empty one.
         let mut state = State::new(&counting_key());
         state.absorb::<2>(0x0706_0504_0302_0100);
         state.absorb::<2>(0x0f0e_0d0c_0b0a_0908);

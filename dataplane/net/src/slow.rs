@@ -1,15 +1,20 @@
-//! The slow path: every segment that is not the next one of an established flow. The order of the checks is that of
-//! RFC 9293 section 3.10.7.4, with RFC 5961 against blind attacks and RFC 7323 against old segments.
+//! The slow path: every segment that is not the next one of an established flow. The order of the
+//! checks is that of RFC 9293 section 3.10.7.4, with RFC 5961 against blind attacks and RFC 7323
+//! against old segments.
 //!
-//! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an ACK, at most.
-//! 2. RST counts only with exactly the next expected number; SYN never; either of them in the window gets a challenge ACK.
-//! 3. The acknowledgement: new, duplicate, or out of range. If the flow is in trouble, `repair` takes it.
-//!    Before this step a segment changes nothing of the flow but the time of the last challenge ACK: a
-//!    sender that sees none of our packets gets no further.
+//! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an
+//!    ACK, at most.
+//! 2. RST counts only with exactly the next expected number; SYN never; either of them in the
+//!    window gets a challenge ACK.
+//! 3. The acknowledgement: new, duplicate, or out of range. If the flow is in trouble, `repair`
+//!    takes it. Before this step a segment changes nothing of the flow but the time of the last
+//!    challenge ACK: a sender that sees none of our packets gets no further.
 //! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
 //! 5. FIN, once all before it has arrived.
 //!
-//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when there are too many), `close` the ends of a flow, `ecn` marks of congestion, `timeout` what happens by itself.
+//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when
+//! there are too many), `close` the ends of a flow, `ecn` marks of congestion, `timeout` what
+//! happens by itself.
 
 use crate::engine::Engine;
 use crate::events::CloseReason;
@@ -89,7 +94,8 @@ impl Engine {
         self.take_fin(index, segment);
     }
 
-    /// RFC 7323 section 5.3. A segment from the past is answered with an ACK; one without a timestamp on a flow that has them is dropped.
+    /// RFC 7323 section 5.3. A segment from the past is answered with an ACK; one without a
+    /// timestamp on a flow that has them is dropped.
     fn passes_timestamp(&mut self, index: usize, segment: &Segment<'_>) -> bool {
         let flow = &self.flows.hot[index];
         if !flow.has(flag::TIMESTAMPS) || segment.has(RST) {
@@ -98,7 +104,8 @@ impl Engine {
         let Some((value, _)) = segment.options.timestamps else {
             self.metrics.paws_drops += 1;
             if segment.has(SYN) {
-                // Of a peer that has forgotten the connection: the answer makes it reset ours (RFC 5961 section 4.2).
+                // Of a peer that has forgotten the connection: the answer makes it reset ours (RFC
+                // 5961 section 4.2).
                 self.challenge(index);
             }
             return false;
@@ -112,7 +119,8 @@ impl Engine {
         !old
     }
 
-    /// RFC 9293 section 3.4, table 6. An ACK just past a full window, or any at a closed one, passes: its sender cannot do better.
+    /// RFC 9293 section 3.4, table 6. An ACK just past a full window, or any at a closed one,
+    /// passes: its sender cannot do better.
     fn passes_window(&mut self, index: usize, segment: &Segment<'_>) -> bool {
         let flow = &self.flows.hot[index];
         let window = flow.rcv_edge.distance(flow.rcv_nxt).max(0);
@@ -132,8 +140,8 @@ impl Engine {
         acceptable
     }
 
-    /// A segment with data (a retransmission whose ACK was lost, a window probe) is acknowledged always; one without, at a bounded
-    /// rate, or two peers that disagree would talk forever.
+    /// A segment with data (a retransmission whose ACK was lost, a window probe) is acknowledged
+    /// always; one without, at a bounded rate, or two peers that disagree would talk forever.
     fn answer_unacceptable(&mut self, index: usize, segment: &Segment<'_>) {
         if segment.length() > 0 && !segment.has(SYN) {
             if segment.has(ACK) && self.acknowledges_plausibly(index, segment) {
@@ -162,19 +170,21 @@ impl Engine {
         self.touch(index);
     }
 
-    /// RFC 5961 section 5.2: whether the acknowledgement is one that the peer may send: of nothing that was never
-    /// sent, and no older than the largest window that it has announced.
+    /// RFC 5961 section 5.2: whether the acknowledgement is one that the peer may send: of nothing
+    /// that was never sent, and no older than the largest window that it has announced.
     fn acknowledges_plausibly(&self, index: usize, segment: &Segment<'_>) -> bool {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);
         let oldest = -i64::from(cold.largest_window.max(u32::from(flow.mss)));
         !segment.ack.after(flow.max) && i64::from(segment.ack.distance(flow.una)) >= oldest
     }
 
-    /// Notes that the peer lives, and its timestamp. The segment is acceptable, its acknowledgement included.
+    /// Notes that the peer lives, and its timestamp. The segment is acceptable, its acknowledgement
+    /// included.
     ///
-    /// RFC 7323 section 4.3 takes the timestamp of a segment that begins at or before our last acknowledgement. An
-    /// acknowledgement that is older than the last one brings none: its range is wide enough to be guessed, and a
-    /// timestamp from the future would have all true segments dropped as old.
+    /// RFC 7323 section 4.3 takes the timestamp of a segment that begins at or before our last
+    /// acknowledgement. An acknowledgement that is older than the last one brings none: its range
+    /// is wide enough to be guessed, and a timestamp from the future would have all true segments
+    /// dropped as old.
     fn note_heard(&mut self, index: usize, segment: &Segment<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.heard_at = self.now;
@@ -219,8 +229,9 @@ impl Engine {
 
     fn update_window(&mut self, index: usize, segment: &Segment<'_>, window: u32) {
         let flow = &mut self.flows.hot[index];
-        // A segment that acknowledges more is newer than the last, even if its number is lower: it is sent again. RFC 9293 section
-        // 3.10.7.4 looks at the number first; the edge would then move on by what is acknowledged, beyond what was announced.
+        // A segment that acknowledges more is newer than the last, even if its number is lower: it
+        // is sent again. RFC 9293 section 3.10.7.4 looks at the number first; the edge would then
+        // move on by what is acknowledged, beyond what was announced.
         let newer = segment.ack.after(flow.wl2) || !flow.wl1.after(segment.seq);
         if segment.ack.before(flow.una) || !newer {
             return;
@@ -238,7 +249,8 @@ impl Engine {
 
     /// The flow is off the fast path while data wait out of order or losses are repaired.
     pub(crate) fn refresh_slow(&mut self, index: usize) {
-        // A FIN that came early waits too: the fast path would pass it by when the gap before it is filled.
+        // A FIN that came early waits too: the fast path would pass it by when the gap before it is
+        // filled.
         let cold = &self.flows.cold[index];
         let waiting = cold.reassembly.is_some() || cold.peer_fin.is_some();
         let flow = &mut self.flows.hot[index];
@@ -282,7 +294,8 @@ impl Engine {
         self.place_payload(index, offset, payload);
     }
 
-    /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next expected one.
+    /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next
+    /// expected one.
     fn place_payload(&mut self, index: usize, offset: usize, payload: Payload<'_>) {
         let place = self.flows.hot[index].rx.len() + offset;
         let needed = place + payload.len();
@@ -340,7 +353,8 @@ impl Engine {
         self.note_payload(index);
     }
 
-    /// Makes the ring of a flow reach up to `needed` bytes, all in order. What waits out of order gives way.
+    /// Makes the ring of a flow reach up to `needed` bytes, all in order. What waits out of order
+    /// gives way.
     fn reserve_in_order(&mut self, index: usize, needed: usize) -> bool {
         loop {
             let flow = &mut self.flows.hot[index];

@@ -1,33 +1,39 @@
-//! SYN cookies (RFC 4987 section 3.6, after Bernstein): a half-open connection kept in the numbers of its own SYN-ACK, and nowhere else.
+//! SYN cookies (RFC 4987 section 3.6, after Bernstein): a half-open connection kept in the numbers
+//! of its own SYN-ACK, and nowhere else.
 //!
 //! ```text
 //!  initial sequence number   31 .. 8: seal | 7 .. 4: hint | 3: epoch | 2 .. 0: segment size
 //!  low bits of the timestamp                 5: ECN | 4: SACK | 3 .. 0: window scale, 15 for none
 //! ```
 //!
-//! 1. When the table of half-open connections is full, a SYN is answered with a cookie for its initial sequence number, and forgotten. Its
-//!    segment size is rounded down to one of eight. A peer with timestamps echoes ours, so their low bits keep the other options, as in
-//!    Linux; a peer without gets neither window scale nor SACK.
-//! 2. The acknowledgement of the SYN-ACK brings the cookie back. If the *seal* is right, which is a keyed hash of names, numbers,
-//!    options and time, the connection begins where it would have begun otherwise.
-//! 3. The *hint* is a hash of the same without the peer's number. A segment with a right hint and a wrong seal may be a later one of
-//!    a handshake whose last part was lost: it is dropped, and the peer sends the first again. Anything else gets the reset that
-//!    a segment without a connection deserves.
-//! 4. The secret rotates: the epoch of [`EPOCH`] nanoseconds is hashed along, so what somebody learned of one is worth nothing in the next.
-//!    A cookie is taken in its own epoch and in the one after.
+//! 1. When the table of half-open connections is full, a SYN is answered with a cookie for its
+//!    initial sequence number, and forgotten. Its segment size is rounded down to one of eight. A
+//!    peer with timestamps echoes ours, so their low bits keep the other options, as in Linux; a
+//!    peer without gets neither window scale nor SACK.
+//! 2. The acknowledgement of the SYN-ACK brings the cookie back. If the *seal* is right, which is a
+//!    keyed hash of names, numbers, options and time, the connection begins where it would have
+//!    begun otherwise.
+//! 3. The *hint* is a hash of the same without the peer's number. A segment with a right hint and a
+//!    wrong seal may be a later one of a handshake whose last part was lost: it is dropped, and the
+//!    peer sends the first again. Anything else gets the reset that a segment without a connection
+//!    deserves.
+//! 4. The secret rotates: the epoch of [`EPOCH`] nanoseconds is hashed along, so what somebody
+//!    learned of one is worth nothing in the next. A cookie is taken in its own epoch and in the
+//!    one after.
 //!
-//! Whoever has not seen the SYN-ACK guesses 28 bits. Whoever has can bring the cookie back again after the connection has ended, as
-//! long as it lives: that, and the peer that stays silent when the last part of its handshake is lost, are the price.
+//! Whoever has not seen the SYN-ACK guesses 28 bits. Whoever has can bring the cookie back again
+//! after the connection has ended, as long as it lives: that, and the peer that stays silent when
+//! the last part of its handshake is lost, are the price.
 
 use crate::limits::SECOND;
 use crate::sequence::Seq;
 use crate::siphash::Key;
 
-/// How long a secret is used for new cookies. A handshake may take one to two of these: a SYN-ACK that was repeated by the peer's
-/// third SYN (7 s) and a satellite fit with much to spare.
+/// How long a secret is used for new cookies. A handshake may take one to two of these: a SYN-ACK
+/// that was repeated by the peer's third SYN (7 s) and a satellite fit with much to spare.
 pub const EPOCH: u64 = 64 * SECOND;
-/// Segment sizes of IPv4 and IPv6 over the smallest, common and largest MTUs, tunnels among them. The first is the smallest that
-/// the engine sends.
+/// Segment sizes of IPv4 and IPv6 over the smallest, common and largest MTUs, tunnels among them.
+/// The first is the smallest that the engine sends.
 const SIZES: [u16; 8] = [88, 536, 1220, 1360, 1440, 1460, 8940, 65_475];
 /// Bits of a timestamp that keep options.
 const OPTION_BITS: u32 = 6;

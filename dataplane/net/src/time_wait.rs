@@ -1,9 +1,10 @@
 //! TIME-WAIT in 64 bytes (RFC 9293 section 3.10.7.4, RFC 6191).
 //!
-//! 1. A connection that closed first keeps its name, its last sequence numbers and its timestamps for twice the maximum
-//!    segment lifetime. Its flow is free already.
+//! 1. A connection that closed first keeps its name, its last sequence numbers and its timestamps
+//!    for twice the maximum segment lifetime. Its flow is free already.
 //! 2. A repeated FIN is acknowledged again, and restarts the wait.
-//! 3. A new SYN that cannot be an old duplicate (a later timestamp, or a later sequence number) opens a new connection.
+//! 3. A new SYN that cannot be an old duplicate (a later timestamp, or a later sequence number)
+//!    opens a new connection.
 //! 4. There is a bound; the oldest is forgotten first.
 
 use crate::flow_table::Name;
@@ -25,7 +26,8 @@ pub(crate) struct TimeWait {
 const _: () = assert!(size_of::<Option<TimeWait>>() <= 64);
 
 impl TimeWait {
-    /// Whether a SYN with this sequence number and timestamp is surely a new connection's (RFC 6191 section 2).
+    /// Whether a SYN with this sequence number and timestamp is surely a new connection's (RFC 6191
+    /// section 2).
     pub fn may_be_reused(&self, seq: Seq, timestamp: Option<u32>) -> bool {
         match (self.timestamps, timestamp) {
             (Some((recent, _)), Some(value)) if value != recent => Seq(value).after(Seq(recent)),

@@ -1,9 +1,11 @@
 //! Deadlines of many things, the earliest first.
 //!
-//! 1. Every thing (a flow, an embryo, ...) has at most one entry in a four-ary heap, and the heap tells it where that is.
-//! 2. Almost every change of a deadline moves it *later* (each ACK pushes the retransmission out). That costs nothing
-//!    here: the thing stores its deadline, its entry stays, and when the entry comes up too early it is put back.
-//!    [`Timers::no_later`] therefore is O(1) unless the deadline really moves forward.
+//! 1. Every thing (a flow, an embryo, ...) has at most one entry in a four-ary heap, and the heap
+//!    tells it where that is.
+//! 2. Almost every change of a deadline moves it *later* (each ACK pushes the retransmission out).
+//!    That costs nothing here: the thing stores its deadline, its entry stays, and when the entry
+//!    comes up too early it is put back. [`Timers::no_later`] therefore is O(1) unless the deadline
+//!    really moves forward.
 //! 3. Times are exact: a simulation in virtual time sees no rounding.
 
 use crate::limits::NEVER;

@@ -1,14 +1,20 @@
-//! Deadlines that come up for good: a hashed hierarchical timing wheel (Varghese and Lauck, SOSP 1987).
+//! Deadlines that come up for good: a hashed hierarchical timing wheel (Varghese and Lauck, SOSP
+//! 1987).
 //!
-//! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to one: nothing comes up early, nothing more than a tick late.
-//! 2. The lowest of three wheels has a slot for each of the next 256 ticks, the next one for each of the next 256 turns of the lowest,
-//!    and so on. A thing stands in the slot of the lowest wheel that reaches its deadline: inserting and cancelling are O(1).
-//! 3. When time enters a slot of a higher wheel, its things move to lower ones: each thing moves twice at most. What lies beyond the
-//!    highest wheel (17 s) stands in its last slot and is put back when that comes up.
-//! 4. A bit for each slot says whether anything is in it, so time jumps from one occupied slot to the next.
+//! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to one: nothing comes up early,
+//!    nothing more than a tick late.
+//! 2. The lowest of three wheels has a slot for each of the next 256 ticks, the next one for each
+//!    of the next 256 turns of the lowest, and so on. A thing stands in the slot of the lowest
+//!    wheel that reaches its deadline: inserting and cancelling are O(1).
+//! 3. When time enters a slot of a higher wheel, its things move to lower ones: each thing moves
+//!    twice at most. What lies beyond the highest wheel (17 s) stands in its last slot and is put
+//!    back when that comes up.
+//! 4. A bit for each slot says whether anything is in it, so time jumps from one occupied slot to
+//!    the next.
 //!
-//! `timers` is a heap for deadlines that nearly always move before they come up; this is for those that do come up, thousands
-//! of times a second: the sending times of paced flows. The test `cost_beside_the_heap` measures both.
+//! `timers` is a heap for deadlines that nearly always move before they come up; this is for those
+//! that do come up, thousands of times a second: the sending times of paced flows. The test
+//! `cost_beside_the_heap` measures both.
 
 use crate::limits::NEVER;
 
@@ -18,7 +24,8 @@ const TICK_BITS: u32 = 10;
 const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 const WHEELS: usize = 3;
-/// Ticks that the wheels reach ahead: all slots of the highest but the one that time is in, for that one's turn is over.
+/// Ticks that the wheels reach ahead: all slots of the highest but the one that time is in, for
+/// that one's turn is over.
 const REACH: u64 = (1 << (SLOT_BITS * WHEELS as u32)) - (1 << (SLOT_BITS * (WHEELS as u32 - 1)));
 /// No thing, or no slot.
 const NONE: u32 = u32::MAX;
@@ -60,7 +67,8 @@ impl Default for TimingWheel {
 }
 
 impl TimingWheel {
-    /// When [`TimingWheel::pop`] must be called next, or [`NEVER`]. Far deadlines are rounded down to the slot of a higher wheel.
+    /// When [`TimingWheel::pop`] must be called next, or [`NEVER`]. Far deadlines are rounded down
+    /// to the slot of a higher wheel.
     #[inline]
     pub fn earliest(&self) -> u64 {
         if self.count == 0 {
@@ -136,8 +144,9 @@ impl TimingWheel {
         None
     }
 
-    /// The start of the first occupied slot, and its wheel. Of two that start at once the higher one's comes first: what is in it may be
-    /// due at that very tick, and it must move before time goes on.
+    /// The start of the first occupied slot, and its wheel. Of two that start at once the higher
+    /// one's comes first: what is in it may be due at that very tick, and it must move before time
+    /// goes on.
     fn next_occupied(&self) -> Option<(u64, usize)> {
         let mut best: Option<(u64, usize)> = None;
         for wheel in 0..WHEELS {
@@ -174,8 +183,9 @@ impl TimingWheel {
     /// Puts a thing into the slot of its deadline.
     fn link(&mut self, thing: u32) {
         let due = self.entries[thing as usize].due.clamp(self.tick, self.tick + REACH - 1);
-        // The highest bit in which deadline and present differ says which wheel is the first to tell them apart.
-        // (Past the end of the highest wheel's turn, its slots from the start again stand for the next turn.)
+        // The highest bit in which deadline and present differ says which wheel is the first to
+        // tell them apart. (Past the end of the highest wheel's turn, its slots from the start
+        // again stand for the next turn.)
         let differing = (u64::BITS - (due ^ self.tick).leading_zeros()).div_ceil(SLOT_BITS) as usize;
         let wheel = differing.clamp(1, WHEELS) - 1;
         let at = slot_of(wheel, due);

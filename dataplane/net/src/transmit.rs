@@ -1,12 +1,16 @@
 //! Segments on their way out: the send half of the fast path.
 //!
-//! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is in flight. It is cut into full
-//!    segments; a short one leaves only if it ends the data (and Nagle is off, or nothing is in flight), or if it fills half of the
-//!    largest window ever seen (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
-//! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if nothing else did.
-//! 3. The payload goes from the ring, or from where it was lent (`owned`), into the frame once, summed on its way.
-//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again: nothing was changed. If there is a buffer
-//!    for an acknowledgement that is due, that leaves alone.
+//! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is
+//!    in flight. It is cut into full segments; a short one leaves only if it ends the data (and
+//!    Nagle is off, or nothing is in flight), or if it fills half of the largest window ever seen
+//!    (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
+//! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if
+//!    nothing else did.
+//! 3. The payload goes from the ring, or from where it was lent (`owned`), into the frame once,
+//!    summed on its way.
+//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again:
+//!    nothing was changed. If there is a buffer for an acknowledgement that is due, that leaves
+//!    alone.
 
 use sietch_nic::{Frame, NicQueue};
 
@@ -78,7 +82,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Sends what goes before new data. Says what [`Engine::transmit_flow`] does if no new data may follow.
+    /// Sends what goes before new data. Says what [`Engine::transmit_flow`] does if no new data may
+    /// follow.
     #[inline(never)]
     fn transmit_unusual<Q: NicQueue>(
         &mut self,
@@ -119,7 +124,8 @@ impl Engine {
             flow.note_limit(offset + mss > flow.cwnd as usize);
             return None;
         }
-        // What has arrived out of turn or is lost fills no pipe (RFC 6675). That is limited transmit as well (RFC 3042).
+        // What has arrived out of turn or is lost fills no pipe (RFC 6675). That is limited
+        // transmit as well (RFC 3042).
         let extra = if flow.has(flag::REPAIR) { cold.left_network() as usize } else { 0 };
         let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
         let length = unsent.min(window.saturating_sub(offset)).min(mss);
@@ -215,7 +221,8 @@ impl Engine {
         }
     }
 
-    /// Writes one segment of a flow into a frame and queues it. The acknowledgement in it settles every debt.
+    /// Writes one segment of a flow into a frame and queues it. The acknowledgement in it settles
+    /// every debt.
     #[inline]
     fn transmit_segment<Q: NicQueue>(
         &mut self,
@@ -235,7 +242,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::transmit_segment`], for a segment that may be marked, that reports ranges, or that is lent.
+    /// As [`Engine::transmit_segment`], for a segment that may be marked, that reports ranges, or
+    /// that is lent.
     #[inline(never)]
     fn transmit_adorned<Q: NicQueue>(
         &mut self,
@@ -309,7 +317,8 @@ impl Engine {
 
     pub(crate) fn transmit_ack<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
-        // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK carries the highest number sent, else it may look old.
+        // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK
+        // carries the highest number sent, else it may look old.
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
         self.transmit_segment(queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
         self.metrics.acks_sent += 1;
@@ -341,7 +350,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One byte into a closed window (RFC 9293 section 3.8.6.1), or all that fits a window which is silly but will not open further.
+    /// One byte into a closed window (RFC 9293 section 3.8.6.1), or all that fits a window which is
+    /// silly but will not open further.
     fn transmit_probe<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
         if flow.tx.is_empty() || !flow.state.sends() {

@@ -2,23 +2,29 @@
 //!
 //! *Receiving* (dynamic right-sizing, Fisk and Feng 2001, and what Linux made of it):
 //!
-//! 1. A flow begins with a small window. Memory is taken for bytes that are there, not for those that may come, so a window costs nothing
-//!    until it is used.
-//! 2. How long a round trip is, the receiver finds out by itself: within one, no more than a window can come. The least time that a window of
-//!    data took is kept, and trusted up to some times what was measured otherwise: a sender that sends little takes long for a window.
-//! 3. Once a round trip, what the application took in one is compared with what it took before. If it is more, the window grows to
-//!    twice that, and further by the share by which it was more: a sender in slow start will send twice as much in the next.
-//! 4. A sender that has filled half of the window before anybody told it of more, while the application has taken all that came, is held back
-//!    by it however short the round trip is (batches over a memory link): then it grows twofold, at most once a window.
-//! 5. It grows up to the limit of the engine, and to an eighth of the memory that is free. It never shrinks (RFC 9293 section 3.8.6).
+//! 1. A flow begins with a small window. Memory is taken for bytes that are there, not for those
+//!    that may come, so a window costs nothing until it is used.
+//! 2. How long a round trip is, the receiver finds out by itself: within one, no more than a window
+//!    can come. The least time that a window of data took is kept, and trusted up to some times
+//!    what was measured otherwise: a sender that sends little takes long for a window.
+//! 3. Once a round trip, what the application took in one is compared with what it took before. If
+//!    it is more, the window grows to twice that, and further by the share by which it was more: a
+//!    sender in slow start will send twice as much in the next.
+//! 4. A sender that has filled half of the window before anybody told it of more, while the
+//!    application has taken all that came, is held back by it however short the round trip is
+//!    (batches over a memory link): then it grows twofold, at most once a window.
+//! 5. It grows up to the limit of the engine, and to an eighth of the memory that is free. It never
+//!    shrinks (RFC 9293 section 3.8.6).
 //!
-//! *Sending*: twice the congestion window, between a smallest size and the limit. What the path does not take, the application may as well keep.
+//! *Sending*: twice the congestion window, between a smallest size and the limit. What the path
+//! does not take, the application may as well keep.
 
 use crate::engine::Engine;
 use crate::flow::Flow;
 use crate::limits::MILLISECOND;
 
-/// How many times the smoothed round trip, and how much beside it, the receiver's own measurement may be: batches at both ends.
+/// How many times the smoothed round trip, and how much beside it, the receiver's own measurement
+/// may be: batches at both ends.
 const TRUST: u64 = 8;
 const TRUST_SLACK: u64 = MILLISECOND;
 /// A round trip of which nothing is known: a long one, which errs on the side of throughput.
@@ -101,8 +107,8 @@ impl Tuning {
         size
     }
 
-    /// The application has taken all that came, so many bytes so far, of which the last fill half of the window or more. Returns
-    /// the size that it should have, if it should be larger.
+    /// The application has taken all that came, so many bytes so far, of which the last fill half
+    /// of the window or more. Returns the size that it should have, if it should be larger.
     pub fn emptied(&mut self, taken: u64, limit: usize) -> Option<usize> {
         if taken - self.grown_at < limit as u64 {
             return None;
@@ -174,8 +180,9 @@ mod tests {
 
     const MSS: u32 = 1460;
 
-    /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes all at once, over a path with this round trip,
-    /// of whose window the sender never has more out than `limit`. Returns the window in the end.
+    /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes
+    /// all at once, over a path with this round trip, of whose window the sender never has more out
+    /// than `limit`. Returns the window in the end.
     fn feed(rate: u64, round_trip: u64, smoothed: u64, time: u64, most: usize) -> usize {
         let mut tuning = Tuning::default();
         let (mut limit, mut received, mut now) = (64 << 10, 0_u64, 1_000_000_000_u64);

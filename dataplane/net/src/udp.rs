@@ -103,7 +103,8 @@ struct Place {
 }
 
 impl Place {
-    /// Behind its last byte, in whole words: no datagram takes nothing, so an empty ring is not mistaken for a full one.
+    /// Behind its last byte, in whole words: no datagram takes nothing, so an empty ring is not
+    /// mistaken for a full one.
     const fn end(&self) -> usize {
         self.at + span(self.length)
     }
@@ -115,8 +116,10 @@ const fn span(length: usize) -> usize {
 
 /// The datagrams that wait at a port, each in one piece in a ring of bytes.
 ///
-/// 1. The next one goes behind the last, or to the start of the ring where it does not fit before its end.
-/// 2. The ring begins small and doubles up to [`UDP_RECEIVE_BYTES`]; then what finds no room is dropped.
+/// 1. The next one goes behind the last, or to the start of the ring where it does not fit before
+///    its end.
+/// 2. The ring begins small and doubles up to [`UDP_RECEIVE_BYTES`]; then what finds no room is
+///    dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,

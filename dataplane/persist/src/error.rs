@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-/// The first request that failed. The log stops for good with it: what the device holds beyond is unknown, and
-/// a failed write must never be taken back as if it had not happened.
+/// The first request that failed. The log stops for good with it: what the device holds beyond is
+/// unknown, and a failed write must never be taken back as if it had not happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "log: {action} at offset {offset}: {source}; nothing is acknowledged any more: check the disk and restart"
@@ -238,7 +238,8 @@ pub enum FormatError {
 /// Why a log could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The area was never formatted, or a crash cut its first formatting short. It holds no records.
+    /// The area was never formatted, or a crash cut its first formatting short. It holds no
+    /// records.
     #[error("log: the area is not formatted")]
     NotFormatted,
     /// No copy of the superblock can be read, and the area has held a log.

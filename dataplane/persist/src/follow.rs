@@ -1,14 +1,16 @@
 //! Following a log that somebody else writes.
 //!
-//! 1. [`Follower::open`] reads the newest superblock, as opening does, and never writes. Any queue over the area does; a file that
-//!    was opened for reading alone is best.
-//! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops where the log ends for now.
-//!    It waits for its reads.
-//! 3. Where no further record is found the superblock is read again: it names the run in which the log goes on after its owner was
-//!    replaced, and a head that has moved past the follower, which must then begin anew.
-//! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half written, or that belong to a later lap,
-//!    do not validate. Whether it would survive a loss of power is known of those up to [`Follower::proven`]. A follower that acts
-//!    outside of the machine on what it reads waits for that.
+//! 1. [`Follower::open`] reads the newest superblock, as opening does, and never writes. Any queue
+//!    over the area does; a file that was opened for reading alone is best.
+//! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops
+//!    where the log ends for now. It waits for its reads.
+//! 3. Where no further record is found the superblock is read again: it names the run in which the
+//!    log goes on after its owner was replaced, and a head that has moved past the follower, which
+//!    must then begin anew.
+//! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half
+//!    written, or that belong to a later lap, do not validate. Whether it would survive a loss of
+//!    power is known of those up to [`Follower::proven`]. A follower that acts outside of the
+//!    machine on what it reads waits for that.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -77,7 +79,8 @@ impl<D: DiskQueue> Follower<D> {
         self.disk
     }
 
-    /// Delivers what has been written since the last call, the snapshot first. Returns how many entries that were.
+    /// Delivers what has been written since the last call, the snapshot first. Returns how many
+    /// entries that were.
     ///
     /// # Errors
     /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew. [`FollowError::Grown`]: the log has grown

@@ -1,13 +1,16 @@
 //! What lies where in an area. The page `docs/spec/log.md` shows it as a picture.
 //!
-//! 1. All integers are little endian. Four superblock copies of 4096 bytes, then segments of equal size.
-//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) + 1`: an update never touches
-//!    the generation it replaces, and one rotten copy costs nothing.
-//! 3. A record is a [`RecordHeader`] and its payload, padded to 8 bytes. Its CRC32C covers everything after the checksum
-//!    field and starts from a seed made of the area's identity and the record's own offset: a record of another owner, or
-//!    one that landed in the wrong place, does not validate.
-//! 4. `stream` is unique to each run of the log (its epoch) and to each snapshot attempt; `sequence` never repeats within a
-//!    stream: what an earlier lap left behind does not validate either.
+//! 1. All integers are little endian. Four superblock copies of 4096 bytes, then segments of equal
+//!    size.
+//! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) +
+//!    1`: an update never touches the generation it replaces, and one rotten copy costs nothing.
+//! 3. A record is a [`RecordHeader`] and its payload, padded to 8 bytes. Its CRC32C covers
+//!    everything after the checksum field and starts from a seed made of the area's identity and
+//!    the record's own offset: a record of another owner, or one that landed in the wrong place,
+//!    does not validate.
+//! 4. `stream` is unique to each run of the log (its epoch) and to each snapshot attempt;
+//!    `sequence` never repeats within a stream: what an earlier lap left behind does not validate
+//!    either.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::copies::{self, CopyDamage};
@@ -56,7 +59,8 @@ pub(crate) struct RecordHeader {
     /// Epoch in the high half; 0 (the log) or the snapshot's number in the low half.
     stream: U64,
     sequence: U64,
-    /// The log was known to be durable up to this sequence when the record was made: proof for recovery.
+    /// The log was known to be durable up to this sequence when the record was made: proof for
+    /// recovery.
     durable: U64,
 }
 
@@ -128,8 +132,8 @@ pub(crate) fn record_size(payload: usize) -> usize {
     (HEADER + payload).next_multiple_of(ALIGN)
 }
 
-/// Writes a record at the start of `out`, which lies at `offset` in the area, and returns the bytes it takes. Its payload is
-/// the next `length` bytes of `payload`.
+/// Writes a record at the start of `out`, which lies at `offset` in the area, and returns the bytes
+/// it takes. Its payload is the next `length` bytes of `payload`.
 ///
 /// # Panics
 /// If `out` is shorter than [`record_size`] of `length`.
@@ -165,7 +169,8 @@ pub(crate) fn write_record(
 }
 
 fn checksum(seed: u32, offset: u64, bytes: &[u8]) -> u32 {
-    // Folding both halves of the offset into the initial state: two places of an area below 16 TiB never share one.
+    // Folding both halves of the offset into the initial state: two places of an area below 16 TiB
+    // never share one.
     let place = (offset >> 3) as u32 ^ (offset >> 35) as u32;
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed ^ place));
     digest.update(bytes);
@@ -178,7 +183,8 @@ pub(crate) fn seed(identity: u128) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &identity.to_le_bytes()) as u32
 }
 
-/// The header at the start of `bytes`, if it looks like one; its checksum is not verified. Returns the payload's length.
+/// The header at the start of `bytes`, if it looks like one; its checksum is not verified. Returns
+/// the payload's length.
 pub(crate) fn peek(bytes: &[u8]) -> Option<(Tag, usize)> {
     let (header, _) = RecordHeader::read_from_prefix(bytes).ok()?;
     if header.magic.get() != RECORD_MAGIC || header.reserved.get() != 0 {
@@ -194,7 +200,8 @@ pub(crate) fn peek(bytes: &[u8]) -> Option<(Tag, usize)> {
     Some((tag, header.length.get() as usize))
 }
 
-/// The record at the start of `bytes`, which lie at `offset` in the area, if it is whole and genuine.
+/// The record at the start of `bytes`, which lie at `offset` in the area, if it is whole and
+/// genuine.
 pub(crate) fn read_record(seed: u32, offset: u64, bytes: &[u8]) -> Option<(Tag, &[u8])> {
     let (tag, length) = peek(bytes)?;
     let end = HEADER.checked_add(length)?;
@@ -284,16 +291,19 @@ pub(crate) struct Superblock {
     pub closed: bool,
     /// The last sequence then; 0 otherwise, and of a log that never had a record.
     pub clean: u64,
-    /// The log was known to be durable up to this sequence when the superblock was written. 0: nothing was known.
+    /// The log was known to be durable up to this sequence when the superblock was written. 0:
+    /// nothing was known.
     pub proven: u64,
     pub snapshot: Option<SnapshotPlace>,
     pub runs: Vec<Run>,
-    /// Records before this sequence were given up, though some may still lie in the first segment. 0: none were.
+    /// Records before this sequence were given up, though some may still lie in the first segment.
+    /// 0: none were.
     pub head: u64,
     pub content: Content,
 }
 
-/// What the records of a log are: those of an application, or of a structure that is built over the log.
+/// What the records of a log are: those of an application, or of a structure that is built over the
+/// log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     /// Four letters, little endian; 0: an application's own.
@@ -423,7 +433,8 @@ impl Superblock {
         if superblock.is_sound() { Ok(superblock) } else { Err(CopyDamage::Damaged) }
     }
 
-    /// Whether the fields fit each other: a checksum does not make a foreign writer's numbers safe to use.
+    /// Whether the fields fit each other: a checksum does not make a foreign writer's numbers safe
+    /// to use.
     fn is_sound(&self) -> bool {
         let block = u64::from(self.block);
         let segment = u64::from(self.segment_bytes);
@@ -451,8 +462,8 @@ impl Superblock {
 }
 
 impl Run {
-    /// Whether a place should be remembered when `last` was the one before: in each segment the first, and then one each
-    /// [`MARK_BYTES`].
+    /// Whether a place should be remembered when `last` was the one before: in each segment the
+    /// first, and then one each [`MARK_BYTES`].
     pub fn is_worth(&self, last: Option<&Self>) -> bool {
         last.is_none_or(|last| {
             last.segment != self.segment

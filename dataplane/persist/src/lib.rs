@@ -1,7 +1,8 @@
 //! Persistent structures on a storage area: a log, and over it a [`Queue`] and a [`Map`].
 //!
-//! An application appends payloads, learns up to where they are durable, and gets them back in order after a crash. From time to
-//! time it writes a snapshot of its state, which takes the place of the log before it, so that the area never fills.
+//! An application appends payloads, learns up to where they are durable, and gets them back in
+//! order after a crash. From time to time it writes a snapshot of its state, which takes the place
+//! of the log before it, so that the area never fills.
 //!
 //! The log is sans-I/O: it drives any [`sietch_disk::DiskQueue`], has no thread and reads no clock.
 //!

@@ -1,18 +1,21 @@
 //! Sizes and bounds of the log, each with its reason.
 
-/// Largest payload of one record, in bytes. It is held in memory once while it is appended and once while it is recovered;
-/// a store's largest value (Redis: 512 MiB) and what else the same batch holds decide. The room in the area is the limit before it.
+/// Largest payload of one record, in bytes. It is held in memory once while it is appended and once
+/// while it is recovered; a store's largest value (Redis: 512 MiB) and what else the same batch
+/// holds decide. The room in the area is the limit before it.
 pub const MAX_RECORD: usize = 1 << 30;
 
-/// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small enough that a
-/// latency-critical append never waits behind more than a few hundred microseconds of transfer.
+/// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small
+/// enough that a latency-critical append never waits behind more than a few hundred microseconds of
+/// transfer.
 pub const BATCH: usize = 256 << 10;
 
-/// Bytes that may be appended and not yet handed to the device. Past it the caller must wait: the device is slower than
-/// its clients.
+/// Bytes that may be appended and not yet handed to the device. Past it the caller must wait: the
+/// device is slower than its clients.
 pub const MAX_QUEUED: usize = 8 << 20;
 
-/// Writes of the log in flight by default: more only help when they are not batched, and batching costs less.
+/// Writes of the log in flight by default: more only help when they are not batched, and batching
+/// costs less.
 pub const DEFAULT_IN_FLIGHT: usize = 4;
 
 /// Writes of a snapshot in flight: enough for bandwidth, few enough to leave the device to the log.
@@ -30,7 +33,8 @@ pub(crate) const SUPERBLOCK: usize = sietch_disk::BLOCK;
 /// Where the first segment starts, in bytes.
 pub(crate) const DATA_START: u64 = (SUPERBLOCKS * SUPERBLOCK) as u64;
 
-/// Runs (epochs that hold records) a superblock can name. Each restart that appends adds one, each compaction leaves one.
+/// Runs (epochs that hold records) a superblock can name. Each restart that appends adds one, each
+/// compaction leaves one.
 pub(crate) const MAX_RUNS: usize = 160;
 
 /// Runs after which compaction is asked for.
@@ -39,11 +43,12 @@ pub(crate) const MANY_RUNS: usize = 80;
 /// Fewest segments of an area: log, snapshot and next snapshot need room beside each other.
 pub(crate) const MIN_SEGMENTS: u32 = 16;
 
-/// Segments aimed at when an area is formatted: freeing is by whole segments, so each should be a small part.
+/// Segments aimed at when an area is formatted: freeing is by whole segments, so each should be a
+/// small part.
 pub(crate) const AIMED_SEGMENTS: u64 = 256;
 
-/// Bounds of the chosen segment size, in bytes: small enough for tests, large enough that links cost nothing and no
-/// larger than a read-ahead buffer should be.
+/// Bounds of the chosen segment size, in bytes: small enough for tests, large enough that links
+/// cost nothing and no larger than a read-ahead buffer should be.
 pub(crate) const SEGMENT_RANGE: (u64, u64) = (16 << 10, 8 << 20);
 
 /// Bytes of a segment in an area of `capacity` bytes, unless its maker chooses otherwise.
@@ -66,22 +71,26 @@ pub(crate) const SEARCH_IN_FLIGHT: usize = 16;
 /// Smallest area, in bytes.
 pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0;
 
-/// Bytes of the log between two places that it remembers, to read from and to truncate at: reading one record by its sequence
-/// reads no more than this before it, and a terabyte of log costs 400 MB of memory.
+/// Bytes of the log between two places that it remembers, to read from and to truncate at: reading
+/// one record by its sequence reads no more than this before it, and a terabyte of log costs 400 MB
+/// of memory.
 pub(crate) const MARK_BYTES: u32 = 64 << 10;
 
-/// Bytes of segments that recovery fetches ahead of what it parses: the bandwidth of the fastest disks (14 GB/s) for a millisecond, ten
-/// times what one of their reads takes. More only costs memory that is touched for the first time.
+/// Bytes of segments that recovery fetches ahead of what it parses: the bandwidth of the fastest
+/// disks (14 GB/s) for a millisecond, ten times what one of their reads takes. More only costs
+/// memory that is touched for the first time.
 pub(crate) const PREFETCH_BYTES: usize = 16 << 20;
 
-/// Segments that it fetches ahead at most: more than this many requests at once only queue up in the device.
+/// Segments that it fetches ahead at most: more than this many requests at once only queue up in
+/// the device.
 pub(crate) const PREFETCH_SEGMENTS: usize = 16;
 
-/// Nanoseconds without a further durable record after which a mark is written: long enough that a busy log writes none for it,
-/// short enough that an idle area is soon proven whole.
+/// Nanoseconds without a further durable record after which a mark is written: long enough that a
+/// busy log writes none for it, short enough that an idle area is soon proven whole.
 pub(crate) const MARK_QUIET: u64 = 100_000_000;
 
-/// Nanoseconds after which a mark is written although the log is busy: two writes of 4 KiB a second.
+/// Nanoseconds after which a mark is written although the log is busy: two writes of 4 KiB a
+/// second.
 pub(crate) const MARK_INTERVAL: u64 = 1_000_000_000;
 
 /// Reads of cursors in flight together: each holds a buffer of a batch.

@@ -1,18 +1,26 @@
 //! The log: appending, making durable, and telling how far.
 //!
-//! 1. [`Log::append`] copies a payload into the open batch. [`Log::submit`] writes the batch unless as many writes as allowed
-//!    are in flight; then the batch keeps growing (group commit) and [`Log::poll`] writes it as soon as one completes.
-//! 2. [`Log::poll`] takes completions in any order and advances the durable sequence over the contiguous prefix. Whatever is
-//!    acknowledged up to it is found again by the next [`Log::open`].
-//! 3. With [`Durability::Always`] each write is durable by itself. With [`Durability::Deferred`] only [`Log::flush`] advances the
-//!    durable sequence; [`Log::written`] says what a crash of the process alone cannot take away.
+//! 1. [`Log::append`] copies a payload into the open batch. [`Log::submit`] writes the batch unless
+//!    as many writes as allowed are in flight; then the batch keeps growing (group commit) and
+//!    [`Log::poll`] writes it as soon as one completes.
+//! 2. [`Log::poll`] takes completions in any order and advances the durable sequence over the
+//!    contiguous prefix. Whatever is acknowledged up to it is found again by the next
+//!    [`Log::open`].
+//! 3. With [`Durability::Always`] each write is durable by itself. With [`Durability::Deferred`]
+//!    only [`Log::flush`] advances the durable sequence; [`Log::written`] says what a crash of the
+//!    process alone cannot take away.
 //! 4. The first request that fails stops the log for good ([`Failure`]).
-//! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. What an earlier epoch left in flight
-//!    can land when it likes: its records belong to sequences that are no longer its own.
-//! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it (`snapshot`).
-//! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for durability is told (`wait`).
-//! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before* they are acknowledged.
-//! 9. How far the log is durable is proven on the medium when it is idle, and at intervals (`mark`).
+//! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. What an
+//!    earlier epoch left in flight can land when it likes: its records belong to sequences that are
+//!    no longer its own.
+//! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it
+//!    (`snapshot`).
+//! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for
+//!    durability is told (`wait`).
+//! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before*
+//!    they are acknowledged.
+//! 9. How far the log is durable is proven on the medium when it is idle, and at intervals
+//!    (`mark`).
 //! 10. The area may grow and shrink while the log runs (`resize`).
 
 mod mark;
@@ -57,7 +65,8 @@ pub enum Durability {
     /// As soon as its write has completed: each write survives power loss by itself (`RWF_DSYNC`).
     #[default]
     Always,
-    /// Once a [`Log::flush`] that followed its write has completed. For stores that flush at intervals or never.
+    /// Once a [`Log::flush`] that followed its write has completed. For stores that flush at
+    /// intervals or never.
     Deferred,
 }
 
@@ -137,8 +146,8 @@ pub struct Log<D: DiskQueue> {
 }
 
 impl<D: DiskQueue> Log<D> {
-    /// Appends a payload. It is in the open batch now; [`Log::submit`] writes it, and it is durable once [`Log::poll`]
-    /// returns at least the sequence that this returns.
+    /// Appends a payload. It is in the open batch now; [`Log::submit`] writes it, and it is durable
+    /// once [`Log::poll`] returns at least the sequence that this returns.
     ///
     /// # Errors
     /// See [`AppendError`]; the payload was not appended, not even in part.
@@ -154,8 +163,8 @@ impl<D: DiskQueue> Log<D> {
         self.append_within(payload, self.growing_limit())
     }
 
-    /// Appends several payloads, or none of them if not all have room. Returns the sequence of the last. A crash may leave
-    /// the first few of them.
+    /// Appends several payloads, or none of them if not all have room. Returns the sequence of the
+    /// last. A crash may leave the first few of them.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -175,8 +184,8 @@ impl<D: DiskQueue> Log<D> {
         self.space.budget().saturating_sub(self.space.shrink_reserve())
     }
 
-    /// As [`Log::append`], for records that make the state smaller (deletions): they may use a reserve that is kept for
-    /// them, so that a full store can be emptied.
+    /// As [`Log::append`], for records that make the state smaller (deletions): they may use a
+    /// reserve that is kept for them, so that a full store can be emptied.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -198,7 +207,8 @@ impl<D: DiskQueue> Log<D> {
         self.put(payload)
     }
 
-    /// Whether there is room for records that need this many segments, the longest being of `length` bytes.
+    /// Whether there is room for records that need this many segments, the longest being of
+    /// `length` bytes.
     fn admit(&mut self, length: usize, needed: u32, limit: u32) -> Result<(), AppendError> {
         self.check()?;
         if length > MAX_RECORD {
@@ -220,7 +230,8 @@ impl<D: DiskQueue> Log<D> {
     fn put(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
         let durable = self.durable;
         let Some(sequence) = self.stream.append(payload, durable, &mut self.space, &mut self.pool) else {
-            // Unreachable while `segments_needed` is an upper bound; half a payload must not be followed by others.
+            // Unreachable while `segments_needed` is an upper bound; half a payload must not be
+            // followed by others.
             return Err(self.fail("allocating a segment", 0, no_segment()).into());
         };
         self.metrics.appends += 1;
@@ -228,8 +239,9 @@ impl<D: DiskQueue> Log<D> {
         Ok(sequence)
     }
 
-    /// Writes what was appended, or, while as many writes as allowed are in flight, has [`Log::poll`] write it as soon as
-    /// one completes. At most one system call. Does nothing when nothing was appended.
+    /// Writes what was appended, or, while as many writes as allowed are in flight, has
+    /// [`Log::poll`] write it as soon as one completes. At most one system call. Does nothing when
+    /// nothing was appended.
     ///
     /// # Errors
     /// The log has failed.
@@ -263,8 +275,8 @@ impl<D: DiskQueue> Log<D> {
         self.ring()
     }
 
-    /// Takes what the device has finished, goes on with what waited for it, and returns the sequence up to which everything
-    /// is durable. Never waits.
+    /// Takes what the device has finished, goes on with what waited for it, and returns the
+    /// sequence up to which everything is durable. Never waits.
     ///
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be acknowledged.
@@ -283,7 +295,8 @@ impl<D: DiskQueue> Log<D> {
         result.map(|()| self.durable)
     }
 
-    /// Waits until a request completes or `timeout` has passed, then polls. For start-up, shutdown and tests.
+    /// Waits until a request completes or `timeout` has passed, then polls. For start-up, shutdown
+    /// and tests.
     ///
     /// # Errors
     /// As [`Log::poll`].
@@ -310,7 +323,8 @@ impl<D: DiskQueue> Log<D> {
         self.flush != Flush::Idle
     }
 
-    /// The sequence up to which everything was written: it survives the process, but not power loss.
+    /// The sequence up to which everything was written: it survives the process, but not power
+    /// loss.
     pub fn written(&self) -> Sequence {
         self.stream.written()
     }
@@ -341,8 +355,8 @@ impl<D: DiskQueue> Log<D> {
         self.segment_bytes(self.live_segments())
     }
 
-    /// Bytes that log and snapshot may use together before appends are refused. The state of the application, as a snapshot,
-    /// must stay well below it.
+    /// Bytes that log and snapshot may use together before appends are refused. The state of the
+    /// application, as a snapshot, must stay well below it.
     pub fn capacity(&self) -> u64 {
         self.segment_bytes(self.space.budget().saturating_sub(self.space.shrink_reserve()))
     }
@@ -353,8 +367,9 @@ impl<D: DiskQueue> Log<D> {
         if self.headless { 0 } else { self.stream.room(left).min(MAX_RECORD as u64) }
     }
 
-    /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half of what it may, or
-    /// it is nearly full, or it must leave the end of an area that is to shrink, or it has been opened many times.
+    /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half
+    /// of what it may, or it is nearly full, or it must leave the end of an area that is to shrink,
+    /// or it has been opened many times.
     pub fn should_compact(&self) -> bool {
         if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;
@@ -368,8 +383,8 @@ impl<D: DiskQueue> Log<D> {
         self.headless || large || nearly_full || self.must_move() || self.superblock.runs.len() >= MANY_RUNS
     }
 
-    /// Whether a snapshot of `bytes` in `records` would free half of what is used, and that is a quarter of the room or more; when `pressed`
-    /// for room, whether it would free anything.
+    /// Whether a snapshot of `bytes` in `records` would free half of what is used, and that is a
+    /// quarter of the room or more; when `pressed` for room, whether it would free anything.
     pub(crate) fn is_mostly_dead(&self, bytes: usize, records: usize, pressed: bool) -> bool {
         if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;
@@ -401,7 +416,8 @@ impl<D: DiskQueue> Log<D> {
         &self.disk
     }
 
-    /// Gives the disk queue back without closing in order, as a crash would. Requests in flight stay in it.
+    /// Gives the disk queue back without closing in order, as a crash would. Requests in flight
+    /// stay in it.
     pub fn into_disk(self) -> D {
         self.disk
     }
@@ -428,8 +444,8 @@ impl<D: DiskQueue> Log<D> {
         self.disk.ring().map_err(|e| self.fail("handing requests to the disk", 0, e))
     }
 
-    /// If no run of this epoch is in the superblock: goes on in a fresh segment, which the next superblock will name.
-    /// `None`: no segment is free.
+    /// If no run of this epoch is in the superblock: goes on in a fresh segment, which the next
+    /// superblock will name. `None`: no segment is free.
     fn take_a_head(&mut self) -> Option<()> {
         if self.headless {
             let segment = self.space.take()?;

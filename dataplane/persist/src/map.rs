@@ -1,14 +1,20 @@
 //! A map from keys to values: a hash index in memory over a log.
 //!
-//! 1. [`Map::put`] and [`Map::delete`] append a typed record each. What is kept in memory of an entry is its record's payload, byte for
-//!    byte as it lies in the area: header, key, value. Nothing is encoded or decoded.
-//! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key. [`Map::get`] touches no disk.
-//! 3. [`Map::poll`] writes and tells up to where changes are durable. The order of changes is the order of the log: after a crash the map is as it
-//!    was after some change, no earlier than the last one that was known to be durable.
-//! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a slice a turn, while changes go
-//!    on: what changes behind or ahead of the walk is in the log after its beginning, and replaying it again makes the same state.
-//! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only the keys do, [`StoredMap`] opens the same area.
-//! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index by the way.
+//! 1. [`Map::put`] and [`Map::delete`] append a typed record each. What is kept in memory of an
+//!    entry is its record's payload, byte for byte as it lies in the area: header, key, value.
+//!    Nothing is encoded or decoded.
+//! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key.
+//!    [`Map::get`] touches no disk.
+//! 3. [`Map::poll`] writes and tells up to where changes are durable. The order of changes is the
+//!    order of the log: after a crash the map is as it was after some change, no earlier than the
+//!    last one that was known to be durable.
+//! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a
+//!    slice a turn, while changes go on: what changes behind or ahead of the walk is in the log
+//!    after its beginning, and replaying it again makes the same state.
+//! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only
+//!    the keys do, [`StoredMap`] opens the same area.
+//! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index by the
+//!    way.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -94,7 +100,8 @@ impl Index {
         let hash = self.hasher.hash_one(key_of(&record));
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            // An area of 2^32 records of 48 bytes and more would not fit in memory before this does.
+            // An area of 2^32 records of 48 bytes and more would not fit in memory before this
+            // does.
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize] = Some(record);
@@ -161,7 +168,8 @@ impl<D: DiskQueue> Map<D> {
         self.index.slot(self.index.find(key)?).map(value_of)
     }
 
-    /// Gives a key a value. It is durable once [`Map::poll`] returns at least the sequence that this returns.
+    /// Gives a key a value. It is durable once [`Map::poll`] returns at least the sequence that
+    /// this returns.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing has changed.
@@ -185,8 +193,8 @@ impl<D: DiskQueue> Map<D> {
         Ok(sequence)
     }
 
-    /// Deletes a key. `Ok(None)`: there is none. It is durable once [`Map::poll`] returns at least the sequence. Deleting has
-    /// room in a full map.
+    /// Deletes a key. `Ok(None)`: there is none. It is durable once [`Map::poll`] returns at least
+    /// the sequence. Deleting has room in a full map.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing has changed.
@@ -220,8 +228,8 @@ impl<D: DiskQueue> Map<D> {
         self.index.bytes
     }
 
-    /// Writes what has changed, takes what the disk has finished, and does a slice of compaction. Returns the sequence up to
-    /// which everything is durable. Never waits.
+    /// Writes what has changed, takes what the disk has finished, and does a slice of compaction.
+    /// Returns the sequence up to which everything is durable. Never waits.
     ///
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be relied on.
@@ -247,7 +255,8 @@ impl<D: DiskQueue> Map<D> {
         self.log.tend(now)
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
+    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// [`Log::flush`].
     ///
     /// # Errors
     /// The log has failed.
@@ -282,7 +291,8 @@ impl<D: DiskQueue> Map<D> {
         self.compaction.finish(&mut self.log)
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see [`Log::when_durable`].
+    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);
     }
@@ -295,11 +305,12 @@ impl<D: DiskQueue> Map<D> {
         self.log.grow(capacity)
     }
 
-    /// Moves everything before byte `capacity` of the area and gives the rest up; see [`Log::shrink_to`]. [`Map::poll`] moves what is
-    /// in the way.
+    /// Moves everything before byte `capacity` of the area and gives the rest up; see
+    /// [`Log::shrink_to`]. [`Map::poll`] moves what is in the way.
     ///
     /// # Errors
-    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees anything: try again then.
+    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees
+    /// anything: try again then.
     pub fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
         self.log.shrink_to(capacity).inspect_err(|error| {
             self.pressed |= matches!(error, ResizeError::Live { .. });

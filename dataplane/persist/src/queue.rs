@@ -1,19 +1,24 @@
-//! A queue of payloads for several consumers, with acknowledgement: what was sent is delivered until somebody has
-//! acknowledged it, whatever crashes meanwhile.
+//! A queue of payloads for several consumers, with acknowledgement: what was sent is delivered
+//! until somebody has acknowledged it, whatever crashes meanwhile.
 //!
-//! 1. The log holds what happened, as typed records: an *entry* was sent, entries were *handed* to consumers (how often, each), entries
-//!    were *acknowledged*. An entry's id is the sequence of its record. The state in memory is what replaying them makes.
-//! 2. [`Queue::receive`] hands out the oldest entry that is ready and durable, under a lease. When the lease ends, or the
-//!    consumer gives the entry back, or goes away, it is ready again: each entry is delivered at least once. Time is passed in.
-//! 3. [`Queue::acknowledge`] takes entries out. That is for good once the sequence it returns is durable; a crash before may bring them
-//!    back. A receipt is good until the entry is handed out again.
-//! 4. Deliveries are counted, so that an entry that kills its consumers can be told. A crash of the machine can lose the count of
-//!    deliveries of the last turn, never the entry.
-//! 5. The head of the log is given up when nothing before it is needed. Where an old entry that nobody acknowledges holds it, the entries
-//!    that are left are written as a snapshot, a slice a turn. While a snapshot holds entries the head stays: an
-//!    acknowledgement that is given up would bring its entry back from the snapshot.
-//! 6. Memory is bounded ([`QueueOptions::memory`], [`MAX_ENTRIES`]), and so is the area: sending to a full queue is refused, and
-//!    acknowledging always has room. With [`Queue::open_stored`] memory is a window on the entries, and the others are in the area.
+//! 1. The log holds what happened, as typed records: an *entry* was sent, entries were *handed* to
+//!    consumers (how often, each), entries were *acknowledged*. An entry's id is the sequence of
+//!    its record. The state in memory is what replaying them makes.
+//! 2. [`Queue::receive`] hands out the oldest entry that is ready and durable, under a lease. When
+//!    the lease ends, or the consumer gives the entry back, or goes away, it is ready again: each
+//!    entry is delivered at least once. Time is passed in.
+//! 3. [`Queue::acknowledge`] takes entries out. That is for good once the sequence it returns is
+//!    durable; a crash before may bring them back. A receipt is good until the entry is handed out
+//!    again.
+//! 4. Deliveries are counted, so that an entry that kills its consumers can be told. A crash of the
+//!    machine can lose the count of deliveries of the last turn, never the entry.
+//! 5. The head of the log is given up when nothing before it is needed. Where an old entry that
+//!    nobody acknowledges holds it, the entries that are left are written as a snapshot, a slice a
+//!    turn. While a snapshot holds entries the head stays: an acknowledgement that is given up
+//!    would bring its entry back from the snapshot.
+//! 6. Memory is bounded ([`QueueOptions::memory`], [`MAX_ENTRIES`]), and so is the area: sending to
+//!    a full queue is refused, and acknowledging always has room. With [`Queue::open_stored`]
+//!    memory is a window on the entries, and the others are in the area.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -67,8 +72,8 @@ pub const MAX_ENTRIES: usize = 1 << 24;
 pub struct QueueOptions {
     /// How its log is driven.
     pub log: Options,
-    /// Bytes of payloads held in memory. A queue of [`Queue::open`] holds no more than that; one of [`Queue::open_stored`] keeps the others
-    /// in the area.
+    /// Bytes of payloads held in memory. A queue of [`Queue::open`] holds no more than that; one of
+    /// [`Queue::open_stored`] keeps the others in the area.
     pub memory: usize,
 }
 
@@ -150,8 +155,9 @@ impl<D: DiskQueue> Queue<D> {
         Self::open_with(disk, options, None)
     }
 
-    /// As [`Queue::open`], for a queue that may hold more than memory does: payloads beyond [`QueueOptions::memory`] bytes stay in the area, and are
-    /// read before they are handed out. [`Queue::receive`] has nothing while the next one is on its way.
+    /// As [`Queue::open`], for a queue that may hold more than memory does: payloads beyond
+    /// [`QueueOptions::memory`] bytes stay in the area, and are read before they are handed out.
+    /// [`Queue::receive`] has nothing while the next one is on its way.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -184,7 +190,8 @@ impl<D: DiskQueue> Queue<D> {
         Ok((queue, report))
     }
 
-    /// Sends an entry. It is durable, and can be received, once [`Queue::poll`] returns at least the id that this returns.
+    /// Sends an entry. It is durable, and can be received, once [`Queue::poll`] returns at least
+    /// the id that this returns.
     ///
     /// # Errors
     /// See [`QueueError`]; nothing was sent.
@@ -208,7 +215,8 @@ impl<D: DiskQueue> Queue<D> {
         Ok(id)
     }
 
-    /// Hands the oldest entry that is ready to `consumer`, for `lease` nanoseconds. `None`: none is ready.
+    /// Hands the oldest entry that is ready to `consumer`, for `lease` nanoseconds. `None`: none is
+    /// ready.
     pub fn receive(&mut self, consumer: u64, now: u64, lease: u64) -> Option<Delivery<'_>> {
         self.expire(now);
         let id = self.entries.ready.first().copied().filter(|&id| id <= self.log.durable())?;
@@ -228,8 +236,8 @@ impl<D: DiskQueue> Queue<D> {
         Some(Delivery { receipt, payload: entry.payload.as_deref()?, deliveries })
     }
 
-    /// Acknowledges deliveries, all or none. They are gone for good once [`Queue::poll`] returns at least the sequence that
-    /// this returns.
+    /// Acknowledges deliveries, all or none. They are gone for good once [`Queue::poll`] returns at
+    /// least the sequence that this returns.
     ///
     /// # Errors
     /// [`QueueError::Stale`]: somebody else has one of them now, or has acknowledged it.
@@ -299,13 +307,15 @@ impl<D: DiskQueue> Queue<D> {
         }
     }
 
-    /// Whether [`Queue::receive`] would hand out an entry, leases and delays that are over by then aside.
+    /// Whether [`Queue::receive`] would hand out an entry, leases and delays that are over by then
+    /// aside.
     pub fn is_ready(&self) -> bool {
         let next = self.entries.ready.first();
         next.is_some_and(|id| *id <= self.log.durable() && !self.entries.far.contains(id))
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
+    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// [`Log::flush`].
     ///
     /// # Errors
     /// The log has failed.
@@ -314,14 +324,16 @@ impl<D: DiskQueue> Queue<D> {
         self.log.flush()
     }
 
-    /// When [`Queue::poll`] has something to do even if the disk has not, in the time that is passed in.
+    /// When [`Queue::poll`] has something to do even if the disk has not, in the time that is
+    /// passed in.
     pub fn next_deadline(&self) -> Option<u64> {
         let lease = self.entries.deadlines.first().map(|&(until, _)| until);
         [lease, self.log.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Writes what was sent and acknowledged, takes what the disk has finished, ends leases, and does a slice of compaction. Returns the
-    /// sequence up to which everything is durable. Never waits. `now` is in nanoseconds.
+    /// Writes what was sent and acknowledged, takes what the disk has finished, ends leases, and
+    /// does a slice of compaction. Returns the sequence up to which everything is durable. Never
+    /// waits. `now` is in nanoseconds.
     ///
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be relied on.
@@ -380,8 +392,8 @@ impl<D: DiskQueue> Queue<D> {
         self.entries.by_id.is_empty()
     }
 
-    /// Entries, with what was sent and how often they were delivered, oldest first. Of a queue of [`Queue::open_stored`] those whose payload is
-    /// in memory.
+    /// Entries, with what was sent and how often they were delivered, oldest first. Of a queue of
+    /// [`Queue::open_stored`] those whose payload is in memory.
     pub fn iter(&self) -> impl Iterator<Item = (Sequence, &[u8], u32)> {
         let entries = self.entries.by_id.iter();
         entries.filter_map(|(id, entry)| Some((*id, entry.payload.as_deref()?, entry.deliveries)))
@@ -392,7 +404,8 @@ impl<D: DiskQueue> Queue<D> {
         (self.entries.bytes, self.entries.held)
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see [`Log::when_durable`].
+    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);
     }
@@ -405,11 +418,12 @@ impl<D: DiskQueue> Queue<D> {
         self.log.grow(capacity)
     }
 
-    /// Moves everything before byte `capacity` of the area and gives the rest up; see [`Log::shrink_to`]. [`Queue::poll`] moves what is
-    /// in the way.
+    /// Moves everything before byte `capacity` of the area and gives the rest up; see
+    /// [`Log::shrink_to`]. [`Queue::poll`] moves what is in the way.
     ///
     /// # Errors
-    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees anything: try again then.
+    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees
+    /// anything: try again then.
     pub fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
         self.log.shrink_to(capacity).inspect_err(|error| {
             self.pressed |= matches!(error, ResizeError::Live { .. });

@@ -1,15 +1,20 @@
 //! Reading an area: chains, and the proof that nothing acknowledged is missing.
 //!
 //! 1. The newest superblock names them (`superblocks`).
-//! 2. A chain is read segment by segment, the likely next ones being fetched meanwhile, several at a time. At each position stands either the
-//!    expected record (stream, sequence, checksum) or nothing of ours; then the next block boundary is tried once, because a
-//!    batch ends in padding; then the chain has ended.
-//! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is corruption.
-//! 4. The newest run ends where it ends, unless something proves that the missing record was durable: a record, anywhere in
-//!    the area, that carries a durable sequence at or past it; or a superblock that does, or says that the log was closed after it.
-//! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were lost.
-//! 6. A segment that cannot be read at once is read block by block. A block that cannot be read matters only where a chain would go on in it: then
-//!    that read is the error, for the record may still be there.
+//! 2. A chain is read segment by segment, the likely next ones being fetched meanwhile, several at
+//!    a time. At each position stands either the expected record (stream, sequence, checksum) or
+//!    nothing of ours; then the next block boundary is tried once, because a batch ends in padding;
+//!    then the chain has ended.
+//! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is
+//!    corruption.
+//! 4. The newest run ends where it ends, unless something proves that the missing record was
+//!    durable: a record, anywhere in the area, that carries a durable sequence at or past it; or a
+//!    superblock that does, or says that the log was closed after it.
+//! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were
+//!    lost.
+//! 6. A segment that cannot be read at once is read block by block. A block that cannot be read
+//!    matters only where a chain would go on in it: then that read is the error, for the record may
+//!    still be there.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +33,8 @@ pub(crate) use crate::superblocks::{Found, superblock};
 /// Reads of segment heads in flight: what a disk does at once anyway.
 const HEADS_IN_FLIGHT: usize = 32;
 
-/// Times one second that a read may take before the disk counts as broken: longer than any reset of a disk.
+/// Times one second that a read may take before the disk counts as broken: longer than any reset of
+/// a disk.
 const PATIENCE: usize = 120;
 
 /// Something that recovery found.
@@ -43,7 +49,8 @@ pub enum Entry<'a> {
 /// What the application says to an entry.
 pub type Applied = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-/// Where the log's chain broke off with something of its own behind it: an append that never became durable.
+/// Where the log's chain broke off with something of its own behind it: an append that never became
+/// durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// First byte of the area that does not hold what was expected.
@@ -67,7 +74,8 @@ pub struct RecoveryReport {
     pub snapshot_bytes: u64,
     /// Sequence of the last whole record of the log; 0: it never had one.
     pub last_sequence: u64,
-    /// Everything up to this record was durable, says the superblock; 0: it says nothing. Losing one of them would be damage.
+    /// Everything up to this record was durable, says the superblock; 0: it says nothing. Losing
+    /// one of them would be damage.
     pub proven: u64,
     /// Set when an append was cut short. Normal after a crash.
     pub torn_tail: Option<TornTail>,
@@ -97,7 +105,8 @@ struct Chain {
     committed_segments: usize,
     /// Where the chain ends: position in the last segment, in bytes.
     position: usize,
-    /// Where in that segment something stands that is no record, if the chain seems to end behind it.
+    /// Where in that segment something stands that is no record, if the chain seems to end behind
+    /// it.
     damaged: Option<usize>,
     /// Area offset of the payload at hand.
     payload: u64,
@@ -162,7 +171,8 @@ pub(crate) fn execute<D: DiskQueue>(
     Ok(completion.buffer)
 }
 
-/// Reads whole segments, and those that likely follow ahead of time: the more, the more often that was right.
+/// Reads whole segments, and those that likely follow ahead of time: the more, the more often that
+/// was right.
 struct Segments<'a, D> {
     disk: &'a mut D,
     superblock: &'a Superblock,
@@ -297,7 +307,8 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
         of_segment.filter(|_| hit).map_or(Ok(()), |unreadable| Err(unreadable.cause.clone()))
     }
 
-    /// Starts to fetch the segments that most likely follow `number`, and forgets what was guessed wrong.
+    /// Starts to fetch the segments that most likely follow `number`, and forgets what was guessed
+    /// wrong.
     fn fetch_after(&mut self, number: u32) -> Result<(), Failure> {
         let count = self.superblock.segment_count;
         let guess = |step: usize| ((u64::from(number) + step as u64) % u64::from(count)) as u32;
@@ -453,7 +464,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         OpenError::Corrupt { what, sequence: chain.expected, offset: self.end_of(chain), evidence }
     }
 
-    /// A genuine link names a segment that is not there: the area was cut, or newer superblocks were lost.
+    /// A genuine link names a segment that is not there: the area was cut, or newer superblocks
+    /// were lost.
     fn beyond(&self, payload: &[u8]) -> OpenError {
         let target = link_target(payload, u32::MAX).unwrap_or_default();
         let (capacity, needed) = (self.superblock.capacity, self.superblock.segment_start(target + 1));
@@ -581,7 +593,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(None)
     }
 
-    /// Looks for anything that contradicts the end of the log, and says whether an append was cut short there.
+    /// Looks for anything that contradicts the end of the log, and says whether an append was cut
+    /// short there.
     fn prove(
         &mut self,
         last: &Chain,
@@ -615,8 +628,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(())
     }
 
-    /// Looks at every block of a segment from position `from` on for records that contradict the end of the log; says
-    /// whether there are any that should follow it.
+    /// Looks at every block of a segment from position `from` on for records that contradict the
+    /// end of the log; says whether there are any that should follow it.
     fn search(&mut self, number: u32, from: usize, last: &Chain) -> Result<bool, OpenError> {
         self.segments.load(number)?;
         let start = self.superblock.segment_start(number);
@@ -634,14 +647,16 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(follows)
     }
 
-    /// An error if a genuine record proves that the log should go on, or that the superblock is not the newest.
+    /// An error if a genuine record proves that the log should go on, or that the superblock is not
+    /// the newest.
     fn contradiction(&self, tag: &Tag, offset: u64, last: &Chain) -> Result<(), OpenError> {
         let epoch = self.superblock.epoch;
         if stream_epoch(tag.stream) > epoch {
             let found = stream_epoch(tag.stream);
             return Err(OpenError::SuperblockOutdated { epoch, found, offset });
         }
-        // What an earlier epoch knew about its own torn end says nothing about sequences that were given out again.
+        // What an earlier epoch knew about its own torn end says nothing about sequences that were
+        // given out again.
         let newest = self.superblock.runs.last().map_or(0, |run| run.epoch);
         if stream_epoch(tag.stream) >= newest && tag.durable >= last.expected.max(1) {
             let evidence = format!(
@@ -653,7 +668,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(())
     }
 
-    /// Segments outside of the log whose first header, if genuine, would contradict the log's end or shows a torn tail.
+    /// Segments outside of the log whose first header, if genuine, would contradict the log's end
+    /// or shows a torn tail.
     fn suspects(&mut self, last: &Chain, log_segments: &[u32]) -> Result<Vec<u32>, OpenError> {
         let superblock = self.superblock;
         let mut visited = vec![false; superblock.segment_count as usize];
@@ -685,7 +701,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             wait_for(disk, READING, DATA_START, &mut completions)?;
             in_flight -= completions.len();
             for completion in completions.drain(..) {
-                // Segment numbers have 32 bits. A segment that cannot be read holds nothing that the log needs.
+                // Segment numbers have 32 bits. A segment that cannot be read holds nothing that
+                // the log needs.
                 let number = completion.token as u32;
                 let Some(buffer) = completion.buffer else { continue };
                 if completion.result.is_ok()

@@ -1,9 +1,12 @@
 //! Which segments are free.
 //!
-//! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and recovery can guess where to read ahead.
-//! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The rest is where the next snapshot is
-//!    written, which is never larger than the log and the snapshot that it replaces; so compaction always has room.
-//! 3. Before the area shrinks, segments beyond its new end are given out no more ([`Space::restrict`]); they do not count any more.
+//! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and
+//!    recovery can guess where to read ahead.
+//! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The rest is
+//!    where the next snapshot is written, which is never larger than the log and the snapshot that
+//!    it replaces; so compaction always has room.
+//! 3. Before the area shrinks, segments beyond its new end are given out no more
+//!    ([`Space::restrict`]); they do not count any more.
 
 /// See the module's account.
 pub(crate) struct Space {
@@ -82,8 +85,8 @@ impl Space {
         self.limit
     }
 
-    /// Segments that log and snapshot may use together. Two less than half: one is lost where a restart leaves
-    /// a segment, one where the snapshot ends.
+    /// Segments that log and snapshot may use together. Two less than half: one is lost where a
+    /// restart leaves a segment, one where the snapshot ends.
     pub fn budget(&self) -> u32 {
         Self::budget_of(self.count())
     }
@@ -98,7 +101,8 @@ impl Space {
         live.saturating_mul(2).saturating_add(2)
     }
 
-    /// Part of the budget that only appends which shrink the state may use: a full store must be able to delete.
+    /// Part of the budget that only appends which shrink the state may use: a full store must be
+    /// able to delete.
     pub fn shrink_reserve(&self) -> u32 {
         (self.budget() / 16).max(2)
     }

@@ -1,12 +1,13 @@
 //! A chain of segments under construction: the log, or a snapshot.
 //!
-//! 1. [`Stream::append`] copies a payload into the open batch as one record, or as several fragments where it does not fit.
-//!    A batch is one write: it starts on a block boundary and is padded with zeros to the next, so that a committed block is
-//!    never written again.
-//! 2. A batch is sealed when it is full or when the log wants to write it. Sealed batches wait in order; batches in flight
-//!    may complete in any order; [`Stream::written`] advances only over the contiguous prefix.
-//! 3. The last block of a segment is kept for the link that names the next segment. A link takes a sequence number like any
-//!    record: nothing behind it counts as written before the link is.
+//! 1. [`Stream::append`] copies a payload into the open batch as one record, or as several
+//!    fragments where it does not fit. A batch is one write: it starts on a block boundary and is
+//!    padded with zeros to the next, so that a committed block is never written again.
+//! 2. A batch is sealed when it is full or when the log wants to write it. Sealed batches wait in
+//!    order; batches in flight may complete in any order; [`Stream::written`] advances only over
+//!    the contiguous prefix.
+//! 3. The last block of a segment is kept for the link that names the next segment. A link takes a
+//!    sequence number like any record: nothing behind it counts as written before the link is.
 
 use std::collections::VecDeque;
 
@@ -19,8 +20,8 @@ use crate::layout::{
 use crate::limits::BATCH;
 use crate::space::Space;
 
-/// Batch buffers kept for reuse at most: what is in flight and a few that wait. More exist only while a record larger
-/// than this is appended.
+/// Batch buffers kept for reuse at most: what is in flight and a few that wait. More exist only
+/// while a record larger than this is appended.
 const POOLED: usize = 16;
 
 /// Batch buffers of one size, recycled.
@@ -189,7 +190,8 @@ impl Stream {
         &mut self.segments
     }
 
-    /// Closes the open batch and returns where the next one goes: the segment, and how many bytes from its start.
+    /// Closes the open batch and returns where the next one goes: the segment, and how many bytes
+    /// from its start.
     pub fn position(&mut self) -> (u32, u32) {
         self.seal();
         let segment = self.segments.back().copied().unwrap_or_default();
@@ -201,7 +203,8 @@ impl Stream {
         self.start + self.place.segment_bytes - self.place.block as u64
     }
 
-    /// An upper bound of the segments that a payload of `length` bytes needs beyond the current one.
+    /// An upper bound of the segments that a payload of `length` bytes needs beyond the current
+    /// one.
     pub fn segments_needed(&self, length: usize) -> u32 {
         self.segments_for(self.cost(length))
     }
@@ -213,7 +216,8 @@ impl Stream {
         length + (length / (self.place.batch as u64 - overhead) + 2) * overhead + self.place.block as u64
     }
 
-    /// An upper bound of the segments that payloads of this [`Stream::cost`] need beyond the current one.
+    /// An upper bound of the segments that payloads of this [`Stream::cost`] need beyond the
+    /// current one.
     pub fn segments_for(&self, cost: u64) -> u32 {
         let overhead = (HEADER + ALIGN) as u64;
         let batch = self.place.batch as u64;
@@ -231,8 +235,8 @@ impl Stream {
         1 + cost.div_ceil(usable) as u32
     }
 
-    /// Bytes of a payload that certainly needs no more than `segments` beyond the current one: the inverse of
-    /// [`Stream::segments_needed`].
+    /// Bytes of a payload that certainly needs no more than `segments` beyond the current one: the
+    /// inverse of [`Stream::segments_needed`].
     pub fn room(&self, segments: u32) -> u64 {
         let overhead = (HEADER + ALIGN) as u64;
         let (batch, block) = (self.place.batch as u64, self.place.block as u64);
@@ -248,8 +252,9 @@ impl Stream {
         cost - cost / (batch - overhead) * overhead
     }
 
-    /// Appends a payload and returns the sequence of its last record. The caller has made sure that `space` holds
-    /// [`Stream::segments_needed`] free segments. `durable` goes into the records as proof.
+    /// Appends a payload and returns the sequence of its last record. The caller has made sure that
+    /// `space` holds [`Stream::segments_needed`] free segments. `durable` goes into the records as
+    /// proof.
     pub fn append(
         &mut self,
         payload: &[&[u8]],
@@ -273,8 +278,8 @@ impl Stream {
         }
     }
 
-    /// Opens batches and segments until some of `wanted` payload bytes fit, and returns how many: all, unless the
-    /// batch is fresh.
+    /// Opens batches and segments until some of `wanted` payload bytes fit, and returns how many:
+    /// all, unless the batch is fresh.
     fn make_room(
         &mut self,
         wanted: usize,
@@ -374,7 +379,8 @@ impl Stream {
         self.open.is_some()
     }
 
-    /// Takes the oldest sealed batch as a write with its ticket. It counts as in flight from now on.
+    /// Takes the oldest sealed batch as a write with its ticket. It counts as in flight from now
+    /// on.
     pub fn next_write(&mut self, durable: bool) -> Option<(u64, Operation)> {
         let batch = self.sealed.pop_front()?;
         let ticket = self.first_ticket + self.flights.len() as u64;

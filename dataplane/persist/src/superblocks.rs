@@ -1,10 +1,12 @@
 //! Choosing the superblock of an area.
 //!
-//! 1. Of the copies that validate, the one with the highest generation counts ([`sietch_disk::copies`]).
+//! 1. Of the copies that validate, the one with the highest generation counts
+//!    ([`sietch_disk::copies`]).
 //! 2. Where none validates and a copy is blank, the area was never used, or its beginning was
-//!    erased. Formatting leaves blank copies until it is done, and no records. So the area counts as
-//!    unused only if there is no record where a log has some ([`has_records`]).
-//! 3. It is cut to the area, if that is shorter and all that the superblock names lies before its end.
+//!    erased. Formatting leaves blank copies until it is done, and no records. So the area counts
+//!    as unused only if there is no record where a log has some ([`has_records`]).
+//! 3. It is cut to the area, if that is shorter and all that the superblock names lies before its
+//!    end.
 
 use sietch_disk::copies::{self, Copies};
 use sietch_disk::{Buffer, DiskQueue, Operation};

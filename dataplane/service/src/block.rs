@@ -1,21 +1,29 @@
-//! The storage broker: areas of a volume for applications that must not have the volume. Sans-I/O: queues are a trait, nothing reads a clock.
+//! The storage broker: areas of a volume for applications that must not have the volume. Sans-I/O:
+//! queues are a trait, nothing reads a clock.
 //!
 //! One turn:
 //!
-//! 1. What the devices have finished is collected. Bytes of a read that succeeded are copied to the application's data region, then its buffer goes
-//!    back to the pool. A request is done when all of its pieces are.
-//! 2. Every area in rotation gets [`limits::QUANTUM`] bytes of credit (deficit round robin). A submission is copied once and the copy is judged
-//!    ([`judge`]); one that fails is answered at once, and costs as any other.
-//! 3. What passes is translated to extents ([`extents`]), piece by piece, as far as the area's share of the device goes. Bytes to be written are copied into a buffer of
-//!    our own: they stand still while the device has them, whatever the application does (docs/spec/broker.md says why that matters to others).
+//! 1. What the devices have finished is collected. Bytes of a read that succeeded are copied to the
+//!    application's data region, then its buffer goes back to the pool. A request is done when all
+//!    of its pieces are.
+//! 2. Every area in rotation gets [`limits::QUANTUM`] bytes of credit (deficit round robin). A
+//!    submission is copied once and the copy is judged ([`judge`]); one that fails is answered at
+//!    once, and costs as any other.
+//! 3. What passes is translated to extents ([`extents`]), piece by piece, as far as the area's
+//!    share of the device goes. Bytes to be written are copied into a buffer of our own: they stand
+//!    still while the device has them, whatever the application does (docs/spec/broker.md says why
+//!    that matters to others).
 //! 4. All flushes of a device that are asked for while one is under way share the next.
-//! 5. Devices are rung, once; then completions are shown to the applications that have some, and those that sleep are woken.
-//! 6. An area that is *leaving* (detached, its application gone, its rings broken) is taken from no more. When nothing of it is under way it is let go of, and the
-//!    control plane is told: only now may its blocks become another's.
+//! 5. Devices are rung, once; then completions are shown to the applications that have some, and
+//!    those that sleep are woken.
+//! 6. An area that is *leaving* (detached, its application gone, its rings broken) is taken from no
+//!    more. When nothing of it is under way it is let go of, and the control plane is told: only
+//!    now may its blocks become another's.
 //!
 //! A device whose queue breaks fails its own areas ([`Event::Broken`]); the others go on.
 //!
-//! Nothing here waits for an application: one that takes no completions is taken from no more, by itself.
+//! Nothing here waits for an application: one that takes no completions is taken from no more, by
+//! itself.
 
 mod area;
 mod extents;
@@ -45,8 +53,9 @@ pub enum Event {
     Detached(AreaId),
     /// It has its new extents, and nothing of the former is under way that is not of the new ones.
     Reshaped(AreaId),
-    /// The queue of that volume is broken. Its areas answer every request with EIO from now on and are never let go of: nobody knows what of them will
-    /// still land before this process has ended. Other volumes go on.
+    /// The queue of that volume is broken. Its areas answer every request with EIO from now on and
+    /// are never let go of: nobody knows what of them will still land before this process has
+    /// ended. Other volumes go on.
     Broken {
         /// The volume.
         volume: String,
@@ -93,7 +102,8 @@ impl<D: DiskQueue> Default for Broker<D> {
 }
 
 impl<D: DiskQueue> Broker<D> {
-    /// Serves areas of the volume `name` through `queue` from now on. One of that name is replaced, unless an area of it is served.
+    /// Serves areas of the volume `name` through `queue` from now on. One of that name is replaced,
+    /// unless an area of it is served.
     ///
     /// # Errors
     /// The queue comes back.

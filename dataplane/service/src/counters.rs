@@ -13,7 +13,8 @@ pub struct PortCounters {
     pub received_frames: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Frames that the port sent and that were dropped, by reason of the transmit rules, in the order of [`Reason::ALL`].
+    /// Frames that the port sent and that were dropped, by reason of the transmit rules, in the
+    /// order of [`Reason::ALL`].
     pub send_drops: [u64; Reason::ALL.len()],
     /// Frames for the port that were dropped, by reason of the receive rules.
     pub receive_drops: [u64; Reason::ALL.len()],

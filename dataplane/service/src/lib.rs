@@ -1,9 +1,11 @@
 //! Service cores: what stands after the rings of applications that are not trusted with a device.
 //!
 //! - [`switch`]: a software switch, sans-I/O, over any [`sietch_nic::NicQueue`].
-//! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps when it does not.
+//! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps
+//!   when it does not.
 //! - [`sockets`]: the socket service of unmodified programs: set-up, hand-over, limits.
-//! - [`block`]: a storage broker, sans-I/O, for areas that lie as extents on one file or device, and its loop.
+//! - [`block`]: a storage broker, sans-I/O, for areas that lie as extents on one file or device,
+//!   and its loop.
 //! - [`tcp`]: TCP/IP engines for applications that live on a VNIC and link none.
 #![forbid(unsafe_code)]
 

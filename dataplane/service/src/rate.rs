@@ -1,16 +1,19 @@
 //! A token bucket as a clock: the generic cell rate algorithm (ITU-T I.371).
 //!
-//! 1. `empty_at` is the time at which all that was sent will have been paid for at the granted rate.
-//! 2. A frame may pass if paying for it as well would end no later than one burst from now. One that is longer than the whole burst passes
-//!    when all before it is paid for.
+//! 1. `empty_at` is the time at which all that was sent will have been paid for at the granted
+//!    rate.
+//! 2. A frame may pass if paying for it as well would end no later than one burst from now. One
+//!    that is longer than the whole burst passes when all before it is paid for.
 //! 3. An idle sender's credit does not grow beyond the burst: `empty_at` is never before now.
-//! 4. Who is refused is told when to come again: when the frame may pass, or a little later, so that some leave together.
+//! 4. Who is refused is told when to come again: when the frame may pass, or a little later, so
+//!    that some leave together.
 
 /// Fractions of a nanosecond: 2^10, so that the cost of a byte at 1 TB/s is still one unit.
 const UNITS: u128 = 1024;
 
-/// The longest that a frame which may pass already waits for others to leave with: a loop that sleeps for it wakes 5,000 times a second at
-/// most. A burst holds a millisecond's frames at least, so nothing of the rate is lost.
+/// The longest that a frame which may pass already waits for others to leave with: a loop that
+/// sleeps for it wakes 5,000 times a second at most. A burst holds a millisecond's frames at least,
+/// so nothing of the rate is lost.
 const GATHER: u64 = 200_000;
 
 /// A rate limit. Time is in nanoseconds.

@@ -1,11 +1,13 @@
 //! The loop of a service core.
 //!
 //! 1. Take commands, then let the switch turn.
-//! 2. While frames flow, turn again; between turns the core is offered to whoever wants it (`sched_yield`), for on a small machine
-//!    the applications that are served may need it.
-//! 3. After [`SPIN`] without a frame arm every doorbell. If nothing has come meanwhile, sleep on all of them and on the command's bell; awake
-//!    again, disarm. An idle switch uses no processor. A port that waits for its rate rings for nothing: the loop sleeps until it may go on.
-//! 4. What ports have counted is put on a board before the loop sleeps, and every [`NOTED`] while it does not: who shows it wakes nobody.
+//! 2. While frames flow, turn again; between turns the core is offered to whoever wants it
+//!    (`sched_yield`), for on a small machine the applications that are served may need it.
+//! 3. After [`SPIN`] without a frame arm every doorbell. If nothing has come meanwhile, sleep on
+//!    all of them and on the command's bell; awake again, disarm. An idle switch uses no processor.
+//!    A port that waits for its rate rings for nothing: the loop sleeps until it may go on.
+//! 4. What ports have counted is put on a board before the loop sleeps, and every [`NOTED`] while
+//!    it does not: who shows it wakes nobody.
 //! 5. A port whose peer hung up, or whose link was revoked, is taken out and reported as gone.
 
 use std::io;
@@ -21,7 +23,8 @@ use sietch_nic::xdp::VnicSpec;
 use crate::counters::PortCounters;
 use crate::switch::{PortId, Switch};
 
-/// Nanoseconds without a frame after which the loop sleeps: several times what a wake-up costs (10 to 15 us).
+/// Nanoseconds without a frame after which the loop sleeps: several times what a wake-up costs (10
+/// to 15 us).
 pub const SPIN: u64 = 50_000;
 
 /// Nanoseconds between two notes on the board of a busy loop: whoever watches looks once a second.
@@ -86,8 +89,9 @@ pub struct PortReport {
     pub counters: PortCounters,
 }
 
-/// Runs a switch until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when
-/// a command was sent (an eventfd, a socket); `gone` hears of each port that ended by itself; `board` shows what ports count.
+/// Runs a switch until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a
+/// non-blocking descriptor that becomes readable when a command was sent (an eventfd, a socket);
+/// `gone` hears of each port that ended by itself; `board` shows what ports count.
 ///
 /// # Errors
 /// Those of `poll(2)`.
@@ -136,7 +140,8 @@ pub fn run(
     }
 }
 
-/// Arms the doorbells and sleeps until one rings or a port's rate lets it go on, unless something has come meanwhile.
+/// Arms the doorbells and sleeps until one rings or a port's rate lets it go on, unless something
+/// has come meanwhile.
 fn sleep(switch: &mut Switch<Endpoint>, bell: &OwnedFd, now: u64) -> io::Result<()> {
     let mut waiting = false;
     for queue in switch.watched_queues_mut() {

@@ -1,17 +1,23 @@
-//! The software switch: ports, rules, and who is next. Sans-I/O: queues are a trait, time is an argument.
+//! The software switch: ports, rules, and who is next. Sans-I/O: queues are a trait, time is an
+//! argument.
 //!
 //! One turn:
 //!
-//! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs its length and
-//!    [`FRAME_COST`], so neither large nor many small frames buy a port more than its share. A port with nothing waiting saves nothing.
-//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. One that exceeds the rate waits, and all of that
-//!    port's behind it with it, in the sender's own memory: nothing is lost, and a sender whose ring is full knows that it must wait.
-//!    What passes goes to the port that the control plane's table names for its destination MAC. A question to everybody or to a group, of
-//!    ARP or of neighbour discovery, goes to the port that has the address in question, and to no other: who else would hear it could only
-//!    answer falsely. Nothing is ever learnt from a frame. What a port announces of itself (its rules saw to it that it is true) goes to all
-//!    others. Each copy counts as a frame of its own, for the sender's rate and for its share.
-//! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue. The head that is copied is the very
-//!    bytes that were judged: the sender cannot change them in between.
+//! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs
+//!    its length and [`FRAME_COST`], so neither large nor many small frames buy a port more than
+//!    its share. A port with nothing waiting saves nothing.
+//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. One that exceeds
+//!    the rate waits, and all of that port's behind it with it, in the sender's own memory: nothing
+//!    is lost, and a sender whose ring is full knows that it must wait. What passes goes to the
+//!    port that the control plane's table names for its destination MAC. A question to everybody or
+//!    to a group, of ARP or of neighbour discovery, goes to the port that has the address in
+//!    question, and to no other: who else would hear it could only answer falsely. Nothing is ever
+//!    learnt from a frame. What a port announces of itself (its rules saw to it that it is true)
+//!    goes to all others. Each copy counts as a frame of its own, for the sender's rate and for its
+//!    share.
+//! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue.
+//!    The head that is copied is the very bytes that were judged: the sender cannot change them in
+//!    between.
 //! 4. A port without room loses the frame (it is counted); nobody waits for it.
 //! 5. Ports that were handed something are flushed, once. A port whose queue fails is taken out.
 //!
@@ -28,10 +34,12 @@ use sietch_nic::{Frame, NicQueue};
 use crate::counters::PortCounters;
 use crate::rate::Bucket;
 
-/// Bytes that a port may send in a turn before the next has its turn: more than the largest frame costs, so every turn
-/// moves something; little enough that a hundred busy ports all have theirs within a millisecond.
+/// Bytes that a port may send in a turn before the next has its turn: more than the largest frame
+/// costs, so every turn moves something; little enough that a hundred busy ports all have theirs
+/// within a millisecond.
 pub const QUANTUM: u32 = 72 << 10;
-/// What a frame costs beside its bytes: about what forwarding one takes, in the time of copying so many bytes.
+/// What a frame costs beside its bytes: about what forwarding one takes, in the time of copying so
+/// many bytes.
 pub const FRAME_COST: u32 = 512;
 /// Most frames taken from a port at a time.
 pub const BATCH: usize = 64;
@@ -116,7 +124,8 @@ fn bucket(spec: &VnicSpec) -> Option<Bucket> {
 }
 
 impl<Q: NicQueue> Switch<Q> {
-    /// Adds a port: the queue's other end belongs to the holder of grant `id`, whom `spec` confines.
+    /// Adds a port: the queue's other end belongs to the holder of grant `id`, whom `spec`
+    /// confines.
     ///
     /// # Errors
     /// [`AddError`] says why not; the queue is dropped, which ends its link.
@@ -186,7 +195,8 @@ impl<Q: NicQueue> Switch<Q> {
         self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
     }
 
-    /// The queues that are looked at in each turn, for who sleeps on their doorbells: not those of ports that wait for their rate.
+    /// The queues that are looked at in each turn, for who sleeps on their doorbells: not those of
+    /// ports that wait for their rate.
     pub fn watched_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
         self.ports.iter_mut().filter(|port| port.held_until == 0).map(|port| &mut port.queue)
     }
@@ -226,8 +236,8 @@ impl<Q: NicQueue> Switch<Q> {
         self.by_address6 = self.ports.iter().enumerate().filter_map(six).flatten().collect();
     }
 
-    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes back. Returns whether there was anything
-    /// to do but wait.
+    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes
+    /// back. Returns whether there was anything to do but wait.
     pub fn turn(&mut self, now: u64) -> bool {
         let count = self.ports.len();
         if count == 0 {
@@ -243,7 +253,8 @@ impl<Q: NicQueue> Switch<Q> {
         busy
     }
 
-    /// When a port that waits for its rate may go on, if one does: [`Switch::turn`] has nothing to do for it before.
+    /// When a port that waits for its rate may go on, if one does: [`Switch::turn`] has nothing to
+    /// do for it before.
     pub fn held_until(&self) -> Option<u64> {
         self.ports.iter().map(|port| port.held_until).filter(|until| *until > 0).min()
     }
@@ -407,8 +418,8 @@ enum Group {
     Other,
 }
 
-/// Reads a frame that passed its sender's rules: to everybody goes ARP alone, which has 42 bytes, and to groups neighbour discovery without
-/// extension headers. `None`: it goes to one station.
+/// Reads a frame that passed its sender's rules: to everybody goes ARP alone, which has 42 bytes,
+/// and to groups neighbour discovery without extension headers. `None`: it goes to one station.
 #[inline]
 fn to_group(head: &[u8]) -> Option<Group> {
     if head[0] & 1 == 0 {

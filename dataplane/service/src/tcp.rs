@@ -6,7 +6,8 @@
 //!         <- placeholder->  (doorbell, hang-up)                     |
 //! ```
 //!
-//! - [`channel`]: the service's side of one connection with an application: its bytes, its end, its doorbell.
+//! - [`channel`]: the service's side of one connection with an application: its bytes, its end, its
+//!   doorbell.
 //! - [`settings`]: the socket options of a connection that an engine knows.
 //! - [`information`]: what `TCP_INFO` tells of one.
 //! - [`gather`]: what is asked of all VNICs at once.
@@ -15,10 +16,11 @@
 //! - [`vnic`]: a host on a queue, with its applications' requests and doorbells.
 //! - [`placement`]: which thread drives which VNIC, and how many threads there are.
 //! - [`run`]: those threads.
-//! - [`host`]: an engine with its applications, sans-I/O: connections, listeners, and bytes moved both ways.
+//! - [`host`]: an engine with its applications, sans-I/O: connections, listeners, and bytes moved
+//!   both ways.
 //!
-//! What stands in memory that an application can write is hostile ([`channel`] says what follows from that). What an application does
-//! wrong costs it its own connections.
+//! What stands in memory that an application can write is hostile ([`channel`] says what follows
+//! from that). What an application does wrong costs it its own connections.
 
 pub mod channel;
 pub mod gather;

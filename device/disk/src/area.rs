@@ -1,16 +1,19 @@
 //! Making and opening the file behind a storage area.
 //!
-//! 1. [`create`] works in `NAME.partial` beside the final name, so that an area that has its name is whole: it checks the
-//!    free space, reserves the extents (`fallocate`), writes zeros over every one of them (an unwritten extent would cost a
-//!    journal commit at its first write), flushes the file, renames it and flushes the directory.
-//! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the next attempt.
-//! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long as the description,
-//!    and a request in flight holds the description: who gets the lock knows that no write of the former owner can
-//!    land any more, even if that owner was killed with writes in flight. So the daemon opens the file anew for each grant
-//!    and keeps no copy of the descriptor.
-//! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved, written with zeros and durable before it
-//!    returns, or the file has its former length. [`cut`] makes one shorter. [`zero`] makes a range read as zeros and
-//!    leaves its blocks where they are.
+//! 1. [`create`] works in `NAME.partial` beside the final name, so that an area that has its name
+//!    is whole: it checks the free space, reserves the extents (`fallocate`), writes zeros over
+//!    every one of them (an unwritten extent would cost a journal commit at its first write),
+//!    flushes the file, renames it and flushes the directory.
+//! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the
+//!    next attempt.
+//! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long
+//!    as the description, and a request in flight holds the description: who gets the lock knows
+//!    that no write of the former owner can land any more, even if that owner was killed with
+//!    writes in flight. So the daemon opens the file anew for each grant and keeps no copy of the
+//!    descriptor.
+//! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved,
+//!    written with zeros and durable before it returns, or the file has its former length. [`cut`]
+//!    makes one shorter. [`zero`] makes a range read as zeros and leaves its blocks where they are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -100,8 +103,8 @@ pub enum AreaError {
     },
 }
 
-/// Makes an area of `size` bytes at `path`, mode 0600, every extent written with zeros and durable. `progress` is told
-/// the bytes written so far.
+/// Makes an area of `size` bytes at `path`, mode 0600, every extent written with zeros and durable.
+/// `progress` is told the bytes written so far.
 ///
 /// # Errors
 /// See [`AreaError`]. Nothing stays behind.
@@ -175,7 +178,8 @@ fn reopen(path: &Path) -> Result<OwnedFd, AreaError> {
     Ok(fd)
 }
 
-/// Makes the area at `path` longer, from `old` to `new` bytes. What it holds stays, and may be in use meanwhile.
+/// Makes the area at `path` longer, from `old` to `new` bytes. What it holds stays, and may be in
+/// use meanwhile.
 ///
 /// # Errors
 /// See [`AreaError`]; the file then has `old` bytes, as before.
@@ -185,7 +189,8 @@ pub fn extend(path: &Path, old: u64, new: u64) -> Result<(), AreaError> {
     }
     let made = allocate(path, reopen(path)?, old, new, &mut |_| {});
     if made.is_err() {
-        // The first error is the one to report. What stays reserved is cut off when the area is looked at next.
+        // The first error is the one to report. What stays reserved is cut off when the area is
+        // looked at next.
         drop(reopen(path).map(|fd| rustix::fs::ftruncate(fd, old)));
     }
     made
@@ -202,11 +207,13 @@ pub fn cut(path: &Path, size: u64) -> Result<(), AreaError> {
         .map_err(|e| io_error(path, "cut it", e.into()))
 }
 
-/// Linux 6.17: zeros, in blocks that are allocated and count as written; where the device can do that without being sent zeros.
+/// Linux 6.17: zeros, in blocks that are allocated and count as written; where the device can do
+/// that without being sent zeros.
 const WRITE_ZEROES: FallocateFlags = FallocateFlags::from_bits_retain(0x80);
 
-/// Makes `length` bytes of the area at `path` from `offset` on read as zeros, durably. Their blocks stay the area's, allocated and written: a later
-/// write there costs what it cost before, and finds no full file system.
+/// Makes `length` bytes of the area at `path` from `offset` on read as zeros, durably. Their blocks
+/// stay the area's, allocated and written: a later write there costs what it cost before, and finds
+/// no full file system.
 ///
 /// # Errors
 /// See [`AreaError`]; [`AreaError::NoSpace`] only if its holder has given the blocks away.
@@ -282,8 +289,8 @@ fn publish(path: &Path, partial: &Path) -> Result<(), AreaError> {
     rustix::fs::fsync(&directory).map_err(|e| fail("flush its directory", e))
 }
 
-/// Opens the area at `path`, which must be a regular file of exactly `size` bytes, for one owner: see the module's account.
-/// Waits up to two seconds for a former owner's last requests.
+/// Opens the area at `path`, which must be a regular file of exactly `size` bytes, for one owner:
+/// see the module's account. Waits up to two seconds for a former owner's last requests.
 ///
 /// # Errors
 /// See [`AreaError`].
@@ -291,7 +298,8 @@ pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
     open_as(path, size, OFlags::RDWR)
 }
 
-/// As [`open`], for who may read the file and not write it: a backup, or a file system that is mounted read-only.
+/// As [`open`], for who may read the file and not write it: a backup, or a file system that is
+/// mounted read-only.
 ///
 /// # Errors
 /// See [`AreaError`].

@@ -1,9 +1,12 @@
 //! A file through `preadv2(2)` and `pwritev2(2)`: for machines that refuse io_uring.
 //!
-//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] executes everything queued, one system call a request, and
-//!    returns when all of it is done. Completions are there right after it: there is nothing to poll for.
-//! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`; a discard is `fallocate(2)` (see `file`).
-//! 3. A write that the kernel cuts short is an error, as everywhere. Priorities mean nothing: there is only one request at a time.
+//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] executes everything queued, one system call
+//!    a request, and returns when all of it is done. Completions are there right after it: there is
+//!    nothing to poll for.
+//! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`; a discard is
+//!    `fallocate(2)` (see `file`).
+//! 3. A write that the kernel cuts short is an error, as everywhere. Priorities mean nothing: there
+//!    is only one request at a time.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -51,7 +54,8 @@ impl BlockingQueue {
         }
     }
 
-    /// What was found out about file and device when the queue was opened, and is made use of or not.
+    /// What was found out about file and device when the queue was opened, and is made use of or
+    /// not.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = self.geometry.findings(self.fd.as_fd());
         if let Some(priorities) = findings.iter_mut().find(|finding| finding.what == "order by priority") {

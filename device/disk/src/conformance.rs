@@ -1,16 +1,19 @@
 //! What every disk queue must do, as tests that run over any of them (docs/spec/vsic.md).
 //!
-//! 1. A back end joins with one line in a test of its crate, which depends on this one with the feature `conformance`:
+//! 1. A back end joins with one line in a test of its crate, which depends on this one with the
+//!    feature `conformance`:
 //!
 //!    ```ignore
 //!    sietch_disk::conformance!(memory, Ok(|| MemoryQueue::new(CAPACITY)));
 //!    ```
 //!
-//!    The expression makes a [`Bench`], or says why there is none here; then the tests say that they were skipped. It is evaluated
-//!    for each test. A closure that opens a queue over a new area of [`CAPACITY`] zeros is a bench.
-//! 2. A bench that can do more (open the area again, take the power away, make a write fail) says so by its other methods, and the
-//!    tests that need it run. Where it cannot, they end early.
-//! 3. Each test is one rule of the contract ([`cases`]); [`programs`] compares random programs with a model.
+//!    The expression makes a [`Bench`], or says why there is none here; then the tests say that
+//!    they were skipped. It is evaluated for each test. A closure that opens a queue over a new
+//!    area of [`CAPACITY`] zeros is a bench.
+//! 2. A bench that can do more (open the area again, take the power away, make a write fail) says
+//!    so by its other methods, and the tests that need it run. Where it cannot, they end early.
+//! 3. Each test is one rule of the contract ([`cases`]); [`programs`] compares random programs with
+//!    a model.
 
 pub mod cases;
 pub mod programs;
@@ -30,12 +33,14 @@ pub trait Bench {
     /// A queue over the area: [`CAPACITY`] bytes of zeros. Called once, first.
     fn open(&mut self) -> Box<dyn DiskQueue>;
 
-    /// A queue over the same area, as the one before left it, which has been dropped. `None`: the area went with its queue.
+    /// A queue over the same area, as the one before left it, which has been dropped. `None`: the
+    /// area went with its queue.
     fn reopen(&mut self) -> Option<Box<dyn DiskQueue>> {
         None
     }
 
-    /// The power fails and comes back; what was not promised to survive is gone. A queue over what is left.
+    /// The power fails and comes back; what was not promised to survive is gone. A queue over what
+    /// is left.
     fn lose_power(&mut self) -> Option<Box<dyn DiskQueue>> {
         None
     }
@@ -60,7 +65,8 @@ pub fn run<B: Bench>(name: &str, bench: Result<B, String>, case: fn(&mut dyn Ben
     }
 }
 
-/// Makes a module `$name` with the whole suite over `$bench`, a `Result<impl Bench, String>` that is made anew for each test.
+/// Makes a module `$name` with the whole suite over `$bench`, a `Result<impl Bench, String>` that
+/// is made anew for each test.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident, $bench:expr) => {

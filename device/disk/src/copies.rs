@@ -1,10 +1,13 @@
 //! Copies of a superblock: which one counts, although some cannot be read.
 //!
-//! 1. A format keeps two copies of each of two generations, a block of [`BLOCK`] bytes each from the beginning of the area. Generation `g` goes to copies
-//!    `2 * (g % 2)` and the one behind it: an update never touches the generation that it replaces, and one copy that is lost costs nothing.
-//! 2. Each copy is read by itself. One that the device cannot read is one that does not validate: the others count, and the next
-//!    superblocks that are written make it readable again.
-//! 3. Where none counts and one could not be read, nobody knows what the area holds: that is the read's error, never an empty area.
+//! 1. A format keeps two copies of each of two generations, a block of [`BLOCK`] bytes each from
+//!    the beginning of the area. Generation `g` goes to copies `2 * (g % 2)` and the one behind it:
+//!    an update never touches the generation that it replaces, and one copy that is lost costs
+//!    nothing.
+//! 2. Each copy is read by itself. One that the device cannot read is one that does not validate:
+//!    the others count, and the next superblocks that are written make it readable again.
+//! 3. Where none counts and one could not be read, nobody knows what the area holds: that is the
+//!    read's error, never an empty area.
 
 use std::io;
 use std::time::Duration;
@@ -106,7 +109,8 @@ pub struct Salvage {
     pub cause: Option<(u64, io::Error)>,
 }
 
-/// Reads `length` bytes, whole blocks, one by one, through an idle queue: for a range that could not be read at once.
+/// Reads `length` bytes, whole blocks, one by one, through an idle queue: for a range that could
+/// not be read at once.
 ///
 /// # Errors
 /// As [`read`].

@@ -77,7 +77,8 @@ impl Geometry {
     }
 }
 
-/// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it can.
+/// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it
+/// can.
 pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, OpenError> {
     prepare_with(fd, capacity, set_direct)
 }
@@ -123,20 +124,23 @@ fn device_size(fd: BorrowedFd<'_>) -> Result<u64, OpenError> {
     rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|e| io("read the device's size", e))
 }
 
-/// Whether a block device takes a command that makes a range read as zeros (WRITE ZEROES, which may also give the blocks
-/// back). A plain discard is not used: what is read afterwards is the device's choice.
+/// Whether a block device takes a command that makes a range read as zeros (WRITE ZEROES, which may
+/// also give the blocks back). A plain discard is not used: what is read afterwards is the device's
+/// choice.
 fn zeroes_by_itself(fd: BorrowedFd<'_>) -> bool {
     let limit = Device::of(fd).and_then(|device| device.queue("write_zeroes_max_bytes"));
     limit.is_some_and(|bytes| bytes != "0")
 }
 
-/// Whether the file system punches holes: asked of a range behind the file's end, where there is nothing to lose.
+/// Whether the file system punches holes: asked of a range behind the file's end, where there is
+/// nothing to lose.
 fn punches(fd: BorrowedFd<'_>, length: u64) -> bool {
     let behind = length.next_multiple_of(BLOCK as u64);
     rustix::fs::fallocate(fd, PUNCH, behind, BLOCK as u64) != Err(rustix::io::Errno::OPNOTSUPP)
 }
 
-/// Sets O_DIRECT; `false` where the file system refuses it (older tmpfs, some FUSE and overlay mounts).
+/// Sets O_DIRECT; `false` where the file system refuses it (older tmpfs, some FUSE and overlay
+/// mounts).
 fn set_direct(fd: BorrowedFd<'_>) -> bool {
     let Ok(flags) = rustix::fs::fcntl_getfl(fd) else {
         return false;
@@ -144,8 +148,8 @@ fn set_direct(fd: BorrowedFd<'_>) -> bool {
     flags.contains(OFlags::DIRECT) || rustix::fs::fcntl_setfl(fd, flags | OFlags::DIRECT).is_ok()
 }
 
-/// Alignment of direct I/O, in bytes: `STATX_DIOALIGN` (Linux 6.1), else a block device's logical sector,
-/// else [`BLOCK`].
+/// Alignment of direct I/O, in bytes: `STATX_DIOALIGN` (Linux 6.1), else a block device's logical
+/// sector, else [`BLOCK`].
 fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
     let aligned = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         .ok()
@@ -158,10 +162,12 @@ fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
         .unwrap_or(BLOCK)
 }
 
-/// Has the next reads come from the device. After a failed write-back the page cache holds, as clean, what never reached it: whoever
-/// reads that after a restart would build on writes that are not there.
+/// Has the next reads come from the device. After a failed write-back the page cache holds, as
+/// clean, what never reached it: whoever reads that after a restart would build on writes that are
+/// not there.
 fn forget_cached(fd: BorrowedFd<'_>) -> Result<(), OpenError> {
-    // What is dirty is written first, for dirty pages stay. An error of an earlier write-back shows here once.
+    // What is dirty is written first, for dirty pages stay. An error of an earlier write-back shows
+    // here once.
     rustix::fs::fdatasync(fd).map_err(|e| io("write out what the page cache holds of the area", e))?;
     rustix::fs::fadvise(fd, 0, None, rustix::fs::Advice::DontNeed)
         .map_err(|e| io("drop what the page cache holds of the area", e))
@@ -172,8 +178,9 @@ fn reported_physical(fd: BorrowedFd<'_>) -> Option<usize> {
     Device::of(fd)?.queue("physical_block_size")?.parse().ok()
 }
 
-/// The unit that a power loss may destroy, for requests of `block` bytes on a device that reports physical sectors of so many bytes. Where it
-/// reports nothing, [`BLOCK`]. Never more: larger ones are reported by NVMe devices alone, which do not tear them.
+/// The unit that a power loss may destroy, for requests of `block` bytes on a device that reports
+/// physical sectors of so many bytes. Where it reports nothing, [`BLOCK`]. Never more: larger ones
+/// are reported by NVMe devices alone, which do not tear them.
 fn physical(block: usize, reported: Option<usize>) -> usize {
     reported.filter(|bytes| bytes.is_power_of_two()).unwrap_or(BLOCK).clamp(block, BLOCK)
 }

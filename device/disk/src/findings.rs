@@ -1,4 +1,5 @@
-//! What a queue found out about kernel and device when it was opened, for people: `sietch doctor` shows it.
+//! What a queue found out about kernel and device when it was opened, for people: `sietch doctor`
+//! shows it.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

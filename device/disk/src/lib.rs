@@ -5,11 +5,12 @@
 //! - [`uring`]: a file or block device through io_uring, O_DIRECT,
 //! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers),
 //! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it,
-//! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application may have,
+//! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application
+//!   may have,
 //! - [`memory`]: DRAM; for tests, and for stores that want no durability.
 //!
-//! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work on.
-//! The simulator (`sietch-sim`) has one more that tears writes and drops what was not flushed.
+//! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work
+//! on. The simulator (`sietch-sim`) has one more that tears writes and drops what was not flushed.
 
 pub mod area;
 pub mod blocking;
@@ -33,18 +34,19 @@ pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority,
 pub use select::{AreaQueue, open_area, open_memory, open_parts};
 pub use uring::UringQueue;
 
-/// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little enough to
-/// bound what a hung device holds.
+/// Requests in flight by default: enough to saturate an NVMe device with 4 KiB writes, little
+/// enough to bound what a hung device holds.
 pub const DEFAULT_DEPTH: usize = 64;
 
-/// Largest queue depth that a queue accepts: io_uring's own limit is 32768 entries, and more than this many
-/// requests only add latency.
+/// Largest queue depth that a queue accepts: io_uring's own limit is 32768 entries, and more than
+/// this many requests only add latency.
 pub const MAX_DEPTH: usize = 4096;
 
 /// Why a queue over an area could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// io_uring is refused on this machine (seccomp in a container, `kernel.io_uring_disabled`, an old kernel).
+    /// io_uring is refused on this machine (seccomp in a container, `kernel.io_uring_disabled`, an
+    /// old kernel).
     #[error(
         "io_uring is not available here: {cause}; use the blocking queue, or allow io_uring (sysctl kernel.io_uring_disabled=0, container seccomp profile)"
     )]

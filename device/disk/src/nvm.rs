@@ -1,17 +1,21 @@
 //! An area in byte-addressable persistent memory, or in DRAM that stands in for it.
 //!
-//! 1. The area is a mapping: a DAX file (`MAP_SYNC`, so that no block of it can get lost behind the application's back), or sealed
-//!    memory. The capability is the mapping: nothing outside the area has an address.
-//! 2. [`DiskQueue::submit`] queues. [`DiskQueue::ring`] executes in order: a write is copied by stores that bypass the caches, a read is
-//!    copied out. No system call.
-//! 3. One fence behind the last write of a batch orders them all, if one of them is durable or a flush was asked for. What was
-//!    stored before a fence survives power loss on memory that does (ADR: the memory controller's queues are drained by the
-//!    power supply's last energy); what was not may be there in any part, in pieces of [`TEAR`] bytes.
-//! 4. A request is complete when `ring` returns, unless a [`Model`] says when slower memory would have done it; then
-//!    [`DiskQueue::complete`] hands it out no earlier.
-//! 5. All stores and fences pass through [`Medium`], so that the simulator can take the power away between any two of them.
+//! 1. The area is a mapping: a DAX file (`MAP_SYNC`, so that no block of it can get lost behind the
+//!    application's back), or sealed memory. The capability is the mapping: nothing outside the
+//!    area has an address.
+//! 2. [`DiskQueue::submit`] queues. [`DiskQueue::ring`] executes in order: a write is copied by
+//!    stores that bypass the caches, a read is copied out. No system call.
+//! 3. One fence behind the last write of a batch orders them all, if one of them is durable or a
+//!    flush was asked for. What was stored before a fence survives power loss on memory that does
+//!    (ADR: the memory controller's queues are drained by the power supply's last energy); what was
+//!    not may be there in any part, in pieces of [`TEAR`] bytes.
+//! 4. A request is complete when `ring` returns, unless a [`Model`] says when slower memory would
+//!    have done it; then [`DiskQueue::complete`] hands it out no earlier.
+//! 5. All stores and fences pass through [`Medium`], so that the simulator can take the power away
+//!    between any two of them.
 //!
-//! What it must never do: hold a reference into the mapping (others may map it too), or say durable before the fence.
+//! What it must never do: hold a reference into the mapping (others may map it too), or say durable
+//! before the fence.
 
 mod mapped;
 mod medium;
@@ -34,7 +38,8 @@ pub const LINE: usize = 64;
 /// Zeros that a discard stores at a time.
 const ZEROS: [u8; 4096] = [0; 4096];
 
-/// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory Programming", 2-3).
+/// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory
+/// Programming", 2-3).
 pub const TEAR: usize = 8;
 
 /// See the module's account.
@@ -68,7 +73,8 @@ impl<M: Medium> NvmQueue<M> {
 
     /// Does what one request asks; a write is not durable before the fence that follows.
     fn execute(&mut self, operation: &mut Operation) {
-        // Submission checked that ranges lie inside the area, which fits in memory, and inside the buffers.
+        // Submission checked that ranges lie inside the area, which fits in memory, and inside the
+        // buffers.
         let mut at = operation.offset() as usize;
         match operation {
             Operation::Read { length, buffer, .. } => self.medium.load(at, &mut buffer[..*length]),
@@ -163,7 +169,8 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
             self.execute(&mut operation);
             self.done.push_back((ready, Completion::of(token, operation, Ok(()))));
         }
-        // Nothing of this batch can be taken before this call returns, so one fence serves all of it.
+        // Nothing of this batch can be taken before this call returns, so one fence serves all of
+        // it.
         if fence {
             self.medium.fence();
         }

@@ -1,22 +1,25 @@
 //! The queue-pair seam between a persistent structure and a device (docs/spec/vsic.md).
 //!
-//! 1. Requests carry their buffers by value and bring them back in the [`Completion`]: while the device may
-//!    touch them, nobody else can.
-//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] hands everything queued to the device with at most one
-//!    system call; [`DiskQueue::complete`] takes what has finished without waiting. Completions come in any order.
-//! 3. A write with `durable: true` completes after the data would survive power loss (FUA, or write and
-//!    cache flush: `RWF_DSYNC`). A write without it, and a discard, promise nothing until a later [`Operation::Flush`], submitted
-//!    after they *completed*, has completed.
-//! 4. Offsets and lengths are multiples of [`DiskQueue::block_size`] and lie inside [`DiskQueue::capacity`]. Anything
-//!    else is refused at submission: a request for what is outside the area never reaches the device.
-//! 5. A vectored request moves one contiguous range of the area to or from several buffers, in their order. It is one request: one
-//!    slot, one token, one completion.
+//! 1. Requests carry their buffers by value and bring them back in the [`Completion`]: while the
+//!    device may touch them, nobody else can.
+//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] hands everything queued to the device with
+//!    at most one system call; [`DiskQueue::complete`] takes what has finished without waiting.
+//!    Completions come in any order.
+//! 3. A write with `durable: true` completes after the data would survive power loss (FUA, or write
+//!    and cache flush: `RWF_DSYNC`). A write without it, and a discard, promise nothing until a
+//!    later [`Operation::Flush`], submitted after they *completed*, has completed.
+//! 4. Offsets and lengths are multiples of [`DiskQueue::block_size`] and lie inside
+//!    [`DiskQueue::capacity`]. Anything else is refused at submission: a request for what is
+//!    outside the area never reaches the device.
+//! 5. A vectored request moves one contiguous range of the area to or from several buffers, in
+//!    their order. It is one request: one slot, one token, one completion.
 //! 6. A discarded range reads as zeros until it is written again, and its blocks may be given back.
-//! 7. Each request has a [`Priority`]. It never changes what a request does, only which of two waiting ones goes first, where
-//!    something below can tell them apart.
-//! 8. An error is an error for good: the queue never retries on its own. What a failed or torn write or discard left
-//!    behind is undefined within its range, and nowhere else; a write that power loss interrupts, within the pieces of
-//!    [`DiskQueue::physical_block_size`] that it touches.
+//! 7. Each request has a [`Priority`]. It never changes what a request does, only which of two
+//!    waiting ones goes first, where something below can tell them apart.
+//! 8. An error is an error for good: the queue never retries on its own. What a failed or torn
+//!    write or discard left behind is undefined within its range, and nowhere else; a write that
+//!    power loss interrupts, within the pieces of [`DiskQueue::physical_block_size`] that it
+//!    touches.
 
 use std::io;
 use std::time::Duration;
@@ -54,8 +57,8 @@ impl std::ops::Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the blocks are contiguous, initialised bytes without padding (`repr(C)`, size equal to
-        // alignment), and the borrow of `self` keeps them alive and unaliased by writers.
+        // SAFETY: the blocks are contiguous, initialised bytes without padding (`repr(C)`, size
+        // equal to alignment), and the borrow of `self` keeps them alive and unaliased by writers.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast::<u8>(), self.len()) }
     }
 }
@@ -106,7 +109,8 @@ pub enum Operation {
         /// Complete only once the bytes survive power loss.
         durable: bool,
     },
-    /// Makes every write and discard that had completed before this was submitted survive power loss.
+    /// Makes every write and discard that had completed before this was submitted survive power
+    /// loss.
     Flush,
     /// Fills the parts, one after another, from the contiguous range that begins at `offset`.
     ReadVectored {
@@ -124,10 +128,11 @@ pub enum Operation {
         /// Complete only once the bytes of all parts survive power loss.
         durable: bool,
     },
-    /// Makes the range read as zeros, from completion until something is written there, and gives its blocks back where the medium
-    /// can: a later write there may have to find new ones, and then fail for want of space. Until a flush, a power loss leaves
-    /// each block as it was or zeroed. Where the medium cannot do it the request fails with
-    /// [`io::ErrorKind::Unsupported`], and nothing has changed.
+    /// Makes the range read as zeros, from completion until something is written there, and gives
+    /// its blocks back where the medium can: a later write there may have to find new ones, and
+    /// then fail for want of space. Until a flush, a power loss leaves each block as it was or
+    /// zeroed. Where the medium cannot do it the request fails with [`io::ErrorKind::Unsupported`],
+    /// and nothing has changed.
     Discard {
         /// First byte in the area.
         offset: u64,
@@ -140,8 +145,9 @@ pub enum Operation {
 const _: () = assert!(size_of::<Operation>() == 40);
 
 impl Operation {
-    /// Whether the request lies inside an area of `capacity` bytes, is aligned to `block_size`, is not empty and
-    /// fits its buffers. Every queue refuses anything else before it reaches the device.
+    /// Whether the request lies inside an area of `capacity` bytes, is aligned to `block_size`, is
+    /// not empty and fits its buffers. Every queue refuses anything else before it reaches the
+    /// device.
     pub fn is_within(&self, capacity: u64, block_size: usize) -> bool {
         let (offset, length) = match self {
             Self::Read { offset, length, buffer } | Self::Write { offset, length, buffer, .. } => {
@@ -175,7 +181,8 @@ impl Operation {
         }
     }
 
-    /// Bytes of the area that the request names; 0 for a flush. Right for requests that [`Operation::is_within`] holds for.
+    /// Bytes of the area that the request names; 0 for a flush. Right for requests that
+    /// [`Operation::is_within`] holds for.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Read { length, .. } | Self::Write { length, .. } => *length as u64,
@@ -202,7 +209,8 @@ impl Operation {
     }
 }
 
-/// Bytes of all parts, if there are some but not too many and each is whole blocks and fits its buffer.
+/// Bytes of all parts, if there are some but not too many and each is whole blocks and fits its
+/// buffer.
 fn vector_length(parts: &[Part], block_size: usize) -> Option<usize> {
     if parts.is_empty() || parts.len() > MAX_PARTS {
         return None;
@@ -217,23 +225,26 @@ fn vector_length(parts: &[Part], block_size: usize) -> Option<usize> {
     Some(total)
 }
 
-/// Longest read or write, in bytes, all parts together: Linux cuts a longer one short (`MAX_RW_COUNT` is 2 GiB less one page), and
-/// a power of two keeps it block aligned.
+/// Longest read or write, in bytes, all parts together: Linux cuts a longer one short
+/// (`MAX_RW_COUNT` is 2 GiB less one page), and a power of two keeps it block aligned.
 pub const MAX_REQUEST: usize = 1 << 30;
 
 /// Most buffers of a vectored request: the kernel takes no more (`UIO_MAXIOV`).
 pub const MAX_PARTS: usize = 1024;
 
-/// What a request is for. A queue pair over a device that can tell requests apart serves them by it; others ignore it.
+/// What a request is for. A queue pair over a device that can tell requests apart serves them by
+/// it; others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Priority {
     /// Somebody waits for this very request: a commit, a read for a client. First.
     #[default]
     Latency = 0,
-    /// Somebody waits for the sum of many: recovery, a scan. After [`Priority::Latency`], without being starved by it.
+    /// Somebody waits for the sum of many: recovery, a scan. After [`Priority::Latency`], without
+    /// being starved by it.
     Throughput = 1,
-    /// Nobody waits: compaction, zeroing, copies. When there is nothing else, or it has waited long.
+    /// Nobody waits: compaction, zeroing, copies. When there is nothing else, or it has waited
+    /// long.
     Bulk = 2,
 }
 
@@ -272,12 +283,14 @@ pub trait DiskQueue {
     /// Bytes in the area.
     fn capacity(&self) -> u64;
 
-    /// The alignment of requests, in bytes: 512 or 4096, which a disk does not tear, or 64 for memory, which may tear at any word.
+    /// The alignment of requests, in bytes: 512 or 4096, which a disk does not tear, or 64 for
+    /// memory, which may tear at any word.
     fn block_size(&self) -> usize;
 
-    /// Bytes that the medium writes in one piece, as far as is known; [`BLOCK`] where it is not. A power loss during a write may
-    /// destroy the rest of the pieces that it touches: a disk of 4096-byte sectors that takes requests of 512 reads a sector, changes it and
-    /// writes it back. What was acknowledged must not share a piece with what is written later.
+    /// Bytes that the medium writes in one piece, as far as is known; [`BLOCK`] where it is not. A
+    /// power loss during a write may destroy the rest of the pieces that it touches: a disk of
+    /// 4096-byte sectors that takes requests of 512 reads a sector, changes it and writes it back.
+    /// What was acknowledged must not share a piece with what is written later.
     fn physical_block_size(&self) -> usize {
         self.block_size().max(BLOCK)
     }
@@ -285,7 +298,8 @@ pub trait DiskQueue {
     /// Requests that may be in flight together.
     fn depth(&self) -> usize;
 
-    /// Queues `operation`, for which somebody waits ([`Priority::Latency`]); `token` comes back in its completion.
+    /// Queues `operation`, for which somebody waits ([`Priority::Latency`]); `token` comes back in
+    /// its completion.
     ///
     /// # Errors
     /// See [`SubmitError`].
@@ -314,8 +328,9 @@ pub trait DiskQueue {
     /// Appends what has finished to `out` and returns how many; never waits.
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize;
 
-    /// Rings, then waits until at least one completion can be taken, nothing is in flight, or `timeout` has passed. For
-    /// start-up and shutdown; the data path sleeps on the doorbell instead.
+    /// Rings, then waits until at least one completion can be taken, nothing is in flight, or
+    /// `timeout` has passed. For start-up and shutdown; the data path sleeps on the doorbell
+    /// instead.
     ///
     /// # Errors
     /// As [`DiskQueue::ring`].

@@ -14,7 +14,8 @@ use crate::{
     SubmitError, UringQueue,
 };
 
-/// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data path.
+/// Any of the queues, chosen at run time and dispatched by a match: no virtual call on the data
+/// path.
 pub enum AreaQueue {
     /// io_uring. Boxed: it is three times as large as the others.
     Uring(Box<UringQueue>),
@@ -28,8 +29,9 @@ pub enum AreaQueue {
     Memory(MemoryQueue),
 }
 
-/// A queue over the first `capacity` bytes of `fd`: loads and stores where it is sealed memory or a file with direct access, else io_uring, or
-/// blocking calls where that is refused. [`AreaQueue::description`] says which and why.
+/// A queue over the first `capacity` bytes of `fd`: loads and stores where it is sealed memory or a
+/// file with direct access, else io_uring, or blocking calls where that is refused.
+/// [`AreaQueue::description`] says which and why.
 ///
 /// # Errors
 /// See [`OpenError`]; never [`OpenError::Unavailable`].
@@ -60,8 +62,8 @@ pub fn open_memory(fd: OwnedFd, capacity: u64, model: Option<Model>) -> Result<A
     Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::memory(fd, capacity)?, model)))
 }
 
-/// A queue over what the control plane hands out: one descriptor, or several parts of sealed memory, so many bytes of each. `model` is how slow
-/// memory makes itself; files have none.
+/// A queue over what the control plane hands out: one descriptor, or several parts of sealed
+/// memory, so many bytes of each. `model` is how slow memory makes itself; files have none.
 ///
 /// # Errors
 /// See [`OpenError`]; [`OpenError::Unsealed`] if one of several is no sealed memory.
@@ -95,13 +97,14 @@ impl AreaQueue {
         }
     }
 
-    /// Whether the area is reached through a service core, and that has gone or taken it away. Everything fails from then on.
+    /// Whether the area is reached through a service core, and that has gone or taken it away.
+    /// Everything fails from then on.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Broker(queue) if queue.is_over())
     }
 
-    /// What was found out about kernel and device when the queue was opened, and is made use of or not. Queues in memory and
-    /// behind a broker have nothing to find out.
+    /// What was found out about kernel and device when the queue was opened, and is made use of or
+    /// not. Queues in memory and behind a broker have nothing to find out.
     pub fn findings(&self) -> Vec<Finding> {
         match self {
             Self::Uring(queue) => queue.findings(),
@@ -114,8 +117,9 @@ impl AreaQueue {
         }
     }
 
-    /// What to sleep on until a completion can be taken: readable when there is one. `None` for queues whose
-    /// completions are there as soon as [`DiskQueue::ring`] returns, and for [`Mode::Deferred`].
+    /// What to sleep on until a completion can be taken: readable when there is one. `None` for
+    /// queues whose completions are there as soon as [`DiskQueue::ring`] returns, and for
+    /// [`Mode::Deferred`].
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
             // Nobody is woken by it in that mode.

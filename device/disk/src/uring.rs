@@ -1,15 +1,18 @@
 //! A file or block device through io_uring.
 //!
-//! 1. Each request takes a slot, which owns its buffer while the kernel may touch it; the slot's number is the
-//!    request's `user_data`. There are as many submission entries as slots, and twice as many completion entries, so
-//!    neither ring can overflow.
-//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`; a discard is `IORING_OP_FALLOCATE`,
-//!    which punches a hole or has the device write zeros (see `file`). A priority is the `ioprio` of a read or write.
-//! 3. How the ring is set up is a [`Mode`]. Where completions wait for the thread to enter the kernel, they leave a flag
-//!    (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters it once. A thread that sleeps in `poll(2)` on the ring's descriptor is
-//!    woken in every mode but [`Mode::Deferred`]. What else the machine offers is found out when the queue is opened, and kept ([`UringQueue::findings`]).
-//! 4. On drop the queue waits for what the kernel still holds. If that takes longer than [`DRAIN`] it leaks the buffers
-//!    rather than free memory that a device may write to.
+//! 1. Each request takes a slot, which owns its buffer while the kernel may touch it; the slot's
+//!    number is the request's `user_data`. There are as many submission entries as slots, and twice
+//!    as many completion entries, so neither ring can overflow.
+//! 2. A durable write carries `RWF_DSYNC`; a flush is `IORING_OP_FSYNC` with `DATASYNC`; a discard
+//!    is `IORING_OP_FALLOCATE`, which punches a hole or has the device write zeros (see `file`). A
+//!    priority is the `ioprio` of a read or write.
+//! 3. How the ring is set up is a [`Mode`]. Where completions wait for the thread to enter the
+//!    kernel, they leave a flag (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters it once. A
+//!    thread that sleeps in `poll(2)` on the ring's descriptor is woken in every mode but
+//!    [`Mode::Deferred`]. What else the machine offers is found out when the queue is opened, and
+//!    kept ([`UringQueue::findings`]).
+//! 4. On drop the queue waits for what the kernel still holds. If that takes longer than [`DRAIN`]
+//!    it leaks the buffers rather than free memory that a device may write to.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -26,11 +29,12 @@ use crate::{
 
 mod setup;
 
-/// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than a slow
-/// disk's write, shorter than a person's patience.
+/// How long a dropped queue waits for requests in flight before it leaks their buffers: longer than
+/// a slow disk's write, shorter than a person's patience.
 pub const DRAIN: Duration = Duration::from_secs(10);
 
-/// Times that `ring` asks again when the kernel is short of memory, before it calls the queue broken.
+/// Times that `ring` asks again when the kernel is short of memory, before it calls the queue
+/// broken.
 const SUBMIT_RETRIES: usize = 1000;
 
 /// How a queue is set up.
@@ -38,7 +42,8 @@ const SUBMIT_RETRIES: usize = 1000;
 pub struct UringOptions {
     /// Requests in flight together: 1 to [`MAX_DEPTH`].
     pub depth: usize,
-    /// How requests and completions pass between thread and kernel. One that the kernel lacks is replaced by the next simpler.
+    /// How requests and completions pass between thread and kernel. One that the kernel lacks is
+    /// replaced by the next simpler.
     pub mode: Mode,
 }
 
@@ -53,16 +58,18 @@ impl Default for UringOptions {
 pub enum Mode {
     /// The kernel interrupts the thread to post completions: kernels before 5.19.
     Plain,
-    /// The kernel posts completions when the thread enters it anyway, or is asked to. The queue may move
-    /// between threads while nothing is in flight. The default: for
-    /// a disk [`Mode::Deferred`] measured no better.
+    /// The kernel posts completions when the thread enters it anyway, or is asked to. The queue may
+    /// move between threads while nothing is in flight. The default: for a disk [`Mode::Deferred`]
+    /// measured no better.
     Cooperative,
-    /// The kernel posts completions only when it is asked to (Linux 6.1): for a thread that polls or waits. The queue belongs to the
-    /// thread that rings it first, for good; another gets an error, and if it drops the queue with requests in flight, their buffers are
-    /// leaked. A thread that sleeps in `poll(2)` on the descriptor is not woken.
+    /// The kernel posts completions only when it is asked to (Linux 6.1): for a thread that polls
+    /// or waits. The queue belongs to the thread that rings it first, for good; another gets an
+    /// error, and if it drops the queue with requests in flight, their buffers are leaked. A thread
+    /// that sleeps in `poll(2)` on the descriptor is not woken.
     Deferred,
-    /// A thread of the kernel takes requests without being called (`SQPOLL`). Only where it has a core of its own: beside other work on two
-    /// cores each request waited for the scheduler, for milliseconds. Requests may start before they are rung.
+    /// A thread of the kernel takes requests without being called (`SQPOLL`). Only where it has a
+    /// core of its own: beside other work on two cores each request waited for the scheduler, for
+    /// milliseconds. Requests may start before they are rung.
     KernelThread,
 }
 
@@ -113,11 +120,13 @@ struct Slot {
 #[derive(Default)]
 struct Vectors(Vec<libc::iovec>);
 
-// SAFETY: the pointers are never followed here, and what they name are the buffers of the same slot, which move with it.
+// SAFETY: the pointers are never followed here, and what they name are the buffers of the same
+// slot, which move with it.
 unsafe impl Send for Vectors {}
 
 impl Slot {
-    /// Keeps the parts for as long as the kernel may touch them; where they are, for the kernel, and how many.
+    /// Keeps the parts for as long as the kernel may touch them; where they are, for the kernel,
+    /// and how many.
     fn keep(&mut self, parts: Vec<Part>) -> (*const libc::iovec, u32) {
         self.parts = parts;
         let Vectors(vectors) = &mut self.vectors;
@@ -135,7 +144,8 @@ fn dsync(durable: bool) -> i32 {
     if durable { libc::RWF_DSYNC } else { 0 }
 }
 
-/// The kernel's name for a priority (`ioprio_set(2)`), which I/O schedulers go by: best effort, level 0 or 4, or idle.
+/// The kernel's name for a priority (`ioprio_set(2)`), which I/O schedulers go by: best effort,
+/// level 0 or 4, or idle.
 fn ioprio(priority: Priority) -> u16 {
     const CLASS: u16 = 13;
     const BEST_EFFORT: u16 = 2;
@@ -148,11 +158,12 @@ fn ioprio(priority: Priority) -> u16 {
 }
 
 impl UringQueue {
-    /// A queue over the first `capacity` bytes of `fd`, which must be open for reading and writing. O_DIRECT is set
-    /// on it where the file system allows.
+    /// A queue over the first `capacity` bytes of `fd`, which must be open for reading and writing.
+    /// O_DIRECT is set on it where the file system allows.
     ///
     /// # Errors
-    /// [`OpenError::Unavailable`] when the machine refuses io_uring or lacks an operation; others as they say.
+    /// [`OpenError::Unavailable`] when the machine refuses io_uring or lacks an operation; others
+    /// as they say.
     pub fn open(fd: OwnedFd, capacity: u64, options: UringOptions) -> Result<Self, OpenError> {
         let depth = options.depth.clamp(1, MAX_DEPTH);
         let (ring, mode, refused) = setup::make(depth, options.mode)?;
@@ -185,7 +196,8 @@ impl UringQueue {
         self.mode
     }
 
-    /// What was found out about kernel, file and device when the queue was opened, and is made use of or not.
+    /// What was found out about kernel, file and device when the queue was opened, and is made use
+    /// of or not.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = self.geometry.findings(self.fd.as_fd());
         findings.extend(setup::findings(self.fd.as_fd(), self.mode, self.refused.as_deref(), self.ranks));
@@ -276,8 +288,9 @@ impl DiskQueue for UringQueue {
             return Err(SubmitError::Full(operation));
         };
         let entry = self.entry(index, token, operation, priority);
-        // SAFETY: the heap memory of buffers and vectors lives in the slot until the completion is taken, or is leaked on drop;
-        // moving a `Buffer` into the slot does not move that memory. The registered file lives as long as the ring.
+        // SAFETY: the heap memory of buffers and vectors lives in the slot until the completion is
+        // taken, or is leaked on drop; moving a `Buffer` into the slot does not move that memory.
+        // The registered file lives as long as the ring.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // A ring has at least as many entries as there are slots, and each entry holds a slot.
         assert!(pushed.is_ok(), "submission ring smaller than the slot table");

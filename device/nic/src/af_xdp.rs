@@ -1,13 +1,15 @@
 //! Queues over AF_XDP sockets: the kernel enforces, the application drives.
 //!
-//! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four rings, in a network namespace whose one
-//!    interface is the VNIC's. It passes the two descriptors of the [`Granted`] to the application and keeps the
-//!    [`Geometry`] beside them in the message.
-//! 2. The application (no privilege at all) calls [`Queue::open`], which validates what it got, maps UMEM and rings and is
-//!    a [`crate::NicQueue`] from then on. It says so, and the control plane calls [`bind_queue`]: kernels before 6.4 map no rings of a
-//!    bound socket.
-//! 3. Its holder can bind the socket to nothing but that interface, nor register other memory; all it can
-//!    reach is this queue's traffic, and that only as the XDP programs on both ends of the veth pair let it.
+//! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four
+//!    rings, in a network namespace whose one interface is the VNIC's. It passes the two
+//!    descriptors of the [`Granted`] to the application and keeps the [`Geometry`] beside them in
+//!    the message.
+//! 2. The application (no privilege at all) calls [`Queue::open`], which validates what it got,
+//!    maps UMEM and rings and is a [`crate::NicQueue`] from then on. It says so, and the control
+//!    plane calls [`bind_queue`]: kernels before 6.4 map no rings of a bound socket.
+//! 3. Its holder can bind the socket to nothing but that interface, nor register other memory; all
+//!    it can reach is this queue's traffic, and that only as the XDP programs on both ends of the
+//!    veth pair let it.
 //! 4. The control plane keeps a [`RingWatch`] over the rings that the kernel reads.
 //!
 //! Layout and rules: `docs/spec/vnic.md`.

@@ -1,15 +1,18 @@
 //! The ring tap: a copy of every frame that passes a queue, for whoever runs `sietch capture`.
 //!
-//! 1. Who wants the frames makes a ring in a sealed memfd ([`Reader::create`]) and passes it, through the control plane, to the process that
-//!    drives the queue. That one maps it ([`Tap::open`]) and puts it beside its queue ([`Tapped`]): one branch a batch and a frame
+//! 1. Who wants the frames makes a ring in a sealed memfd ([`Reader::create`]) and passes it,
+//!    through the control plane, to the process that drives the queue. That one maps it
+//!    ([`Tap::open`]) and puts it beside its queue ([`Tapped`]): one branch a batch and a frame
 //!    while nobody captures.
-//! 2. The ring is bytes: records of a header and the first bytes of a frame, each a whole number of words. The writer never waits: what does
-//!    not fit is counted in the ring and dropped. A frame to be sent is staged before it is queued and becomes visible when it was.
-//! 3. `producer` and `consumer` count bytes since the start, modulo 2^32. The writer publishes with one store (release); the reader looks
-//!    now and then, so nobody rings.
-//! 4. Both sides map all of it for reading and writing, and each is hostile to the other: every access is a load or store of one word
-//!    inside the mapping, so there is nothing to race with but values; every number that is read is checked. A broken ring ends the
-//!    capture and nothing else. What a holder writes there is its word: it can leave frames out or make some up.
+//! 2. The ring is bytes: records of a header and the first bytes of a frame, each a whole number of
+//!    words. The writer never waits: what does not fit is counted in the ring and dropped. A frame
+//!    to be sent is staged before it is queued and becomes visible when it was.
+//! 3. `producer` and `consumer` count bytes since the start, modulo 2^32. The writer publishes with
+//!    one store (release); the reader looks now and then, so nobody rings.
+//! 4. Both sides map all of it for reading and writing, and each is hostile to the other: every
+//!    access is a load or store of one word inside the mapping, so there is nothing to race with
+//!    but values; every number that is read is checked. A broken ring ends the capture and nothing
+//!    else. What a holder writes there is its word: it can leave frames out or make some up.
 //!
 //! ```text
 //!  0x000  magic "SIETCHC1" | version u32 = 1 | data u32 | snap u32
@@ -39,7 +42,8 @@ const CONSUMER: usize = 0x100;
 const DATA: usize = 0x1000;
 /// Words before a record's bytes.
 const RECORD: u32 = 20;
-/// Bytes of a ring: a few frames at least; at most what a capture may cost a machine, and what the control plane passes on.
+/// Bytes of a ring: a few frames at least; at most what a capture may cost a machine, and what the
+/// control plane passes on.
 const LEAST: u32 = 1 << 16;
 const MOST: u32 = 1 << 25;
 /// The longest frame: an Ethernet header and the longest IP packet.
@@ -162,7 +166,8 @@ impl Tap {
         Ok(Self { ring: Ring::open(file.as_fd())?, published: 0, staged: 0, dropped: 0 })
     }
 
-    /// Writes a frame behind those that are published. What `copy` is given to fill are words of the frame from an offset on.
+    /// Writes a frame behind those that are published. What `copy` is given to fill are words of
+    /// the frame from an offset on.
     fn stage(&mut self, direction: Direction, time: u64, original: u32, mut word: impl FnMut(u32) -> u32) {
         let stored = original.min(self.ring.snap);
         let needed = record_bytes(stored);
@@ -216,7 +221,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Makes a ring with `data` bytes (a power of two from 64 KiB to 32 MiB) that takes the first `snap` bytes of each frame.
+    /// Makes a ring with `data` bytes (a power of two from 64 KiB to 32 MiB) that takes the first
+    /// `snap` bytes of each frame.
     ///
     /// # Errors
     /// See [`CaptureError`].

@@ -8,8 +8,8 @@
 //!
 //! [`capture`] copies the frames of any of them for who looks on.
 //!
-//! What the control plane puts around a queue (XDP programs that filter and limit) lives in `xdp`. The
-//! engine never sees it, and an application cannot reach it.
+//! What the control plane puts around a queue (XDP programs that filter and limit) lives in `xdp`.
+//! The engine never sees it, and an application cannot reach it.
 
 pub mod af_xdp;
 pub mod capture;

@@ -1,11 +1,14 @@
 //! Network namespaces of our own, each with one end of a veth pair in it and nothing else.
 //!
-//! 1. An AF_XDP socket can be bound to interfaces of the namespace that it was made in, and to no others, whoever holds it. A socket made
-//!    in a namespace that holds one interface is therefore a capability for that interface even before it is bound.
-//! 2. [`Namespace::create`] makes one on a thread that ends at once; the descriptor keeps it. [`Namespace::enter`] runs a function on
-//!    a thread inside it. The calling thread never leaves its own namespace.
-//! 3. A socket keeps the namespace it was made in. The namespace ends, and the veth pair with it, when no descriptor, no socket and no
-//!    mapping of a socket's rings is left: nothing stays behind when daemon and application die together.
+//! 1. An AF_XDP socket can be bound to interfaces of the namespace that it was made in, and to no
+//!    others, whoever holds it. A socket made in a namespace that holds one interface is therefore
+//!    a capability for that interface even before it is bound.
+//! 2. [`Namespace::create`] makes one on a thread that ends at once; the descriptor keeps it.
+//!    [`Namespace::enter`] runs a function on a thread inside it. The calling thread never leaves
+//!    its own namespace.
+//! 3. A socket keeps the namespace it was made in. The namespace ends, and the veth pair with it,
+//!    when no descriptor, no socket and no mapping of a socket's rings is left: nothing stays
+//!    behind when daemon and application die together.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +26,8 @@ impl Namespace {
     /// Makes an empty one: a loopback interface that is down.
     ///
     /// # Errors
-    /// Above all EPERM: it takes CAP_SYS_ADMIN; and ENOSPC: `user.max_net_namespaces` are there already.
+    /// Above all EPERM: it takes CAP_SYS_ADMIN; and ENOSPC: `user.max_net_namespaces` are there
+    /// already.
     pub fn create() -> io::Result<Self> {
         let made: io::Result<io::Result<OwnedFd>> = on_a_thread(|| {
             // SAFETY: a new network namespace changes nothing that other threads share.

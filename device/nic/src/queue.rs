@@ -1,18 +1,21 @@
 //! The queue-pair seam between an engine and a device.
 //!
-//! 1. Buffers move, they are not borrowed: a [`Frame`] is the *ownership* of one buffer of the queue's
-//!    pool. It is not `Clone`; it is given back with [`NicQueue::release`] or [`NicQueue::transmit`].
-//! 2. Receive: [`NicQueue::receive`] takes what has arrived, up to a bound. It never waits and never makes
-//!    a system call that could block.
-//! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill [`NicQueue::bytes_mut`],
-//!    [`NicQueue::transmit`] it. Nothing reaches the device before [`NicQueue::flush`]: one doorbell a batch.
-//! 4. A received frame has a *head*, in memory that nobody else writes ([`NicQueue::bytes`]): all of a small frame, at least
-//!    the first [`LEAST_HEAD`] bytes of a large one. What is missing is its *tail* ([`NicQueue::tail`]): bytes in memory
-//!    that the sender may still write, so they are copied out once and never looked at in place. Only queues over
-//!    shared memory have tails.
-//! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted again.
-//! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing else;
-//!    engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
+//! 1. Buffers move, they are not borrowed: a [`Frame`] is the *ownership* of one buffer of the
+//!    queue's pool. It is not `Clone`; it is given back with [`NicQueue::release`] or
+//!    [`NicQueue::transmit`].
+//! 2. Receive: [`NicQueue::receive`] takes what has arrived, up to a bound. It never waits and
+//!    never makes a system call that could block.
+//! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill
+//!    [`NicQueue::bytes_mut`], [`NicQueue::transmit`] it. Nothing reaches the device before
+//!    [`NicQueue::flush`]: one doorbell a batch.
+//! 4. A received frame has a *head*, in memory that nobody else writes ([`NicQueue::bytes`]): all
+//!    of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is missing is
+//!    its *tail* ([`NicQueue::tail`]): bytes in memory that the sender may still write, so they are
+//!    copied out once and never looked at in place. Only queues over shared memory have tails.
+//! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted
+//!    again.
+//! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing
+//!    else; engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
 //!
 //! What it must never do: allocate, log or read a clock per frame; hand the same buffer out twice.
 
@@ -23,19 +26,23 @@ use sietch_ring::Foreign;
 /// Bytes of an Ethernet header: destination, source, type.
 pub const ETHERNET_HEADER: usize = 14;
 
-/// Bytes in the head of a received frame, at least, unless the frame itself is shorter: all headers that an engine reads fit
-/// (Ethernet 14, IPv6 40 or IPv4 60, TCP 60, and as much again for what may come between).
+/// Bytes in the head of a received frame, at least, unless the frame itself is shorter: all headers
+/// that an engine reads fit (Ethernet 14, IPv6 40 or IPv4 60, TCP 60, and as much again for what
+/// may come between).
 pub const LEAST_HEAD: usize = 256;
 
 /// What the medium makes unnecessary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// The medium is memory: what arrives is what was sent. Checksums of TCP and UDP need be neither filled in (they are
-    /// zero) nor verified, as on Linux' loopback. Those of IPv4 headers and of ICMP are filled in as everywhere.
+    /// The medium is memory: what arrives is what was sent. Checksums of TCP and UDP need be
+    /// neither filled in (they are zero) nor verified, as on Linux' loopback. Those of IPv4 headers
+    /// and of ICMP are filled in as everywhere.
     pub checksums: bool,
-    /// The other end is a kernel of this machine that may leave the checksums of TCP and UDP unfinished, counting on a receiver that knows
-    /// (`CHECKSUM_PARTIAL`): in place of the checksum there is the sum of the pseudo-header, not inverted. A packet with that in it has not been on
-    /// any wire since it was made or verified. All others carry true checksums, and so must what is sent.
+    /// The other end is a kernel of this machine that may leave the checksums of TCP and UDP
+    /// unfinished, counting on a receiver that knows (`CHECKSUM_PARTIAL`): in place of the checksum
+    /// there is the sum of the pseudo-header, not inverted. A packet with that in it has not been
+    /// on any wire since it was made or verified. All others carry true checksums, and so must what
+    /// is sent.
     pub unfinished: bool,
 }
 
@@ -57,13 +64,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame over buffer `chunk`, without a tail. For implementations of [`NicQueue`] alone: whoever calls it asserts
-    /// that nobody else owns that buffer.
+    /// A frame over buffer `chunk`, without a tail. For implementations of [`NicQueue`] alone:
+    /// whoever calls it asserts that nobody else owns that buffer.
     pub const fn from_parts(chunk: u32, offset: u32, length: u32) -> Self {
         Self { chunk, offset, length, head: length }
     }
 
-    /// The same frame, of which only the first `head` bytes lie in the buffer. For implementations of [`NicQueue`].
+    /// The same frame, of which only the first `head` bytes lie in the buffer. For implementations
+    /// of [`NicQueue`].
     pub const fn with_head(self, head: u32) -> Self {
         let head = if head < self.length { head } else { self.length };
         Self { chunk: self.chunk, offset: self.offset, length: self.length, head }
@@ -127,11 +135,12 @@ pub trait NicQueue {
     /// The queue's Ethernet address.
     fn mac(&self) -> [u8; 6];
 
-    /// The largest IP packet, in bytes, that a frame of this queue carries (without the Ethernet header).
+    /// The largest IP packet, in bytes, that a frame of this queue carries (without the Ethernet
+    /// header).
     fn mtu(&self) -> usize;
 
-    /// Appends at most `limit` arrived frames to `out`, oldest first, and returns how many. Also takes
-    /// back the buffers of frames whose transmission has completed.
+    /// Appends at most `limit` arrived frames to `out`, oldest first, and returns how many. Also
+    /// takes back the buffers of frames whose transmission has completed.
     fn receive(&mut self, out: &mut Vec<Frame>, limit: usize) -> usize;
 
     /// The head of a frame: all its bytes, unless it has a tail.
@@ -143,8 +152,8 @@ pub trait NicQueue {
         Foreign::EMPTY
     }
 
-    /// The head of a frame, to be written. In an allocated frame that is the whole; what is in it is unspecified, so the caller
-    /// writes every byte.
+    /// The head of a frame, to be written. In an allocated frame that is the whole; what is in it
+    /// is unspecified, so the caller writes every byte.
     ///
     /// # Panics
     /// If the frame did not come from this queue.
@@ -170,17 +179,19 @@ pub trait NicQueue {
     /// [`TransmitError::RingFull`] hands the frame back.
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError>;
 
-    /// Hands everything queued to the device and rings its doorbell at most once. Does nothing when nothing
-    /// is queued.
+    /// Hands everything queued to the device and rings its doorbell at most once. Does nothing when
+    /// nothing is queued.
     ///
     /// # Errors
-    /// The device is gone (revoked, interface deleted). A full device is no error: frames stay queued.
+    /// The device is gone (revoked, interface deleted). A full device is no error: frames stay
+    /// queued.
     fn flush(&mut self) -> io::Result<()>;
 
     /// Buffers that neither the device nor a frame owns. For tests and metrics.
     fn free_buffers(&self) -> usize;
 
-    /// Whether the last [`NicQueue::flush`] left frames that only another one gets moving: no doorbell rings for them.
+    /// Whether the last [`NicQueue::flush`] left frames that only another one gets moving: no
+    /// doorbell rings for them.
     fn must_flush_again(&self) -> bool {
         false
     }

@@ -1,14 +1,17 @@
-//! VNICs over shared memory: one end of a link to another process, be it an application or the switch.
+//! VNICs over shared memory: one end of a link to another process, be it an application or the
+//! switch.
 //!
-//! 1. `grant`: the control plane makes a pair ([`create_pair`]): two sealed regions and a socketpair. Each side gets its own
-//!    region to write, the other's to read only, and its end of the doorbell.
-//! 2. `layout`: a region holds the words and the ring of its owner, and the frames that its owner sends
-//!    (`docs/spec/shm-link.md`).
-//! 3. `endpoint`: [`Endpoint`] is the queue over it. A frame that is sent is written in place and never copied by its sender; a
-//!    small one that is received is copied once, of a large one only the headers.
+//! 1. `grant`: the control plane makes a pair ([`create_pair`]): two sealed regions and a
+//!    socketpair. Each side gets its own region to write, the other's to read only, and its end of
+//!    the doorbell.
+//! 2. `layout`: a region holds the words and the ring of its owner, and the frames that its owner
+//!    sends (`docs/spec/shm-link.md`).
+//! 3. `endpoint`: [`Endpoint`] is the queue over it. A frame that is sent is written in place and
+//!    never copied by its sender; a small one that is received is copied once, of a large one only
+//!    the headers.
 //!
-//! The peer is hostile: whatever it writes into its region, no access leaves the mappings, nothing panics, and no call does
-//! more work than the ring has slots.
+//! The peer is hostile: whatever it writes into its region, no access leaves the mappings, nothing
+//! panics, and no call does more work than the ring has slots.
 
 mod endpoint;
 mod grant;

@@ -1,13 +1,17 @@
 //! Queues joined in memory: no kernel, no clock, no threads.
 //!
-//! 1. A *cable* is a bounded list of frames in flight in one direction. A queue writes one and reads another.
-//! 2. [`pair`] joins two queues back to back: what one flushes the other receives, in order and without loss.
-//! 3. [`tapped`] gives one queue and its [`WireTap`]. Whoever holds the tap takes each frame that the queue
-//!    sent and decides what the queue gets to see: a simulator loses, repeats, reorders, changes and delays there.
-//! 4. A cable that holds as many frames as its queue has buffers is a full device: frames stay queued at
-//!    the sender until a later flush. [`WireTap::deliver`] drops instead, as a NIC without buffers does.
-//! 5. A wire that [`pair_with`] or [`tapped_with`] makes behaves as other media do: it shows only the first bytes of a frame in its
-//!    head, or says that checksums are unnecessary ([`Medium`]).
+//! 1. A *cable* is a bounded list of frames in flight in one direction. A queue writes one and
+//!    reads another.
+//! 2. [`pair`] joins two queues back to back: what one flushes the other receives, in order and
+//!    without loss.
+//! 3. [`tapped`] gives one queue and its [`WireTap`]. Whoever holds the tap takes each frame that
+//!    the queue sent and decides what the queue gets to see: a simulator loses, repeats, reorders,
+//!    changes and delays there.
+//! 4. A cable that holds as many frames as its queue has buffers is a full device: frames stay
+//!    queued at the sender until a later flush. [`WireTap::deliver`] drops instead, as a NIC
+//!    without buffers does.
+//! 5. A wire that [`pair_with`] or [`tapped_with`] makes behaves as other media do: it shows only
+//!    the first bytes of a frame in its head, or says that checksums are unnecessary ([`Medium`]).
 //! 6. A cut wire ([`WireTap::cut`]) is a revoked device: every flush fails from then on.
 
 use std::cell::{Cell, RefCell};
@@ -27,7 +31,8 @@ mod tests;
 pub struct Medium {
     /// What the queues say of it.
     pub offloads: Offloads,
-    /// Most bytes in the head of a received frame, at least [`LEAST_HEAD`]; the rest is its tail. `None`: no frame has a tail.
+    /// Most bytes in the head of a received frame, at least [`LEAST_HEAD`]; the rest is its tail.
+    /// `None`: no frame has a tail.
     pub head: Option<usize>,
 }
 
@@ -129,8 +134,9 @@ impl WireTap {
         self.from_queue.borrow_mut().frames.pop_front()
     }
 
-    /// Puts a frame before the queue, which sees it at its next `receive`. Returns false if the frame was
-    /// dropped: too long for the queue's buffers, or as many frames already wait there as the queue has buffers.
+    /// Puts a frame before the queue, which sees it at its next `receive`. Returns false if the
+    /// frame was dropped: too long for the queue's buffers, or as many frames already wait there as
+    /// the queue has buffers.
     pub fn deliver(&self, bytes: &[u8]) -> bool {
         bytes.len() <= self.frame_limit && self.to_queue.borrow_mut().push(bytes)
     }
@@ -208,7 +214,8 @@ impl NicQueue for WireQueue {
             let Some(arrived) = cable.frames.pop_front() else {
                 break;
             };
-            // No longer than a buffer: the other end's buffers are of the same size, and a tap checks.
+            // No longer than a buffer: the other end's buffers are of the same size, and a tap
+            // checks.
             let frame = Frame::from_parts(chunk, 0, arrived.len() as u32);
             self.memory[span(&frame, self.chunk_size)].copy_from_slice(&arrived);
             cable.spare.push(arrived);

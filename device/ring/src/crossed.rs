@@ -7,8 +7,8 @@
 //!
 //! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::lead`]).
 //!
-//! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer can lie in its own
-//! words, which [`crate::spsc`] checks, and cannot touch ours.
+//! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer
+//! can lie in its own words, which [`crate::spsc`] checks, and cannot touch ours.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ pub const NEWEST: usize = 8;
 /// Where the words of a ring lie, in bytes from the start of their regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrossedLayout {
-    /// The producer word, in the producer's region, and [`NEWEST`] bytes behind it the newest entry.
+    /// The producer word, in the producer's region, and [`NEWEST`] bytes behind it the newest
+    /// entry.
     pub producer: usize,
     /// The first slot, in the producer's region.
     pub slots: usize,
@@ -133,7 +134,8 @@ impl CrossedRing {
     #[inline]
     fn slot(&self, index: u32) -> *mut u64 {
         let slot = index & (self.capacity - 1);
-        // SAFETY: masked, so below the capacity, and the constructors found all slots inside their region.
+        // SAFETY: masked, so below the capacity, and the constructors found all slots inside their
+        // region.
         unsafe { self.slots.add(slot as usize).as_ptr() }
     }
 }
@@ -146,8 +148,8 @@ impl RingMemory<u64> for CrossedRing {
 
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: aligned, inside a region that `self` keeps mapped; every access in this process is atomic, and only the
-        // side that owns the region stores (the constructors' contract).
+        // SAFETY: aligned, inside a region that `self` keeps mapped; every access in this process
+        // is atomic, and only the side that owns the region stores (the constructors' contract).
         unsafe { AtomicU32::from_ptr(self.producer.as_ptr()) }
     }
 
@@ -164,7 +166,8 @@ impl RingMemory<u64> for CrossedRing {
 
     #[inline]
     fn read(&self, index: u32) -> u64 {
-        // SAFETY: inside its region and aligned. Volatile: the peer may write at the same time, and the value is copied once.
+        // SAFETY: inside its region and aligned. Volatile: the peer may write at the same time, and
+        // the value is copied once.
         unsafe { self.slot(index).read_volatile() }
     }
 

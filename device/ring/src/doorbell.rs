@@ -1,13 +1,16 @@
 //! A doorbell: an eventfd, and a word in shared memory that says whether ringing is wanted.
 //!
-//! 1. The sleeper calls [`Doorbell::arm`], looks for work once more, and if there is none sleeps on the
-//!    descriptor (`poll`, `epoll`, io_uring: it becomes readable). Awake, it calls [`Doorbell::disarm`].
-//! 2. The ringer publishes its work and calls [`Doorbell::ring`], which makes a system call only if the sleeper asked.
+//! 1. The sleeper calls [`Doorbell::arm`], looks for work once more, and if there is none sleeps on
+//!    the descriptor (`poll`, `epoll`, io_uring: it becomes readable). Awake, it calls
+//!    [`Doorbell::disarm`].
+//! 2. The ringer publishes its work and calls [`Doorbell::ring`], which makes a system call only if
+//!    the sleeper asked.
 //! 3. Why no wake-up is lost: see [`crate::wake`].
 //!
-//! Two processes use it by mapping the same memory and holding the same eventfd. Both ends hold one *open
-//! file*: a peer that clears its O_NONBLOCK flag and fills the counter could block a ringer that rings it. So a party
-//! that serves mutually distrusting peers polls them instead of ringing, or rings from a thread of the peer's own.
+//! Two processes use it by mapping the same memory and holding the same eventfd. Both ends hold one
+//! *open file*: a peer that clears its O_NONBLOCK flag and fills the counter could block a ringer
+//! that rings it. So a party that serves mutually distrusting peers polls them instead of ringing,
+//! or rings from a thread of the peer's own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -41,7 +44,8 @@ impl Doorbell {
         Self::attach(event, mapping, offset)
     }
 
-    /// The other end of a doorbell that [`Doorbell::new`] made: `event` is its descriptor, received or duplicated.
+    /// The other end of a doorbell that [`Doorbell::new`] made: `event` is its descriptor, received
+    /// or duplicated.
     ///
     /// # Errors
     /// No word lies there (`InvalidInput`).

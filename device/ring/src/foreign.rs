@@ -1,16 +1,19 @@
 //! Bytes that somebody else may be writing.
 //!
-//! 1. A peer that owns a region of shared memory can change any byte of it at any time. A `&[u8]` over such bytes would promise
-//!    the compiler that they stand still, which nobody can promise. [`Foreign`] therefore names bytes by address and length,
-//!    never as a slice, and all that can be done with them is to copy them out.
-//! 2. What was copied is the reader's own. Whoever validates, validates the copy, and reads the original no second time.
-//! 3. A barrier after each copy keeps the compiler from fetching from the original what it could take from the copy.
+//! 1. A peer that owns a region of shared memory can change any byte of it at any time. A `&[u8]`
+//!    over such bytes would promise the compiler that they stand still, which nobody can promise.
+//!    [`Foreign`] therefore names bytes by address and length, never as a slice, and all that can
+//!    be done with them is to copy them out.
+//! 2. What was copied is the reader's own. Whoever validates, validates the copy, and reads the
+//!    original no second time.
+//! 3. A barrier after each copy keeps the compiler from fetching from the original what it could
+//!    take from the copy.
 //!
-//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that no buffer of it holds; whoever copies them out
-//!    does not notice.
+//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that no
+//!    buffer of it holds; whoever copies them out does not notice.
 //!
-//! A copy that races with the peer's writes may hold a mixture of old and new bytes. That is the peer's own doing, and no
-//! different from having been sent that mixture.
+//! A copy that races with the peer's writes may hold a mixture of old and new bytes. That is the
+//! peer's own doing, and no different from having been sent that mixture.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +21,8 @@ use std::marker::PhantomData;
 #[cfg(test)]
 mod tests;
 
-/// The most pieces that bytes lie in: what a socket buffer of Linux holds, its linear part and `MAX_SKB_FRAGS`.
+/// The most pieces that bytes lie in: what a socket buffer of Linux holds, its linear part and
+/// `MAX_SKB_FRAGS`.
 pub const MAX_PIECES: usize = 18;
 
 /// Bytes of a mapping.
@@ -39,7 +43,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Appends a piece. `false`, and nothing changed, if there are [`MAX_PIECES`] already or the whole would have 4 GiB.
+    /// Appends a piece. `false`, and nothing changed, if there are [`MAX_PIECES`] already or the
+    /// whole would have 4 GiB.
     #[must_use = "false means that the piece is not in it"]
     pub fn push(&mut self, piece: Piece) -> bool {
         let Some(total) = self.total.checked_add(piece.length) else { return false };
@@ -94,8 +99,8 @@ impl<'memory> Foreign<'memory> {
     /// The `length` bytes from `start` on.
     ///
     /// # Safety
-    /// They lie in one mapping that stays readable as long as `'memory`. Other processes may write them; in this process nobody
-    /// holds a reference through which they could be written.
+    /// They lie in one mapping that stays readable as long as `'memory`. Other processes may write
+    /// them; in this process nobody holds a reference through which they could be written.
     #[inline]
     pub const unsafe fn from_raw(start: *const u8, length: usize) -> Self {
         Self::at(start, length)
@@ -165,9 +170,9 @@ impl<'memory> Foreign<'memory> {
         if let Some(pieces) = self.pieces {
             return self.copy_from_pieces(pieces, offset, out);
         }
-        // SAFETY: inside the range that `from_raw` vouched for (asserted above), readable as long as `'memory`. `out` is an
-        // exclusive reference, so the two do not overlap. The source may change while it is copied: no reference to it
-        // exists, and any byte is a `u8`.
+        // SAFETY: inside the range that `from_raw` vouched for (asserted above), readable as long
+        // as `'memory`. `out` is an exclusive reference, so the two do not overlap. The source may
+        // change while it is copied: no reference to it exists, and any byte is a `u8`.
         unsafe { copy_once(self.start.add(offset), out.as_mut_ptr(), out.len()) };
     }
 
@@ -181,7 +186,8 @@ impl<'memory> Foreign<'memory> {
                 continue;
             }
             let (now, later) = out.split_at_mut((length - before).min(out.len()));
-            // SAFETY: inside a piece, and thus inside the mapping that `from_pieces` vouched for; the rest as in `copy_to`.
+            // SAFETY: inside a piece, and thus inside the mapping that `from_pieces` vouched for;
+            // the rest as in `copy_to`.
             unsafe { copy_once(self.start.add(piece.offset as usize + before), now.as_mut_ptr(), now.len()) };
             out = later;
             before = 0;
@@ -199,7 +205,8 @@ impl<'memory> Foreign<'memory> {
     }
 }
 
-/// Copies `length` bytes, and keeps the compiler from reading the source again for what it knows to be in the copy.
+/// Copies `length` bytes, and keeps the compiler from reading the source again for what it knows to
+/// be in the copy.
 ///
 /// # Safety
 /// Source and destination are valid for so many bytes, and do not overlap.
@@ -207,7 +214,8 @@ impl<'memory> Foreign<'memory> {
 unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
     // SAFETY: the caller's.
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
-    // An empty block that may, for all the compiler knows, have written both sides: nothing is forwarded across it.
+    // An empty block that may, for all the compiler knows, have written both sides: nothing is
+    // forwarded across it.
     #[cfg(not(miri))]
     // SAFETY: it does nothing.
     unsafe {

@@ -1,20 +1,25 @@
-//! Copies and looks at memory that may not be there, which then say so instead of ending the process.
+//! Copies and looks at memory that may not be there, which then say so instead of ending the
+//! process.
 //!
-//! The library answers calls of programs that know nothing of it. Their buffers may not be mapped, which the kernel answers with EFAULT, and a
-//! page of the memory that a peer shares may be refused when it is touched (`stream::holes`).
+//! The library answers calls of programs that know nothing of it. Their buffers may not be mapped,
+//! which the kernel answers with EFAULT, and a page of the memory that a peer shares may be refused
+//! when it is touched (`stream::holes`).
 //!
-//! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range. They use no stack and call nothing, so at each of
-//!    their instructions the stack pointer is at the return address.
-//! 2. The handler of SIGSEGV and SIGBUS calls [`landed`]. If the program counter lies in the range, the handler makes the routine return the
-//!    address of the fault. Nothing is set up before an access: one without a fault costs what it would cost anyhow.
-//! 3. No record says that a copy is in progress, so none can be stale: a fault of a signal handler that has interrupted a copy has
-//!    a program counter outside of the range.
-//! 4. A copy that has met a fault may have written anything up to it. Callers count none of it, as Linux does with the piece of a TCP
-//!    stream that it could not copy whole.
+//! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range.
+//!    They use no stack and call nothing, so at each of their instructions the stack pointer is at
+//!    the return address.
+//! 2. The handler of SIGSEGV and SIGBUS calls [`landed`]. If the program counter lies in the range,
+//!    the handler makes the routine return the address of the fault. Nothing is set up before an
+//!    access: one without a fault costs what it would cost anyhow.
+//! 3. No record says that a copy is in progress, so none can be stale: a fault of a signal handler
+//!    that has interrupted a copy has a program counter outside of the range.
+//! 4. A copy that has met a fault may have written anything up to it. Callers count none of it, as
+//!    Linux does with the piece of a TCP stream that it could not copy whole.
 //!
-//! Up to 128 bytes a copy is straight code of moves that overlap. Beyond, it is a loop of 32-byte moves to aligned addresses (16-byte moves
-//! without AVX). From 64 bytes to 4 MiB that was as fast as the C library's `memcpy`; `rep movsb` was slower by half up to 1 KiB, and where
-//! source and destination are aligned differently.
+//! Up to 128 bytes a copy is straight code of moves that overlap. Beyond, it is a loop of 32-byte
+//! moves to aligned addresses (16-byte moves without AVX). From 64 bytes to 4 MiB that was as fast
+//! as the C library's `memcpy`; `rep movsb` was slower by half up to 1 KiB, and where source and
+//! destination are aligned differently.
 //!
 //! On other processors than x86-64 the accesses are ordinary ones, and a fault ends the process.
 
@@ -67,7 +72,8 @@ pub fn prepare() {
 /// Copies `length` bytes.
 ///
 /// # Safety
-/// Writing `to` can harm nobody but the caller, who may have been given any address; the two do not overlap.
+/// Writing `to` can harm nobody but the caller, who may have been given any address; the two do not
+/// overlap.
 ///
 /// # Errors
 /// [`Fault`], where a handler calls [`landed`]; without one a fault ends the process.
@@ -87,8 +93,9 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fa
     }
 }
 
-/// Reads `events` and `data` of an event of epoll, each by a load of its own: a program has mostly just written the two, and a wider load would
-/// wait until both stores have left the processor's store buffer.
+/// Reads `events` and `data` of an event of epoll, each by a load of its own: a program has mostly
+/// just written the two, and a wider load would wait until both stores have left the processor's
+/// store buffer.
 ///
 /// # Safety
 /// Reading `from` harms nobody but the caller, who may have been given any address.
@@ -176,8 +183,9 @@ fn each_page(start: *const u8, length: usize, look: impl Fn(*const u8) -> bool) 
     look(start.wrapping_add(last))
 }
 
-/// If the interrupted instruction is one of this module's: makes its routine return the address of the fault. For a handler of SIGSEGV and SIGBUS;
-/// calls nothing and uses no memory of the thread's own.
+/// If the interrupted instruction is one of this module's: makes its routine return the address of
+/// the fault. For a handler of SIGSEGV and SIGBUS; calls nothing and uses no memory of the thread's
+/// own.
 ///
 /// # Safety
 /// What the kernel gave to the handler, of a signal that the kernel itself raised for a fault.

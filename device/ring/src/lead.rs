@@ -1,12 +1,16 @@
-//! The newest entry of a ring, beside the producer word: whoever polls that word has the entry with the same cache line, and need not wait
-//! for the slot's.
+//! The newest entry of a ring, beside the producer word: whoever polls that word has the entry with
+//! the same cache line, and need not wait for the slot's.
 //!
-//! 1. The word holds an entry of 48 bits and the last sixteen bits of its index. The producer writes it just before it publishes.
-//! 2. The consumer knows that an entry is published and looks here first. What it finds is that entry or a later one, for the word was
-//!    written before the index that it saw; the sixteen bits tell. A ring has at most 2^15 slots, so they are the index's own.
-//! 3. A later one means that the entry is taken from its slot, as ever. The word is a copy, and never the only place of anything.
+//! 1. The word holds an entry of 48 bits and the last sixteen bits of its index. The producer
+//!    writes it just before it publishes.
+//! 2. The consumer knows that an entry is published and looks here first. What it finds is that
+//!    entry or a later one, for the word was written before the index that it saw; the sixteen bits
+//!    tell. A ring has at most 2^15 slots, so they are the index's own.
+//! 3. A later one means that the entry is taken from its slot, as ever. The word is a copy, and
+//!    never the only place of anything.
 //!
-//! A hostile producer can write anything here, as it can into its slots: an entry is validated by whoever takes it.
+//! A hostile producer can write anything here, as it can into its slots: an entry is validated by
+//! whoever takes it.
 
 use crate::sync::{AtomicU64, Ordering};
 

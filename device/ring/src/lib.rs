@@ -4,17 +4,17 @@
 //! - [`foreign`]: bytes that the other side may write at any time, and that can only be copied out.
 //! - [`guarded`]: copies to and from memory that may not be there.
 //! - [`spsc`]: a ring with one producer and one consumer, over any memory.
-//! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may be the kernel
-//!   or another process.
+//! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may
+//!   be the kernel or another process.
 //! - [`crossed`]: such a ring between two regions, each of which only its owner can write.
 //! - [`lead`]: its newest entry, beside the word that is polled.
-//! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up and without
-//!   a system call that nobody asked for.
+//! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up
+//!   and without a system call that nobody asked for.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: which buffer of a queue belongs to whom.
 //!
-//! The other side of a ring is never trusted: whatever it writes into the shared words, no access leaves the mapping,
-//! nothing panics, and no call does more work than the ring has slots.
+//! The other side of a ring is never trusted: whatever it writes into the shared words, no access
+//! leaves the mapping, nothing panics, and no call does more work than the ring has slots.
 //!
 //! With `--cfg loom` the atomics come from loom, and only what is free of system calls is built.
 

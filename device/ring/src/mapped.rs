@@ -4,8 +4,8 @@
 //!  producer -> | u32 |  ...  consumer -> | u32 |  ...  flags -> | u32 |  ...  slots -> | T | T | ... | T |
 //! ```
 //!
-//! The offsets are what the kernel (or whoever made the memory) says; they are checked once against the mapping, and
-//! every access afterwards masks its index.
+//! The offsets are what the kernel (or whoever made the memory) says; they are checked once against
+//! the mapping, and every access afterwards masks its index.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -21,7 +21,8 @@ mod tests;
 /// An entry of a shared ring.
 ///
 /// # Safety
-/// The type has no padding and no invalid bit pattern: whatever a peer wrote there is a value of the type.
+/// The type has no padding and no invalid bit pattern: whatever a peer wrote there is a value of
+/// the type.
 pub unsafe trait Descriptor: Copy + 'static {}
 
 // SAFETY: integers have neither padding nor invalid patterns.
@@ -29,7 +30,8 @@ unsafe impl Descriptor for u32 {}
 // SAFETY: as above.
 unsafe impl Descriptor for u64 {}
 
-/// The most slots a ring may have: 2^20, sixteen times the deepest queue in use. It bounds what one call can do.
+/// The most slots a ring may have: 2^20, sixteen times the deepest queue in use. It bounds what one
+/// call can do.
 pub const MAX_CAPACITY: u32 = 1 << 20;
 
 /// Where a ring lies in its mapping, in bytes.
@@ -66,7 +68,8 @@ pub enum LayoutError {
 }
 
 impl RingLayout {
-    /// Bytes from the start of the mapping to the end of the last slot, or `None` if that overflows.
+    /// Bytes from the start of the mapping to the end of the last slot, or `None` if that
+    /// overflows.
     pub fn end<T>(&self) -> Option<usize> {
         (self.capacity as usize).checked_mul(size_of::<T>())?.checked_add(self.slots)
     }
@@ -112,8 +115,8 @@ impl<T: Descriptor> MappedRing<T> {
     /// [`LayoutError`] if it does not fit.
     ///
     /// # Safety
-    /// In this process the bytes of the ring are used only through one producer and one consumer made of such
-    /// rings. Nothing is asked of other processes.
+    /// In this process the bytes of the ring are used only through one producer and one consumer
+    /// made of such rings. Nothing is asked of other processes.
     pub unsafe fn new(mapping: Arc<Mapping>, layout: RingLayout) -> Result<Self, LayoutError> {
         layout.check::<T>(&mapping)?;
         let misplaced = LayoutError::Misplaced { layout, length: mapping.len() };
@@ -177,8 +180,9 @@ impl<T: Descriptor> RingMemory<T> for MappedRing<T> {
 
     #[inline]
     fn read(&self, index: u32) -> T {
-        // SAFETY: inside the mapping and aligned (`slot`). Volatile, because another process may write at the same
-        // time: the value is copied exactly once, and any bit pattern is a `T` (`Descriptor`).
+        // SAFETY: inside the mapping and aligned (`slot`). Volatile, because another process may
+        // write at the same time: the value is copied exactly once, and any bit pattern is a `T`
+        // (`Descriptor`).
         unsafe { self.slot(index).read_volatile() }
     }
 

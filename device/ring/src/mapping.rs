@@ -13,40 +13,46 @@ use crate::foreign::Foreign;
 
 /// A readable and writable shared mapping, unmapped when dropped.
 ///
-/// The address does not change while the mapping lives. What lies in it may change at any time: other processes map
-/// the same memory.
+/// The address does not change while the mapping lives. What lies in it may change at any time:
+/// other processes map the same memory.
 #[derive(Debug)]
 pub struct Mapping {
     address: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: a `Mapping` owns its address range whichever thread holds it; `munmap` may be called from any thread.
+// SAFETY: a `Mapping` owns its address range whichever thread holds it; `munmap` may be called from
+// any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: through a shared reference one gets atomics, raw pointers, or (unsafe) slices whose caller answers for them.
+// SAFETY: through a shared reference one gets atomics, raw pointers, or (unsafe) slices whose
+// caller answers for them.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of `file` from `offset`, and faults them in, so that no page fault meets the data path.
+    /// Maps `length` bytes of `file` from `offset`, and faults them in, so that no page fault meets
+    /// the data path.
     ///
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn of_file(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
         let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
-        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
+        // touched.
         let address = unsafe { mmap(std::ptr::null_mut(), length, protection, flags, file, offset) }?;
         Self::owning(address, length)
     }
 
-    /// Maps the beginnings of several files one after the other, so many bytes of each, as one range; all but the last in whole pages.
+    /// Maps the beginnings of several files one after the other, so many bytes of each, as one
+    /// range; all but the last in whole pages.
     ///
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn of_files<F: AsFd>(files: &[(F, usize)]) -> io::Result<Self> {
         let total = files.iter().try_fold(0_usize, |sum, (_, length)| sum.checked_add(*length));
         let total = total.ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: as in `of_file`. Nothing can be read or written there: it keeps the range free of others.
+        // SAFETY: as in `of_file`. Nothing can be read or written there: it keeps the range free of
+        // others.
         let reserved =
             unsafe { mmap_anonymous(std::ptr::null_mut(), total, ProtFlags::empty(), MapFlags::PRIVATE) }?;
         let mapping = Self::owning(reserved, total)?;
@@ -54,15 +60,16 @@ impl Mapping {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         let mut at = 0;
         for (file, length) in files {
-            // SAFETY: these bytes lie inside the range reserved above, which nobody else knows: the lengths add up to it.
+            // SAFETY: these bytes lie inside the range reserved above, which nobody else knows: the
+            // lengths add up to it.
             unsafe { mmap(mapping.as_ptr().add(at).cast(), *length, protection, flags, file, 0) }?;
             at += length;
         }
         Ok(mapping)
     }
 
-    /// Maps the first `length` bytes of a file on persistent memory, so that a store reaches the medium itself and the file's blocks are
-    /// safe before it can (`MAP_SYNC`).
+    /// Maps the first `length` bytes of a file on persistent memory, so that a store reaches the
+    /// medium itself and the file's blocks are safe before it can (`MAP_SYNC`).
     ///
     /// # Errors
     /// Those of `mmap(2)`; `EOPNOTSUPP` where the file is not on a DAX file system.
@@ -115,8 +122,9 @@ impl Mapping {
         if !offset.is_multiple_of(SIZE) || offset.checked_add(SIZE)? > self.length {
             return None;
         }
-        // SAFETY: inside the mapping, aligned (it starts on a page), alive as long as `self`; every access to a
-        // word that this crate makes is atomic, and no bit pattern is invalid whoever else writes it.
+        // SAFETY: inside the mapping, aligned (it starts on a page), alive as long as `self`; every
+        // access to a word that this crate makes is atomic, and no bit pattern is invalid whoever
+        // else writes it.
         Some(unsafe { AtomicU32::from_ptr(self.address.add(offset).cast::<u32>().as_ptr()) })
     }
 
@@ -145,7 +153,8 @@ impl Mapping {
     #[allow(clippy::mut_from_ref)] // Exclusiveness is per range, and the caller answers for it.
     pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
         self.check(&range);
-        // SAFETY: inside the mapping, which outlives the borrow; the caller rules out every other access.
+        // SAFETY: inside the mapping, which outlives the borrow; the caller rules out every other
+        // access.
         unsafe { std::slice::from_raw_parts_mut(self.address.add(range.start).as_ptr(), range.len()) }
     }
 
@@ -161,13 +170,15 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range came from `mmap` and this is its only owner; borrows of it cannot outlive `self`.
+        // SAFETY: the range came from `mmap` and this is its only owner; borrows of it cannot
+        // outlive `self`.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), self.length) };
         debug_assert!(unmapped.is_ok(), "munmap of a range that mmap returned cannot fail");
     }
 }
 
-/// A shared mapping that this process can only read. What lies in it belongs to somebody else and may change at any time.
+/// A shared mapping that this process can only read. What lies in it belongs to somebody else and
+/// may change at any time.
 #[derive(Debug)]
 pub struct ForeignMapping {
     address: NonNull<u8>,
@@ -186,7 +197,8 @@ impl ForeignMapping {
     /// Those of `mmap(2)`.
     pub fn of_file(file: impl AsFd, length: usize) -> io::Result<Self> {
         let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
-        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
+        // touched.
         let address = unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, flags, file, 0) }?;
         match NonNull::new(address.cast::<u8>()) {
             Some(address) => Ok(Self { address, length }),
@@ -216,7 +228,8 @@ impl ForeignMapping {
         if !offset.is_multiple_of(SIZE) || offset.checked_add(SIZE).is_none_or(|end| end > self.length) {
             return 0;
         }
-        // SAFETY: inside the mapping and aligned; only loaded, which is allowed in read-only memory.
+        // SAFETY: inside the mapping and aligned; only loaded, which is allowed in read-only
+        // memory.
         unsafe { AtomicU32::from_ptr(self.address.add(offset).cast::<u32>().as_ptr()) }
             .load(Ordering::Relaxed)
     }
@@ -232,7 +245,8 @@ impl ForeignMapping {
             "bytes {range:?} are outside a mapping of {} bytes",
             self.length
         );
-        // SAFETY: inside the mapping, which outlives the borrow; this process has no way to write it.
+        // SAFETY: inside the mapping, which outlives the borrow; this process has no way to write
+        // it.
         unsafe { Foreign::from_raw(self.address.add(range.start).as_ptr(), range.len()) }
     }
 }

@@ -1,10 +1,12 @@
 //! A pool of equal buffers, known by their index, and who owns each.
 //!
-//! 1. Every buffer has exactly one [`Owner`]. It changes hands only through [`BufferPool::take`] (free to somebody),
-//!    [`BufferPool::pass`] (somebody to somebody else) and [`BufferPool::put`] (somebody to free).
-//! 2. `pass` and `put` name the owner they expect. If the index is out of range or somebody else owns the
-//!    buffer they change nothing and say so. An index that came out of shared memory is therefore checked by the very
-//!    step that uses it: a forged or repeated one cannot make the pool hand a buffer out twice.
+//! 1. Every buffer has exactly one [`Owner`]. It changes hands only through [`BufferPool::take`]
+//!    (free to somebody), [`BufferPool::pass`] (somebody to somebody else) and [`BufferPool::put`]
+//!    (somebody to free).
+//! 2. `pass` and `put` name the owner they expect. If the index is out of range or somebody else
+//!    owns the buffer they change nothing and say so. An index that came out of shared memory is
+//!    therefore checked by the very step that uses it: a forged or repeated one cannot make the
+//!    pool hand a buffer out twice.
 //! 3. Free buffers lie on a stack, so that the one used last, still in the cache, is used next.
 //! 4. Nothing is allocated after [`BufferPool::new`].
 
@@ -61,7 +63,8 @@ impl BufferPool {
         Some(buffer)
     }
 
-    /// Moves `buffer` from owner `from` to owner `to`, neither being [`Owner::Free`]. Returns whether it was `from`'s.
+    /// Moves `buffer` from owner `from` to owner `to`, neither being [`Owner::Free`]. Returns
+    /// whether it was `from`'s.
     #[inline]
     #[must_use = "false means that the buffer did not change hands"]
     pub fn pass(&mut self, buffer: u32, from: Owner, to: Owner) -> bool {

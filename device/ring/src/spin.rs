@@ -1,20 +1,26 @@
 //! How long an idle loop looks at its rings before it sleeps.
 //!
-//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in latency. Looking at the rings instead
-//!    pays if the next frame comes soon, and is a waste if it does not.
-//! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] was one that spinning could have
-//!    bridged: the budget becomes at least twice its length. A longer one halves the budget, down to [`SHORTEST`].
-//!    Traffic with gaps of microseconds is thus never put to sleep, and a loop that is asked once a millisecond
-//!    spins for one part in three hundred of its time.
-//! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long because the other has to be woken. So
-//!    every [`TRIAL`]th long pause is followed by the longest spin. If that meets the answer, both are awake from then on.
-//! 4. While it spins it yields the core now and then ([`YIELD_EVERY`]): where others are runnable (on a machine with two
-//!    cores: the very peer that is waited for) they run at once; where nobody is, yielding costs less than a microsecond. It does not yield
-//!    before an answer from memory can have come, or that would be looked at late.
-//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who has use for the core. Who yields there
-//!    waits for a slice each time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer each time that it is found so again)
-//!    the loop sleeps at once.
-//! 6. Where there is one core only, spinning keeps it from those who are waited for: the budget is zero.
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
+//!    latency. Looking at the rings instead pays if the next frame comes soon, and is a waste if it
+//!    does not.
+//! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] was one that
+//!    spinning could have bridged: the budget becomes at least twice its length. A longer one
+//!    halves the budget, down to [`SHORTEST`]. Traffic with gaps of microseconds is thus never put
+//!    to sleep, and a loop that is asked once a millisecond spins for one part in three hundred of
+//!    its time.
+//! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long
+//!    because the other has to be woken. So every [`TRIAL`]th long pause is followed by the longest
+//!    spin. If that meets the answer, both are awake from then on.
+//! 4. While it spins it yields the core now and then ([`YIELD_EVERY`]): where others are runnable
+//!    (on a machine with two cores: the very peer that is waited for) they run at once; where
+//!    nobody is, yielding costs less than a microsecond. It does not yield before an answer from
+//!    memory can have come, or that would be looked at late.
+//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
+//!    has use for the core. Who yields there waits for a slice each time; who sleeps is put before
+//!    the others when it is woken. So for a while ([`REST`], longer each time that it is found so
+//!    again) the loop sleeps at once.
+//! 6. Where there is one core only, spinning keeps it from those who are waited for: the budget is
+//!    zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
 pub const LONGEST: u64 = 50_000;
@@ -22,21 +28,25 @@ pub const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub const SHORTEST: u64 = 3_000;
 
-/// Nanoseconds from the beginning of a pause to the first yield, and between two: more than a round trip over shared memory to somebody
-/// who is awake, a fifth of what sleeping and waking cost.
+/// Nanoseconds from the beginning of a pause to the first yield, and between two: more than a round
+/// trip over shared memory to somebody who is awake, a fifth of what sleeping and waking cost.
 pub const YIELD_EVERY: u64 = 2_000;
 
-/// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of a percent of the core.
+/// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of
+/// a percent of the core.
 pub const TRIAL: u32 = 16;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two waits, fifty requests maybe, is shorter, the
-/// slices of the scheduler are longer (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
+/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two
+/// waits, fifty requests maybe, is shorter, the slices of the scheduler are longer
+/// (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
 pub const CROWDED: u64 = 1_000_000;
 
-/// Nanoseconds for which a crowded core is slept on at once, the first time: some hundred pauses with sleeping.
+/// Nanoseconds for which a crowded core is slept on at once, the first time: some hundred pauses
+/// with sleeping.
 pub const REST: u64 = 10_000_000;
 
-/// The same after many times: to find out costs a slice of some milliseconds, which is about a percent of this.
+/// The same after many times: to find out costs a slice of some milliseconds, which is about a
+/// percent of this.
 pub const LONGEST_REST: u64 = 320_000_000;
 
 /// What an idle loop does next.
@@ -90,7 +100,8 @@ impl Spin {
         }
     }
 
-    /// Spins without an end, giving the core away now and then: for measurements, and for who has cores to spare.
+    /// Spins without an end, giving the core away now and then: for measurements, and for who has
+    /// cores to spare.
     pub const fn for_ever() -> Self {
         Self::up_to(u64::MAX)
     }

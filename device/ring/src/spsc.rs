@@ -1,19 +1,23 @@
 //! A ring with one producer and one consumer, either of which may be another process or the kernel.
 //!
-//! 1. Two running indices lie in shared memory: the *producer* word (written by the producer alone) and the
-//!    *consumer* word (written by the consumer alone). They wrap at 2^32; an entry's slot is its index modulo the
-//!    capacity, a power of two. `producer - consumer` entries are in the ring.
-//! 2. Each side works on a private copy of its own index and publishes it in one store: the producer with
-//!    [`Producer::submit`] after any number of [`Producer::push`], the consumer with [`Consumer::release`] after any
-//!    number of [`Consumer::pop`]. It never reads its own word back, so scribbling over that word changes nothing here.
-//! 3. Each side remembers the other's index as it last saw it, and looks again only when the memory it has is not
-//!    enough: a batch costs one access to the other side's cache line.
-//! 4. A store of an index is a release, a load of the other's an acquire: entries written before a submit are seen by
-//!    whoever sees the submit, and a slot is not written again before its reader has released it.
-//! 5. The other side's word is judged when it is read. It may advance by at most what it could honestly have done:
-//!    the consumer by what was submitted and not yet consumed, the producer by the slots that were free. Anything
-//!    else (backwards, too far) is counted as a violation and ignored: the ring looks as it did before. So no
-//!    entry is read that the rules do not allow, and one call never does more work than the ring has slots.
+//! 1. Two running indices lie in shared memory: the *producer* word (written by the producer alone)
+//!    and the *consumer* word (written by the consumer alone). They wrap at 2^32; an entry's slot
+//!    is its index modulo the capacity, a power of two. `producer - consumer` entries are in the
+//!    ring.
+//! 2. Each side works on a private copy of its own index and publishes it in one store: the
+//!    producer with [`Producer::submit`] after any number of [`Producer::push`], the consumer with
+//!    [`Consumer::release`] after any number of [`Consumer::pop`]. It never reads its own word
+//!    back, so scribbling over that word changes nothing here.
+//! 3. Each side remembers the other's index as it last saw it, and looks again only when the memory
+//!    it has is not enough: a batch costs one access to the other side's cache line.
+//! 4. A store of an index is a release, a load of the other's an acquire: entries written before a
+//!    submit are seen by whoever sees the submit, and a slot is not written again before its reader
+//!    has released it.
+//! 5. The other side's word is judged when it is read. It may advance by at most what it could
+//!    honestly have done: the consumer by what was submitted and not yet consumed, the producer by
+//!    the slots that were free. Anything else (backwards, too far) is counted as a violation and
+//!    ignored: the ring looks as it did before. So no entry is read that the rules do not allow,
+//!    and one call never does more work than the ring has slots.
 //!
 //! What an entry *says* is not judged here: whoever pops it copies it once and validates the copy.
 
@@ -106,7 +110,8 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         })
     }
 
-    /// Entries that can be pushed now. Looks at the peer's word only if fewer than `wanted` are known.
+    /// Entries that can be pushed now. Looks at the peer's word only if fewer than `wanted` are
+    /// known.
     #[inline]
     pub fn room(&mut self, wanted: u32) -> u32 {
         let known = self.known_room();
@@ -225,7 +230,8 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
         })
     }
 
-    /// Entries that can be popped now. Looks at the peer's word only if fewer than `wanted` are known.
+    /// Entries that can be popped now. Looks at the peer's word only if fewer than `wanted` are
+    /// known.
     #[inline]
     pub fn ready(&mut self, wanted: u32) -> u32 {
         let known = self.produced.wrapping_sub(self.tail);

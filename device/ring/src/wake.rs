@@ -1,20 +1,21 @@
 //! Whether the other side sleeps: the protocol of a need-wakeup word.
 //!
-//! 1. The sleeper has found nothing to do. It *arms* the word, then looks once more. Only if there is still nothing
-//!    does it sleep.
-//! 2. The ringer has published something. It then *claims* the word: if it was armed, this ringer (and no other) must
-//!    ring. If not, nobody sleeps, and ringing costs nothing.
-//! 3. Both sides write one word and then read the other's. A sequentially consistent fence stands between the two on
-//!    either side, so at least one of them sees the other's write: either the sleeper finds the work, or the ringer
-//!    finds the word armed. No wake-up is lost.
-//! 4. Awake again, the sleeper *disarms*, so that it is not rung while it works. A claim that raced with it rings
-//!    once for nothing; that is allowed.
+//! 1. The sleeper has found nothing to do. It *arms* the word, then looks once more. Only if there
+//!    is still nothing does it sleep.
+//! 2. The ringer has published something. It then *claims* the word: if it was armed, this ringer
+//!    (and no other) must ring. If not, nobody sleeps, and ringing costs nothing.
+//! 3. Both sides write one word and then read the other's. A sequentially consistent fence stands
+//!    between the two on either side, so at least one of them sees the other's write: either the
+//!    sleeper finds the work, or the ringer finds the word armed. No wake-up is lost.
+//! 4. Awake again, the sleeper *disarms*, so that it is not rung while it works. A claim that raced
+//!    with it rings once for nothing; that is allowed.
 //!
-//! Arming and disarming are read-modify-writes although plain stores would do: whoever writes the word then comes
-//! after the writer before, which is what lets loom (whose plain stores keep no such order) check step 3.
+//! Arming and disarming are read-modify-writes although plain stores would do: whoever writes the
+//! word then comes after the writer before, which is what lets loom (whose plain stores keep no
+//! such order) check step 3.
 //!
-//! A hostile sleeper that keeps the word armed costs the ringer one system call a batch. A hostile ringer that clears
-//! the word withholds its own news only.
+//! A hostile sleeper that keeps the word armed costs the ringer one system call a batch. A hostile
+//! ringer that clears the word withholds its own news only.
 
 use crate::sync::{AtomicU32, Ordering, fence};
 
@@ -28,8 +29,8 @@ pub fn arm(word: &AtomicU32) {
     fence(Ordering::SeqCst);
 }
 
-/// As [`arm`], for a word that the ringer cannot write: it counts, and is odd while armed. Whoever rings remembers the value
-/// that it rang for ([`claim_counted`]).
+/// As [`arm`], for a word that the ringer cannot write: it counts, and is odd while armed. Whoever
+/// rings remembers the value that it rang for ([`claim_counted`]).
 #[inline]
 pub fn arm_counted(word: &AtomicU32) {
     if word.load(Ordering::Relaxed) & NEED_WAKEUP == 0 {
@@ -46,8 +47,9 @@ pub fn disarm_counted(word: &AtomicU32) {
     }
 }
 
-/// Called after publishing: whether the caller must ring a sleeper that used [`arm_counted`]. `load` reads the word, `rung` is the
-/// value that was last rung for (zero at first). True at most once for each value.
+/// Called after publishing: whether the caller must ring a sleeper that used [`arm_counted`].
+/// `load` reads the word, `rung` is the value that was last rung for (zero at first). True at most
+/// once for each value.
 #[inline]
 #[must_use = "whoever claims the word must ring, or the sleeper sleeps on"]
 pub fn claim_counted(load: impl FnOnce() -> u32, rung: &mut u32) -> bool {
@@ -73,8 +75,8 @@ pub fn claim(word: &AtomicU32) -> bool {
     is_armed(word) && word.swap(0, Ordering::AcqRel) & NEED_WAKEUP != 0
 }
 
-/// Called after publishing: whether the peer asks to be woken. For a peer that takes the request back itself,
-/// as the kernel does.
+/// Called after publishing: whether the peer asks to be woken. For a peer that takes the request
+/// back itself, as the kernel does.
 #[inline]
 pub fn is_armed(word: &AtomicU32) -> bool {
     fence(Ordering::SeqCst);

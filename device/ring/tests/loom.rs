@@ -142,8 +142,8 @@ impl Event {
     }
 }
 
-/// The consumer sleeps whenever the ring is empty. A lost wake-up is a deadlock, which loom reports. `claim` is given the word and
-/// what it keeps between two calls.
+/// The consumer sleeps whenever the ring is empty. A lost wake-up is a deadlock, which loom
+/// reports. `claim` is given the word and what it keeps between two calls.
 fn wakes(arm: fn(&AtomicU32), disarm: fn(&AtomicU32), claim: fn(&AtomicU32, &mut u32) -> bool) {
     loom::model(move || {
         const ENTRIES: u32 = 2;
@@ -220,7 +220,8 @@ fn a_counted_waiter_is_not_lost() {
     });
 }
 
-/// Somebody sleeps for two streams and is rung once: whatever was published is seen by it, or it is rung after it began to sleep.
+/// Somebody sleeps for two streams and is rung once: whatever was published is seen by it, or it is
+/// rung after it began to sleep.
 #[test]
 fn one_ring_wakes_who_sleeps_for_many() {
     use sietch_ring::stream::waiters;

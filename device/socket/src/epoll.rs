@@ -1,7 +1,8 @@
 //! Kernel sockets through epoll, for where io_uring is refused (many containers do).
 //!
 //! 1. Level-triggered: what is not read now is reported again.
-//! 2. A readable connection is read once a turn, up to one buffer: a fast peer cannot starve the others.
+//! 2. A readable connection is read once a turn, up to one buffer: a fast peer cannot starve the
+//!    others.
 //! 3. A connection that has had enough is not polled for reading at all.
 //! 4. Bytes are sent at once; what the kernel does not take stays with the owner, who hears
 //!    [`Handler::writable`] later.
@@ -77,7 +78,8 @@ impl Epoll {
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
         let place = WATCH | self.watches.len() as u64;
-        // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain rings once, not for ever.
+        // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain rings
+        // once, not for ever.
         epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN | EventFlags::ET)?;
         self.watches.push(Some((descriptor, token)));
         Ok(())
@@ -86,8 +88,8 @@ impl Epoll {
     pub(crate) fn unwatch(&mut self, token: u64) {
         for watch in &mut self.watches {
             if let Some((descriptor, _)) = watch.take_if(|(_, known)| *known == token) {
-                // It cannot fail for a descriptor that is in the set. Closing it alone would not take it out while
-                // another process or queue holds the same file.
+                // It cannot fail for a descriptor that is in the set. Closing it alone would not
+                // take it out while another process or queue holds the same file.
                 let _ = epoll::delete(&self.poll, &descriptor);
             }
         }
@@ -152,7 +154,8 @@ impl Epoll {
                 {
                     return self.poll_listeners(false);
                 }
-                // A peer that has gone again, or nothing left: the listener stays readable if there is more.
+                // A peer that has gone again, or nothing left: the listener stays readable if there
+                // is more.
                 Err(_) => return,
             }
         }

@@ -5,15 +5,16 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use rustix::process::Pid;
 
-/// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14): equal for two sockets if and only if they share
-/// one, whichever process holds them.
+/// The cookie of the network namespace in which a socket was made (`SO_NETNS_COOKIE`, Linux 5.14):
+/// equal for two sockets if and only if they share one, whichever process holds them.
 ///
 /// # Errors
 /// `ENOTSOCK`, `ENOPROTOOPT`, as `getsockopt(2)`.
 pub fn namespace_cookie(socket: impl AsFd) -> io::Result<u64> {
     let mut cookie = 0_u64;
     let mut length: libc::socklen_t = 8;
-    // SAFETY: the kernel writes at most `length` bytes, which `cookie` has; both live over the call.
+    // SAFETY: the kernel writes at most `length` bytes, which `cookie` has; both live over the
+    // call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),
@@ -133,7 +134,8 @@ pub fn bound_interface(socket: impl AsFd) -> io::Result<u32> {
 /// `EPERM` without CAP_NET_ADMIN there, and others of `ioctl(2)`.
 pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
-    // SAFETY: this request takes no argument; it answers with a new descriptor, which is nobody else's.
+    // SAFETY: this request takes no argument; it answers with a new descriptor, which is nobody
+    // else's.
     let fd = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -142,7 +144,8 @@ pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets no descriptors come over a Unix socket from now on: who sends some has `EPERM` (`SO_PASSRIGHTS`, Linux 6.16). What lies in it stays.
+/// Lets no descriptors come over a Unix socket from now on: who sends some has `EPERM`
+/// (`SO_PASSRIGHTS`, Linux 6.16). What lies in it stays.
 ///
 /// # Errors
 /// `ENOPROTOOPT` before Linux 6.16, and others of `setsockopt(2)`.
@@ -162,8 +165,8 @@ pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What of the messages sent on a Unix socket nobody has received yet, in the kernel's own measure (`SIOCOUTQ`: memory, not payload). Zero: everything is
-/// received.
+/// What of the messages sent on a Unix socket nobody has received yet, in the kernel's own measure
+/// (`SIOCOUTQ`: memory, not payload). Zero: everything is received.
 ///
 /// # Errors
 /// `ENOTTY` and others of `ioctl(2)`.

@@ -1,20 +1,22 @@
-//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback door beside one,
-//! and the honest baseline (same program, other data path).
+//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback door
+//! beside one, and the honest baseline (same program, other data path).
 //!
-//! It is also where a data plane sleeps: [`SocketQueue::wait`] returns when a socket, or any doorbell given to
-//! [`SocketQueue::watch`], has something to say.
+//! It is also where a data plane sleeps: [`SocketQueue::wait`] returns when a socket, or any
+//! doorbell given to [`SocketQueue::watch`], has something to say.
 //!
 //! 1. [`SocketQueue::poll`] takes what has happened, never waits, and tells it to a [`Handler`].
-//! 2. A handler answers received bytes with its [`Appetite`]: after [`Appetite::Enough`] nothing more is read from
-//!    that connection until [`SocketQueue::resume`]; the peer feels it as a closed TCP window.
-//! 3. [`SocketQueue::send`] takes as many bytes as it has room for; [`Handler::writable`] follows when there is
-//!    room again. [`SocketQueue::flush`] hands everything queued to the kernel with one system call.
+//! 2. A handler answers received bytes with its [`Appetite`]: after [`Appetite::Enough`] nothing
+//!    more is read from that connection until [`SocketQueue::resume`]; the peer feels it as a
+//!    closed TCP window.
+//! 3. [`SocketQueue::send`] takes as many bytes as it has room for; [`Handler::writable`] follows
+//!    when there is room again. [`SocketQueue::flush`] hands everything queued to the kernel with
+//!    one system call.
 //! 4. [`SocketQueue::close`] sends what was taken, then closes.
-//! 5. A peer can cost its own connection and nothing else: every per-connection memory is bounded, and running out
-//!    of file descriptors pauses accepting.
+//! 5. A peer can cost its own connection and nothing else: every per-connection memory is bounded,
+//!    and running out of file descriptors pauses accepting.
 //!
-//! Two implementations: io_uring (multishot accept and receive, buffers shared by all connections, one
-//! system call a batch), and epoll for where io_uring is refused.
+//! Two implementations: io_uring (multishot accept and receive, buffers shared by all connections,
+//! one system call a batch), and epoll for where io_uring is refused.
 
 mod address;
 mod epoll;
@@ -31,15 +33,15 @@ use std::time::Duration;
 /// Bytes taken from one connection in one go: one receive buffer.
 pub const RECEIVE_BYTES: usize = 16 * 1024;
 
-/// Bytes that one connection may have waiting for the kernel beyond those it is sending: two megabyte-sized
-/// replies overlap, a peer that never reads holds no more.
+/// Bytes that one connection may have waiting for the kernel beyond those it is sending: two
+/// megabyte-sized replies overlap, a peer that never reads holds no more.
 pub const SEND_QUEUE_BYTES: usize = 256 * 1024;
 
 /// Pending connections that the kernel keeps for a listener; it caps this by `net.core.somaxconn`.
 pub const BACKLOG: i32 = 4096;
 
-/// How long the kernel keeps trying to deliver the last bytes of a closed connection, in milliseconds: a peer
-/// that stopped reading must not hold them for ever.
+/// How long the kernel keeps trying to deliver the last bytes of a closed connection, in
+/// milliseconds: a peer that stopped reading must not hold them for ever.
 pub const LAST_BYTES_MS: u32 = 30_000;
 
 /// A connection. Stale ones (closed, and the place reused) are recognised and ignored.
@@ -165,7 +167,8 @@ impl SocketQueue {
         Ok(bound)
     }
 
-    /// Wakes [`SocketQueue::wait`] and calls [`Handler::doorbell`] with `token` whenever `descriptor` is readable.
+    /// Wakes [`SocketQueue::wait`] and calls [`Handler::doorbell`] with `token` whenever
+    /// `descriptor` is readable.
     ///
     /// # Errors
     /// The kernel cannot poll that descriptor.
@@ -178,13 +181,15 @@ impl SocketQueue {
         either!(self, queue => queue.unwatch(token));
     }
 
-    /// Has the kernel probe peers of connections accepted from now on after `seconds` of silence (0: never), and end the
-    /// connection when three probes, a third of that apart, stay unanswered.
+    /// Has the kernel probe peers of connections accepted from now on after `seconds` of silence
+    /// (0: never), and end the connection when three probes, a third of that apart, stay
+    /// unanswered.
     pub fn set_keepalive(&mut self, seconds: u64) {
         either!(self, queue => queue.set_keepalive(seconds));
     }
 
-    /// Takes what has happened and tells it to `handler`; never waits. Returns how many things happened.
+    /// Takes what has happened and tells it to `handler`; never waits. Returns how many things
+    /// happened.
     ///
     /// # Errors
     /// The queue itself is broken.
@@ -192,8 +197,8 @@ impl SocketQueue {
         either!(self, queue => queue.poll(handler))
     }
 
-    /// Sleeps until something has happened or `timeout` has passed (`None`: until something happens). A signal
-    /// ends it as well.
+    /// Sleeps until something has happened or `timeout` has passed (`None`: until something
+    /// happens). A signal ends it as well.
     ///
     /// # Errors
     /// The queue itself is broken.
@@ -219,7 +224,8 @@ impl SocketQueue {
         either!(self, queue => queue.resume(id));
     }
 
-    /// Closes a connection after the bytes taken from the owner have been sent. The handler hears no more of it.
+    /// Closes a connection after the bytes taken from the owner have been sent. The handler hears
+    /// no more of it.
     pub fn close(&mut self, id: ConnectionId) {
         either!(self, queue => queue.close(id));
     }

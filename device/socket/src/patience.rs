@@ -1,15 +1,17 @@
 //! `accept` on a blocking socket, which ends though nobody connects.
 //!
-//! A listening socket may have several holders, and whether it blocks is one flag for all of them: who sets O_NONBLOCK for
-//! its own call has the others fail with EAGAIN. `accept4` takes no such flag for the call alone. So:
+//! A listening socket may have several holders, and whether it blocks is one flag for all of them:
+//! who sets O_NONBLOCK for its own call has the others fail with EAGAIN. `accept4` takes no such
+//! flag for the call alone. So:
 //!
 //! 1. A queue that is empty is not asked: `poll` takes nothing from the other holders.
-//! 2. Another may take the last connection just before the call. A timer of this thread sends it a signal every
-//!    [`PATIENCE`], whose handler does nothing, so the call ends with EINTR. It goes on until the call has ended: a signal
-//!    that came before the call would be lost.
-//! 3. Such a timer counts as a signal that waits (RLIMIT_SIGPENDING), and so does every signal that any process of the same
-//!    user has waiting. Where none is left another thread sends the signal with `tgkill`. A number
-//!    below SIGRTMIN arrives also when the kernel has no room to note who sent it.
+//! 2. Another may take the last connection just before the call. A timer of this thread sends it a
+//!    signal every [`PATIENCE`], whose handler does nothing, so the call ends with EINTR. It goes
+//!    on until the call has ended: a signal that came before the call would be lost.
+//! 3. Such a timer counts as a signal that waits (RLIMIT_SIGPENDING), and so does every signal that
+//!    any process of the same user has waiting. Where none is left another thread sends the signal
+//!    with `tgkill`. A number below SIGRTMIN arrives also when the kernel has no room to note who
+//!    sent it.
 //! 4. What is in the queue is returned, signal or not: nothing is lost by that.
 
 use std::cell::RefCell;
@@ -57,7 +59,8 @@ fn install() -> io::Result<()> {
 
 /// Lets the signal come to this thread, which has the mask of the one that started it.
 fn unblock() -> io::Result<()> {
-    // SAFETY: all bytes zero are a `sigset_t`; each call is given the address of one that lives over it.
+    // SAFETY: all bytes zero are a `sigset_t`; each call is given the address of one that lives
+    // over it.
     let failed = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -108,7 +111,8 @@ impl Timer {
     fn new() -> io::Result<Self> {
         install()?;
         unblock()?;
-        // SAFETY: all bytes zero are a `sigevent`; each call is given addresses of values that live over it.
+        // SAFETY: all bytes zero are a `sigevent`; each call is given addresses of values that live
+        // over it.
         let timer = unsafe {
             let mut event: libc::sigevent = std::mem::zeroed();
             event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -141,7 +145,8 @@ impl Drop for Timer {
     }
 }
 
-/// Accepts a connection that waits at a listening socket, blocking or not, with nothing of its flags.
+/// Accepts a connection that waits at a listening socket, blocking or not, with nothing of its
+/// flags.
 ///
 /// # Errors
 /// `EAGAIN`: none waits. `ENOBUFS`: neither a timer nor a thread is left. Others of `accept(2)`.

@@ -35,7 +35,8 @@ impl<T> Slots<T> {
         Some(ConnectionId { index, generation: entry.generation })
     }
 
-    /// The value of an index, whatever its generation: for completions, which keep their slot occupied.
+    /// The value of an index, whatever its generation: for completions, which keep their slot
+    /// occupied.
     pub(crate) fn at(&mut self, index: u32) -> Option<&mut T> {
         self.entries.get_mut(index as usize)?.value.as_mut()
     }

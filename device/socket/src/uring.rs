@@ -3,13 +3,14 @@
 //! 1. A listener has one multishot accept armed, a connection one multishot receive: no request a
 //!    connection or a read.
 //! 2. Received bytes lie in buffers that all connections share ([`buffers`]).
-//! 3. A connection has one send in flight. What is sent meanwhile gathers in a second buffer; the two swap on
-//!    completion. The buffer in flight is never touched.
-//! 4. One `io_uring_enter` a turn submits everything and runs what the kernel has to finish. Without anything to
-//!    submit or to finish a turn makes no system call at all.
-//! 5. A connection's slot is freed only when no request names it any more: the socket is shut down first, which ends
-//!    them.
-//! 6. Doorbells are one-shot polls, armed before each sleep: readiness is checked when they are armed, so none is lost.
+//! 3. A connection has one send in flight. What is sent meanwhile gathers in a second buffer; the
+//!    two swap on completion. The buffer in flight is never touched.
+//! 4. One `io_uring_enter` a turn submits everything and runs what the kernel has to finish.
+//!    Without anything to submit or to finish a turn makes no system call at all.
+//! 5. A connection's slot is freed only when no request names it any more: the socket is shut down
+//!    first, which ends them.
+//! 6. Doorbells are one-shot polls, armed before each sleep: readiness is checked when they are
+//!    armed, so none is lost.
 //!
 //! It must never free memory that the kernel may still write or read: dropping the queue drains it.
 
@@ -31,10 +32,12 @@ use buffers::Buffers;
 /// Submission entries: a turn with more requests submits in several calls.
 const ENTRIES: u32 = 1024;
 
-/// Completion entries: ten thousand connections may all have something to say; the kernel keeps what overflows.
+/// Completion entries: ten thousand connections may all have something to say; the kernel keeps
+/// what overflows.
 const COMPLETIONS: u32 = 16 * 1024;
 
-/// How often a drop waits 10 ms for requests to end before it gives up and leaks their memory instead.
+/// How often a drop waits 10 ms for requests to end before it gives up and leaks their memory
+/// instead.
 const DRAIN_ROUNDS: usize = 100;
 
 /// `IORING_ENTER_GETEVENTS`: run what is pending for this task.
@@ -347,7 +350,8 @@ impl Uring {
         if result < 0 {
             return;
         }
-        // SAFETY: the kernel made this descriptor for the accept that has just completed; nobody else has it.
+        // SAFETY: the kernel made this descriptor for the accept that has just completed; nobody
+        // else has it.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         let peer = address::peer(&socket);
         let Some(local) = address::local(&socket) else {
@@ -550,9 +554,10 @@ impl Uring {
     }
 
     fn offer(&mut self, request: &squeue::Entry) -> bool {
-        // SAFETY: what a request names outlives it. Sockets and send buffers live in a slot that is not freed, and
-        // buffers are not touched, before the completion; listeners and watches live as long as the queue; received
-        // bytes go to the registered buffers. Dropping the queue waits for all of them.
+        // SAFETY: what a request names outlives it. Sockets and send buffers live in a slot that is
+        // not freed, and buffers are not touched, before the completion; listeners and watches live
+        // as long as the queue; received bytes go to the registered buffers. Dropping the queue
+        // waits for all of them.
         unsafe { self.ring.submission().push(request).is_ok() }
     }
 
@@ -630,7 +635,8 @@ impl Drop for Uring {
                 let _ = rustix::net::shutdown(&connection.socket, Shutdown::Both);
             }
         }
-        // A send to a peer that does not read ends with the shutdown; give the kernel a moment to say so.
+        // A send to a peer that does not read ends with the shutdown; give the kernel a moment to
+        // say so.
         for _ in 0..DRAIN_ROUNDS {
             let busy = self.connections.indices().next().is_some();
             if !busy || self.poll(&mut Deaf).is_err() {

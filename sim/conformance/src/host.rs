@@ -1,13 +1,16 @@
-//! A machine of one engine in virtual time: sockets by number, a clock that moves when told, a wire whose other end is a script.
+//! A machine of one engine in virtual time: sockets by number, a clock that moves when told, a wire
+//! whose other end is a script.
 //!
-//! 1. Every call and every packet that arrives is followed by a turn of the engine, so whatever they cause happens at the same
-//!    instant.
-//! 2. [`Host::advance_to`] moves the clock, and stops at every deadline of the engine on the way: timers fire exactly when they are due.
+//! 1. Every call and every packet that arrives is followed by a turn of the engine, so whatever
+//!    they cause happens at the same instant.
+//! 2. [`Host::advance_to`] moves the clock, and stops at every deadline of the engine on the way:
+//!    timers fire exactly when they are due.
 //! 3. What the engine sends is kept with its time, without link header, until [`Host::take_sent`].
-//! 4. ARP requests and neighbour solicitations are answered at once in the name of whoever is asked for: the script's side
-//!    has any address. They are not shown.
+//! 4. ARP requests and neighbour solicitations are answered at once in the name of whoever is asked
+//!    for: the script's side has any address. They are not shown.
 //!
-//! `sockets` has the calls, `options` the socket options, `settings` what can be said about the machine.
+//! `sockets` has the calls, `options` the socket options, `settings` what can be said about the
+//! machine.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,7 +27,8 @@ pub use sockets::{Errno, Outcome, PollEntry};
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
-/// The time at which a machine starts. Not zero, or differences to times before it would be negative.
+/// The time at which a machine starts. Not zero, or differences to times before it would be
+/// negative.
 pub const START: u64 = 1000 * SECOND;
 /// Link address of the machine.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -102,7 +106,8 @@ impl Host {
         &self.settings
     }
 
-    /// Moves the clock to `time`, running every deadline on the way. Does nothing if that has passed.
+    /// Moves the clock to `time`, running every deadline on the way. Does nothing if that has
+    /// passed.
     pub fn advance_to(&mut self, time: u64) {
         while self.engine.next_deadline().is_some_and(|deadline| deadline <= time) {
             self.step(time);
@@ -111,7 +116,8 @@ impl Host {
         self.turn();
     }
 
-    /// Moves the clock until the engine has sent something, at most to `limit`. Says whether it has.
+    /// Moves the clock until the engine has sent something, at most to `limit`. Says whether it
+    /// has.
     pub fn advance_until_sent(&mut self, limit: u64) -> bool {
         while self.sent.is_empty() && self.engine.next_deadline().is_some_and(|deadline| deadline <= limit) {
             self.step(limit);
@@ -205,7 +211,8 @@ impl Host {
         self.tap.deliver(&answer)
     }
 
-    /// Answers a neighbour solicitation (RFC 4861 section 4.3) with an advertisement; other messages of that protocol get none.
+    /// Answers a neighbour solicitation (RFC 4861 section 4.3) with an advertisement; other
+    /// messages of that protocol get none.
     fn answer_solicitation(&self, frame: &[u8]) -> bool {
         const SOLICITATION: u8 = 135;
         const ADVERTISEMENT: u8 = 136;
@@ -213,7 +220,8 @@ impl Host {
         let asker: Option<[u8; 16]> = packet.get(8..24).and_then(|bytes| bytes.try_into().ok());
         let target: Option<[u8; 16]> = packet.get(48..64).and_then(|bytes| bytes.try_into().ok());
         let (Some(asker), Some(target)) = (asker, target) else { return false };
-        // Duplicate address detection asks in nobody's name: nobody has our address, so nobody answers.
+        // Duplicate address detection asks in nobody's name: nobody has our address, so nobody
+        // answers.
         if packet[40] != SOLICITATION || asker == [0; 16] {
             return false;
         }
@@ -244,7 +252,8 @@ impl Host {
     }
 }
 
-/// Whether a frame carries router or neighbour discovery, or multicast listener reports: matters of the link, not of the script.
+/// Whether a frame carries router or neighbour discovery, or multicast listener reports: matters of
+/// the link, not of the script.
 fn is_discovery(frame: &[u8]) -> bool {
     let Some(packet) = frame.get(LINK_HEADER..).filter(|packet| packet.len() > 48) else { return false };
     let (protocol, kind) = match packet[6] {

@@ -1,7 +1,7 @@
 //! IP packets with TCP or ICMP inside, as scripts see them.
 //!
-//! 1. [`Packet::parse`] reads what the engine sent. It is strict: a wrong length or checksum is an error, so that a script which
-//!    passes has also shown that every packet was well formed.
+//! 1. [`Packet::parse`] reads what the engine sent. It is strict: a wrong length or checksum is an
+//!    error, so that a script which passes has also shown that every packet was well formed.
 //! 2. [`Packet::build`] writes what the script sends.
 //!
 //! Nothing of the engine's own parser is used: the two check each other.

@@ -1,13 +1,16 @@
 //! Runs a script against a [`Host`] in virtual time.
 //!
-//! 1. Before an event the clock moves to its time, deadline by deadline. What the engine sends *before* that time and nobody
-//!    expects is a failure; what it sends at that very time waits for an expectation at the same time.
+//! 1. Before an event the clock moves to its time, deadline by deadline. What the engine sends
+//!    *before* that time and nobody expects is a failure; what it sends at that very time waits for
+//!    an expectation at the same time.
 //! 2. Calls are made (`calls`), packets built and compared (`peers`), assertions checked.
 //! 3. At the end nothing that was sent may be left over.
-//! 4. Sequence numbers of a script count from zero; the engine's begin anywhere. The first SYN that a script expects fixes the
-//!    difference, and its first timestamp that of the timestamps. The script's own SYN has the number that stands there, and what follows
-//!    it counts from that, both ways.
-//! 5. Payload is a pattern of its place in the stream. Both what the engine sends and what the application reads is compared with it.
+//! 4. Sequence numbers of a script count from zero; the engine's begin anywhere. The first SYN that
+//!    a script expects fixes the difference, and its first timestamp that of the timestamps. The
+//!    script's own SYN has the number that stands there, and what follows it counts from that, both
+//!    ways.
+//! 5. Payload is a pattern of its place in the stream. Both what the engine sends and what the
+//!    application reads is compared with it.
 
 use std::collections::BTreeMap;
 use std::fmt;

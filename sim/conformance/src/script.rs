@@ -1,8 +1,10 @@
-//! The script language: a subset of packetdrill's, with a few words more. `scripts/README.md` describes it for who writes.
+//! The script language: a subset of packetdrill's, with a few words more. `scripts/README.md`
+//! describes it for who writes.
 //!
 //! 1. `lexer` cuts the text into tokens. Comments go.
 //! 2. Lines that begin with `--` set options of the run.
-//! 3. Everything else is a list of [`Event`]s: a time, then a call, a packet (`packets`) or an assertion.
+//! 3. Everything else is a list of [`Event`]s: a time, then a call, a packet (`packets`) or an
+//!    assertion.
 
 use crate::host::Settings;
 use crate::packet::TcpOption;
@@ -318,7 +320,8 @@ fn value(tokens: &mut Tokens) -> Result<Value, ScriptError> {
     }
 }
 
-/// The lines of `%{ .. }%`: each `assert name operator number`, with whatever Python would print after a comma ignored.
+/// The lines of `%{ .. }%`: each `assert name operator number`, with whatever Python would print
+/// after a comma ignored.
 fn assertions(code: &str, line: usize) -> Result<Vec<Assertion>, ScriptError> {
     let error =
         |text: &str| ScriptError { line, message: format!("`{text}` is not `assert name operator number`") };

@@ -1,4 +1,5 @@
-//! Every script under `scripts/`, one test each. `cargo test -p sietch-conformance -- WORD ...` runs those whose path has one of the words.
+//! Every script under `scripts/`, one test each. `cargo test -p sietch-conformance -- WORD ...`
+//! runs those whose path has one of the words.
 
 use std::fs;
 use std::panic::catch_unwind;

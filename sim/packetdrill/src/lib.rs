@@ -1,12 +1,17 @@
-//! The engine as a shared library for the real packetdrill: `packetdrill --so_filename=libsietch_packetdrill.so SCRIPT`.
+//! The engine as a shared library for the real packetdrill: `packetdrill
+//! --so_filename=libsietch_packetdrill.so SCRIPT`.
 //!
-//! 1. `packetdrill_interface_init` starts a host (`machine`) and fills packetdrill's table of calls with those below.
-//! 2. Each call copies what its pointers point at, has the host do the work, and copies the answer back. Errors are -1 and `errno`.
-//! 3. Packets go in and out without link header. `netdev_receive` moves virtual time on until the engine sends something.
-//! 4. `gettimeofday` moves virtual time on by a microsecond: packetdrill spins on it before every event.
+//! 1. `packetdrill_interface_init` starts a host (`machine`) and fills packetdrill's table of calls
+//!    with those below.
+//! 2. Each call copies what its pointers point at, has the host do the work, and copies the answer
+//!    back. Errors are -1 and `errno`.
+//! 3. Packets go in and out without link header. `netdev_receive` moves virtual time on until the
+//!    engine sends something.
+//! 4. `gettimeofday` moves virtual time on by a microsecond: packetdrill spins on it before every
+//!    event.
 //!
-//! Written from the description of the interface; the layout of [`Interface`] is packetdrill's. What is not there (epoll, pipes, splice)
-//! fails with `ENOSYS`.
+//! Written from the description of the interface; the layout of [`Interface`] is packetdrill's.
+//! What is not there (epoll, pipes, splice) fails with `ENOSYS`.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -77,10 +82,12 @@ pub struct Interface {
     pub splice: Missing,
 }
 
-/// Longest virtual time that `netdev_receive` lets pass before it says that nothing comes: past every timer that sends something.
+/// Longest virtual time that `netdev_receive` lets pass before it says that nothing comes: past
+/// every timer that sends something.
 const LONGEST_WAIT: u64 = 3 * 3600 * 1_000_000_000;
 
-/// Fills packetdrill's table. `flags` are the settings of `sietch_conformance::host::Settings`, or null.
+/// Fills packetdrill's table. `flags` are the settings of `sietch_conformance::host::Settings`, or
+/// null.
 ///
 /// # Safety
 /// `flags` is null or a C string, and `interface` points to room for the table.
@@ -131,12 +138,14 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         pipe: missing,
         splice: missing,
     };
-    // SAFETY: the caller has room for the table; what was there is not dropped, for it was never ours.
+    // SAFETY: the caller has room for the table; what was there is not dropped, for it was never
+    // ours.
     unsafe { interface.write(table) };
 }
 
 fn machine<'a>(userdata: *mut c_void) -> &'a Machine {
-    // SAFETY: packetdrill passes back the pointer that init put into the table, and calls `free` last.
+    // SAFETY: packetdrill passes back the pointer that init put into the table, and calls `free`
+    // last.
     unsafe { &*userdata.cast::<Machine>() }
 }
 
@@ -179,7 +188,8 @@ fn bytes(pointer: *const c_void, length: usize) -> Vec<u8> {
 
 fn put(pointer: *mut c_void, data: &[u8]) {
     if !pointer.is_null() {
-        // SAFETY: `data` is no longer than the room that the caller has named, and memory of ours is never the caller's.
+        // SAFETY: `data` is no longer than the room that the caller has named, and memory of ours
+        // is never the caller's.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), pointer.cast::<u8>(), data.len()) };
     }
 }
@@ -234,10 +244,12 @@ fn vectors(pointer: *const iovec, count: usize) -> Vec<iovec> {
     unsafe { std::slice::from_raw_parts(pointer, count) }.to_vec()
 }
 
-/// Puts a descriptor of the kernel's where a new socket's number is: at the end of a script packetdrill closes what is open with the kernel's `close`.
+/// Puts a descriptor of the kernel's where a new socket's number is: at the end of a script
+/// packetdrill closes what is open with the kernel's `close`.
 fn occupy(outcome: Outcome) -> c_int {
     if let Ok(fd) = outcome {
-        // SAFETY: a constant path; the numbers are above all that packetdrill opens, and the spare descriptor is ours.
+        // SAFETY: a constant path; the numbers are above all that packetdrill opens, and the spare
+        // descriptor is ours.
         unsafe {
             let spare = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             libc::dup2(spare, fd as c_int);
@@ -451,8 +463,9 @@ unsafe extern "C" fn sendmsg(
     send_all(userdata, fd, gather(&vectors(message.msg_iov, message.msg_iovlen)))
 }
 
-// In C this takes further arguments. On the targets that packetdrill runs on, one of a word's size is passed where a fixed one would be; without
-// it the register holds anything, and is not looked at.
+// In C this takes further arguments. On the targets that packetdrill runs on, one of a word's size
+// is passed where a fixed one would be; without it the register holds anything, and is not looked
+// at.
 unsafe extern "C" fn fcntl(userdata: *mut c_void, fd: c_int, command: c_int, argument: c_long) -> c_int {
     int(now(userdata, move |host| host.control(fd, command, argument)))
 }
@@ -539,7 +552,8 @@ unsafe extern "C" fn poll(userdata: *mut c_void, list: *mut pollfd, count: nfds_
     if list.is_null() {
         return fail(libc::EFAULT);
     }
-    // SAFETY: not null; the caller vouches for so many entries, and has no other use for them meanwhile.
+    // SAFETY: not null; the caller vouches for so many entries, and has no other use for them
+    // meanwhile.
     let list = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     let asked: Vec<PollEntry> =
         list.iter().map(|one| PollEntry { fd: one.fd, events: one.events, revents: 0 }).collect();

@@ -1,8 +1,9 @@
-//! The host behind the interface, on a thread of its own: packetdrill calls from two threads, and a call that waits must not keep the other
-//! from moving the clock.
+//! The host behind the interface, on a thread of its own: packetdrill calls from two threads, and a
+//! call that waits must not keep the other from moving the clock.
 //!
 //! 1. Every call is a closure that is sent to the thread and runs there, one after the other.
-//! 2. A call that would wait is tried again every [`PAUSE`] of real time; virtual time moves only by what packetdrill's other thread does.
+//! 2. A call that would wait is tried again every [`PAUSE`] of real time; virtual time moves only
+//!    by what packetdrill's other thread does.
 //! 3. Past [`PATIENCE`] nothing will ever come, and the call fails with `EAGAIN`.
 
 use std::sync::Mutex;

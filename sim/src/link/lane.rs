@@ -72,7 +72,8 @@ impl Lane {
         (time * u128::from(self.config.bandwidth) / BYTE_SECONDS) as u64
     }
 
-    /// Decides the fate of a frame that enters at `now`. Returns the frame with which a router answers its sender, if one does.
+    /// Decides the fate of a frame that enters at `now`. Returns the frame with which a router
+    /// answers its sender, if one does.
     pub fn launch(&mut self, mut frame: Vec<u8>, now: u64, random: &mut Random) -> Option<Vec<u8>> {
         self.tally.taken += 1;
         self.tally.bytes += frame.len() as u64;
@@ -107,7 +108,8 @@ impl Lane {
         self.fly(frame, now + self.config.delay);
     }
 
-    /// The next frame that is due at `now`. The caller says by [`Lane::delivered`] what became of it.
+    /// The next frame that is due at `now`. The caller says by [`Lane::delivered`] what became of
+    /// it.
     pub fn arrive(&mut self, now: u64) -> Option<Vec<u8>> {
         let entry = self.flying.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())

@@ -12,7 +12,8 @@ const ICMP_V6: u8 = 58;
 /// Where the routers of a path stand: addresses for documentation (RFC 5737, RFC 3849).
 const ROUTER_V4: [u8; 4] = [192, 0, 2, 1];
 const ROUTER_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-/// Bytes of the offending packet that a router quotes over IPv4 (RFC 1812 section 4.3.2.3: as much as fits in 576).
+/// Bytes of the offending packet that a router quotes over IPv4 (RFC 1812 section 4.3.2.3: as much
+/// as fits in 576).
 const QUOTE_V4: usize = 576 - V4_HEADER - 8;
 /// The same over IPv6 (RFC 4443 section 3.2: as much as fits in the minimum MTU).
 const QUOTE_V6: usize = 1280 - V6_HEADER - 8;
@@ -65,7 +66,8 @@ fn sum_v4_header(frame: &mut [u8]) {
     frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&sum);
 }
 
-/// Sets Congestion Experienced (RFC 3168 section 5). False if the packet's transport is not capable of ECN.
+/// Sets Congestion Experienced (RFC 3168 section 5). False if the packet's transport is not capable
+/// of ECN.
 pub(super) fn mark(frame: &mut [u8]) -> bool {
     match version(frame) {
         Some(Version::V4) if frame[ETHERNET + 1] & 3 != 0 => {
@@ -81,8 +83,9 @@ pub(super) fn mark(frame: &mut [u8]) -> bool {
     }
 }
 
-/// Flips one bit of the packet in a frame; returns whether it did. Padding is left alone, for nobody reads it, and so is what
-/// no checksum covers in IPv6: traffic class, flow label and hop limit.
+/// Flips one bit of the packet in a frame; returns whether it did. Padding is left alone, for
+/// nobody reads it, and so is what no checksum covers in IPv6: traffic class, flow label and hop
+/// limit.
 pub(super) fn damage(frame: &mut [u8], random: &mut Random) -> bool {
     let (Some(version), Some(length)) = (version(frame), length(frame)) else { return false };
     let skipped = if version == Version::V6 { 8 } else { 0 };
@@ -94,7 +97,8 @@ pub(super) fn damage(frame: &mut [u8], random: &mut Random) -> bool {
     true
 }
 
-/// The fragments of an IPv4 packet that may be split (RFC 791 section 3.2), in order; `None` for any other packet.
+/// The fragments of an IPv4 packet that may be split (RFC 791 section 3.2), in order; `None` for
+/// any other packet.
 pub(super) fn split(frame: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
     let packet = frame.get(ETHERNET..ETHERNET + length(frame)?)?;
     let header = usize::from(packet[0] & 15) * 4;
@@ -124,7 +128,8 @@ pub(super) fn split(frame: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
 /// The ICMP message by which a router tells a frame's sender that its packet is too big.
 pub(super) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let packet = frame.get(ETHERNET..ETHERNET + length(frame)?)?;
-    // Back to who sent it; the second address is the router's, here the one that the frame was sent to.
+    // Back to who sent it; the second address is the router's, here the one that the frame was sent
+    // to.
     let mut answer = [&frame[6..12], &frame[..6], &frame[12..ETHERNET]].concat();
     match version(frame)? {
         Version::V4 => {

@@ -44,7 +44,8 @@ fn received(queue: &mut WireQueue) -> Vec<Vec<u8>> {
 }
 
 impl Ends {
-    /// Sends from the first to the second, and runs until nothing is in flight. Returns what arrived, and when.
+    /// Sends from the first to the second, and runs until nothing is in flight. Returns what
+    /// arrived, and when.
     fn drain(&mut self) -> Vec<(u64, Vec<u8>)> {
         let mut all = Vec::new();
         while let Some(due) = self.link.next_deadline() {

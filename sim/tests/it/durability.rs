@@ -1,11 +1,13 @@
 //! The store keeps what it has acknowledged, whatever happens to disk and process.
 //!
-//! 1. The power fails at *every* boundary of a short run (each submission and each completion of a write or flush), and
-//!    each time several fates are tried for what was not promised.
+//! 1. The power fails at *every* boundary of a short run (each submission and each completion of a
+//!    write or flush), and each time several fates are tried for what was not promised.
 //! 2. Longer runs lose power and processes at random, in recovery too.
-//! 3. After each, the state is that of some moment no earlier than the last acknowledgement (`store`).
+//! 3. After each, the state is that of some moment no earlier than the last acknowledgement
+//!    (`store`).
 //! 4. A disk that fails, fills or rots is answered by a clear error, never by silence.
-//! 5. The same tests notice a disk that does not keep its word: they would notice a store that does not use it.
+//! 5. The same tests notice a disk that does not keep its word: they would notice a store that does
+//!    not use it.
 
 mod store;
 
@@ -26,7 +28,8 @@ fn media(capacity: usize, tear: usize, random: &mut Random) -> Media {
     Media::new(Options { tear, physical, ..Options::new(capacity) }, random.fork())
 }
 
-/// Runs `turns` turns on a medium that may lose power at boundary `off`; returns the world as it was then.
+/// Runs `turns` turns on a medium that may lose power at boundary `off`; returns the world as it
+/// was then.
 fn short_run(seed: u64, plan: &Plan, tear: usize, turns: u64, off: Option<u64>) -> Result<World, String> {
     let mut random = Random::new(seed);
     let media = media(SMALL, tear, &mut random);
@@ -180,8 +183,8 @@ fn started(seed: u64, capacity: usize, turns: u64) -> Result<World, String> {
     Ok(world)
 }
 
-/// A write fails: nothing is acknowledged any more, writes are refused with the reason, reads go on, and what was
-/// acknowledged before is there after a restart.
+/// A write fails: nothing is acknowledged any more, writes are refused with the reason, reads go
+/// on, and what was acknowledged before is there after a restart.
 fn failing_disk(seed: u64) -> Verdict {
     const ERRORS: [(i32, &str); 2] = [(5, "Input/output error"), (28, "No space left on device")];
     let mut world = started(seed, SMALL, 20)?;
@@ -220,9 +223,11 @@ fn a_failing_disk_is_answered_clearly() {
     });
 }
 
-/// An area that is full refuses what needs room and says why; deleting makes room; nothing acknowledged is lost.
+/// An area that is full refuses what needs room and says why; deleting makes room; nothing
+/// acknowledged is lost.
 fn full_area(seed: u64) -> Verdict {
-    // Pieces of 512 bytes: each deletion takes one, and the reserve of so small an area has room for few larger ones.
+    // Pieces of 512 bytes: each deletion takes one, and the reserve of so small an area has room
+    // for few larger ones.
     let mut random = Random::new(seed);
     let small = Media::new(Options::new(SMALL), random.fork());
     let mut world = World::new(small, Plan::default(), random)?;
@@ -284,7 +289,8 @@ fn a_full_area_refuses_and_recovers() {
     }
 }
 
-/// One bit of a store that was closed in order is wrong: it opens with all its data, or refuses and says where.
+/// One bit of a store that was closed in order is wrong: it opens with all its data, or refuses and
+/// says where.
 fn rotten_bit(seed: u64) -> Result<bool, String> {
     let mut world = started(seed, SMALL, 25)?;
     world.settle()?;

@@ -1,5 +1,5 @@
-//! Whole systems in virtual time, one module a subject. One program, because each further one links the
-//! whole workspace again. `cargo test -p sietch-sim --test it MODULE` runs one module.
+//! Whole systems in virtual time, one module a subject. One program, because each further one links
+//! the whole workspace again. `cargo test -p sietch-sim --test it MODULE` runs one module.
 
 mod durability;
 mod nvm;

@@ -1,9 +1,10 @@
 //! A log in persistent memory keeps what it has acknowledged, wherever the power fails.
 //!
-//! 1. A short run (appends of all sizes, a snapshot in the middle, both kinds of durability) loses its power at *every* store and every
-//!    fence; each time the dice decide, word by word, what memory keeps of what no fence followed. Sometimes the power fails again
-//!    during recovery.
-//! 2. What the next opening finds is a prefix of what was appended, and holds all that was acknowledged.
+//! 1. A short run (appends of all sizes, a snapshot in the middle, both kinds of durability) loses
+//!    its power at *every* store and every fence; each time the dice decide, word by word, what
+//!    memory keeps of what no fence followed. Sometimes the power fails again during recovery.
+//! 2. What the next opening finds is a prefix of what was appended, and holds all that was
+//!    acknowledged.
 //! 3. The same run on memory that ignores fences must be caught losing something.
 
 use sietch_disk::NvmQueue;
@@ -149,7 +150,8 @@ fn memory_that_ignores_fences_is_caught() {
     assert!(caught >= 3, "only {caught} of 4 runs noticed that no fence worked");
 }
 
-/// The queue over persistent memory has one fence, the one that the test above takes away. Another one needs a mutation of its own.
+/// The queue over persistent memory has one fence, the one that the test above takes away. Another
+/// one needs a mutation of its own.
 #[test]
 fn every_fence_of_the_queue_is_taken_away_somewhere() {
     let source = include_str!("../../../device/disk/src/nvm.rs");

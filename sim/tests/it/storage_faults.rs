@@ -1,9 +1,11 @@
-//! The fault matrix of storage: every fault of a disk against every structure, each with the outcome that `docs/spec/storage-faults.md` promises.
+//! The fault matrix of storage: every fault of a disk against every structure, each with the
+//! outcome that `docs/spec/storage-faults.md` promises.
 //!
-//! 1. A structure takes numbers, one after another, each durable before the next: records of a log, entries of a queue, keys of a map, areas of a
-//!    volume. So whatever is found again must be 0, 1, 2, ... up to some number, no smaller than what was acknowledged.
-//! 2. One request meets the fault: a write, a flush, or a read of the recovery. It is tried at many places, and there must be places where it
-//!    tells.
+//! 1. A structure takes numbers, one after another, each durable before the next: records of a log,
+//!    entries of a queue, keys of a map, areas of a volume. So whatever is found again must be 0,
+//!    1, 2, ... up to some number, no smaller than what was acknowledged.
+//! 2. One request meets the fault: a write, a flush, or a read of the recovery. It is tried at many
+//!    places, and there must be places where it tells.
 //! 3. [`MATRIX`] has the outcome of each cell; the page must say the same words.
 
 use std::cell::RefCell;
@@ -48,7 +50,8 @@ enum Fault {
 enum Outcome {
     /// The request and every later one fails and says why; what was acknowledged is found again.
     Stops,
-    /// As before; but zeros that cannot be written or flushed are refused alone, and the volume goes on.
+    /// As before; but zeros that cannot be written or flushed are refused alone, and the volume
+    /// goes on.
     StopsOrRefuses,
     /// Opening names what is missing and where, or everything is there.
     Named,
@@ -73,7 +76,8 @@ impl Outcome {
 
 const STRUCTURES: [Structure; 4] = [Structure::Log, Structure::Queue, Structure::Map, Structure::Volume];
 
-/// The table of the page: the fault, what it is called there, and what comes of it in each structure.
+/// The table of the page: the fault, what it is called there, and what comes of it in each
+/// structure.
 const MATRIX: [(Fault, &str, [Outcome; 4]); 9] = {
     use Outcome::{Named, OpensLater, Stops, StopsOrRefuses, Waits};
     [
@@ -337,7 +341,8 @@ fn run(structure: Structure, fault: Option<(Fault, u64)>, count: u64) -> Run {
         let disk = Failing::new(run.media.open(), &run.plan);
         let mut opened = match Opened::open(structure, disk) {
             Ok((opened, found)) => {
-                // Nothing proves that the very last change of a volume was there: the one exception of the page.
+                // Nothing proves that the very last change of a volume was there: the one exception
+                // of the page.
                 if structure == Structure::Volume
                     && found.len() as u64 + 1 == run.acknowledged
                     && found.iter().copied().eq(0..run.acknowledged - 1)
@@ -441,7 +446,8 @@ fn cell(structure: Structure, fault: Fault, outcome: Outcome, nth: u64, count: u
     }
 }
 
-/// How many places of a fault are tried: of writes some follow behind each, or nothing would prove that it was there.
+/// How many places of a fault are tried: of writes some follow behind each, or nothing would prove
+/// that it was there.
 fn places(structure: Structure, fault: Fault, count: u64) -> u64 {
     let whole = run(structure, None, count);
     let plan = whole.plan.borrow();

@@ -1,8 +1,9 @@
-//! The whole store over a whole network: engine, link, loop, log, disk, all simulated around the code that runs in
-//! production.
+//! The whole store over a whole network: engine, link, loop, log, disk, all simulated around the
+//! code that runs in production.
 //!
 //! 1. Clients are told what is right, byte by byte, whatever the link does.
-//! 2. The server loses power or its process, again and again: clients come back and find everything that was acknowledged.
+//! 2. The server loses power or its process, again and again: clients come back and find everything
+//!    that was acknowledged.
 //! 3. Clients that misbehave are answered, bounded, and disturb nobody.
 //! 4. When all have left, nothing of them is left.
 

@@ -1,10 +1,13 @@
-//! The TCP engine against itself, and against smoltcp, over a link that does what networks do, in virtual time.
+//! The TCP engine against itself, and against smoltcp, over a link that does what networks do, in
+//! virtual time.
 //!
-//! For each seed: some connections, some faults. Then the faults end ("heal"), and what must hold is asserted:
+//! For each seed: some connections, some faults. Then the faults end ("heal"), and what must hold
+//! is asserted:
 //!
 //! 1. Every byte that an application read was the right one (`conversation`).
 //! 2. Politely ended connections delivered everything, both ways, and ended normally.
-//! 3. Every connection ends within bounded time after the link has healed; none hangs for want of a wake-up.
+//! 3. Every connection ends within bounded time after the link has healed; none hangs for want of a
+//!    wake-up.
 //! 4. Nothing is left: no flow, no TIME-WAIT, no byte of buffer memory, no frame.
 //! 5. Events keep their contract: order, at most once, none after the last.
 
@@ -27,7 +30,8 @@ use violator::Violator;
 
 /// Until when the faults last, in virtual nanoseconds.
 const HEAL_AT: u64 = 31 * SECOND;
-/// A connection that is to end must have ended by then: 15 retransmissions take about 900 s at most.
+/// A connection that is to end must have ended by then: 15 retransmissions take about 900 s at
+/// most.
 const PATIENCE: u64 = 2000 * SECOND;
 
 /// Seeds that once failed.
@@ -106,8 +110,8 @@ fn check(world: &World, number: usize) {
         return;
     }
     for (end, peer) in [(opener, other), (other, opener)] {
-        // Who sends the last FIN may never hear of it if the path loses all that the peer has to say: it is over for the peer, everything
-        // was delivered, and it gives up.
+        // Who sends the last FIN may never hear of it if the path loses all that the peer has to
+        // say: it is over for the peer, everything was delivered, and it gives up.
         let unheard = end.phase == Phase::Closed(CloseReason::TimedOut)
             && peer.phase == Phase::Closed(CloseReason::Normal)
             && end.peer_closed
@@ -147,7 +151,8 @@ fn a_seed_is_a_history() {
     }
 }
 
-/// A reader that sleeps for minutes stalls its sender with a closed window; nothing is lost, and nobody spins.
+/// A reader that sleeps for minutes stalls its sender with a closed window; nothing is lost, and
+/// nobody spins.
 fn stall(seed: u64) {
     let mut random = Random::new(seed);
     let mut faults = LinkConfig::swarm(&mut random);
@@ -169,7 +174,8 @@ fn a_closed_window_stalls_and_opens_again() {
     seeds::run("it tcp::a_closed_window", &STALL, Budget { seeds: 4000, seconds: 5 }, stall);
 }
 
-/// A host that dies without a word: its peers find out, by themselves or when it is back, and keep nothing of it.
+/// A host that dies without a word: its peers find out, by themselves or when it is back, and keep
+/// nothing of it.
 fn vanish(seed: u64) {
     let mut random = Random::new(seed);
     let faults = LinkConfig::swarm(&mut random);
@@ -320,7 +326,8 @@ fn foreign_transfer(seed: u64) {
         engine.emit(&mut queue, now).expect("the wire is not cut");
         link.step(now);
         let next = [link.next_deadline(), engine.next_deadline(), other.next_deadline(now)];
-        // Half a second at most: who opens to a host that cannot be reached has nothing else to wait for.
+        // Half a second at most: who opens to a host that cannot be reached has nothing else to
+        // wait for.
         let next = next.into_iter().flatten().min().unwrap_or(u64::MAX).min(now + SECOND / 2);
         now = next.max(now + 1000);
     }
@@ -360,7 +367,8 @@ fn violation(seed: u64) {
     assert!(world.hosts[1].most_bytes <= memory, "{} bytes in buffers", world.hosts[1].most_bytes);
     let violator = world.violator.expect("it is there");
     let (frames, answers) = (violator.injected, violator.answers());
-    // A SYN is answered six times if nobody acknowledges it, anything else once; some more for probes.
+    // A SYN is answered six times if nobody acknowledges it, anything else once; some more for
+    // probes.
     assert!(answers <= 6 * frames + 2000, "{answers} frames in answer to {frames}");
 }
 
@@ -419,7 +427,8 @@ fn sharing(seed: u64) {
     // Jain's index: one if all are equal, one by their number if one has all.
     let fairness = sum * sum / (shares.len() as f64 * squares);
     let used = sum / (20.0 * bandwidth as f64 / 8.0);
-    // What TIMELY settles on depends on where it began (Zhu et al., CoNEXT 2016): nobody may have next to nothing, no more.
+    // What TIMELY settles on depends on where it began (Zhu et al., CoNEXT 2016): nobody may have
+    // next to nothing, no more.
     let least = if kind == Kind::Timely { 0.3 } else { 0.6 };
     assert!(fairness > least && used > 0.5, "{kind:?}: fairness {fairness:.2}, used {used:.2}, {shares:?}");
 }
@@ -429,8 +438,9 @@ fn equal_flows_share_alike() {
     seeds::run("it tcp::equal_flows", &[], Budget { seeds: 20, seconds: 4 }, sharing);
 }
 
-/// Two bulk flows with DCTCP through a queue that marks from `threshold` on. Returns the longest queue once they have
-/// settled, the share of the bandwidth that was used, and what the receiver's side had to say.
+/// Two bulk flows with DCTCP through a queue that marks from `threshold` on. Returns the longest
+/// queue once they have settled, the share of the bandwidth that was used, and what the receiver's
+/// side had to say.
 fn marked_queue(kind: Kind, threshold: u64, marking: Marking) -> (u64, f64) {
     let bandwidth = 1_000_000_000;
     let path = Direction { bandwidth, delay: 50_000, queue: 1_000_000, marking, ..Direction::perfect() };
@@ -476,7 +486,8 @@ fn dctcp_keeps_a_marking_queue_short_and_the_link_busy() {
     assert!(longest < 600_000 && used > 0.8, "{longest} bytes waited, {used:.2} used");
 }
 
-/// One bulk flow over 1 Gbit/s and a round trip of 10 ms: the buffers of both ends grow until the link is full, and no memory is left behind.
+/// One bulk flow over 1 Gbit/s and a round trip of 10 ms: the buffers of both ends grow until the
+/// link is full, and no memory is left behind.
 #[test]
 fn buffers_grow_until_a_long_fat_link_is_full() {
     let bandwidth = 1_000_000_000;
@@ -514,8 +525,8 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
     check(&world, 0);
 }
 
-/// What flows got of a link: Jain's index (one if all are equal, one by their number if one has all), the least share in parts of a
-/// fair one, and how much of the link was used.
+/// What flows got of a link: Jain's index (one if all are equal, one by their number if one has
+/// all), the least share in parts of a fair one, and how much of the link was used.
 #[derive(Debug)]
 struct Shares {
     fairness: f64,
@@ -523,7 +534,8 @@ struct Shares {
     used: f64,
 }
 
-/// How `count` equal connections share a link of `bandwidth` for a quarter of a second, once they have settled.
+/// How `count` equal connections share a link of `bandwidth` for a quarter of a second, once they
+/// have settled.
 fn shares(
     count: u64,
     path: &Direction,
@@ -556,7 +568,8 @@ fn shares(
     }
 }
 
-/// 1 Gbit/s, a round trip of 100 microseconds, and a queue that marks early and holds 2 MB: 400 flows at their smallest window of two segments.
+/// 1 Gbit/s, a round trip of 100 microseconds, and a queue that marks early and holds 2 MB: 400
+/// flows at their smallest window of two segments.
 fn limited_link() -> Direction {
     let marking = Marking::Threshold(65_000);
     Direction { bandwidth: 1_000_000_000, delay: 50_000, queue: 2_000_000, marking, ..Direction::perfect() }
@@ -593,7 +606,8 @@ fn bulk_flows_share_alike() {
         for (kind, pacing) in
             [(Kind::Dctcp, true), (Kind::Cubic, false), (Kind::Cubic, true), (Kind::Timely, true)]
         {
-            // TIMELY takes longer to settle with so many: see its own page. Eight flows were once its worst.
+            // TIMELY takes longer to settle with so many: see its own page. Eight flows were once
+            // its worst.
             if (kind == Kind::Timely && count > 64) || (kind != Kind::Timely && count == 8) {
                 continue;
             }
@@ -609,7 +623,8 @@ fn bulk_flows_share_alike() {
     }
 }
 
-/// The longest queue that a flow's slow start makes before the link, of 1 Gbit/s and 10 ms, is half full.
+/// The longest queue that a flow's slow start makes before the link, of 1 Gbit/s and 10 ms, is half
+/// full.
 fn queue_of_slow_start(pacing: bool) -> u64 {
     let path = Direction { bandwidth: 1_000_000_000, delay: 5_000_000, ..Direction::perfect() };
     let bulk = Connection {

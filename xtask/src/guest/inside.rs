@@ -1,7 +1,8 @@
 //! What happens in the guest: this program is its process 1.
 //!
-//! Each step is a thing that the README promises. It says what it does, then does it; the first that fails ends the guest, with its name.
-//! Waiting is for an event, with a limit that turns a hang into a failure: an emulated machine on a busy one is slow.
+//! Each step is a thing that the README promises. It says what it does, then does it; the first
+//! that fails ends the guest, with its name. Waiting is for an event, with a limit that turns a
+//! hang into a failure: an emulated machine on a busy one is slow.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,7 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
-/// Bytes that a thousand requests may leave on the kernel's loopback: they would be sixty thousand there.
+/// Bytes that a thousand requests may leave on the kernel's loopback: they would be sixty thousand
+/// there.
 const MOST_LOOPED: u64 = 20_000;
 /// Where the configuration is.
 const CONFIGURATION: &str = "/run/sietch.toml";
@@ -51,7 +53,8 @@ pub fn run() -> ! {
         Ok(()) => println!("{PASSED}"),
         Err(why) => println!("{FAILED} {}", why.replace('\n', " / ")),
     }
-    // The console is read by whoever started the guest, who ends it; this is for a guest that nobody reads.
+    // The console is read by whoever started the guest, who ends it; this is for a guest that
+    // nobody reads.
     let _ = std::fs::write("/proc/sysrq-trigger", "o");
     loop {
         std::thread::park();
@@ -200,7 +203,8 @@ fn up() -> Result<Child, String> {
     Ok(up)
 }
 
-/// What is left to see of a line that is written over again and again, of each that has something to tell.
+/// What is left to see of a line that is written over again and again, of each that has something
+/// to tell.
 fn last(report: &str) -> String {
     let lines = report.lines().filter_map(|line| line.rsplit('\r').next());
     lines.filter(|line| line.contains("per second")).collect::<Vec<_>>().join("; ")
@@ -305,7 +309,8 @@ fn kill_store() -> Result<(), String> {
     ask(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
 }
 
-/// Its holder cannot write it any more, whatever it has open: the file system keeps that promise, which a real one must be asked for.
+/// Its holder cannot write it any more, whatever it has open: the file system keeps that promise,
+/// which a real one must be asked for.
 fn revoke_area() -> Result<(), String> {
     const STORE: &str = "127.0.0.1";
     ask(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;

@@ -1,5 +1,5 @@
-//! Every counter that exists is changed somewhere: a field of a struct in a `metrics.rs` whose name never stands
-//! on the left of an assignment in its crate is a promise that nobody keeps.
+//! Every counter that exists is changed somewhere: a field of a struct in a `metrics.rs` whose name
+//! never stands on the left of an assignment in its crate is a promise that nobody keeps.
 //!
 //! And each is shown: some file that is no test reads it, or takes its struct apart without `..`.
 
@@ -77,7 +77,8 @@ fn fields(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// Whether `.field` is assigned, added to, or borrowed to be changed in `text`, or set in a struct literal.
+/// Whether `.field` is assigned, added to, or borrowed to be changed in `text`, or set in a struct
+/// literal.
 fn changes(text: &str, field: &str) -> bool {
     let member = format!(".{field}");
     text.match_indices(&member).any(|(start, _)| {

@@ -5,11 +5,12 @@ use super::SourceFile;
 /// Lines after which a file hides a second idea.
 const FILE_LINES: usize = 800;
 
-/// Lines after which a function hides a second idea. The soft cap of the design is 70; a table or a flat match
-/// may need a few more, so the hard rule stands a little higher.
+/// Lines after which a function hides a second idea. The soft cap of the design is 70; a table or a
+/// flat match may need a few more, so the hard rule stands a little higher.
 const FUNCTION_LINES: usize = 90;
 
-/// Crates that may contain `unsafe`: each block there has a SAFETY line. `sim/packetdrill` is a C interface for tests.
+/// Crates that may contain `unsafe`: each block there has a SAFETY line. `sim/packetdrill` is a C
+/// interface for tests.
 const UNSAFE_FOLDERS: [&str; 6] =
     ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/", "sim/packetdrill/"];
 
@@ -129,7 +130,8 @@ fn check_unsafe(source: &SourceFile, findings: &mut Vec<String>) {
                 index + 1
             ));
         }
-        // The reason stands in the comment block directly above, or above the statement the block ends.
+        // The reason stands in the comment block directly above, or above the statement the block
+        // ends.
         let above = lines[index.saturating_sub(12)..=index].iter().any(|line| line.contains("SAFETY:"));
         if !above {
             findings.push(format!(

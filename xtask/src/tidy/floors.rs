@@ -57,8 +57,8 @@ pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     }
 }
 
-/// `(line, crate)` of each entry of the `[dependencies]` tables. Development dependencies are free: the
-/// simulator and the oracles are used by tests alone.
+/// `(line, crate)` of each entry of the `[dependencies]` tables. Development dependencies are free:
+/// the simulator and the oracles are used by tests alone.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut inside = false;
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! Every relative link in a document leads to a file, and every `#part` of the same page to a heading.
+//! Every relative link in a document leads to a file, and every `#part` of the same page to a
+//! heading.
 
 use super::SourceFile;
 

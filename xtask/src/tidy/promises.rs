@@ -1,7 +1,10 @@
-//! What a page says is shown by a test, or stands in a file, is there: in tables of promises a name that is wrong shows nothing.
+//! What a page says is shown by a test, or stands in a file, is there: in tables of promises a name
+//! that is wrong shows nothing.
 //!
-//! 1. A span of code that is a path to a `.rs` file, from the root or from some folder on, names a file.
-//! 2. A span of code that reads like the name of a test (at least four words, perhaps with its modules) names a function.
+//! 1. A span of code that is a path to a `.rs` file, from the root or from some folder on, names a
+//!    file.
+//! 2. A span of code that reads like the name of a test (at least four words, perhaps with its
+//!    modules) names a function.
 
 use std::collections::BTreeSet;
 

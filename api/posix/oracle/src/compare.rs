@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::differences::ALLOWED;
 use crate::program::Program;
 
-/// The first step whose answers differ, or none: its number, and both answers with ports under names of their own.
+/// The first step whose answers differ, or none: its number, and both answers with ports under
+/// names of their own.
 pub fn difference(program: &Program, kernel: &[String], shim: &[String]) -> Option<(usize, String, String)> {
     let (kernel, shim) = (normalised(kernel), normalised(shim));
     for index in 0..kernel.len().max(shim.len()) {

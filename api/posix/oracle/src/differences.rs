@@ -1,4 +1,5 @@
-//! Where the shim may differ from the kernel, each with its reason. The same list is in `docs/posix.md`.
+//! Where the shim may differ from the kernel, each with its reason. The same list is in
+//! `docs/posix.md`.
 
 use crate::program::Program;
 
@@ -8,7 +9,8 @@ pub struct Difference {
     pub what: &'static str,
     /// Why.
     pub reason: &'static str,
-    /// Whether it is this one: the program, the kernel's answer, the shim's answer. None if no program tries it.
+    /// Whether it is this one: the program, the kernel's answer, the shim's answer. None if no
+    /// program tries it.
     pub is: Option<fn(&Program, &str, &str) -> bool>,
 }
 

@@ -1,14 +1,16 @@
 //! Programs from seeds.
 //!
-//! 1. A program is one to three [`scenes`] (a connection, an `epoll`, a fork, a thread that sleeps, ...) with loose [`steps`] between
-//!    and after them.
-//! 2. A [`model`] of what each slot holds steers the choice: most calls are made on a descriptor for which they mean something, some on
-//!    any. The model may be wrong: the kernel is the oracle.
-//! 3. Left out is what the kernel itself does not do alike each time: which of two listeners on one port gets a connection, buffers
-//!    that are nearly full, more connections than a listener's queue holds, clocks of TCP that run while a program does.
-//! 4. Left out are further, because the shim differs there and says so (`docs/posix.md`): using a connection to who was killed a moment ago before
-//!    anybody has waited for it; binding a socket to the port of a connection; closing what another thread polls;
-//!    connecting anew what was refused without waiting.
+//! 1. A program is one to three [`scenes`] (a connection, an `epoll`, a fork, a thread that sleeps,
+//!    ...) with loose [`steps`] between and after them.
+//! 2. A [`model`] of what each slot holds steers the choice: most calls are made on a descriptor
+//!    for which they mean something, some on any. The model may be wrong: the kernel is the oracle.
+//! 3. Left out is what the kernel itself does not do alike each time: which of two listeners on one
+//!    port gets a connection, buffers that are nearly full, more connections than a listener's
+//!    queue holds, clocks of TCP that run while a program does.
+//! 4. Left out are further, because the shim differs there and says so (`docs/posix.md`): using a
+//!    connection to who was killed a moment ago before anybody has waited for it; binding a socket
+//!    to the port of a connection; closing what another thread polls; connecting anew what was
+//!    refused without waiting.
 
 mod model;
 mod scenes;

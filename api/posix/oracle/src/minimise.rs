@@ -1,7 +1,7 @@
 //! Makes a program that differs shorter: steps are left out as long as it still differs.
 //!
-//! 1. Halves, quarters, ... down to single steps are left out in turn (Zeller and Hildebrandt, "Simplifying and Isolating
-//!    Failure-Inducing Input", 2002).
+//! 1. Halves, quarters, ... down to single steps are left out in turn (Zeller and Hildebrandt,
+//!    "Simplifying and Isolating Failure-Inducing Input", 2002).
 //! 2. That is repeated until no single step can be left out, or the attempts are used up.
 
 use crate::program::Program;

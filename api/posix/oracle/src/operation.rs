@@ -1,6 +1,7 @@
 //! The operations of a program: each is one call, with its arguments as words.
 //!
-//! The table below is all that reading and writing know; what an operation does is in [`crate::execute`].
+//! The table below is all that reading and writing know; what an operation does is in
+//! [`crate::execute`].
 
 pub mod options;
 pub mod words;

@@ -66,8 +66,8 @@ impl Session {
         Ok(Self { setting: setting.clone(), child, input, lines })
     }
 
-    /// Runs a program; the answer has a line for each step. An executor that hangs or dies says so in the last line and is started
-    /// anew.
+    /// Runs a program; the answer has a line for each step. An executor that hangs or dies says so
+    /// in the last line and is started anew.
     ///
     /// # Errors
     /// It cannot be started anew.

@@ -1,8 +1,10 @@
 //! Runs many programs in two settings and reports the first that differs.
 //!
-//! 1. Each of several workers has an executor of either setting and runs programs in both at the same time.
-//! 2. If the answers differ, the other workers are held, and the program runs again a number of times with a longer tick, in both. If the kernel
-//!    does not agree with itself the program proves nothing and is counted. If the shim differs again, or has hung or died, it is a
+//! 1. Each of several workers has an executor of either setting and runs programs in both at the
+//!    same time.
+//! 2. If the answers differ, the other workers are held, and the program runs again a number of
+//!    times with a longer tick, in both. If the kernel does not agree with itself the program
+//!    proves nothing and is counted. If the shim differs again, or has hung or died, it is a
 //!    mistake. If not, it was the machine that was slow, and is counted.
 //! 3. A mistake is minimised and reported with its seed.
 
@@ -22,7 +24,8 @@ const TICK: u32 = 40;
 const LONG_TICK: u32 = 300;
 /// How often a program that differed runs again.
 const AGAIN: usize = 10;
-/// ... and how often it then has to differ: what others do on the machine makes a call late now and then, in the kernel too.
+/// ... and how often it then has to differ: what others do on the machine makes a call late now and
+/// then, in the kernel too.
 const OFTEN: usize = 3;
 
 /// How long a program that differs is minimised.
@@ -86,7 +89,8 @@ pub struct Pair {
     shim: Session,
 }
 
-/// Held shared by whoever runs a program, and alone by who looks at one that differed: eight at once make one another late.
+/// Held shared by whoever runs a program, and alone by who looks at one that differed: eight at
+/// once make one another late.
 static QUIET: RwLock<()> = RwLock::new(());
 
 impl Pair {

@@ -1,7 +1,8 @@
 //! What `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
 //!
-//! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `prctl`, `syscall`) take their arguments as numbers: on the machines that Sietch runs on a variadic caller
-//! passes them in the same registers.
+//! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `prctl`, `syscall`) take their
+//! arguments as numbers: on the machines that Sietch runs on a variadic caller passes them in the
+//! same registers.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
@@ -22,7 +23,8 @@ static BEGIN: extern "C" fn() = begin;
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
-/// Which build this is, for `sietch run` to read from the file. Exported, or the linker would leave it out.
+/// Which build this is, for `sietch run` to read from the file. Exported, or the linker would leave
+/// it out.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".sietch.build")]
 pub static SIETCH_BUILD: Build = Build::own(MAGIC);
@@ -46,7 +48,8 @@ macro_rules! export {
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe, reason = "some of them touch no memory")]
             pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
-                // SAFETY: the caller's promise is that of the C library's function, which is what is asked for.
+                // SAFETY: the caller's promise is that of the C library's function, which is what
+                // is asked for.
                 unsafe { $call }
             }
         )*

@@ -1,9 +1,11 @@
 use super::*;
 
-/// What a child of fork ends with. It runs `what` and nothing else, and is ended if that takes seconds of the processor.
+/// What a child of fork ends with. It runs `what` and nothing else, and is ended if that takes
+/// seconds of the processor.
 fn in_a_child(what: impl FnOnce() -> bool) -> c_int {
     let seconds = libc::rlimit { rlim_cur: 10, rlim_max: 10 };
-    // SAFETY: the child calls what may be called in a child of a process with threads: no allocation, no lock of the C library.
+    // SAFETY: the child calls what may be called in a child of a process with threads: no
+    // allocation, no lock of the C library.
     unsafe {
         let child = libc::fork();
         if child == 0 {

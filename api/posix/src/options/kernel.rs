@@ -1,4 +1,5 @@
-//! Options of a kernel's socket, read from it: those of a socket that becomes ours, and of one that another program made.
+//! Options of a kernel's socket, read from it: those of a socket that becomes ours, and of one that
+//! another program made.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,5 @@
-//! Calls that wait with a signal mask, made without the C library's function: the kernel wants the size of the mask too.
+//! Calls that wait with a signal mask, made without the C library's function: the kernel wants the
+//! size of the mask too.
 
 use std::os::fd::AsRawFd as _;
 use std::ptr;

@@ -75,7 +75,8 @@ fn numbers_beyond_the_table_are_refused() {
     assert_eq!(new.descriptors(), 0);
 }
 
-/// One thread closes and opens, others look: what they find is always whole and of the kind that was put there.
+/// One thread closes and opens, others look: what they find is always whole and of the kind that
+/// was put there.
 #[test]
 fn look_ups_race_with_closing_and_opening() {
     const ROUNDS: usize = if cfg!(miri) { 50 } else { 20_000 };

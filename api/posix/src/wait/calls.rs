@@ -1,4 +1,5 @@
-//! The calls of the C library: what is ours here, what is not in the C library itself (whose functions are cancellation points).
+//! The calls of the C library: what is ours here, what is not in the C library itself (whose
+//! functions are cancellation points).
 
 use std::ffi::c_int;
 use std::ptr;
@@ -54,7 +55,8 @@ pub unsafe fn epoll_pwait(
     }
 }
 
-/// Waits as `call` does, of the C library's, in an epoll of kernel descriptors: streams may come into it meanwhile.
+/// Waits as `call` does, of the C library's, in an epoll of kernel descriptors: streams may come
+/// into it meanwhile.
 ///
 /// # Safety
 /// As `epoll_pwait(2)`; `call` makes that call.

@@ -1,17 +1,22 @@
 //! `epoll_create` and `epoll_ctl`.
 //!
-//! 1. An epoll is the kernel's. It is in the descriptor table so that what belongs to it is found; an epoll that was inherited over exec gets into the
-//!    table when the first of our sockets is registered there.
-//! 2. Kernel descriptors go to the kernel as they are. So do listeners and sockets that are not connected yet, which are remembered
-//!    (`hooks`, step 3).
-//! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's number as data; a nested epoll likewise.
-//!    The kernel decides whether that is possible at all (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and
-//!    files. What the placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before.
-//!    A stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and put in with every request
-//!    (as `ae` of Redis does) cost no system call for it. Not so where the epoll is shared with others, who would not know, nor where it survives exec
-//!    (it was made without `EPOLL_CLOEXEC`): then the kernel is told each change, so that the next program can be told ([`super::inherit`]).
-//! 4. A change may make something ready for a thread that sleeps in this epoll already. It is armed, looked at, and if it is ready
-//!    the kernel is made to report it ([`announce`]): its placeholder is watched for room too, of which there always is.
+//! 1. An epoll is the kernel's. It is in the descriptor table so that what belongs to it is found;
+//!    an epoll that was inherited over exec gets into the table when the first of our sockets is
+//!    registered there.
+//! 2. Kernel descriptors go to the kernel as they are. So do listeners and sockets that are not
+//!    connected yet, which are remembered (`hooks`, step 3).
+//! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's
+//!    number as data; a nested epoll likewise. The kernel decides whether that is possible at all
+//!    (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and files. What the
+//!    placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before. A
+//!    stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and
+//!    put in with every request (as `ae` of Redis does) cost no system call for it. Not so where
+//!    the epoll is shared with others, who would not know, nor where it survives exec (it was made
+//!    without `EPOLL_CLOEXEC`): then the kernel is told each change, so that the next program can
+//!    be told ([`super::inherit`]).
+//! 4. A change may make something ready for a thread that sleeps in this epoll already. It is
+//!    armed, looked at, and if it is ready the kernel is made to report it ([`announce`]): its
+//!    placeholder is watched for room too, of which there always is.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -80,7 +85,8 @@ impl Body {
     }
 }
 
-/// What the kernel is asked of a socket with the program's own data: a listener is never writable, as its placeholder would be.
+/// What the kernel is asked of a socket with the program's own data: a listener is never writable,
+/// as its placeholder would be.
 fn native_events(held: &Held, events: u32) -> u32 {
     if held.kind() == Kind::Listener { events & !(look::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
 }
@@ -242,13 +248,15 @@ pub(super) fn inherited(epfd: c_int, entry: &inherit::Entry) {
     let Ok(Some(interest)) = of(epfd, What::Stream, libc::EPOLL_CTL_ADD) else { return };
     let Some(mut body) = interest.lock() else { return };
     (body.epfd, body.shared, body.survives) = (epfd, Flag::YES, Flag::YES);
-    // The same number: the kernel's registration stays as it is, and who shares it still finds its own.
+    // The same number: the kernel's registration stays as it is, and who shares it still finds its
+    // own.
     if body.skip_to(entry.number) {
         body.insert(What::Stream, entry.fd, &target, entry.events, entry.data);
     }
 }
 
-/// The interest of an epoll, made if something is to be registered. `None`: the kernel alone is concerned.
+/// The interest of an epoll, made if something is to be registered. `None`: the kernel alone is
+/// concerned.
 fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static Interest>, sys::Errno> {
     let held = match table::find(epfd) {
         Some(held) if held.kind() == Kind::Epoll => held,
@@ -280,10 +288,12 @@ fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static Interest>,
     Ok(interest_of(&held))
 }
 
-/// Whether a descriptor is an epoll: the kernel takes nothing away from one that is asked for nothing.
+/// Whether a descriptor is an epoll: the kernel takes nothing away from one that is asked for
+/// nothing.
 fn is_epoll(fd: c_int) -> bool {
-    // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll too, so the count is one and the
-    // address is null, which is refused only if there is something to report.
+    // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
+    // too, so the count is one and the address is null, which is refused only if there is something
+    // to report.
     let answer = unsafe { kernel::epoll_wait(fd, ptr::null_mut(), 1, Some(0), ptr::null()) };
     matches!(answer, Ok(_) | Err(libc::EFAULT))
 }

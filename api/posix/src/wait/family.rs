@@ -1,11 +1,14 @@
 //! Processes that came from one another by fork, and share epolls.
 //!
-//! 1. What the library remembers of an epoll lies in memory that a child of fork shares with its parent, as they share the kernel's epoll. But a
-//!    registration refers to a description, which is the memory of one process: it means something to the process that made it, and to
-//!    children that were forked later, who have a copy of what it knew.
-//! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how often that had forked. Whoever remembers a
-//!    registration remembers its mark: under another mark the slot is not the one that was known ([`super::interest::Known`]).
-//! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives ([`any_lives`]).
+//! 1. What the library remembers of an epoll lies in memory that a child of fork shares with its
+//!    parent, as they share the kernel's epoll. But a registration refers to a description, which
+//!    is the memory of one process: it means something to the process that made it, and to children
+//!    that were forked later, who have a copy of what it knew.
+//! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how
+//!    often that had forked. Whoever remembers a registration remembers its mark: under another
+//!    mark the slot is not the one that was known ([`super::interest::Known`]).
+//! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives
+//!    ([`any_lives`]).
 
 use std::ffi::c_int;
 use std::ptr;
@@ -60,7 +63,8 @@ pub fn begin() {
     PARENT.store(parent_now(), Relaxed);
 }
 
-/// Whether a relative lives: the parent of a child, or a child (dead and not waited for, or another program by now, included).
+/// Whether a relative lives: the parent of a child, or a child (dead and not waited for, or another
+/// program by now, included).
 pub fn any_lives() -> bool {
     let parent = PARENT.load(Relaxed);
     parent != 0 && parent_now() == parent || FORKS.load(Relaxed) != 0 && has_children()
@@ -81,13 +85,15 @@ fn has_children() -> bool {
 /// Words of a page that the kernel wipes in a child of fork.
 static WIPED: AtomicPtr<[AtomicU32; 2]> = AtomicPtr::new(ptr::null_mut());
 
-/// A word that is 0 in a child of fork until the child is recognised, and 1 otherwise. `None`: no memory.
+/// A word that is 0 in a child of fork until the child is recognised, and 1 otherwise. `None`: no
+/// memory.
 #[inline]
 pub(super) fn own_word() -> Option<&'static AtomicU32> {
     own_words().map(|[own, _]| own)
 }
 
-/// A word for a lock among the threads of this process: free in a child of fork, whose parent's holder has not come along. `None`: no memory.
+/// A word for a lock among the threads of this process: free in a child of fork, whose parent's
+/// holder has not come along. `None`: no memory.
 pub fn forgotten_by_fork() -> Option<&'static AtomicU32> {
     own_words().map(|[_, lock]| lock)
 }

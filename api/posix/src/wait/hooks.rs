@@ -1,14 +1,15 @@
 //! What happens to registrations when descriptors are closed, or become what they were not.
 //!
-//! 1. A description counts its registrations in this process ([`count_watch`]), so that the close of what is registered nowhere
-//!    costs one load.
-//! 2. The close of the last descriptor of a description takes its registrations out of every epoll, as the kernel does, unless another process may
-//!    have it open still (`interest`, step 6). The close of
-//!    one of several leaves them, as the kernel does: they go on reporting with the data that they were given.
-//! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor: the kernel drops its
-//!    registrations with the old file. They were remembered ([`What::Native`]) and are made again here, with the program's data for
-//!    a listener and as a placeholder for a stream. The same goes for a listener that is registered again after the
-//!    service's death.
+//! 1. A description counts its registrations in this process ([`count_watch`]), so that the close
+//!    of what is registered nowhere costs one load.
+//! 2. The close of the last descriptor of a description takes its registrations out of every epoll,
+//!    as the kernel does, unless another process may have it open still (`interest`, step 6). The
+//!    close of one of several leaves them, as the kernel does: they go on reporting with the data
+//!    that they were given.
+//! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor:
+//!    the kernel drops its registrations with the old file. They were remembered ([`What::Native`])
+//!    and are made again here, with the program's data for a listener and as a placeholder for a
+//!    stream. The same goes for a listener that is registered again after the service's death.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -45,7 +46,8 @@ pub fn epoll_gone(epoll: *mut c_void) {
     }
 }
 
-/// The last reference to a description that is registered somewhere went: that cannot be, registrations are references.
+/// The last reference to a description that is registered somewhere went: that cannot be,
+/// registrations are references.
 pub fn watchers_gone(_watchers: *mut c_void) {}
 
 /// A descriptor of ours is about to be closed; its word has been taken from the table.
@@ -115,7 +117,8 @@ impl Body {
         }
     }
 
-    /// Whether the kernel has a slot's registration by a descriptor, as far as this process can tell.
+    /// Whether the kernel has a slot's registration by a descriptor, as far as this process can
+    /// tell.
     fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
         let slot = self.slot(number);
         slot.what() != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
@@ -143,8 +146,9 @@ pub fn wake_watchers(held: &Held) {
     }
 }
 
-/// Another file is about to be put at a descriptor. The kernel would watch the one that was there as long as another process has it: a worker would hear for
-/// ever that the placeholder of its master has hung up.
+/// Another file is about to be put at a descriptor. The kernel would watch the one that was there
+/// as long as another process has it: a worker would hear for ever that the placeholder of its
+/// master has hung up.
 pub fn replacing(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;
@@ -158,7 +162,8 @@ pub fn replacing(fd: c_int, held: &Held) {
     }
 }
 
-/// Another file was put at a descriptor: a pending socket became a stream or a listener, or a listener was registered again.
+/// Another file was put at a descriptor: a pending socket became a stream or a listener, or a
+/// listener was registered again.
 pub fn replaced(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;

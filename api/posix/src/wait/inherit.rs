@@ -1,11 +1,14 @@
 //! Epolls that come over exec.
 //!
-//! 1. The kernel's epoll lives on over exec, the library's memory does not. So what is registered with what is told to the kernel, in bits of the
-//!    placeholder's registration that mean nothing there: the program's events ([`encoded`]) and its data, as far as it is a small number (a
+//! 1. The kernel's epoll lives on over exec, the library's memory does not. So what is registered
+//!    with what is told to the kernel, in bits of the placeholder's registration that mean nothing
+//!    there: the program's events ([`encoded`]) and its data, as far as it is a small number (a
 //!    pointer would lead nowhere in the next program; it is told as all ones).
-//! 2. The constructor reads each epoll's registrations in `/proc/self/fdinfo`, in the order of their slots, and takes those over whose descriptor
-//!    is a stream of the same file ([`read`]). System calls and the stack, nothing else.
-//! 3. `EPOLLEXCLUSIVE` leaves no room for other bits: such a registration comes back as one for data.
+//! 2. The constructor reads each epoll's registrations in `/proc/self/fdinfo`, in the order of
+//!    their slots, and takes those over whose descriptor is a stream of the same file ([`read`]).
+//!    System calls and the stack, nothing else.
+//! 3. `EPOLLEXCLUSIVE` leaves no room for other bits: such a registration comes back as one for
+//!    data.
 
 use std::ffi::c_int;
 

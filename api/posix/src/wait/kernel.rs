@@ -41,7 +41,8 @@ pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *const libc:
 /// `KCMP_EPOLL_TFD` of `linux/kcmp.h`.
 const KCMP_EPOLL_TFD: usize = 7;
 
-/// How many files are registered in an epoll under a descriptor's number, whatever that is now; none if the kernel does not tell.
+/// How many files are registered in an epoll under a descriptor's number, whatever that is now;
+/// none if the kernel does not tell.
 pub fn registrations(epfd: c_int, fd: c_int) -> Option<usize> {
     // SAFETY: touches no memory.
     let process = unsafe { sys::call(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
@@ -61,7 +62,8 @@ pub fn registrations(epfd: c_int, fd: c_int) -> Option<usize> {
 /// `epoll_pwait2(2)`.
 ///
 /// # Safety
-/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal set.
+/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal
+/// set.
 pub unsafe fn epoll_wait(
     epfd: c_int,
     events: *mut libc::epoll_event,
@@ -111,7 +113,8 @@ unsafe fn epoll_wait_once(
 /// `ppoll(2)`.
 ///
 /// # Safety
-/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a signal set.
+/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a
+/// signal set.
 pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
     in_slices(timeout, |timeout| {
         #[cfg(target_arch = "x86_64")]
@@ -126,7 +129,8 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     })
 }
 
-/// One sleep, or several short ones with a question to the socket service in between while listeners wait for it to come back.
+/// One sleep, or several short ones with a question to the socket service in between while
+/// listeners wait for it to come back.
 fn in_slices(timeout: Timeout, sleep: impl Fn(Timeout) -> Outcome) -> Outcome {
     // A sandbox may end a process that makes sockets.
     if timeout == Some(0) || !renewal::is_any_fallen() || confined::is_confined() {

@@ -2,22 +2,30 @@
 //!
 //! 1. [`readiness`] says what `tcp_poll` of Linux would say of a socket in the same state:
 //!    * connecting: nothing; failed: everything, with ERR until the error was taken;
-//!    * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own FIN as well: HUP;
+//!    * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own
+//!      FIN as well: HUP;
 //!    * a reset: IN, OUT, RDHUP, HUP, and ERR until it was told;
 //!    * OUT if there is room as `poll` means it, and always after the own FIN.
-//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it with one of the item's events, and a wait that finds
-//!    it there reports it if it is ready and takes it off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
+//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it
+//!    with one of the item's events, and a wait that finds it there reports it if it is ready and
+//!    takes it off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
 //!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
-//!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who asked for OUT;
-//!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a FIN, options, and an error that was taken: nobody.
+//!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who
+//!      asked for OUT;
+//!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a
+//!      FIN, options, and an error that was taken: nobody.
 //!
-//!    So an edge-triggered registration is due if one of its numbers differs from what it was when it was last found ready *or not ready*
-//!    ([`Body::peek`]), or if it was ready when it was registered or modified (`NEW`). A one-shot one is not due again until it is modified.
-//! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the placeholder, which the kernel's epoll
-//!    watches. It is counted until it is disarmed, rung or not, so that no other waiter of the same end takes the last byte before the kernel has reported it.
-//!    A request that was answered, or for which the kernel has reported the placeholder, is made again before the next sleep.
-//! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it whatever is asked. Where
-//!    shared memory hints at it ([`End::is_worth_asking`]), the kernel is asked at once.
+//!    So an edge-triggered registration is due if one of its numbers differs from what it was when
+//!    it was last found ready *or not ready* ([`Body::peek`]), or if it was ready when it was
+//!    registered or modified (`NEW`). A one-shot one is not due again until it is modified.
+//! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the
+//!    placeholder, which the kernel's epoll watches. It is counted until it is disarmed, rung or
+//!    not, so that no other waiter of the same end takes the last byte before the kernel has
+//!    reported it. A request that was answered, or for which the kernel has reported the
+//!    placeholder, is made again before the next sleep.
+//! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it
+//!    whatever is asked. Where shared memory hints at it ([`End::is_worth_asking`]), the kernel is
+//!    asked at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -50,19 +58,23 @@ const READ_END: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP) as 
 const HANGUP: u32 = libc::EPOLLHUP as u32;
 const ERROR: u32 = libc::EPOLLERR as u32;
 
-/// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as well.
+/// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as
+/// well.
 pub fn is_deaf(end: &End) -> bool {
     end.private().has(flag::SHUT_RD)
 }
 
-/// Doorbells of a connection with each of which the placeholder is looked at. A program that writes both by the library and past it does so from
-/// the beginning; later a look is only worth its system call if nothing else was found.
+/// Doorbells of a connection with each of which the placeholder is looked at. A program that writes
+/// both by the library and past it does so from the beginning; later a look is only worth its
+/// system call if nothing else was found.
 const EARLY: u32 = 32;
 
-/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no bytes.
+/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no
+/// bytes.
 const DEAF_SLICE: u64 = 2_000_000;
 
-/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as [`End::longest_sleep`] says.
+/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as
+/// [`End::longest_sleep`] says.
 #[inline]
 pub fn slice(end: &End) -> Option<u64> {
     if is_deaf(end) { Some(DEAF_SLICE) } else { end.longest_sleep() }
@@ -79,8 +91,8 @@ pub fn sooner(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 pub struct Seen {
     /// [`sietch_ring::stream::Edge::arrived`]; of a nested epoll, its edges.
     pub arrived: u64,
-    /// Of edge-triggered ones, how often there was room again; of level-triggered ones, what the peer has read. 0 where nobody asked for room:
-    /// it is another cache line.
+    /// Of edge-triggered ones, how often there was room again; of level-triggered ones, what the
+    /// peer has read. 0 where nobody asked for room: it is another cache line.
     room: u32,
     changes: u32,
 }
@@ -116,7 +128,8 @@ impl Seen {
     }
 }
 
-/// What `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see the module.
+/// What `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
+/// the module.
 #[inline]
 pub fn readiness(end: &End, room: bool) -> u32 {
     let private = end.private();
@@ -180,7 +193,8 @@ pub fn has_hung_up(fd: c_int, held: &Held, end: &End) -> bool {
     end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && ask_whether_gone(fd, end)
 }
 
-/// As [`ask_if_gone`], by any descriptor that is open still: the one that was registered may be another socket now.
+/// As [`ask_if_gone`], by any descriptor that is open still: the one that was registered may be
+/// another socket now.
 #[cold]
 fn ask_through(fd: c_int, held: &Held, end: &End) {
     let mut open = table::refers_to(fd, held).then_some(fd);
@@ -223,7 +237,8 @@ impl Here {
     }
 }
 
-/// What a registered stream would report now; 0 for nothing. And what it would then have been reported with.
+/// What a registered stream would report now; 0 for nothing. And what it would then have been
+/// reported with.
 #[inline(always)]
 fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
     let none = (0, slot.seen);
@@ -236,7 +251,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
         edges = end.snapshot();
     }
     let seen = Seen::from(end, edges, slot.events);
-    // Nothing the program does by itself makes ready what was not: it reads and writes less room away, or it changes these numbers.
+    // Nothing the program does by itself makes ready what was not: it reads and writes less room
+    // away, or it changes these numbers.
     if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
         return none;
     }
@@ -245,7 +261,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
     }
     let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
     if ready == 0 {
-        // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke the kernel's is gone, and so is its item.
+        // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke
+        // the kernel's is gone, and so is its item.
         (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
     } else {
         slot.state &= !bit::IDLE;
@@ -254,7 +271,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
 }
 
 impl Body {
-    /// What a registration would report now; 0 for nothing. And what it would then have been reported with.
+    /// What a registration would report now; 0 for nothing. And what it would then have been
+    /// reported with.
     pub fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
@@ -266,12 +284,15 @@ impl Body {
         peek_stream(slot, held, end)
     }
 
-    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only where something may be.
+    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only
+    /// where something may be.
     ///
-    /// Since when it has been ready is what the kernel's ready list is ordered by. A level-triggered registration that was reported stands behind all
-    /// that were ready then; another where its first arrival put it, as far as the peer is to be believed; one that nothing has arrived for, where it was
-    /// registered, modified or reported. Of what has changed without an arrival only this look knows: that is kept, or it would stand behind
-    /// all others in each look to come.
+    /// Since when it has been ready is what the kernel's ready list is ordered by. A
+    /// level-triggered registration that was reported stands behind all that were ready then;
+    /// another where its first arrival put it, as far as the peer is to be believed; one that
+    /// nothing has arrived for, where it was registered, modified or reported. Of what has changed
+    /// without an arrival only this look knows: that is kept, or it would stand behind all others
+    /// in each look to come.
     ///
     /// The peer is told where this thread runs, unless another may be told of what is found.
     #[inline]
@@ -338,7 +359,8 @@ impl Body {
         if due || seen != slot.seen || found.kernel { (READ & slot.events, seen) } else { none }
     }
 
-    /// Counts what would wake who watches this epoll from outside. Whether the registration is ready.
+    /// Counts what would wake who watches this epoll from outside. Whether the registration is
+    /// ready.
     pub fn notice(&mut self, number: u32) -> bool {
         if self.is_foreign(number) {
             return false;
@@ -351,7 +373,8 @@ impl Body {
             What::Stream => {
                 let (slot, held) = self.slot_and_held(number);
                 let end = held.and_then(|held| held.end());
-                // As an edge-triggered one: what the peer has read wakes nobody who did not find the ring full.
+                // As an edge-triggered one: what the peer has read wakes nobody who did not find
+                // the ring full.
                 let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
                 let woken = slot.state & bit::SPENT == 0 && now.is_edge(before, events);
                 *self.noticed(number) = now;
@@ -387,7 +410,8 @@ impl Body {
         slot.ready_at = sleeps;
         let events = slot.events;
         slot.state = if events & EDGE != 0 {
-            // The kernel will say so again; for a level-triggered one it will not, and has to be asked.
+            // The kernel will say so again; for a level-triggered one it will not, and has to be
+            // asked.
             slot.state & !(bit::NEW | bit::KERNEL | bit::QUEUED)
         } else {
             slot.state & !bit::NEW | bit::QUEUED
@@ -408,7 +432,8 @@ impl Body {
         self.disarm(number);
     }
 
-    /// Asks to be rung for whatever a registration wants and has not. The caller looks once more before it sleeps.
+    /// Asks to be rung for whatever a registration wants and has not. The caller looks once more
+    /// before it sleeps.
     #[inline]
     pub fn arm(&mut self, number: u32) {
         let sleep = self.sleep;
@@ -422,7 +447,8 @@ impl Body {
         let rung = slot.state & bit::RUNG != 0;
         slot.state &= !bit::RUNG;
         let again = |want, request| rung || end.is_answered(want, request);
-        // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN is an edge for everybody.
+        // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN
+        // is an edge for everybody.
         let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
         if slot.state & bit::DATA != 0 {
             let answered = again(Want::Data, slot.data_request);
@@ -462,7 +488,8 @@ impl Body {
         (self.slot(number).state & (bit::DATA | bit::ROOM)).count_ones()
     }
 
-    /// Somebody was taking bytes from the doorbell while a registration was armed: what answered its request may have been among them.
+    /// Somebody was taking bytes from the doorbell while a registration was armed: what answered
+    /// its request may have been among them.
     #[cold]
     pub fn arm_after_drain(&mut self, number: u32) {
         let (slot, held) = self.slot_and_held(number);
@@ -513,7 +540,8 @@ impl Body {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // What woke may be no doorbell, or lie beside one. Where there is something to serve as well, that comes first.
+                        // What woke may be no doorbell, or lie beside one. Where there is something
+                        // to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
                                 bypass::examine(slot.fd, end);

@@ -1,17 +1,23 @@
 //! An epoll that is watched by another epoll or by poll.
 //!
-//! 1. The kernel knows whether its part of the inner epoll is readable: descriptors of its own, and placeholders that were rung. Whoever
-//!    watches it asks the kernel about the inner epoll's descriptor as about any other.
-//! 2. What is ready in shared memory and was rung before is on the inner one's list: so looking at the list, and arming all of it
-//!    before sleeping, is enough. From then on the inner epoll is shared: everything in it stays armed.
-//! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's eyes. So when the kernel says
-//!    readable and the list says nothing, the bytes are taken out (what was rung or hung up goes on the list and is looked at), and the
-//!    kernel is asked again. Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that has hung up, or reads no more, would
-//!    stay readable, and brings nothing any more: the kernel watches it no longer. One that was kicked is watched for data alone again. So with epolls within it.
-//!    A nested epoll that was one-shot and reported is watched for nothing until it is modified ([`Body::report`]): nobody would ask what it has.
-//! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it, ready before or not. So the inner epoll counts
-//!    what wakes its streams ([`Body::notice`]: against numbers of its own, not those of its waiters), and an
-//!    edge-triggered watcher is due when the count has moved, or when the kernel has said readable for a descriptor of its own.
+//! 1. The kernel knows whether its part of the inner epoll is readable: descriptors of its own, and
+//!    placeholders that were rung. Whoever watches it asks the kernel about the inner epoll's
+//!    descriptor as about any other.
+//! 2. What is ready in shared memory and was rung before is on the inner one's list: so looking at
+//!    the list, and arming all of it before sleeping, is enough. From then on the inner epoll is
+//!    shared: everything in it stays armed.
+//! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's
+//!    eyes. So when the kernel says readable and the list says nothing, the bytes are taken out
+//!    (what was rung or hung up goes on the list and is looked at), and the kernel is asked again.
+//!    Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that
+//!    has hung up, or reads no more, would stay readable, and brings nothing any more: the kernel
+//!    watches it no longer. One that was kicked is watched for data alone again. So with epolls
+//!    within it. A nested epoll that was one-shot and reported is watched for nothing until it is
+//!    modified ([`Body::report`]): nobody would ask what it has.
+//! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it,
+//!    ready before or not. So the inner epoll counts what wakes its streams ([`Body::notice`]:
+//!    against numbers of its own, not those of its waiters), and an edge-triggered watcher is due
+//!    when the count has moved, or when the kernel has said readable for a descriptor of its own.
 
 use std::ffi::c_int;
 
@@ -45,7 +51,8 @@ pub fn slice(held: &Held) -> Option<u64> {
     interest_of(held).and_then(Interest::lock).and_then(|mut body| body.slice())
 }
 
-/// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`: the caller is about to sleep.
+/// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`:
+/// the caller is about to sleep.
 pub fn look(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
     let mut found = Found::default();
     if let Some(interest) = interest_of(held)
@@ -98,7 +105,8 @@ impl Body {
         ready
     }
 
-    /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on the list.
+    /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on
+    /// the list.
     fn take_stale_bells(&mut self) {
         for number in self.numbers() {
             let (slot, held) = self.slot_and_held(number);

@@ -1,16 +1,22 @@
 //! `poll`, `ppoll`, and what `select` is made of.
 //!
-//! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel as it is.
-//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the program asked, and
-//!    so do epolls; our streams are left out at first.
-//! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked without waiting (it decides about its own
-//!    descriptors and about hang-ups), and the call is done. Ready descriptors win over a signal, as in the kernel.
-//! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply from here on.
-//! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for, look once more, and sleep in the kernel on the placeholders
-//!    and everything else; afterwards take the requests back. If others wait at the same end, the byte that lies there may be theirs: it
-//!    stays, the placeholder itself is asked for hang-ups only, and an epoll that is asked for new bytes stands behind it in the array ([`crate::doorbell`]).
+//! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel as it
+//!    is.
+//! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the
+//!    program asked, and so do epolls; our streams are left out at first.
+//! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked
+//!    without waiting (it decides about its own descriptors and about hang-ups), and the call is
+//!    done. Ready descriptors win over a signal, as in the kernel.
+//! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply
+//!    from here on.
+//! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for,
+//!    look once more, and sleep in the kernel on the placeholders and everything else; afterwards
+//!    take the requests back. If others wait at the same end, the byte that lies there may be
+//!    theirs: it stays, the placeholder itself is asked for hang-ups only, and an epoll that is
+//!    asked for new bytes stands behind it in the array ([`crate::doorbell`]).
 //! 6. A listener is never writable, as its placeholder would be: it is not asked for that.
-//! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end every sleep, and nothing else can come.
+//! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end
+//!    every sleep, and nothing else can come.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -32,7 +38,8 @@ use crate::sleep::SLICE;
 use crate::sys::{self, Outcome};
 use crate::table::{self, DESCRIPTORS, Held, Kind};
 
-/// Descriptors for which there is room on the stack: most programs' whole set. More are put in memory that is mapped for the call.
+/// Descriptors for which there is room on the stack: most programs' whole set. More are put in
+/// memory that is mapped for the call.
 const FEW: usize = 16;
 /// Looks between two questions to the kernel while nothing is found: some ten microseconds.
 const LOOKS: u32 = 64;
@@ -64,7 +71,8 @@ struct Set<'a> {
 /// `ppoll(2)`: also `poll(2)`, with the time in nanoseconds.
 ///
 /// # Safety
-/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a signal set.
+/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a
+/// signal set.
 pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
     // SAFETY: the caller's promise.
     if !unsafe { names_ours(descriptors, count) } {
@@ -87,7 +95,8 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
     let _written = jump::written(&raw const memory);
     let split = memory.start.cast::<Ours>();
-    // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of both.
+    // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of
+    // both.
     let (ours, others) = unsafe {
         (
             std::slice::from_raw_parts_mut(split, count),
@@ -100,7 +109,8 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     answer
 }
 
-/// What another thread closed while the call slept on it has ended with the call, not before: the other end is told to ask again.
+/// What another thread closed while the call slept on it has ended with the call, not before: the
+/// other end is told to ask again.
 fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
     if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         let held = ours.iter().filter_map(|our| our.held.as_ref());
@@ -195,15 +205,16 @@ fn all(
 
 impl jump::Leave for Set<'_> {
     unsafe fn leave(this: *const Self) {
-        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop. The arrays lie in the same frames.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
+        // drop. The arrays lie in the same frames.
         let mut set = unsafe { this.read() };
         set.disarm();
         set.ours.iter_mut().for_each(|our| our.held = None);
     }
 }
 
-/// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has descriptors of its own that are ready.
-/// A descriptor of -1: nothing.
+/// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has
+/// descriptors of its own that are ready. A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
     let readable = held.kind() == Kind::Epoll && events(one) & look::READ != 0;
     if readable { (one.fd, libc::POLLIN) } else { (-1, 0) }
@@ -264,7 +275,8 @@ impl Set<'_> {
         })
     }
 
-    /// Looks at ours: writes their events, and counts those that have some. `told`: what the kernel has just said counts too.
+    /// Looks at ours: writes their events, and counts those that have some. `told`: what the kernel
+    /// has just said counts too.
     fn look(&mut self, told: bool) -> usize {
         let mut ready = 0;
         for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
@@ -284,7 +296,8 @@ impl Set<'_> {
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
-            // Another thread has closed it: the kernel looks descriptors up anew when something wakes it, and nothing can be slept on any more.
+            // Another thread has closed it: the kernel looks descriptors up anew when something
+            // wakes it, and nothing can be slept on any more.
             let woken = told && one.revents != 0 && !table::refers_to(one.fd, held);
             if woken || said && other.revents & libc::POLLNVAL != 0 {
                 one.revents = libc::POLLNVAL;
@@ -302,11 +315,13 @@ impl Set<'_> {
             *last = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         }
         let entries = count + usize::from(edges.is_some());
-        // SAFETY: a slice of one entry more than were asked for; the caller of `poll` promised the mask.
+        // SAFETY: a slice of one entry more than were asked for; the caller of `poll` promised the
+        // mask.
         unsafe { kernel::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
 
-    /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if another thread has taken it meanwhile.
+    /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if
+    /// another thread has taken it meanwhile.
     fn finish(&mut self) -> usize {
         let doubt = self.leave_ours_out();
         if self.mixed || doubt {
@@ -318,8 +333,9 @@ impl Set<'_> {
         self.merge()
     }
 
-    /// Ours are not asked of the kernel, but for epolls, and for those whose peer closed and was still there when that was looked into: the last of several
-    /// may have gone since without a word. Whether there are any.
+    /// Ours are not asked of the kernel, but for epolls, and for those whose peer closed and was
+    /// still there when that was looked into: the last of several may have gone since without a
+    /// word. Whether there are any.
     fn leave_ours_out(&mut self) -> bool {
         let mut doubt = false;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
@@ -355,7 +371,8 @@ impl Set<'_> {
         }
     }
 
-    /// Puts placeholders where the kernel watches them for new bytes, and arms ours. How long to sleep at most.
+    /// Puts placeholders where the kernel watches them for new bytes, and arms ours. How long to
+    /// sleep at most.
     fn arm(&mut self) -> Option<u64> {
         let _section = Section::enter();
         self.ask_for_hangups();
@@ -385,8 +402,8 @@ impl Set<'_> {
         slice
     }
 
-    /// Has the kernel watch the placeholders of ours: itself, where no byte lies, else by the epoll behind the array. How long to sleep at most if
-    /// there is none.
+    /// Has the kernel watch the placeholders of ours: itself, where no byte lies, else by the epoll
+    /// behind the array. How long to sleep at most if there is none.
     fn watch(&mut self) -> Option<u64> {
         let mut slice = None;
         self.edges = None;

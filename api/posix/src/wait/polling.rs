@@ -1,11 +1,14 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
-//! 1. A thread that sleeps cools what was not ready for some sleeps ([`epoll::COLD`]). A program that polls never sleeps: its list would grow to
-//!    [`epoll::HOT`] entries, and each poll would look at all of them. Hence [`A_SLEEP`] polls that found nothing count as one sleep. What was not ready in
-//!    the last sleeps is armed, looked at once more, and found by the kernel from then on ([`Body::cool_polled`]).
-//! 2. The peer makes a system call for each armed connection that it answers. A program that has just written to a connection polls for the answer, so the
-//!    connection goes back on the list, and the peer need not notify ([`wrote`]). This holds only for a program that polls: where a thread sleeps, the request
-//!    stands.
+//! 1. A thread that sleeps cools what was not ready for some sleeps ([`epoll::COLD`]). A program
+//!    that polls never sleeps: its list would grow to [`epoll::HOT`] entries, and each poll would
+//!    look at all of them. Hence [`A_SLEEP`] polls that found nothing count as one sleep. What was
+//!    not ready in the last sleeps is armed, looked at once more, and found by the kernel from then
+//!    on ([`Body::cool_polled`]).
+//! 2. The peer makes a system call for each armed connection that it answers. A program that has
+//!    just written to a connection polls for the answer, so the connection goes back on the list,
+//!    and the peer need not notify ([`wrote`]). This holds only for a program that polls: where a
+//!    thread sleeps, the request stands.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -17,11 +20,13 @@ use super::interest::{self, Body, What, bit};
 use super::{epoll, look};
 use crate::table::Held;
 
-/// Polls in vain that count as one sleep. [`epoll::COLD`] such sleeps take some hundred microseconds: longer than the answer of a server that has to be woken,
-/// and shorter than a turn of many connections.
+/// Polls in vain that count as one sleep. [`epoll::COLD`] such sleeps take some hundred
+/// microseconds: longer than the answer of a server that has to be woken, and shorter than a turn
+/// of many connections.
 pub(super) const A_SLEEP: u32 = 64;
 
-/// Whether this process has ever cooled a connection by polling: others need not look for one at each write.
+/// Whether this process has ever cooled a connection by polling: others need not look for one at
+/// each write.
 static POLLS: AtomicBool = AtomicBool::new(false);
 
 impl Body {

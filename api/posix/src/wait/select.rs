@@ -1,8 +1,9 @@
 //! `select` and `pselect`, by way of [`super::poll`].
 //!
 //! 1. A call whose sets name none of ours goes to the kernel as it is ([`names_ours`]).
-//! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events that the kernel counts for that set
-//!    (fs/select.c). An entry that is no descriptor makes the call fail with EBADF.
+//! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events
+//!    that the kernel counts for that set (fs/select.c). An entry that is no descriptor makes the
+//!    call fail with EBADF.
 //! 3. Sets are bits, and as long as the first argument says, `FD_SETSIZE` or not.
 
 use std::ffi::c_int;
@@ -74,7 +75,8 @@ pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
 /// `pselect(2)`: also `select(2)`, whose caller writes what is left of its time.
 ///
 /// # Safety
-/// The sets are null or have `count` bits, or are for the kernel to refuse; `mask` is null or a signal set.
+/// The sets are null or have `count` bits, or are for the kernel to refuse; `mask` is null or a
+/// signal set.
 pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> Outcome {
     let bits = bits(count);
     let bytes = bits.div_ceil(64) * 8;
@@ -101,7 +103,8 @@ pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> 
         });
         *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
     }
-    // Open when the call began, for certain. Linux says EBADF of what is not, but that it is ready of what another thread closes meanwhile.
+    // Open when the call began, for certain. Linux says EBADF of what is not, but that it is ready
+    // of what another thread closes meanwhile.
     let open = entries.iter().take(64).enumerate();
     let open = open.fold(0_u64, |open, (at, entry)| open | u64::from(table::is_ours(entry.fd)) << at);
     // SAFETY: a slice; the mask is the caller's promise.

@@ -1,14 +1,16 @@
 //! What the processes that use one epoll write to each other: numbers.
 //!
-//! A child of fork has the same memory here as its parent, as it has the same epoll of the kernel's; it may have other rights by then, and it may
-//! have been taken over. So whatever stands here can be wrong, and can change while it is looked at:
+//! A child of fork has the same memory here as its parent, as it has the same epoll of the
+//! kernel's; it may have other rights by then, and it may have been taken over. So whatever stands
+//! here can be wrong, and can change while it is looked at:
 //!
-//! 1. There is no address here, and no type for which a bit pattern is invalid. What a registration refers to is in memory of each process's own
-//!    ([`super::interest::Known`]).
-//! 2. Whoever reads a number to go somewhere with it clamps it to the arrays, whose lengths each process remembers for itself, and walks no chain
-//!    for longer than there are entries.
-//! 3. What a hostile relative can do here it can do with the descriptor of the kernel's epoll as well: change or take out registrations, have
-//!    the others woken for nothing or not at all. It cannot make them read or write elsewhere, nor wait for ever for the lock.
+//! 1. There is no address here, and no type for which a bit pattern is invalid. What a registration
+//!    refers to is in memory of each process's own ([`super::interest::Known`]).
+//! 2. Whoever reads a number to go somewhere with it clamps it to the arrays, whose lengths each
+//!    process remembers for itself, and walks no chain for longer than there are entries.
+//! 3. What a hostile relative can do here it can do with the descriptor of the kernel's epoll as
+//!    well: change or take out registrations, have the others woken for nothing or not at all. It
+//!    cannot make them read or write elsewhere, nor wait for ever for the lock.
 //! 4. Who closes the epoll has none of it any more ([`Arrays::renew`]).
 
 use std::ffi::c_int;
@@ -23,13 +25,15 @@ use super::look::Seen;
 pub enum What {
     /// Nothing: on the free list.
     Nothing = 0,
-    /// A socket that the kernel watches with the program's own data, remembered because it may become a stream.
+    /// A socket that the kernel watches with the program's own data, remembered because it may
+    /// become a stream.
     Native = 1,
     /// An end of a connection.
     Stream = 2,
     /// Another epoll.
     Nested = 3,
-    /// A stream that the program has taken out; the kernel still has its placeholder, so that it comes back without a system call.
+    /// A stream that the program has taken out; the kernel still has its placeholder, so that it
+    /// comes back without a system call.
     Dormant = 4,
 }
 
@@ -67,12 +71,13 @@ pub mod bit {
     pub const GONE: u16 = 256;
     /// Closed here, and maybe open in another process.
     pub const LEFT: u16 = 512;
-    /// Counted as a waiter for data that sleeps for many, see [`super::super::interest::Body::sleep`].
+    /// Counted as a waiter for data that sleeps for many, see
+    /// [`super::super::interest::Body::sleep`].
     pub const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
     pub const RUNG: u16 = 2048;
-    /// What is ordered by is when it was reported, or found, and it has not been found unready since: level-triggered and reported, or found ready by a
-    /// look that alone knows since when.
+    /// What is ordered by is when it was reported, or found, and it has not been found unready
+    /// since: level-triggered and reported, or found ready by a look that alone knows since when.
     pub const QUEUED: u16 = 4096;
     /// What lies on its placeholder is to be examined before the next sleep.
     pub const EXAMINE: u16 = 8192;
@@ -144,7 +149,8 @@ impl Flag {
     }
 }
 
-/// Beside the arrays: what the lock protects, and its word. All zeros are that of an epoll in which nothing is registered.
+/// Beside the arrays: what the lock protects, and its word. All zeros are that of an epoll in which
+/// nothing is registered.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct State {
@@ -162,12 +168,13 @@ pub struct State {
     pub(super) used: u32,
     /// The free list, plus one.
     pub(super) free: u32,
-    /// Several threads or processes wait in it, or another epoll or poll watches it: everything stays armed. Set by
-    /// [`super::interest::Body::share`].
+    /// Several threads or processes wait in it, or another epoll or poll watches it: everything
+    /// stays armed. Set by [`super::interest::Body::share`].
     pub shared: Flag,
     /// Several processes use it: not everything in it is known to each.
     pub common: Flag,
-    /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with what.
+    /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with
+    /// what.
     pub survives: Flag,
     /// Registrations may have the number of a sleep still.
     pub numbered: Flag,
@@ -251,8 +258,9 @@ impl Arrays {
     /// Called once.
     pub unsafe fn parts(&self) -> Parts {
         let [first, list, slots, noticed, makers, ordered] = self.places();
-        // SAFETY: all are within the mapping, which is never taken away, apart from one another and aligned; every bit pattern is valid.
-        // Other processes write there too, under the lock or not: a value that was read twice may differ, and nothing here relies on it.
+        // SAFETY: all are within the mapping, which is never taken away, apart from one another and
+        // aligned; every bit pattern is valid. Other processes write there too, under the lock or
+        // not: a value that was read twice may differ, and nothing here relies on it.
         unsafe {
             let at = |place: usize| self.start.as_ptr().cast::<u8>().add(place);
             Parts {
@@ -268,7 +276,8 @@ impl Arrays {
     }
 }
 
-/// Anonymous memory of zeros, somewhere or, with `MAP_FIXED`, in the place of what is at `place`, which the caller owns.
+/// Anonymous memory of zeros, somewhere or, with `MAP_FIXED`, in the place of what is at `place`,
+/// which the caller owns.
 pub(super) fn map(place: *mut u8, length: usize, sharing: c_int) -> Option<NonNull<u8>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

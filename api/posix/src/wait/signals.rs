@@ -1,19 +1,26 @@
-//! Signal handlers of the program: that they end a wait, and that they never run in the middle of a change.
+//! Signal handlers of the program: that they end a wait, and that they never run in the middle of a
+//! change.
 //!
-//! 1. The kernel ends a sleep with EINTR when a handler has run. A wait that is still looking at shared memory must end the same way,
-//!    so it has to know that a handler ran. Therefore the calls that install handlers are interposed: the kernel is given
-//!    [`trampoline`] with the program's flags and mask, the program's handler is kept in [`ACTIONS`], and the trampoline counts
-//!    ([`count`], per thread) before it calls the handler. Whoever asks for the old action gets the program's.
-//! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) are left alone: the first two run nothing, and a fault is
-//!    the thread's own doing; runtimes are particular about it. SIGSEGV and SIGBUS go through [`faults`] instead.
-//! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a [`Section`]. A signal that comes then is put
-//!    aside: the trampoline remembers it, and returns with every signal blocked but those two. The section's end sends it again to
-//!    the thread, unblocks, and the kernel runs the handler there, as if it had come a moment later. So no handler ever
-//!    waits for a lock of the thread that it interrupted, and `siglongjmp` never jumps out of a section.
-//! 4. All state is atomics and thread-local cells without destructors: nothing is allocated, a child of fork has a copy, and exec
-//!    resets handlers in the kernel and forgets the rest.
+//! 1. The kernel ends a sleep with EINTR when a handler has run. A wait that is still looking at
+//!    shared memory must end the same way, so it has to know that a handler ran. Therefore the
+//!    calls that install handlers are interposed: the kernel is given [`trampoline`] with the
+//!    program's flags and mask, the program's handler is kept in [`ACTIONS`], and the trampoline
+//!    counts ([`count`], per thread) before it calls the handler. Whoever asks for the old action
+//!    gets the program's.
+//! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) are left alone: the first two
+//!    run nothing, and a fault is the thread's own doing; runtimes are particular about it. SIGSEGV
+//!    and SIGBUS go through [`faults`] instead.
+//! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a
+//!    [`Section`]. A signal that comes then is put aside: the trampoline remembers it, and returns
+//!    with every signal blocked but those two. The section's end sends it again to the thread,
+//!    unblocks, and the kernel runs the handler there, as if it had come a moment later. So no
+//!    handler ever waits for a lock of the thread that it interrupted, and `siglongjmp` never jumps
+//!    out of a section.
+//! 4. All state is atomics and thread-local cells without destructors: nothing is allocated, a
+//!    child of fork has a copy, and exec resets handlers in the kernel and forgets the rest.
 //!
-//! Handlers that were installed by a raw system call are the kernel's alone: they run anywhere, and end only sleeps.
+//! Handlers that were installed by a raw system call are the kernel's alone: they run anywhere, and
+//! end only sleeps.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -144,8 +151,8 @@ pub fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
 }
 
-/// Signals by which the kernel says that memory is not there, never put aside: a thread that blocked them would end in a section by a fault that
-/// [`faults`] answers.
+/// Signals by which the kernel says that memory is not there, never put aside: a thread that
+/// blocked them would end in a section by a fault that [`faults`] answers.
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
 /// What the kernel calls.
@@ -159,7 +166,8 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
         if local.depth.get() == 0 {
             return false;
         }
-        // SAFETY: the kernel passes both; nothing else is put aside: every signal that comes here has been blocked since something was.
+        // SAFETY: the kernel passes both; nothing else is put aside: every signal that comes here
+        // has been blocked since something was.
         unsafe {
             (*local.information.get()).write(*information);
             let mask = (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
@@ -174,7 +182,8 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
     if put_aside || handler <= libc::SIG_IGN {
         return;
     }
-    // SAFETY: the program's handler, of one argument or of three; the first is passed the same way in both.
+    // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
+    // in both.
     unsafe { std::mem::transmute::<usize, Handler>(handler)(signal, information, context) };
 }
 
@@ -265,7 +274,8 @@ const fn bit(signal: c_int) -> u64 {
     if signal < 1 || signal > 64 { 0 } else { 1 << (signal - 1) }
 }
 
-/// `signal(3)` as BSD and the GNU C library have it: the handler stays, calls are restarted, the signal is blocked meanwhile.
+/// `signal(3)` as BSD and the GNU C library have it: the handler stays, calls are restarted, the
+/// signal is blocked meanwhile.
 pub fn bsd_signal(signal: c_int, handler: usize) -> Result<usize, Errno> {
     let known = usize::try_from(signal).ok().and_then(|signal| INTERRUPTING.get(signal));
     if known.is_none() || signal < 1 || handler == libc::SIG_ERR {
@@ -297,7 +307,8 @@ pub fn interrupt(signal: c_int, on: bool) -> Outcome {
     unsafe { action(signal, &raw const now, ptr::null_mut()) }
 }
 
-/// `sigset(3)` of System V: installs, or holds the signal; the handler before, `SIG_HOLD` if it was held.
+/// `sigset(3)` of System V: installs, or holds the signal; the handler before, `SIG_HOLD` if it was
+/// held.
 pub fn sigset(signal: c_int, handler: usize) -> Result<usize, Errno> {
     if handler == libc::SIG_ERR || !(1..65).contains(&signal) {
         return Err(libc::EINVAL);

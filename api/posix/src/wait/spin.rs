@@ -1,28 +1,37 @@
 //! How long a call looks at shared memory before it sleeps.
 //!
-//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in latency, and costs the peer a system call
-//!    besides. Looking pays if the answer comes sooner than that, and is a waste if it does not.
-//! 2. So whoever waits learns from its pauses ([`Learnt`]). A pause that ended within [`LONGEST`] is one that looking could have bridged:
-//!    the budget becomes at least twice its length. A longer one halves the budget, down to [`SHORTEST`], and once it is there
-//!    and pauses stay long, to nothing: only every [`TRIAL`]th long pause is then begun by looking, a *trial*. So what is asked once a
-//!    second costs no more than it does on the kernel.
-//!    A thread that waits for many ([`MANY`]) at once is not what they wait for: nobody of them is quicker for its looking longer than a sleep costs.
-//!    There a pause that ended within [`WORTH`] is one to bridge, and the next longest is a long one. Trials come after twice as many pauses each time, at least
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
+//!    latency, and costs the peer a system call besides. Looking pays if the answer comes sooner
+//!    than that, and is a waste if it does not.
+//! 2. So whoever waits learns from its pauses ([`Learnt`]). A pause that ended within [`LONGEST`]
+//!    is one that looking could have bridged: the budget becomes at least twice its length. A
+//!    longer one halves the budget, down to [`SHORTEST`], and once it is there and pauses stay
+//!    long, to nothing: only every [`TRIAL`]th long pause is then begun by looking, a *trial*. So
+//!    what is asked once a second costs no more than it does on the kernel. A thread that waits for
+//!    many ([`MANY`]) at once is not what they wait for: nobody of them is quicker for its looking
+//!    longer than a sleep costs. There a pause that ended within [`WORTH`] is one to bridge, and
+//!    the next longest is a long one. Trials come after twice as many pauses each time, at least
 //!    every [`RAREST_TRIAL`]th: such a thread may pause ten thousand times a second.
-//! 3. Two that wait for each other can put each other to sleep: each finds its pauses long because the other has to be woken. Hence
-//!    the trials, which look for the longest time: if one meets the answer, both are awake from then on.
-//! 4. Every [`YIELD_EVERY`] the processor is given away: where others are runnable (the very peer, maybe) they run at once; where
-//!    nobody is, that costs less than a microsecond.
-//! 5. Where the peer was last seen on the caller's own processor it cannot answer before the caller is gone from there, so the processor is
-//!    given away before each look. To sleep instead would cost both a system call for every connection that waits, and keep them where they
-//!    are: two that sleep by turns look to the scheduler like one that runs, two that are runnable it moves apart. (Measured: redis-benchmark with
-//!    50 connections on a busy machine of two processors, 140 thousand requests a second with sleeping, 450 with giving way.)
-//!    Where the machine has one processor, there is no looking.
-//! 6. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who has use for the processor: it is *crowded*. Who yields there
-//!    waits for a whole slice each time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer each time that it is found
-//!    so again) this thread sleeps at once. (Measured: nginx and wrk on two processors beside six compilers, 330 to 960
-//!    requests a second with yielding, 2400 with sleeping, as over the kernel's sockets.)
-//! 7. A signal handler that ran meanwhile ends the looking ([`super::signals::count`]), as it would have ended the sleep.
+//! 3. Two that wait for each other can put each other to sleep: each finds its pauses long because
+//!    the other has to be woken. Hence the trials, which look for the longest time: if one meets
+//!    the answer, both are awake from then on.
+//! 4. Every [`YIELD_EVERY`] the processor is given away: where others are runnable (the very peer,
+//!    maybe) they run at once; where nobody is, that costs less than a microsecond.
+//! 5. Where the peer was last seen on the caller's own processor it cannot answer before the caller
+//!    is gone from there, so the processor is given away before each look. To sleep instead would
+//!    cost both a system call for every connection that waits, and keep them where they are: two
+//!    that sleep by turns look to the scheduler like one that runs, two that are runnable it moves
+//!    apart. (Measured: redis-benchmark with 50 connections on a busy machine of two processors,
+//!    140 thousand requests a second with sleeping, 450 with giving way.) Where the machine has one
+//!    processor, there is no looking.
+//! 6. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
+//!    has use for the processor: it is *crowded*. Who yields there waits for a whole slice each
+//!    time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer
+//!    each time that it is found so again) this thread sleeps at once. (Measured: nginx and wrk on
+//!    two processors beside six compilers, 330 to 960 requests a second with yielding, 2400 with
+//!    sleeping, as over the kernel's sockets.)
+//! 7. A signal handler that ran meanwhile ends the looking ([`super::signals::count`]), as it would
+//!    have ended the sleep.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,33 +46,39 @@ pub const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub const SHORTEST: u64 = 3_000;
 
-/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs the sleeper itself to fall asleep and be woken. (Measured:
-/// 400 connections at 80,000 requests a second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
+/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs
+/// the sleeper itself to fall asleep and be woken. (Measured: 400 connections at 80,000 requests a
+/// second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
 pub const WORTH: u64 = 6_000;
 
-/// Sockets that are many: more than the connections of one client that asks one thing after another.
+/// Sockets that are many: more than the connections of one client that asks one thing after
+/// another.
 pub const MANY: u32 = 64;
 
-/// Nanoseconds between two yields: more than a round trip over shared memory to somebody who is awake.
+/// Nanoseconds between two yields: more than a round trip over shared memory to somebody who is
+/// awake.
 pub const YIELD_EVERY: u64 = 2_000;
 
 /// Long pauses between two trials of the longest spin. A power of two.
 pub const TRIAL: u16 = 16;
 
-/// The most long pauses between two trials of a thread that waits for many. A trial that fails costs up to [`LONGEST`]: of pauses of that length half a percent.
-/// A power of two.
+/// The most long pauses between two trials of a thread that waits for many. A trial that fails
+/// costs up to [`LONGEST`]: of pauses of that length half a percent. A power of two.
 pub const RAREST_TRIAL: u16 = 256;
 
 /// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
 pub const HOPELESS: u16 = 4;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: as [`sietch_ring::spin::CROWDED`].
+/// Nanoseconds of a yield that went to somebody else than the peer: as
+/// [`sietch_ring::spin::CROWDED`].
 pub const CROWDED: u64 = sietch_ring::spin::CROWDED;
 
-/// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred pauses with sleeping.
+/// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred
+/// pauses with sleeping.
 pub const REST: u64 = 10_000_000;
 
-/// The same after many times: to find out costs a slice of some milliseconds, which is about a percent of this.
+/// The same after many times: to find out costs a slice of some milliseconds, which is about a
+/// percent of this.
 pub const LONGEST_REST: u64 = 320_000_000;
 
 /// Looks between two readings of the clock: a look at one socket takes some nanoseconds, the clock 25.
@@ -123,7 +138,8 @@ impl Learnt {
         if worth < LONGEST { doubled } else { self.long.is_multiple_of(TRIAL) }
     }
 
-    /// A pause of `pause` nanoseconds has ended, bridged or slept through. Those of up to `worth` are to be bridged.
+    /// A pause of `pause` nanoseconds has ended, bridged or slept through. Those of up to `worth`
+    /// are to be bridged.
     pub fn ended(&mut self, pause: u64, worth: u64) {
         let budget = u64::from(self.budget);
         let next = if pause <= worth {
@@ -200,7 +216,8 @@ impl<'a> Pause<'a> {
         self.began
     }
 
-    /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what [`signals::count`] said when the call began.
+    /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what
+    /// [`signals::count`] said when the call began.
     #[inline]
     pub fn look(&self, peer: Option<u32>, most: u64, seen: u32, mut ready: impl FnMut() -> bool) -> Spun {
         let budget = Learnt::of(self.word.load(Relaxed)).budget().min(most);
@@ -235,7 +252,8 @@ impl<'a> Pause<'a> {
         }
     }
 
-    /// It is over because what was waited for is there (a pause that a timeout or a signal ended teaches nothing).
+    /// It is over because what was waited for is there (a pause that a timeout or a signal ended
+    /// teaches nothing).
     pub fn ended(self) {
         self.over();
     }
@@ -257,7 +275,8 @@ pub fn give_way() {
     unsafe { sys::call(libc::SYS_sched_yield, [0; 6]) };
 }
 
-/// The processor that the caller runs on. Some nanoseconds: the C library reads it from the thread's restartable-sequence area.
+/// The processor that the caller runs on. Some nanoseconds: the C library reads it from the
+/// thread's restartable-sequence area.
 #[inline]
 pub fn processor() -> u32 {
     // SAFETY: touches no memory.

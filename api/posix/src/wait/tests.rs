@@ -1,4 +1,5 @@
-//! Ends of connections in one process, their placeholders a socket pair, against what the kernel does with TCP sockets.
+//! Ends of connections in one process, their placeholders a socket pair, against what the kernel
+//! does with TCP sockets.
 
 mod epolls;
 mod hostile;

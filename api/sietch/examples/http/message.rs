@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 (RFC 9112) as the examples need: heads, and bodies whose length is announced.
+//! As much of HTTP/1.1 (RFC 9112) as the examples need: heads, and bodies whose length is
+//! announced.
 
 use std::io;
 
@@ -63,7 +64,8 @@ impl Head {
     }
 }
 
-/// The head of an answer whose body has so many bytes; by itself it answers a request for nothing but the head.
+/// The head of an answer whose body has so many bytes; by itself it answers a request for nothing
+/// but the head.
 pub fn head(status: &str, length: usize, keep_alive: bool) -> Vec<u8> {
     let connection = if keep_alive { "keep-alive" } else { "close" };
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n").into_bytes()

@@ -1,5 +1,6 @@
-//! The messages of the RPC examples: four bytes of length (little-endian, of what follows), eight bytes of a number that the caller
-//! chose, then the body. Answers carry the number of their call, so calls can be pipelined and answered in any order.
+//! The messages of the RPC examples: four bytes of length (little-endian, of what follows), eight
+//! bytes of a number that the caller chose, then the body. Answers carry the number of their call,
+//! so calls can be pipelined and answered in any order.
 
 use std::io;
 
@@ -15,7 +16,8 @@ pub fn put(out: &mut Vec<u8>, number: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Waits for bytes and hands every whole message in them to `each`, where they lie. False at the end of the stream.
+/// Waits for bytes and hands every whole message in them to `each`, where they lie. False at the
+/// end of the stream.
 ///
 /// # Errors
 /// The connection broke, or a message is impossible.
@@ -44,7 +46,8 @@ pub async fn take(reader: &mut ReadHalf, mut each: impl FnMut(u64, &[u8])) -> io
     }
 }
 
-/// The whole messages at the beginning of `bytes`: how many bytes they are, and how many the next one needs.
+/// The whole messages at the beginning of `bytes`: how many bytes they are, and how many the next
+/// one needs.
 fn messages(bytes: &[u8], each: &mut impl FnMut(u64, &[u8])) -> io::Result<(usize, usize)> {
     let mut used = 0;
     while let Some((length, rest)) = bytes[used..].split_first_chunk::<4>() {

@@ -95,7 +95,8 @@ impl Place {
         Self { path, listener }
     }
 
-    /// A client that holds the areas `names`, and its daemon. The area's grant is the length of its name.
+    /// A client that holds the areas `names`, and its daemon. The area's grant is the length of its
+    /// name.
     fn client(&self, names: &[&str]) -> (Client, Vec<Grant>, Daemon) {
         std::thread::scope(|scope| {
             let daemon = scope.spawn(|| {

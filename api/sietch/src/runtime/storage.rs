@@ -1,7 +1,8 @@
 //! Storage in the same loop: a disk queue. Structures over one are in `structure`.
 //!
-//! 1. [`Net::disk`] takes a disk queue. A request's future gives its buffer to the queue and gets it back when it is done. A future
-//!    that is dropped abandons its request: the device finishes it, and the buffer goes then.
+//! 1. [`Net::disk`] takes a disk queue. A request's future gives its buffer to the queue and gets
+//!    it back when it is done. A future that is dropped abandons its request: the device finishes
+//!    it, and the buffer goes then.
 //! 2. The loop looks at what has finished once a turn, and sleeps on the queue's doorbell too.
 
 use std::cell::RefCell;
@@ -135,7 +136,8 @@ impl<D: DiskDoorbell> Drop for InFlight<'_, D> {
 }
 
 impl<D: DiskDoorbell> Disk<D> {
-    /// Fills the first `length` bytes of `buffer` from `offset`, both multiples of the queue's block size.
+    /// Fills the first `length` bytes of `buffer` from `offset`, both multiples of the queue's
+    /// block size.
     ///
     /// # Errors
     /// With the result comes the buffer back. A request outside the area is `InvalidInput`.
@@ -144,7 +146,8 @@ impl<D: DiskDoorbell> Disk<D> {
         (result, buffer.unwrap_or_else(|| Buffer::new(0)))
     }
 
-    /// Writes the first `length` bytes of `buffer` at `offset`; with `durable`, done means that they survive power loss.
+    /// Writes the first `length` bytes of `buffer` at `offset`; with `durable`, done means that
+    /// they survive power loss.
     ///
     /// # Errors
     /// As for [`Disk::read`].
@@ -168,7 +171,8 @@ impl<D: DiskDoorbell> Disk<D> {
         (done.result, done.parts)
     }
 
-    /// Writes the parts, one after another, to the range at `offset`; with `durable`, done means that they survive power loss.
+    /// Writes the parts, one after another, to the range at `offset`; with `durable`, done means
+    /// that they survive power loss.
     ///
     /// # Errors
     /// As for [`Disk::read`].
@@ -190,10 +194,12 @@ impl<D: DiskDoorbell> Disk<D> {
         self.run(Operation::Flush).await.0
     }
 
-    /// Makes the range read as zeros and gives its blocks back where the medium can; see [`Operation::Discard`].
+    /// Makes the range read as zeros and gives its blocks back where the medium can; see
+    /// [`Operation::Discard`].
     ///
     /// # Errors
-    /// Those of the device; `Unsupported` where the medium cannot, and `InvalidInput` for a range outside the area.
+    /// Those of the device; `Unsupported` where the medium cannot, and `InvalidInput` for a range
+    /// outside the area.
     pub async fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         self.finish(Operation::Discard { offset, length }, Priority::Bulk).await.result
     }

@@ -1,11 +1,13 @@
 //! Persistent structures in the loop: what they promise, as futures.
 //!
-//! 1. [`Net::log`], [`Net::queue`], [`Net::map`] and [`Net::stored_map`] take a structure. A future that changes it resolves when the change survives power loss.
-//!    Changes of one turn go out as one write at its end: group commit without a timer.
+//! 1. [`Net::log`], [`Net::queue`], [`Net::map`] and [`Net::stored_map`] take a structure. A future
+//!    that changes it resolves when the change survives power loss. Changes of one turn go out as
+//!    one write at its end: group commit without a timer.
 //! 2. A future that is dropped takes nothing back: the change is in the structure.
 //! 3. [`Durable::with`] lends the structure itself, for what needs no waiting.
-//! 4. An area may change its size meanwhile: [`Durable::replace_disk`] takes a queue over the area as it is now, [`Durable::grow`] uses what
-//!    was added, [`Durable::shrink_to`] leaves what is to be cut off. Changes go on all the while.
+//! 4. An area may change its size meanwhile: [`Durable::replace_disk`] takes a queue over the area
+//!    as it is now, [`Durable::grow`] uses what was added, [`Durable::shrink_to`] leaves what is to
+//!    be cut off. Changes go on all the while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -204,7 +206,8 @@ struct State<S> {
     /// Who waits for an entry of a queue.
     receivers: RefCell<Vec<Waker>>,
     next: Cell<u64>,
-    /// Who waits for a value from the area, and how many reads had come back when they were last told.
+    /// Who waits for a value from the area, and how many reads had come back when they were last
+    /// told.
     readers: RefCell<Vec<Waker>>,
     read: Cell<u64>,
     /// Who waits for a change of size.
@@ -280,7 +283,8 @@ impl<S: Structure> Driver for State<S> {
     }
 }
 
-/// A structure for tasks; see [`Net::log`], [`Net::queue`] and [`Net::map`]. Clones name the same one.
+/// A structure for tasks; see [`Net::log`], [`Net::queue`] and [`Net::map`]. Clones name the same
+/// one.
 pub struct Durable<S: Structure> {
     state: Rc<State<S>>,
     net: Net,
@@ -313,18 +317,20 @@ impl<S: Structure> Durable<S> {
         look(&mut self.state.structure.borrow_mut())
     }
 
-    /// Waits until everything up to `sequence` is durable. A structure that was opened with deferred durability is flushed for it, so that nobody
-    /// waits for a flush that does not come.
+    /// Waits until everything up to `sequence` is durable. A structure that was opened with
+    /// deferred durability is flushed for it, so that nobody waits for a flush that does not come.
     ///
     /// # Errors
-    /// The structure has failed: then nobody knows whether the change will be there after a restart.
+    /// The structure has failed: then nobody knows whether the change will be there after a
+    /// restart.
     pub async fn reached(&self, sequence: Sequence) -> io::Result<()> {
         let mut place = Waits { state: &*self.state, key: None };
         std::future::poll_fn(|context| place.poll(sequence, context)).await
     }
 
-    /// Goes on through `disk`, a queue over the same area as it is now. Done means that the former queue is gone. Changes that are made
-    /// meanwhile wait in memory until its requests have come back.
+    /// Goes on through `disk`, a queue over the same area as it is now. Done means that the former
+    /// queue is gone. Changes that are made meanwhile wait in memory until its requests have come
+    /// back.
     ///
     /// # Errors
     /// `disk` does not suit, no file descriptor is left, or the structure has failed.
@@ -334,19 +340,21 @@ impl<S: Structure> Durable<S> {
         self.resized().await
     }
 
-    /// Uses the first `capacity` bytes of the area, which is larger than the structure; done means that they are in use. Changes go on
-    /// meanwhile.
+    /// Uses the first `capacity` bytes of the area, which is larger than the structure; done means
+    /// that they are in use. Changes go on meanwhile.
     ///
     /// # Errors
-    /// The disk queue does not reach so far ([`Durable::replace_disk`]), or the structure has failed.
+    /// The disk queue does not reach so far ([`Durable::replace_disk`]), or the structure has
+    /// failed.
     pub async fn grow(&self, capacity: u64) -> io::Result<()> {
         self.with(|structure| structure.grow(capacity)).map_err(io::Error::other)?;
         self.resized().await
     }
 
-    /// Leaves everything from byte `capacity` of the area on; done means that it may be cut off. Changes go on meanwhile. A log is left by its
-    /// application: by a snapshot when [`Log::should_compact`] asks for one, or by truncation. A future that is dropped gives nothing up; see
-    /// [`Log::keep_size`].
+    /// Leaves everything from byte `capacity` of the area on; done means that it may be cut off.
+    /// Changes go on meanwhile. A log is left by its application: by a snapshot when
+    /// [`Log::should_compact`] asks for one, or by truncation. A future that is dropped gives
+    /// nothing up; see [`Log::keep_size`].
     ///
     /// # Errors
     /// What is held would not fit, or the structure has failed.
@@ -373,10 +381,12 @@ impl<S: Structure> Durable<S> {
 }
 
 impl<D: DiskDoorbell> Durable<Log<D>> {
-    /// Appends `payload`; done means that it is durable as the log was opened to be. The record is in the log even if the future is dropped.
+    /// Appends `payload`; done means that it is durable as the log was opened to be. The record is
+    /// in the log even if the future is dropped.
     ///
     /// # Errors
-    /// It does not fit, or the log has failed: then nobody knows whether the record will be there after a restart.
+    /// It does not fit, or the log has failed: then nobody knows whether the record will be there
+    /// after a restart.
     pub async fn append(&self, payload: &[u8]) -> io::Result<Sequence> {
         let sequence = self.with(|log| log.append(payload)).map_err(io::Error::other)?;
         self.reached(sequence).await?;

@@ -1,12 +1,16 @@
 //! Tasks of one thread, and how they are woken.
 //!
-//! 1. A task is a boxed future in a slot of a table. Its waker holds the slot's number and a mark that says whether the task is queued
-//!    already; the waker is made once a slot, and a clone of it is a count.
-//! 2. A wake-up within the runtime's own turn pushes the number on a list of the thread: no lock, no system call.
-//! 3. A wake-up from elsewhere (another thread, or between turns) takes a lock, and rings the bell if the loop sleeps.
-//!    The loop says that it is about to sleep *before* it looks at the list for the last time, and the waker puts the task on the
-//!    list *before* it looks whether the loop sleeps: one of the two sees the other.
-//! 4. A turn runs at most a bound of tasks, so that tasks which wake each other cannot keep packets waiting.
+//! 1. A task is a boxed future in a slot of a table. Its waker holds the slot's number and a mark
+//!    that says whether the task is queued already; the waker is made once a slot, and a clone of
+//!    it is a count.
+//! 2. A wake-up within the runtime's own turn pushes the number on a list of the thread: no lock,
+//!    no system call.
+//! 3. A wake-up from elsewhere (another thread, or between turns) takes a lock, and rings the bell
+//!    if the loop sleeps. The loop says that it is about to sleep *before* it looks at the list for
+//!    the last time, and the waker puts the task on the list *before* it looks whether the loop
+//!    sleeps: one of the two sees the other.
+//! 4. A turn runs at most a bound of tasks, so that tasks which wake each other cannot keep packets
+//!    waiting.
 //! 5. A stale waker, of a task that has ended, wakes the slot's next task for nothing: harmless.
 
 use std::cell::{Cell, RefCell};
@@ -168,7 +172,8 @@ impl Tasks {
         }
     }
 
-    /// Does `first` as the thread's current runtime, runs woken tasks, then does `last`. Returns whether any ran.
+    /// Does `first` as the thread's current runtime, runs woken tasks, then does `last`. Returns
+    /// whether any ran.
     pub(super) fn turn(&self, first: impl FnOnce(), last: impl FnOnce()) -> bool {
         let _turn = Turn::begin(self);
         first();
@@ -221,7 +226,8 @@ impl Tasks {
         !self.waiting.borrow().is_empty() || self.ready.has_remote.load(Ordering::SeqCst)
     }
 
-    /// Says that the loop is about to sleep: look at [`Tasks::is_ready`] once more, then sleep on [`Tasks::bell`].
+    /// Says that the loop is about to sleep: look at [`Tasks::is_ready`] once more, then sleep on
+    /// [`Tasks::bell`].
     pub(super) fn arm(&self) {
         self.ready.asleep.store(true, Ordering::SeqCst);
     }

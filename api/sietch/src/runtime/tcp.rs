@@ -1,16 +1,18 @@
 //! TCP for tasks.
 //!
-//! 1. Each connection has a state that its handles and the loop share: who waits to read, who to write, and how it ended. The
-//!    engine's events find it by the number attached to the flow.
-//! 2. Reading is zero-copy where wanted: [`TcpStream::readable`] waits, [`TcpStream::peek`] borrows what lies in the flow's receive ring,
-//!    [`TcpStream::consume`] lets go of it. [`TcpStream::read`] copies.
-//!    [`TcpStream::take`] hands over the very buffer in which bytes arrived, to be kept for as long as the application likes.
-//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A full ring waits. [`TcpStream::lend`] shares
-//!    the application's own bytes instead, which it gets back when they are acknowledged; both keep their order.
-//! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then done nothing; `write_all` may
-//!    have sent a part.
-//! 5. A dropped stream is closed: what was written is still sent. Received bytes that nobody read make the engine reset the
-//!    connection, as RFC 2525 section 2.17 wants it.
+//! 1. Each connection has a state that its handles and the loop share: who waits to read, who to
+//!    write, and how it ended. The engine's events find it by the number attached to the flow.
+//! 2. Reading is zero-copy where wanted: [`TcpStream::readable`] waits, [`TcpStream::peek`] borrows
+//!    what lies in the flow's receive ring, [`TcpStream::consume`] lets go of it.
+//!    [`TcpStream::read`] copies. [`TcpStream::take`] hands over the very buffer in which bytes
+//!    arrived, to be kept for as long as the application likes.
+//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A
+//!    full ring waits. [`TcpStream::lend`] shares the application's own bytes instead, which it
+//!    gets back when they are acknowledged; both keep their order.
+//! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then
+//!    done nothing; `write_all` may have sent a part.
+//! 5. A dropped stream is closed: what was written is still sent. Received bytes that nobody read
+//!    make the engine reset the connection, as RFC 2525 section 2.17 wants it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -119,7 +121,8 @@ pub(super) struct Port {
 
 /// Tells connections and listeners what has happened.
 pub(super) fn dispatch(net: &Net, events: &mut Vec<Event>) {
-    // The flow's number is set when it is accepted; its other events of that very batch, which follow, do not carry it yet.
+    // The flow's number is set when it is accepted; its other events of that very batch, which
+    // follow, do not carry it yet.
     let mut newest: Option<Rc<Connection>> = None;
     for event in events.drain(..) {
         match event.kind {
@@ -398,7 +401,8 @@ pub struct ReadHalf {
     half: Rc<Half>,
 }
 
-/// What can be written to a connection; see [`TcpStream::split`]. Dropped, it closes that direction.
+/// What can be written to a connection; see [`TcpStream::split`]. Dropped, it closes that
+/// direction.
 #[derive(Debug)]
 pub struct WriteHalf {
     half: Rc<Half>,
@@ -415,8 +419,8 @@ macro_rules! reading {
                 self.half.readable().await
             }
 
-            /// Waits until more than `bytes` bytes wait to be consumed: true; or until no more will come: false. Ask for less than
-            /// the receive buffer holds.
+            /// Waits until more than `bytes` bytes wait to be consumed: true; or until no more will
+            /// come: false. Ask for less than the receive buffer holds.
             ///
             /// # Errors
             /// As for `readable`.
@@ -424,8 +428,8 @@ macro_rules! reading {
                 std::future::poll_fn(|context| self.half.poll_more_than(bytes, context)).await
             }
 
-            /// Lets `look` see what has arrived and was not consumed, where it lies: in two pieces, the second empty unless the
-            /// ring wraps.
+            /// Lets `look` see what has arrived and was not consumed, where it lies: in two pieces,
+            /// the second empty unless the ring wraps.
             pub fn peek<R>(&self, look: impl FnOnce(&[u8], &[u8]) -> R) -> R {
                 self.half.peek(look)
             }
@@ -435,7 +439,8 @@ macro_rules! reading {
                 self.half.consume(bytes);
             }
 
-            /// Copies what has arrived, waiting for the first byte; 0 is the end of the stream (or an empty `out`).
+            /// Copies what has arrived, waiting for the first byte; 0 is the end of the stream (or
+            /// an empty `out`).
             ///
             /// # Errors
             /// As for `readable`.
@@ -443,8 +448,9 @@ macro_rules! reading {
                 self.half.read(out).await
             }
 
-            /// Hands over what has arrived, waiting for the first byte, in the buffer in which it lies; `None` at the end of the
-            /// stream. Held bytes count as not read: the peer may send as many again when the buffer is dropped.
+            /// Hands over what has arrived, waiting for the first byte, in the buffer in which it
+            /// lies; `None` at the end of the stream. Held bytes count as not read: the peer may
+            /// send as many again when the buffer is dropped.
             ///
             /// # Errors
             /// As for `readable`; and if too many buffers are held already, or memory is short.
@@ -466,7 +472,8 @@ macro_rules! reading {
 macro_rules! writing {
     ($name:ident) => {
         impl $name {
-            /// Queues as many of `bytes` as there is room for, waiting for room for one; returns how many.
+            /// Queues as many of `bytes` as there is room for, waiting for room for one; returns
+            /// how many.
             ///
             /// # Errors
             /// The connection is over, or its sending side is closed.
@@ -482,9 +489,10 @@ macro_rules! writing {
                 self.half.write_all(bytes).await
             }
 
-            /// Queues `bytes` behind what was queued before, without copying them: they are let go of when the peer has acknowledged
-            /// them, or the connection is over. Waits while too much is queued. If it is dropped before the end, a part may have
-            /// been queued. What owns the bytes must not use the network when it is dropped.
+            /// Queues `bytes` behind what was queued before, without copying them: they are let go
+            /// of when the peer has acknowledged them, or the connection is over. Waits while too
+            /// much is queued. If it is dropped before the end, a part may have been queued. What
+            /// owns the bytes must not use the network when it is dropped.
             ///
             /// # Errors
             /// As for `write`.
@@ -540,14 +548,16 @@ impl TcpStream {
         self.half.net.0.engine.borrow_mut().set_keepalive(self.half.connection.flow, idle);
     }
 
-    /// Ends the connection, with an error of kind `TimedOut`, once the peer has left unacknowledged for so long what was sent, or has kept its
-    /// window closed; `None`: when retransmissions are used up, which takes minutes.
+    /// Ends the connection, with an error of kind `TimedOut`, once the peer has left unacknowledged
+    /// for so long what was sent, or has kept its window closed; `None`: when retransmissions are
+    /// used up, which takes minutes.
     pub fn set_user_timeout(&mut self, patience: Option<Duration>) {
         let patience = patience.map(|patience| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         self.half.net.0.engine.borrow_mut().set_user_timeout(self.half.connection.flow, patience);
     }
 
-    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not unless asked to.
+    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not
+    /// unless asked to.
     pub fn set_nagle(&mut self, on: bool) {
         self.half.net.0.engine.borrow_mut().set_nagle(self.half.connection.flow, on);
     }
@@ -559,7 +569,8 @@ impl TcpStream {
 }
 
 impl Net {
-    /// Accepts connections to `port` of the VNIC. As many as `backlog` may wait to be accepted; more are reset.
+    /// Accepts connections to `port` of the VNIC. As many as `backlog` may wait to be accepted;
+    /// more are reset.
     ///
     /// # Errors
     /// The port is in use, or too many are.
@@ -582,7 +593,8 @@ impl Net {
     /// Connects to `remote`.
     ///
     /// # Errors
-    /// There is no way to it, it refuses, or it does not answer. Bound the wait with [`Net::timeout`].
+    /// There is no way to it, it refuses, or it does not answer. Bound the wait with
+    /// [`Net::timeout`].
     pub async fn connect(&self, remote: impl Into<SocketAddr>) -> io::Result<TcpStream> {
         let flow = self.0.engine.borrow_mut().connect(remote, self.now()).map_err(refused)?;
         let stream = TcpStream::adopt(self, flow, false);

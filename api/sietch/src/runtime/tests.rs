@@ -40,7 +40,8 @@ impl World {
         Self { client, server, now: 1_000_000 }
     }
 
-    /// Turns both until `task` is done and returns its value. Time jumps to the next deadline when nothing happens.
+    /// Turns both until `task` is done and returns its value. Time jumps to the next deadline when
+    /// nothing happens.
     fn until<T: 'static>(&mut self, task: &JoinHandle<T>) -> T {
         for _ in 0..1_000_000 {
             if let Some(value) = task.take() {
@@ -208,7 +209,8 @@ fn a_large_body_is_lent_and_handed_over_without_a_copy() {
     net.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             spawner.spawn(async move {
-                // Each buffer goes back as it came, and returns when the client has acknowledged it.
+                // Each buffer goes back as it came, and returns when the client has acknowledged
+                // it.
                 while let Ok(Some(buffer)) = stream.take().await {
                     let (first, second) = buffer.lend();
                     stream.lend(first).await.expect("the client reads");
@@ -337,7 +339,8 @@ fn connections_beyond_the_backlog_are_reset_and_the_others_live() {
     let task = net.clone().spawn(async move {
         let mut lost = 0;
         for stream in &mut open {
-            // The last step of a handshake that finds no place is repeated, and answered with a reset then.
+            // The last step of a handshake that finds no place is repeated, and answered with a
+            // reset then.
             stream.write_all(b"x").await.ok();
             let news = net.timeout(Duration::from_secs(10), stream.readable()).await;
             lost += usize::from(news.is_ok_and(|news| news.is_err()));

@@ -1,7 +1,8 @@
 //! Sleeping, time limits and ticks, on the loop's clock.
 //!
-//! Deadlines lie in a tree by time; a sleep that is dropped takes its deadline out. Resolution is the loop's turn, microseconds
-//! while it is busy and some 50 microseconds (the kernel's timer slack) when it sleeps.
+//! Deadlines lie in a tree by time; a sleep that is dropped takes its deadline out. Resolution is
+//! the loop's turn, microseconds while it is busy and some 50 microseconds (the kernel's timer
+//! slack) when it sleeps.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -100,7 +101,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Waits for the next tick. Ticks that were missed are skipped. Dropping the future loses no tick.
+    /// Waits for the next tick. Ticks that were missed are skipped. Dropping the future loses no
+    /// tick.
     pub async fn tick(&mut self) {
         self.net.sleep_until(self.next).await;
         let missed = self.net.now().saturating_sub(self.next) / self.period;

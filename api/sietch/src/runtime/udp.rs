@@ -1,4 +1,5 @@
-//! UDP for tasks: a bound port whose datagrams a task awaits one by one, and sees where they lie. Connected, it hears one peer alone.
+//! UDP for tasks: a bound port whose datagrams a task awaits one by one, and sees where they lie.
+//! Connected, it hears one peer alone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -48,8 +49,8 @@ impl UdpSocket {
         arrived.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Sets the ECN field of what is sent from now on. The field of what arrives is in [`Datagram::ecn`]; for [`UdpSocket::look`],
-    /// [`UdpSocket::next_ecn`] tells it before.
+    /// Sets the ECN field of what is sent from now on. The field of what arrives is in
+    /// [`Datagram::ecn`]; for [`UdpSocket::look`], [`UdpSocket::next_ecn`] tells it before.
     pub fn set_ecn(&mut self, ecn: Codepoint) {
         // The port is bound for as long as this socket lives.
         let _ = self.net.0.engine.borrow_mut().udp_set_ecn(self.bound.port, ecn);
@@ -60,7 +61,8 @@ impl UdpSocket {
         self.net.0.engine.borrow().udp_peek_ecn(self.bound.port)
     }
 
-    /// Lets `look` see the next datagram where it lies, and who sent it, waiting for it; then it is gone. `look` must not use the network.
+    /// Lets `look` see the next datagram where it lies, and who sent it, waiting for it; then it is
+    /// gone. `look` must not use the network.
     ///
     /// # Errors
     /// As [`UdpSocket::receive`].
@@ -90,7 +92,8 @@ impl UdpSocket {
         Poll::Pending
     }
 
-    /// Copies the next datagram, or what of it fits `out`; returns how much that was and who sent it.
+    /// Copies the next datagram, or what of it fits `out`; returns how much that was and who sent
+    /// it.
     ///
     /// # Errors
     /// As [`UdpSocket::receive`].
@@ -103,8 +106,8 @@ impl UdpSocket {
         self.look(copy).await
     }
 
-    /// From now on only datagrams of `remote` are taken, and news of what became of those sent to it: it refuses them, or cannot
-    /// be reached.
+    /// From now on only datagrams of `remote` are taken, and news of what became of those sent to
+    /// it: it refuses them, or cannot be reached.
     ///
     /// # Errors
     /// There is no way to it.
@@ -125,8 +128,8 @@ impl UdpSocket {
         self.send_to(payload, remote).await
     }
 
-    /// Queues a datagram for `remote`, waiting while the queue is full. It leaves at the end of this turn, and may be lost on
-    /// its way, as any.
+    /// Queues a datagram for `remote`, waiting while the queue is full. It leaves at the end of
+    /// this turn, and may be lost on its way, as any.
     ///
     /// # Errors
     /// It is too long, or there is no way to `remote`.

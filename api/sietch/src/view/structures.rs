@@ -1,11 +1,15 @@
 //! Views of the persistent structures.
 //!
-//! 1. A map is a directory: a file for each key, called as [`super::escape`] writes it; a key too long for a file name is not shown.
-//! 2. A queue is a directory: a file for each entry that is not acknowledged, called by its number, the numbers of one length so that they sort.
-//! 3. A log is one file, `log`, with a line for each record: its sequence, a blank, and its bytes, of which backslash, control characters and
-//!    what is no UTF-8 are escaped as in Rust. Nobody knows its length without reading it, so it says 0, as files of `/proc` do.
-//! 4. A log is read from its device, as far as a turn allows ([`RECORDS`]); meanwhile the answer is [`NotShown::Later`]. Readers go forward: where a few
-//!    of them are is remembered ([`PLACES`]), and one that comes to another place is led there from the head.
+//! 1. A map is a directory: a file for each key, called as [`super::escape`] writes it; a key too
+//!    long for a file name is not shown.
+//! 2. A queue is a directory: a file for each entry that is not acknowledged, called by its number,
+//!    the numbers of one length so that they sort.
+//! 3. A log is one file, `log`, with a line for each record: its sequence, a blank, and its bytes,
+//!    of which backslash, control characters and what is no UTF-8 are escaped as in Rust. Nobody
+//!    knows its length without reading it, so it says 0, as files of `/proc` do.
+//! 4. A log is read from its device, as far as a turn allows ([`RECORDS`]); meanwhile the answer is
+//!    [`NotShown::Later`]. Readers go forward: where a few of them are is remembered ([`PLACES`]),
+//!    and one that comes to another place is led there from the head.
 
 use sietch_disk::DiskQueue;
 use sietch_persist::{Cursor, Log, Map, Queue, Read, Sequence};
@@ -134,7 +138,8 @@ struct Place {
     ended: bool,
 }
 
-/// The readers of a log, to be kept from one question to the next; [`LogView::over`] joins them with the log.
+/// The readers of a log, to be kept from one question to the next; [`LogView::over`] joins them
+/// with the log.
 #[derive(Default)]
 pub struct LogView {
     places: Vec<Place>,
@@ -182,7 +187,8 @@ fn line(sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
 }
 
 impl<D: DiskQueue> Lines<'_, D> {
-    /// The place from which `offset` is reached soonest, the newest last; a fresh one from the head if there is none.
+    /// The place from which `offset` is reached soonest, the newest last; a fresh one from the head
+    /// if there is none.
     fn place(&mut self, offset: u64) -> Result<usize, NotShown> {
         let places = &mut self.view.places;
         let near = places.iter().enumerate().filter(|(_, place)| place.at <= offset);

@@ -1,7 +1,10 @@
-//! The queue of whatever VNIC the control plane granted: an AF_XDP socket, or one end of a link of shared memory.
+//! The queue of whatever VNIC the control plane granted: an AF_XDP socket, or one end of a link of
+//! shared memory.
 //!
-//! 1. Programs are written against [`VnicQueue`] and run on either: `sietch.toml` decides which device a name means.
-//! 2. Each call is one branch, always the same way for one device. Who knows the device can drive it without: both kinds are public.
+//! 1. Programs are written against [`VnicQueue`] and run on either: `sietch.toml` decides which
+//!    device a name means.
+//! 2. Each call is one branch, always the same way for one device. Who knows the device can drive
+//!    it without: both kinds are public.
 
 use std::io;
 use std::os::fd::BorrowedFd;

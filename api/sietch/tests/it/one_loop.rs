@@ -1,4 +1,5 @@
-//! TCP, UDP, timers and storage complete in one loop that sleeps whenever it can: nothing waits for anything but its own device.
+//! TCP, UDP, timers and storage complete in one loop that sleeps whenever it can: nothing waits for
+//! anything but its own device.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -29,7 +30,8 @@ fn config(host: u8) -> Config {
     Config::new(Ipv4Addr::new(10, 0, 0, host), 24, [host; 16])
 }
 
-/// Storage with a doorbell where the machine has one to give: io_uring over a file of its own, which has no name any more.
+/// Storage with a doorbell where the machine has one to give: io_uring over a file of its own,
+/// which has no name any more.
 fn storage(name: &str) -> AreaQueue {
     const BYTES: usize = 4 << 20;
     let path = std::env::temp_dir().join(format!("sietch-one-loop-{name}-{}", std::process::id()));
@@ -242,7 +244,8 @@ fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
     });
     answered.recv().expect("all connect");
     let before = looks.load(Ordering::Relaxed);
-    // Not to wait for anything, but to give a loop that does not sleep the time to show it: it looks a million times a second.
+    // Not to wait for anything, but to give a loop that does not sleep the time to show it: it
+    // looks a million times a second.
     std::thread::sleep(Duration::from_millis(200));
     let idle = looks.load(Ordering::Relaxed) - before;
     assert!(idle <= 1000, "an idle server looked {idle} times at its queue");

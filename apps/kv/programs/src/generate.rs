@@ -1,8 +1,9 @@
 //! Random programs from templates.
 //!
-//! A template is a line of words. `$x` stands for a random word of a kind (see [`Generator::word`]), `a|b` for one of several,
-//! `[..]` around words for something that is left out half of the time, and `{..}` for one to three repetitions. A
-//! line may start with `=mode` to say how replies are compared.
+//! A template is a line of words. `$x` stands for a random word of a kind (see
+//! [`Generator::word`]), `a|b` for one of several, `[..]` around words for something that is left
+//! out half of the time, and `{..}` for one to three repetitions. A line may start with `=mode` to
+//! say how replies are compared.
 
 use sietch_sim::Random;
 
@@ -13,7 +14,8 @@ mod templates;
 /// Commands of one program.
 const LENGTH: usize = 300;
 
-/// One command in so many has one of its keys watched: whether it counts as a change shows in the EXEC that follows.
+/// One command in so many has one of its keys watched: whether it counts as a change shows in the
+/// EXEC that follows.
 const WATCHED_SHARE: usize = 10;
 
 /// One command.
@@ -23,7 +25,8 @@ pub struct Step {
     pub words: Vec<Vec<u8>>,
     /// What of the reply must be the same.
     pub comparison: Comparison,
-    /// Whether the same is in two servers before and after it: nothing chosen at random is there for the moment.
+    /// Whether the same is in two servers before and after it: nothing chosen at random is there
+    /// for the moment.
     pub settled: bool,
     /// Whether it makes sense without the commands before it.
     pub first: bool,
@@ -59,8 +62,8 @@ pub fn program(seed: u64) -> Vec<Step> {
             let mut step = generator.step(line);
             step.first = at == 0;
             step.settled = !lines.contains("=shape");
-            // Not among lines that belong together, which a transaction must take as a whole or not at all: what
-            // waits for ever outside does not inside.
+            // Not among lines that belong together, which a transaction must take as a whole or not
+            // at all: what waits for ever outside does not inside.
             if !lines.contains(';') && lines != "MULTI" && generator.below(WATCHED_SHARE) == 0 {
                 generator.watched(step, &mut steps);
             } else {
@@ -103,14 +106,16 @@ impl Generator {
         }
         let mut words = Vec::new();
         self.expand(&tokens, &mut words);
-        // What is compared loosely stays as it is: spoiled, it could choose at random on both sides.
+        // What is compared loosely stays as it is: spoiled, it could choose at random on both
+        // sides.
         if comparison == Comparison::Exact && !line.contains('!') && self.below(25) == 0 {
             self.spoil(&mut words);
         }
         Step { words, comparison, settled: true, first: false, huge: false }
     }
 
-    /// A command between the watch of one of its keys (or of any) and a transaction that runs if nothing has touched it.
+    /// A command between the watch of one of its keys (or of any) and a transaction that runs if
+    /// nothing has touched it.
     fn watched(&mut self, step: Step, steps: &mut Vec<Step>) {
         let keys: Vec<&Vec<u8>> = step.words[1..].iter().filter(|word| is_key(word)).collect();
         let key = if keys.is_empty() { self.word("$any") } else { keys[self.below(keys.len())].clone() };
@@ -227,7 +232,8 @@ impl Generator {
             "s" => self.key("set"),
             "h" => self.key("hash"),
             "z" => self.key("zset"),
-            // Sorted sets in which all scores are the same, for ranges by name. Never of another type.
+            // Sorted sets in which all scores are the same, for ranges by name. Never of another
+            // type.
             "y" => format!("lex{}", self.below(2)).into(),
             "same" => format!("own{}", self.shared).into(),
             "ownset" => format!("set{}", self.shared).into(),

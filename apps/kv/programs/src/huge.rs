@@ -1,4 +1,5 @@
-//! Commands that are huge: in what they carry, in what they change, or in what they take out at once.
+//! Commands that are huge: in what they carry, in what they change, or in what they take out at
+//! once.
 //!
 //! Their keys are those of [`crate::generate`], so that ordinary commands meet what they leave.
 

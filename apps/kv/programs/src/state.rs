@@ -1,4 +1,5 @@
-//! Everything that a server holds, as two servers can be compared by: no order where there is none, no encodings.
+//! Everything that a server holds, as two servers can be compared by: no order where there is none,
+//! no encodings.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -34,7 +35,8 @@ fn keys<S: Read + Write>(server: &mut Connection<S>) -> io::Result<Vec<Vec<u8>>>
     }
 }
 
-/// Reads everything. The connection speaks RESP2 afterwards, and nothing of what it had chosen or begun is left.
+/// Reads everything. The connection speaks RESP2 afterwards, and nothing of what it had chosen or
+/// begun is left.
 ///
 /// # Errors
 /// Those of the connection.

@@ -58,7 +58,8 @@ impl Store {
     }
 }
 
-/// The image of an area with a snapshot, two runs and a tail; `clean`: closed in order, else as a crash leaves it.
+/// The image of an area with a snapshot, two runs and a tail; `clean`: closed in order, else as a
+/// crash leaves it.
 fn image(clean: bool) -> Vec<u8> {
     let mut store = Store::start(vec![0; AREA]).expect("it is new");
     store.sets(0, 100);
@@ -308,7 +309,8 @@ fn records_that_are_whole_and_mean_nothing_are_named() {
         crate::journal::encode(&mut record, database, arguments);
         record
     };
-    // The first record takes 40 bytes of header and 18 of payload, and a record begins at a multiple of 8.
+    // The first record takes 40 bytes of header and 18 of payload, and a record begins at a
+    // multiple of 8.
     let place = |verdict: &Verdict| match verdict {
         Verdict::Damaged(finding) | Verdict::Unknown(finding) => (finding.offset, finding.sequence),
         Verdict::Good(_) => (None, None),

@@ -1,12 +1,12 @@
-//! What the families of lists, sets, hashes and sorted sets have in common: values of an expected type, ranges of
-//! ranks, arguments with bounds.
+//! What the families of lists, sets, hashes and sorted sets have in common: values of an expected
+//! type, ranges of ranks, arguments with bounds.
 
 use super::{Fault, integer};
 use crate::keyspace::Data;
 use crate::value::{Hash, List, Set, SortedSet, Value};
 
-/// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and its like) may have. The server
-/// stands still while it writes them.
+/// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and its like) may
+/// have. The server stands still while it writes them.
 pub const MOST_REPEATED: u64 = 1 << 24;
 
 /// One of the four types of collections.
@@ -119,7 +119,8 @@ pub fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
     Ok((value.unsigned_abs() as usize, value >= 0))
 }
 
-/// The range from `start` to `end` (inclusive; negative ones count from the end) of `len` elements: first and count.
+/// The range from `start` to `end` (inclusive; negative ones count from the end) of `len` elements:
+/// first and count.
 pub fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
     let len = len as i64;
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
@@ -127,7 +128,8 @@ pub fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
     if start > end || start >= len { (0, 0) } else { (start as usize, (end - start + 1) as usize) }
 }
 
-/// `many` distinct numbers below `range`, in no particular order; all of them if there are not more.
+/// `many` distinct numbers below `range`, in no particular order; all of them if there are not
+/// more.
 pub fn distinct(range: usize, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<usize> {
     // Floyd's way: every subset is equally probable and nothing is tried twice.
     let many = many.min(range);

@@ -136,7 +136,8 @@ fn hexists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Replaces one field's value by what `change` makes of it (`None`: there is none), and returns the new one.
+/// Replaces one field's value by what `change` makes of it (`None`: there is none), and returns the
+/// new one.
 fn update(
     context: &mut Context<'_>,
     key: &[u8],

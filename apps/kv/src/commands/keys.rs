@@ -1,6 +1,7 @@
 //! Commands about keys of any type.
 //!
-//! `keys/expiry.rs` has EXPIRE and TTL and their kin, `keys/sort.rs` SORT, `keys/object.rs` OBJECT, DUMP and RESTORE.
+//! `keys/expiry.rs` has EXPIRE and TTL and their kin, `keys/sort.rs` SORT, `keys/object.rs` OBJECT,
+//! DUMP and RESTORE.
 
 use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
 use crate::glob;

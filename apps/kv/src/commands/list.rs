@@ -1,8 +1,8 @@
 //! Lists.
 //!
-//! A command that takes elements and may block looks at its keys in order and takes from the first list that is not
-//! empty. When a blocked client's command is run again, a key that has become something else than a list is passed over:
-//! the client goes on waiting, as it would in Redis.
+//! A command that takes elements and may block looks at its keys in order and takes from the first
+//! list that is not empty. When a blocked client's command is run again, a key that has become
+//! something else than a list is passed over: the client goes on waiting, as it would in Redis.
 
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, timeout_milliseconds};
@@ -313,7 +313,8 @@ fn waits(context: &Context<'_>) -> bool {
     context.client.blocked.is_some()
 }
 
-/// Moves one element from an end of one list to an end of another; without a `timeout` it does not wait.
+/// Moves one element from an end of one list to an end of another; without a `timeout` it does not
+/// wait.
 fn transfer(
     context: &mut Context<'_>,
     source: &[u8],
@@ -353,8 +354,8 @@ fn transfer(
     Ok(())
 }
 
-/// Moves an element from one end of a list to an end of the same: put before it is taken, so that a list of one element is never empty and
-/// keeps its expiry, here as in what is replayed.
+/// Moves an element from one end of a list to an end of the same: put before it is taken, so that a
+/// list of one element is never empty and keeps its expiry, here as in what is replayed.
 fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: bool) -> Outcome {
     let list = read::<List>(&mut context.data, key)?;
     let end = list.and_then(|list| if from_front { list.iter().next() } else { list.iter().next_back() });

@@ -1,6 +1,7 @@
 //! Commands about the server.
 //!
-//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY, SLOWLOG and DEBUG.
+//! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY,
+//! SLOWLOG and DEBUG.
 
 use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, refused_subcommand};
 use crate::client::TimeoutReply;

@@ -1,7 +1,7 @@
 //! Sets.
 //!
-//! Operations on several sets read one key at a time: the first (for an intersection: the smallest) is
-//! copied, and the others are applied to the copy.
+//! Operations on several sets read one key at a time: the first (for an intersection: the smallest)
+//! is copied, and the others are applied to the copy.
 
 use std::collections::HashSet;
 
@@ -280,8 +280,8 @@ fn combine(context: &mut Context<'_>, keys: &[&[u8]], operation: Operation) -> O
     Ok(())
 }
 
-/// The first set, if Redis takes the difference by removing the others from a copy of it and not by looking each member up in them. The result then has
-/// the encoding of all that the copy ever held.
+/// The first set, if Redis takes the difference by removing the others from a copy of it and not by
+/// looking each member up in them. The result then has the encoding of all that the copy ever held.
 fn copied_for_difference(data: &mut Data<'_>, keys: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>, Fault> {
     let (mut there, mut all) = (0, 0);
     for key in keys {

@@ -1,4 +1,5 @@
-//! Sorted sets: members and scores. Ranges, pops, and operations on several sets have files of their own.
+//! Sorted sets: members and scores. Ranges, pops, and operations on several sets have files of
+//! their own.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::scan::{Options, cursor};
@@ -14,7 +15,8 @@ mod range;
 use combine::{Operation, combine};
 use range::{Direction, Kind};
 
-/// Whole scores up to here are shown by ZSCAN as integers in a small set, because Redis keeps them as such.
+/// Whole scores up to here are shown by ZSCAN as integers in a small set, because Redis keeps them
+/// as such.
 const SMALL_WHOLE_SCORE: f64 = (i64::MAX / 2) as f64;
 
 const READ: Flags = flag::READONLY;
@@ -85,7 +87,8 @@ pub const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in RESP2.
+/// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in
+/// RESP2.
 fn write_members<'a>(
     reply: &mut Reply,
     many: usize,

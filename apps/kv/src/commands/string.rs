@@ -1,6 +1,7 @@
 //! Strings.
 //!
-//! `string/counters.rs` has INCR and its kin, `string/bits.rs` and `string/bitfield.rs` the bit commands, `string/subsequence.rs` LCS.
+//! `string/counters.rs` has INCR and its kin, `string/bits.rs` and `string/bitfield.rs` the bit
+//! commands, `string/subsequence.rs` LCS.
 
 use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
 use crate::keyspace::{NEVER, Now};

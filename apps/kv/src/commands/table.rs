@@ -1,8 +1,10 @@
 //! From a name, in whatever case, to a row of the command table.
 //!
-//! 1. A name of up to eight letters, as nearly all are, is one word: its bytes, lower-cased by one bit each. Only a letter becomes a
-//!    letter by that bit, so no two names of letters are taken for each other. A small open table of such words finds the row.
-//! 2. Longer names, and those with other characters, are in a hash table; at most [`LONGEST_NAME`] bytes are lowered on the stack.
+//! 1. A name of up to eight letters, as nearly all are, is one word: its bytes, lower-cased by one
+//!    bit each. Only a letter becomes a letter by that bit, so no two names of letters are taken
+//!    for each other. A small open table of such words finds the row.
+//! 2. Longer names, and those with other characters, are in a hash table; at most [`LONGEST_NAME`]
+//!    bytes are lowered on the stack.
 
 use hashbrown::HashTable;
 
@@ -11,7 +13,8 @@ use super::{Command, FAMILIES, grows, subcommands};
 /// Longest name of a command, in bytes. Anything longer is unknown.
 const LONGEST_NAME: usize = 32;
 
-/// Places of the open table: four times as many as there are names, so that nearly every one is at its own.
+/// Places of the open table: four times as many as there are names, so that nearly every one is at
+/// its own.
 const PLACES: usize = 1024;
 
 /// The bit that tells a small letter from a capital one, in each byte of a word.

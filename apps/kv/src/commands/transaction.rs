@@ -1,10 +1,11 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! 1. MULTI makes the shard queue what follows. A command that is refused at that time breaks the transaction: EXEC answers
-//!    EXECABORT.
-//! 2. WATCH notes a key's version; EXEC answers nil if one has changed, or if a key's time is over that was not when the
-//!    watch began.
-//! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash, too.
+//! 1. MULTI makes the shard queue what follows. A command that is refused at that time breaks the
+//!    transaction: EXEC answers EXECABORT.
+//! 2. WATCH notes a key's version; EXEC answers nil if one has changed, or if a key's time is over
+//!    that was not when the watch began.
+//! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash,
+//!    too.
 
 use super::{Command, Context, Fault, Keys, Outcome, flag};
 use crate::acl::Denied;

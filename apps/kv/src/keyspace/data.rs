@@ -291,8 +291,8 @@ impl<'a> Data<'a> {
         self.len() == 0
     }
 
-    /// Visits about `count` keys in the order of the index; the cursor to go on with, 0 at the end. Keys whose time is over
-    /// are left out.
+    /// Visits about `count` keys in the order of the index; the cursor to go on with, 0 at the end.
+    /// Keys whose time is over are left out.
     pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
         self.store.databases[self.database].index.scan(cursor, count, &mut |entry: &Entry| {

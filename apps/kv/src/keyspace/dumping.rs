@@ -11,8 +11,8 @@
 //!    it. Effects name their elements and what these become, so they are noted as they are. What
 //!    they put behind the position is handed out once more. ZREMRANGEBYRANK and its like would take
 //!    others out of the copy: they are noted as ZREM of those that they took.
-//! 4. Of a list the copy has the first `n` elements. A change of these is noted with its place among
-//!    them ([`Detail`]), and `n` follows. A change behind them is not noted.
+//! 4. Of a list the copy has the first `n` elements. A change of these is noted with its place
+//!    among them ([`Detail`]), and `n` follows. A change behind them is not noted.
 //! 5. A DEL or a SET makes the copy equal to the value. From then on all is noted as it
 //!    is, and there is nothing to hand out. To make a large value anew takes as long as to dump it.
 //! 6. Expiry is handed out at the end: of a copy that is empty for a while it would be lost.
@@ -213,8 +213,8 @@ impl Dumping {
         self.part = Part::Collection(Progress::Elements(has));
     }
 
-    /// Notes an LTRIM that keeps these elements of a list, of which the snapshot has `had`; how many
-    /// it has then.
+    /// Notes an LTRIM that keeps these elements of a list, of which the snapshot has `had`; how
+    /// many it has then.
     fn trim(&mut self, had: usize, first: usize, many: usize) -> usize {
         let end = first.saturating_add(many).min(had);
         let has = end.saturating_sub(first);

@@ -1,10 +1,11 @@
 //! Eviction: which key goes when memory is full.
 //!
-//! 1. Each entry's access word is either the time of the last access (units of 64 ms) or, under an LFU
-//!    policy, the minute of the last decay (24 bits) and a logarithmic counter (8 bits) as Redis keeps it.
-//! 2. For each key to evict, a few entries are sampled and the best of them join a pool of [`POOL`] candidates that is
-//!    kept between calls, sorted by idleness. The idlest candidate that is still there goes. This
-//!    approximates true LRU closely while an entry needs no links.
+//! 1. Each entry's access word is either the time of the last access (units of 64 ms) or, under an
+//!    LFU policy, the minute of the last decay (24 bits) and a logarithmic counter (8 bits) as
+//!    Redis keeps it.
+//! 2. For each key to evict, a few entries are sampled and the best of them join a pool of [`POOL`]
+//!    candidates that is kept between calls, sorted by idleness. The idlest candidate that is still
+//!    there goes. This approximates true LRU closely while an entry needs no links.
 //! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
 //! 4. Each eviction is a DEL in the log.
 

@@ -1,4 +1,5 @@
-//! The bytes of a key, within its entry if they are few: to compare them then costs no further access to memory.
+//! The bytes of a key, within its entry if they are few: to compare them then costs no further
+//! access to memory.
 
 use crate::value::allocation;
 

@@ -1,9 +1,11 @@
-//! The 80-bit extended format of the x87 (`long double`), as far as INCRBYFLOAT needs it: read, add, print.
+//! The 80-bit extended format of the x87 (`long double`), as far as INCRBYFLOAT needs it: read,
+//! add, print.
 //!
-//! 1. A finite number is `(-1)^negative * mantissa * 2^exponent` with the mantissa's top bit set, or zero.
-//! 2. Reading is exact: the decimal digits become a quotient of two big integers, of which 64 bits are taken
-//!    and the rest rounds them, half to even. The exponent is bounded first, so that a short text cannot ask
-//!    for much work.
+//! 1. A finite number is `(-1)^negative * mantissa * 2^exponent` with the mantissa's top bit set,
+//!    or zero.
+//! 2. Reading is exact: the decimal digits become a quotient of two big integers, of which 64 bits
+//!    are taken and the rest rounds them, half to even. The exponent is bounded first, so that a
+//!    short text cannot ask for much work.
 //! 3. Adding aligns in 128 bits with a sticky bit below, and rounds once, half to even.
 //! 4. Printing is `%.17Lf` of the exact value, without the zeros at its end.
 
@@ -42,7 +44,8 @@ impl Extended {
     /// Zero.
     pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: 0 };
 
-    /// What `strtold` reads, if it reads all of `bytes`; nothing out of range, no NaN, no leading space.
+    /// What `strtold` reads, if it reads all of `bytes`; nothing out of range, no NaN, no leading
+    /// space.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > LONGEST {
             return None;
@@ -210,8 +213,8 @@ impl std::ops::Add for Extended {
             let negative = if large.1 == 0 { large.0 && small.0 } else { large.0 };
             return Self::Finite { negative, mantissa: large.1, exponent: large.2 };
         }
-        // The larger one stands 62 bits up; one bit is left above it for a carry, and the smaller one's bits that fall
-        // off at the bottom leave a sticky bit.
+        // The larger one stands 62 bits up; one bit is left above it for a carry, and the smaller
+        // one's bits that fall off at the bottom leave a sticky bit.
         let shift = (large.2 - small.2) as u32;
         let high = u128::from(large.1) << 62;
         let wide = u128::from(small.1) << 62;
@@ -239,7 +242,8 @@ fn print_fraction(mantissa: u64, shift: u32) -> String {
     if digits.is_empty() { whole.to_string() } else { format!("{whole}.{digits}") }
 }
 
-/// The digits of a number without its point, and the power (of the base; of two for base 16) they are to be multiplied by.
+/// The digits of a number without its point, and the power (of the base; of two for base 16) they
+/// are to be multiplied by.
 fn split(text: &[u8], base: u32, mark: u8) -> Option<(Vec<u32>, i64)> {
     let end = text.iter().position(|byte| byte.eq_ignore_ascii_case(&mark));
     let mut digits = Vec::new();

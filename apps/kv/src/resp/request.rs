@@ -1,14 +1,16 @@
 //! Reading requests, incrementally and without copying.
 //!
-//! 1. [`Parser::next`] is given the client's input from the start of a command on and remembers how far
-//!    it came, so bytes that arrive one by one are looked at once. What it remembers are positions relative to that
-//!    start; the bytes themselves stay where they are.
+//! 1. [`Parser::next`] is given the client's input from the start of a command on and remembers how
+//!    far it came, so bytes that arrive one by one are looked at once. What it remembers are
+//!    positions relative to that start; the bytes themselves stay where they are.
 //! 2. A multibulk command becomes ranges in the input. An inline command is unquoted into a scratch
 //!    buffer, and the ranges are in that.
 //! 3. Limits are Redis': length of an inline command and of a header line, number and length of
-//!    arguments. A header that announces much allocates nothing: ranges grow with the bytes that arrive.
-//! 4. A pipeline is read many commands at a time ([`Ahead`]), as far as they are whole and ordinary: few arguments of less than a
-//!    thousand bytes, written as every client writes them. What is not is left to the parser.
+//!    arguments. A header that announces much allocates nothing: ranges grow with the bytes that
+//!    arrive.
+//! 4. A pipeline is read many commands at a time ([`Ahead`]), as far as they are whole and
+//!    ordinary: few arguments of less than a thousand bytes, written as every client writes them.
+//!    What is not is left to the parser.
 //! 5. After a [`ProtocolError`] the client is to be closed; its parser is of no more use.
 
 use std::ops::Range;
@@ -129,8 +131,9 @@ impl<'a> Ahead<'a> {
     }
 }
 
-/// The arguments of the command at the beginning of `input` if it is whole, has one digit of arguments and each three digits of bytes at
-/// most (which every limit allows): how many arguments, and how many bytes it takes.
+/// The arguments of the command at the beginning of `input` if it is whole, has one digit of
+/// arguments and each three digits of bytes at most (which every limit allows): how many arguments,
+/// and how many bytes it takes.
 #[inline]
 fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)> {
     let digit = |byte: u8| usize::from(byte - b'0');
@@ -202,7 +205,8 @@ impl Parser {
         self.state == State::Start && self.searched == 0
     }
 
-    /// Bytes that the argument which is arriving still lacks: how much input it is worth to make room for.
+    /// Bytes that the argument which is arriving still lacks: how much input it is worth to make
+    /// room for.
     pub fn missing(&self, available: usize) -> usize {
         match self.state {
             State::Bulk(_, length) => (self.at + length + 2).saturating_sub(available),
@@ -221,7 +225,8 @@ impl Parser {
         self.searched = 0;
     }
 
-    /// Reads on. `input` starts with the command that is being read and has at least the bytes it had before.
+    /// Reads on. `input` starts with the command that is being read and has at least the bytes it
+    /// had before.
     ///
     /// # Errors
     /// What comes is no RESP or exceeds a limit.
@@ -298,7 +303,8 @@ impl Parser {
         }
     }
 
-    /// The line at the current position without its end, which is then passed. `None`: it is not complete.
+    /// The line at the current position without its end, which is then passed. `None`: it is not
+    /// complete.
     fn line<'a>(&mut self, input: &'a [u8], too_long: &str) -> Result<Option<&'a [u8]>, ProtocolError> {
         let from = self.searched.max(self.at);
         // Nearly always the end is a few bytes away.
@@ -360,8 +366,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | 0)
 }
 
-/// Splits an inline command as redis-cli quotes it: words, `"..."` with escapes, `'...'` with `\'`. `None` if a
-/// quote is not closed or not followed by a blank.
+/// Splits an inline command as redis-cli quotes it: words, `"..."` with escapes, `'...'` with `\'`.
+/// `None` if a quote is not closed or not followed by a blank.
 fn unquote(line: &[u8], scratch: &mut Vec<u8>, ranges: &mut Vec<Range<usize>>) -> Option<()> {
     let mut at = 0;
     loop {

@@ -2,17 +2,19 @@
 //!
 //! Each turn:
 //!
-//! 1. The effects of the batch are appended as one record; the write starts at once. A few may be in flight, and
-//!    what arrives meanwhile goes into the next one: group commit without a timer. With `interval` and `never`
-//!    nobody waits, and records gather for a moment.
-//! 2. All replies made so far are sealed behind the last record. With `always` they leave when it is durable;
-//!    otherwise at once.
-//! 3. When the log says that it should be compacted, or somebody asked, a snapshot of the shard is written beside the
-//!    appends, a slice a turn. When it is durable the log drops what it stands for.
+//! 1. The effects of the batch are appended as one record; the write starts at once. A few may be
+//!    in flight, and what arrives meanwhile goes into the next one: group commit without a timer.
+//!    With `interval` and `never` nobody waits, and records gather for a moment.
+//! 2. All replies made so far are sealed behind the last record. With `always` they leave when it
+//!    is durable; otherwise at once.
+//! 3. When the log says that it should be compacted, or somebody asked, a snapshot of the shard is
+//!    written beside the appends, a slice a turn. When it is durable the log drops what it stands
+//!    for.
 //!
 //! What can go wrong:
 //!
-//! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command until it is not.
+//! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command
+//!   until it is not.
 //! - The area is full: the record at hand goes into the log's reserve, and the loop waits for a
 //!   compaction. If that makes no room, commands that need room are refused with the reason,
 //!   deletions go on, and a later compaction lets writes in again.
@@ -20,7 +22,8 @@
 //!   effects of a batch, of expiry and of eviction have no bound): the log is blocked, and a
 //!   snapshot *covers* the record: it holds the state with it, and takes its place. The shard
 //!   refuses whatever would make its state larger than a snapshot may be, so that this never fails.
-//! - The log has failed: writes are refused for good, and nothing that waits for durability is acknowledged.
+//! - The log has failed: writes are refused for good, and nothing that waits for durability is
+//!   acknowledged.
 
 use sietch::disk::DiskQueue;
 use sietch::persist::{AppendError, Failure, Log, SnapshotError};
@@ -28,18 +31,20 @@ use sietch::persist::{AppendError, Failure, Log, SnapshotError};
 use crate::settings::Durability;
 use crate::shard::{Now, Shard};
 
-/// Bytes of a snapshot that one turn writes: 2600 keys with values of 64 bytes, about half a millisecond of work. With less, the log would
-/// grow faster than the snapshot that is to replace it.
+/// Bytes of a snapshot that one turn writes: 2600 keys with values of 64 bytes, about half a
+/// millisecond of work. With less, the log would grow faster than the snapshot that is to replace
+/// it.
 const SLICE_BYTES: usize = 256 << 10;
 
 /// Nanoseconds between two flushes with `--durability interval`.
 const FLUSH_INTERVAL: u64 = 1_000_000_000;
 
-/// With `interval` and `never`, bytes that gather before they are written: nobody waits for them, and one large write
-/// costs little more than a small one.
+/// With `interval` and `never`, bytes that gather before they are written: nobody waits for them,
+/// and one large write costs little more than a small one.
 const LAZY_BYTES: usize = 256 << 10;
 
-/// With `interval` and `never`, nanoseconds for which they gather at most: what a killed process may lose.
+/// With `interval` and `never`, nanoseconds for which they gather at most: what a killed process
+/// may lose.
 const LAZY_INTERVAL: u64 = 20_000_000;
 
 /// Nanoseconds to wait before a compaction is tried again that found no room.
@@ -49,7 +54,8 @@ const RETRY: u64 = 5_000_000_000;
 /// have the others.
 const LOG_SHARE: u64 = 8;
 
-/// After a compaction, a full area takes growth again when this part of it is free: with less it would be full at once.
+/// After a compaction, a full area takes growth again when this part of it is free: with less it
+/// would be full at once.
 const ROOMY: u64 = 16;
 
 /// How far a compaction has come.
@@ -79,8 +85,8 @@ pub struct Ledger<D: DiskQueue> {
     given_up: bool,
     /// The compaction at hand ends without a result, for one reason or another.
     abandoned: bool,
-    /// The last compaction made no room: as of this sequence, with so many bytes in use. Before anything is appended another
-    /// would not either.
+    /// The last compaction made no room: as of this sequence, with so many bytes in use. Before
+    /// anything is appended another would not either.
     futile: Option<(u64, u64)>,
     /// The record at hand is not in the log yet.
     blocked: bool,

@@ -1,15 +1,18 @@
-//! What the loop does after a turn in which nothing happened: look again, give the core away, or sleep.
+//! What the loop does after a turn in which nothing happened: look again, give the core away, or
+//! sleep.
 //!
 //! 1. With a VNIC it spins for as long as that has paid lately ([`Spin`]).
-//! 2. While replies wait for the disk it spins for up to [`DISK_SPIN`]. A durable write is finished by a worker of the kernel, on the core that the disk
-//!    interrupts. Where that is this core, a loop that never lets go of it holds up what it waits for until the next tick of the
+//! 2. While replies wait for the disk it spins for up to [`DISK_SPIN`]. A durable write is finished
+//!    by a worker of the kernel, on the core that the disk interrupts. Where that is this core, a
+//!    loop that never lets go of it holds up what it waits for until the next tick of the
 //!    scheduler, 4 ms: so it gives the core away now and then, as [`Spin`] does.
 //! 3. Where the machine has one core, spinning only keeps it from those who are waited for.
 
 use sietch::{Idle, Spin, YIELD_EVERY};
 
-/// Nanoseconds for which an idle loop looks at its rings while replies wait for the disk: longer than a durable write takes on a good one (50 to 150 microseconds).
-/// Its completion runs in a worker of the kernel, whose wake-up of a sleeper cost 70 microseconds a write here.
+/// Nanoseconds for which an idle loop looks at its rings while replies wait for the disk: longer
+/// than a durable write takes on a good one (50 to 150 microseconds). Its completion runs in a
+/// worker of the kernel, whose wake-up of a sleeper cost 70 microseconds a write here.
 pub const DISK_SPIN: u64 = 150_000;
 
 /// See the module's account.
@@ -36,7 +39,8 @@ impl Pace {
         self.spin.busy(now);
     }
 
-    /// Nothing happened in the turn that began at `now`. `disk`: replies wait for the disk. `vnic`: there are rings to look at, beside kernel sockets.
+    /// Nothing happened in the turn that began at `now`. `disk`: replies wait for the disk. `vnic`:
+    /// there are rings to look at, beside kernel sockets.
     #[inline]
     pub fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
         if disk && !self.alone && now.saturating_sub(self.busy) < DISK_SPIN {

@@ -1,5 +1,5 @@
-//! One turn of the loop over whatever devices there are. It sleeps nowhere and reads no clock, so the simulator turns it
-//! in virtual time over a simulated link and disk.
+//! One turn of the loop over whatever devices there are. It sleeps nowhere and reads no clock, so
+//! the simulator turns it in virtual time over a simulated link and disk.
 
 use std::io;
 use std::time::Duration;
@@ -48,7 +48,8 @@ pub struct Plane<Q: NicQueue, D: DiskQueue> {
 }
 
 impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
-    /// Joins a shard with its log (`None`: nothing is kept, [`crate::settings::Durability::None`]) and its devices.
+    /// Joins a shard with its log (`None`: nothing is kept, [`crate::settings::Durability::None`])
+    /// and its devices.
     pub fn new(
         mut shard: Shard,
         ledger: Option<Ledger<D>>,
@@ -161,7 +162,8 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         self.door.take()
     }
 
-    /// Nothing more is accepted, read or run from now on; turns only make durable and send what was run.
+    /// Nothing more is accepted, read or run from now on; turns only make durable and send what was
+    /// run.
     pub fn stop_input(&mut self) {
         self.ending = true;
         if let Some(door) = &mut self.door {
@@ -197,10 +199,11 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// Does one turn.
     ///
     /// # Errors
-    /// The kernel sockets' queue is broken. A failed log or VNIC is no error of the loop: the first refuses writes, the
-    /// second closes its clients ([`Plane::take_door_failure`]).
+    /// The kernel sockets' queue is broken. A failed log or VNIC is no error of the loop: the first
+    /// refuses writes, the second closes its clients ([`Plane::take_door_failure`]).
     pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
-        // While the log cannot take what was already run, nothing more is run: the clients' windows fill.
+        // While the log cannot take what was already run, nothing more is run: the clients' windows
+        // fill.
         let held = self.is_held();
         let mut busy = false;
         if !held {

@@ -1,4 +1,5 @@
-//! From an area to a shard with its log: reads back what was durable, and formats an area that was never used.
+//! From an area to a shard with its log: reads back what was durable, and formats an area that was
+//! never used.
 
 use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
@@ -8,12 +9,13 @@ use super::ledger::Ledger;
 use crate::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
-/// Writes of the log in flight together. While they fly, what arrives gathers into the next: with 50 clients two are
-/// faster than four were and cost a quarter less of the machine a request, for each write is an interrupt and a wake-up of
-/// the kernel's.
+/// Writes of the log in flight together. While they fly, what arrives gathers into the next: with
+/// 50 clients two are faster than four were and cost a quarter less of the machine a request, for
+/// each write is an interrupt and a wake-up of the kernel's.
 const WRITES_IN_FLIGHT: usize = 2;
 
-/// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity` marks the log if the area is new.
+/// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity`
+/// marks the log if the area is new.
 ///
 /// # Errors
 /// The area is damaged, or holds something else. Nothing is changed on it then.
@@ -55,7 +57,8 @@ pub fn recover<D: DiskQueue>(
         (_, Some(cause)) => Err(Error::Replay { name: area(), cause }),
         (Err(cause), None) => Err(Error::Log { name: area(), cause }),
         (Ok((mut log, report)), None) => {
-            // The area may have been made larger since. A failure is the log's, and shows at the first write.
+            // The area may have been made larger since. A failure is the log's, and shows at the
+            // first write.
             let _ = log.grow(report.area);
             shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;
             shard.enable_journal(true);

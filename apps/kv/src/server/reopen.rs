@@ -3,11 +3,12 @@
 //! VNIC finds somebody there. An area that can be had again is left to the store's next start: what
 //! of its last writes has landed only a recovery tells.
 //!
-//! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after pauses from [`FIRST_PAUSE`] to
-//!    [`LONGEST_PAUSE`], for the daemon may not know yet that the former link is over, or may be away itself.
+//! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after
+//!    pauses from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`], for the daemon may not know yet that the
+//!    former link is over, or may be away itself.
 //! 2. What it was given it leaves for the loop, and rings.
-//! 3. A refusal that asking again does not change (the name was revoked, or is gone from `sietch.toml`) ends it. That there is no switch
-//!    now is none: a service core may come.
+//! 3. A refusal that asking again does not change (the name was revoked, or is gone from
+//!    `sietch.toml`) ends it. That there is no switch now is none: a service core may come.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,7 +1,7 @@
 //! The counters of the loop and its devices, shown to `sietch stat`.
 //!
-//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`Report::update`] before it sleeps and, while it is
-//! busy, once in [`sietch::METRICS_INTERVAL`].
+//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`Report::update`] before it sleeps
+//! and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
@@ -94,7 +94,8 @@ impl Report {
             page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
             match page.publish(now) {
                 Ok(due) => again = [again, due].into_iter().flatten().min(),
-                // Counters that cannot be shown are no reason to stop serving; the next try may work.
+                // Counters that cannot be shown are no reason to stop serving; the next try may
+                // work.
                 Err(cause) => tracing::debug!("counters of {label}: {cause}"),
             }
         }

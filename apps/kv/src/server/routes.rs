@@ -1,7 +1,7 @@
 //! Which connection belongs to which client of the shard.
 //!
-//! Devices carry a client as one opaque word ([`word`], [`client`]), so that an event needs no look-up; the way back,
-//! from a client with output to its connection, is an index into a table.
+//! Devices carry a client as one opaque word ([`word`], [`client`]), so that an event needs no
+//! look-up; the way back, from a client with output to its connection, is an index into a table.
 
 use sietch::net::FlowId;
 use sietch_socket::ConnectionId;

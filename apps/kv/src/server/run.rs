@@ -1,7 +1,9 @@
 //! Starting, turning and ending the store on real devices.
 //!
-//! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover; open the doors; say that the store serves.
-//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately ([`super::pace`]), then sleep on every doorbell.
+//! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover;
+//!    open the doors; say that the store serves.
+//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately
+//!    ([`super::pace`]), then sleep on every doorbell.
 //! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for
 //!    again ([`super::reopen`]). So is an area whose service core ended: once it could be had the
 //!    store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon
@@ -42,14 +44,15 @@ const LINK_LEASE: u64 = 5;
 const REOPENED: u64 = 6;
 const REGAINED: u64 = 7;
 
-/// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be closed.
+/// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be
+/// closed.
 const LAST_WRITES: Duration = Duration::from_secs(20);
 
 /// Between two looks at the disk while the store ends.
 const LAST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Descriptors that are no clients': standard streams, rings, devices, counter pages, the control connection, and one to
-/// refuse a client with. Redis keeps 32.
+/// Descriptors that are no clients': standard streams, rings, devices, counter pages, the control
+/// connection, and one to refuse a client with. Redis keeps 32.
 const RESERVED_DESCRIPTORS: usize = 64;
 
 type Machine = Plane<VnicQueue, AreaQueue>;
@@ -116,7 +119,8 @@ struct Server {
     /// What is shown of the area, if there is one.
     window: Option<Window>,
     vnic: Option<sietch::Grant>,
-    /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer ends.
+    /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer
+    /// ends.
     link: Option<(PathBuf, String)>,
     /// What holds a link that was asked for again, or is being.
     link_lease: Option<Lease>,
@@ -377,7 +381,8 @@ impl Server {
         }
     }
 
-    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open. A link is asked for again.
+    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open.
+    /// A link is asked for again.
     fn forget_vnic(&mut self) {
         self.vnic = None;
         self.link_lease = None;
@@ -478,7 +483,8 @@ impl Server {
         }
     }
 
-    /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in order.
+    /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in
+    /// order.
     fn end(self) -> Result<(), Error> {
         let Self { mut plane, lease, area, .. } = self;
         tracing::info!("the store ends: it takes nothing more, and what it ran becomes durable");
@@ -507,7 +513,8 @@ impl Server {
         }
         let closed = match plane.into_ledger() {
             // A disk that answers nothing was waited for long enough: to close the log, or to drop
-            // its queue, would be to wait once more. The end of the process gives back what it holds.
+            // its queue, would be to wait once more. The end of the process gives back what it
+            // holds.
             Some(ledger) if late => {
                 std::mem::forget(ledger);
                 Err(Error::Unfinished { name: area })
@@ -542,7 +549,8 @@ struct OpenLog {
     grant: sietch::Grant,
 }
 
-/// Acquires the storage area and recovers from it, and says how blocks reach it. `None`: no log is wanted, and no area.
+/// Acquires the storage area and recovers from it, and says how blocks reach it. `None`: no log is
+/// wanted, and no area.
 fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result<Option<OpenLog>, Error> {
     if !options.durability.keeps_log() {
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
@@ -585,7 +593,8 @@ fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), 
     Ok((sockets, bound))
 }
 
-/// Acquires the VNIC where one is wanted. With [`NetChoice::Auto`] a refusal is a reason, not an error.
+/// Acquires the VNIC where one is wanted. With [`NetChoice::Auto`] a refusal is a reason, not an
+/// error.
 fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error> {
     if options.net == NetChoice::Linux {
         return Ok(Network { door: None, v6: None, reason: Some("--net linux".into()) });

@@ -1,9 +1,10 @@
 //! Whose fault a long turn was.
 //!
-//! 1. A turn is long from a millisecond on ([`crate::shard::LONG_TURN_NS`]). Only then, and where the loop reports its counters anyway, the kernel is asked how often
-//!    it took the core away and how many pages it had to find for this thread.
-//! 2. A long turn since whose last look the core was not taken away was the store's own work, a system call, or memory. The others
-//!    may have been the work of whoever else had the core.
+//! 1. A turn is long from a millisecond on ([`crate::shard::LONG_TURN_NS`]). Only then, and where
+//!    the loop reports its counters anyway, the kernel is asked how often it took the core away and
+//!    how many pages it had to find for this thread.
+//! 2. A long turn since whose last look the core was not taken away was the store's own work, a
+//!    system call, or memory. The others may have been the work of whoever else had the core.
 
 use std::fs;
 
@@ -66,7 +67,8 @@ mod tests {
         let stat = "4711 (a ) b (c) S 1 2 3 4 5 6 1234 0 7 0 8 9\n";
         assert_eq!(parse(status, stat), Seen { taken: 17, faults: 1234 });
         assert_eq!(parse("", "4711 (x"), Seen::default());
-        // This kernel has both files, and the line. What is in them is anybody's guess: a thread on a used stack has found no page yet.
+        // This kernel has both files, and the line. What is in them is anybody's guess: a thread on
+        // a used stack has found no page yet.
         let status = fs::read_to_string("/proc/thread-self/status").expect("a file of proc");
         assert!(status.contains("\nnonvoluntary_ctxt_switches:"));
         assert!(fs::read_to_string("/proc/thread-self/stat").is_ok());

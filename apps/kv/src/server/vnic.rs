@@ -1,10 +1,11 @@
 //! The VNIC's side of the loop: an engine on a queue.
 //!
-//! 1. [`Door::poll`] lets the engine take a batch, then feeds each flow's bytes to its client straight from the
-//!    engine's receive buffer.
-//! 2. While a client has too much output its bytes stay in the receive buffer: the peer's window closes.
-//! 3. [`Door::send`] copies replies into the flow's send buffer; [`Door::emit`] sends for all flows and rings the
-//!    doorbell once.
+//! 1. [`Door::poll`] lets the engine take a batch, then feeds each flow's bytes to its client
+//!    straight from the engine's receive buffer.
+//! 2. While a client has too much output its bytes stay in the receive buffer: the peer's window
+//!    closes.
+//! 3. [`Door::send`] copies replies into the flow's send buffer; [`Door::emit`] sends for all flows
+//!    and rings the doorbell once.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -86,8 +87,8 @@ impl<Q: NicQueue> Door<Q> {
         self.engine.unlisten(self.address.port());
     }
 
-    /// Takes a batch of frames and feeds what they brought. Returns whether anything happened. Clients that can be sent
-    /// to again are appended to `writable`.
+    /// Takes a batch of frames and feeds what they brought. Returns whether anything happened.
+    /// Clients that can be sent to again are appended to `writable`.
     pub(super) fn poll(
         &mut self,
         shard: &mut Shard,
@@ -102,8 +103,8 @@ impl<Q: NicQueue> Door<Q> {
         let busy = received > 0 || !events.is_empty();
         let mut newest = None;
         for event in events.drain(..) {
-            // The word was set when the flow was accepted. If that was in this very batch, the flow's other events,
-            // which follow directly, do not carry it yet.
+            // The word was set when the flow was accepted. If that was in this very batch, the
+            // flow's other events, which follow directly, do not carry it yet.
             let known =
                 client(event.user).or(newest.filter(|(flow, _)| *flow == event.flow).map(|(_, id)| id));
             if let Some(id) = self.handle(event, known, shard, routes, writable, now) {
@@ -151,7 +152,8 @@ impl<Q: NicQueue> Door<Q> {
                 self.read(event.flow, id, shard, routes, now);
             }
             (EventKind::Closed(_), Some(id)) => {
-                // What arrived before the end was fed with its own event; nobody is left to be answered.
+                // What arrived before the end was fed with its own event; nobody is left to be
+                // answered.
                 routes.remove(id);
                 shard.disconnect(id);
             }
@@ -198,7 +200,8 @@ impl<Q: NicQueue> Door<Q> {
 
     /// Closes a flow after what was taken for it.
     pub(super) fn close(&mut self, flow: FlowId) {
-        // Bytes left unread would make the engine reset the flow, and the last reply would be lost with it.
+        // Bytes left unread would make the engine reset the flow, and the last reply would be lost
+        // with it.
         loop {
             let length = self.engine.received(flow).0.len();
             if length == 0 {
@@ -209,7 +212,8 @@ impl<Q: NicQueue> Door<Q> {
         self.engine.close(flow);
     }
 
-    /// Sends what all flows have to send. Returns whether something is left that cannot wait for a doorbell.
+    /// Sends what all flows have to send. Returns whether something is left that cannot wait for a
+    /// doorbell.
     ///
     /// # Errors
     /// The device is gone.

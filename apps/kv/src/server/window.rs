@@ -1,10 +1,14 @@
-//! The keys as files, for whoever may read the store's area: `keys/DATABASE/KEY` (`docs/spec/namespace.md`).
+//! The keys as files, for whoever may read the store's area: `keys/DATABASE/KEY`
+//! (`docs/spec/namespace.md`).
 //!
-//! 1. A string is a file of its bytes. Of another value the file has a line for each element, in quotes and escaped: field and value of a hash, member and score
-//!    of a sorted set. Its length is not known without making it, so it says 0.
-//! 2. One question is answered in a turn, and none costs more than a slice of work: [`SCANNED`] keys of a listing, a value of [`MOST_ELEMENTS`]
-//!    elements. A larger one is refused. Looking leaves no trace: it is no access that eviction would count.
-//! 3. Nobody is told of a write that a crash can undo: as a reply does, what is seen waits until everything that it could show is durable.
+//! 1. A string is a file of its bytes. Of another value the file has a line for each element, in
+//!    quotes and escaped: field and value of a hash, member and score of a sorted set. Its length
+//!    is not known without making it, so it says 0.
+//! 2. One question is answered in a turn, and none costs more than a slice of work: [`SCANNED`]
+//!    keys of a listing, a value of [`MOST_ELEMENTS`] elements. A larger one is refused. Looking
+//!    leaves no trace: it is no access that eviction would count.
+//! 3. Nobody is told of a write that a crash can undo: as a reply does, what is seen waits until
+//!    everything that it could show is durable.
 
 use std::collections::VecDeque;
 
@@ -41,8 +45,8 @@ impl Window {
         Self { grant, seen: VecDeque::new() }
     }
 
-    /// Answers a question, if there is one and `sequence` says that all effects so far are in the log up to that record. Says whether another
-    /// turn should come soon.
+    /// Answers a question, if there is one and `sequence` says that all effects so far are in the
+    /// log up to that record. Says whether another turn should come soon.
     pub fn look(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
         if !lease.is_asked() {
             return false;

@@ -1,10 +1,10 @@
 //! Clients that wait for a key.
 //!
-//! 1. A handler that finds nothing asks to block. The client is put at the end of the queue of each of its keys, with its
-//!    command; what it sends meanwhile stays in its input.
-//! 2. A change of such a key queues it as ready. After each command (a transaction is one) the ready keys are
-//!    served in turn: the oldest waiter's command is run again. If it still finds nothing it keeps
-//!    its place; otherwise it has its reply and goes on with its input.
+//! 1. A handler that finds nothing asks to block. The client is put at the end of the queue of each
+//!    of its keys, with its command; what it sends meanwhile stays in its input.
+//! 2. A change of such a key queues it as ready. After each command (a transaction is one) the
+//!    ready keys are served in turn: the oldest waiter's command is run again. If it still finds
+//!    nothing it keeps its place; otherwise it has its reply and goes on with its input.
 //! 3. A deadline answers with the command's timeout reply.
 
 use super::Shard;

@@ -1,13 +1,14 @@
 //! From bytes to replies.
 //!
-//! 1. [`Shard::receive`] parses where the bytes arrived: in the event loop's buffer if the client had nothing left over,
-//!    else in its own input. What is not used up is kept.
-//! 2. The whole commands of a pipeline are read first and what they will look for is touched ([`crate::keyspace::Store::touch`]): the
-//!    processor fetches the memory of all of them at once instead of waiting for one after the other.
-//! 3. A client's commands run one after the other until its input is used up, it blocks, is to be closed, or
-//!    has more output waiting than the soft limit.
-//! 4. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of checks; inside MULTI it
-//!    queues. [`Shard::call`] builds the [`Context`] and runs the handler.
+//! 1. [`Shard::receive`] parses where the bytes arrived: in the event loop's buffer if the client
+//!    had nothing left over, else in its own input. What is not used up is kept.
+//! 2. The whole commands of a pipeline are read first and what they will look for is touched
+//!    ([`crate::keyspace::Store::touch`]): the processor fetches the memory of all of them at once
+//!    instead of waiting for one after the other.
+//! 3. A client's commands run one after the other until its input is used up, it blocks, is to be
+//!    closed, or has more output waiting than the soft limit.
+//! 4. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of
+//!    checks; inside MULTI it queues. [`Shard::call`] builds the [`Context`] and runs the handler.
 
 use super::Shard;
 use crate::acl::Denied;
@@ -104,7 +105,8 @@ impl Shard {
         Limits { bulk: self.store.settings.proto_max_bulk_len, authenticated: known }
     }
 
-    /// Runs the ordinary commands at the beginning of `input`, a batch of them at most; the bytes used. The first one may run.
+    /// Runs the ordinary commands at the beginning of `input`, a batch of them at most; the bytes
+    /// used. The first one may run.
     fn run_ahead(&mut self, client: &mut Client, input: &[u8]) -> usize {
         let ahead = Ahead::read(input);
         if ahead.len() > 1 {

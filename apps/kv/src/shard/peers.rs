@@ -1,7 +1,7 @@
 //! The clients of a shard, and who is subscribed to what.
 //!
-//! A client that is being served is taken out of its slot (`take`, `put`), so that its command may change it and
-//! the others at the same time.
+//! A client that is being served is taken out of its slot (`take`, `put`), so that its command may
+//! change it and the others at the same time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -351,7 +351,8 @@ impl Peers {
         self.patterns.iter().map(|(pattern, subscribers)| (&**pattern, subscribers))
     }
 
-    /// Appends a message to the output of a client other than the one being served, within `limit` bytes (0: any).
+    /// Appends a message to the output of a client other than the one being served, within `limit`
+    /// bytes (0: any).
     pub(crate) fn send(&mut self, id: ClientId, limit: u64, write: impl FnOnce(bool, &mut Vec<u8>)) {
         let Some(mut client) = self.take(id) else {
             return;

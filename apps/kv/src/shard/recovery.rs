@@ -2,19 +2,21 @@
 //!
 //! 1. A snapshot is taken in slices while commands go on: it walks the databases in the order of
 //!    the index, in which no key ever changes its place. A key is dumped whole, together with the
-//!    sequence of the log at that moment. A large value is dumped in several slices; what changes it
-//!    meanwhile goes into the dump ([`Dumping`]). A key that is made behind the walk is not dumped:
-//!    its effects are in the log after the snapshot's begin.
-//! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot began. An effect on a
-//!    dumped key with a sequence up to that of its dump is in the dump already and is skipped. This is why
-//!    effects concern one key.
+//!    sequence of the log at that moment. A large value is dumped in several slices; what changes
+//!    it meanwhile goes into the dump ([`Dumping`]). A key that is made behind the walk is not
+//!    dumped: its effects are in the log after the snapshot's begin.
+//! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot
+//!    began. An effect on a dumped key with a sequence up to that of its dump is in the dump
+//!    already and is skipped. This is why effects concern one key.
 //! 3. An effect on a key that was deleted before the walk came by can meet another state than it
 //!    did at first (nothing instead of a list); whatever it makes is deleted again by an effect
 //!    that follows. So a fault of a key that is not in the snapshot is held against it until it is
 //!    deleted ([`Suspects`]). Only an effect up to the sequence at which the walk ended can be one
 //!    of these. Every other fault, and one that stands when the log is at its end, is damage.
-//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins another.
-//! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64 keys.
+//! 4. FLUSHALL, FLUSHDB and SWAPDB concern many keys: they abort a snapshot, and the loop begins
+//!    another.
+//! 5. Guards are keyed by 128 bits of hash, for one sequence a key: a collision would need 2^64
+//!    keys.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hasher;
@@ -33,10 +35,12 @@ use crate::keyspace::{Data, Dumping, Entry, NEVER, Now, Part, Place, Store};
 use crate::resp::Reply;
 use crate::value::{Digits, Value};
 
-/// Keys dumped between two looks at the budget, where values are large. Where a segment of the index fits the budget, that is dumped as a
-/// whole: to cut it in pieces is to look at all its keys for each of them.
+/// Keys dumped between two looks at the budget, where values are large. Where a segment of the
+/// index fits the budget, that is dumped as a whole: to cut it in pieces is to look at all its keys
+/// for each of them.
 const KEYS_AT_ONCE: usize = 32;
-/// Effects that replay decodes before it applies them: enough accesses to memory at once, few enough for the first-level cache.
+/// Effects that replay decodes before it applies them: enough accesses to memory at once, few
+/// enough for the first-level cache.
 const AHEAD: usize = 16;
 /// Sequence of the first record of a log.
 const FIRST_SEQUENCE: u64 = 1;
@@ -157,8 +161,8 @@ pub(super) struct Snapshot {
     database: usize,
     cursor: u64,
     generation: u64,
-    /// Large values that the walk has come by, and that are dumped piece by piece. How far the first
-    /// of them is dumped, [`Dumping`] knows.
+    /// Large values that the walk has come by, and that are dumped piece by piece. How far the
+    /// first of them is dumped, [`Dumping`] knows.
     large: VecDeque<Place>,
 }
 
@@ -169,7 +173,8 @@ impl Shard {
     /// Replays one log record of effects.
     ///
     /// # Errors
-    /// The record is damaged, or was written by another program. Some of what it had until then is applied.
+    /// The record is damaged, or was written by another program. Some of what it had until then is
+    /// applied.
     pub fn replay(&mut self, sequence: u64, record: &[u8], now: Now) -> Result<(), ReplayError> {
         self.now = now;
         let reader = Reader::new(record, EFFECTS, sequence)?;
@@ -242,8 +247,8 @@ impl Shard {
         }
     }
 
-    /// Decodes the next few effects, each a database and a range of `arguments`, and touches what they will look for: memory answers for all of
-    /// them at once.
+    /// Decodes the next few effects, each a database and a range of `arguments`, and touches what
+    /// they will look for: memory answers for all of them at once.
     fn read_ahead<'a>(
         &mut self,
         reader: &mut Reader<'a>,
@@ -336,7 +341,8 @@ impl Shard {
         left.min_by_key(ReplayError::sequence).map_or(Ok(()), Err)
     }
 
-    /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to the log.
+    /// Begins a snapshot. Every effect so far must have been taken from the journal and appended to
+    /// the log.
     pub fn begin_snapshot(&mut self) {
         self.snapshot_aborted = false;
         self.store.dumping = None;
@@ -348,9 +354,10 @@ impl Shard {
         });
     }
 
-    /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or was aborted, see
-    /// [`Shard::snapshot_aborted`]). `as_of` is the sequence of the last record of the log; the journal
-    /// must be empty, or what it holds must never be appended: the dump has it.
+    /// Dumps about `budget_bytes` more as records to `out`; true when the snapshot is complete (or
+    /// was aborted, see [`Shard::snapshot_aborted`]). `as_of` is the sequence of the last record of
+    /// the log; the journal must be empty, or what it holds must never be appended: the dump has
+    /// it.
     pub fn snapshot_slice(&mut self, as_of: u64, budget_bytes: usize, out: &mut dyn FnMut(&[u8])) -> bool {
         let Some(mut snapshot) = self.snapshot.take() else {
             return true;
@@ -398,7 +405,8 @@ impl Shard {
         true
     }
 
-    /// Whether the last snapshot was aborted because the data set was flushed meanwhile; begin another.
+    /// Whether the last snapshot was aborted because the data set was flushed meanwhile; begin
+    /// another.
     pub fn snapshot_aborted(&self) -> bool {
         self.snapshot_aborted
             || self.snapshot.as_ref().is_some_and(|snapshot| snapshot.generation != self.store.generation)
@@ -442,8 +450,8 @@ fn dump_large(store: &mut Store, snapshot: &mut Snapshot, record: &mut Dump<'_>,
     snapshot.large.pop_front();
 }
 
-/// Dumps about `piece` bytes of what the snapshot does not have of a value; what it has then, unless
-/// that is all.
+/// Dumps about `piece` bytes of what the snapshot does not have of a value; what it has then,
+/// unless that is all.
 fn dump_piece(
     entry: &Entry,
     (database, key): (usize, &[u8]),

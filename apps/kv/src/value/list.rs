@@ -1,13 +1,15 @@
 //! A list: a deque of chunks of elements.
 //!
-//! Both ends are O(1); an index is found by walking the chunks from the nearer end; an insertion or a removal
-//! inside moves at most one chunk's elements (and, when a chunk is split, the chunks' own places).
+//! Both ends are O(1); an index is found by walking the chunks from the nearer end; an insertion or
+//! a removal inside moves at most one chunk's elements (and, when a chunk is split, the chunks' own
+//! places).
 
 use std::collections::VecDeque;
 
 use super::{allocation, argument};
 
-/// Elements in a chunk: a few kilobytes of pointers, so that a million elements are eight thousand steps.
+/// Elements in a chunk: a few kilobytes of pointers, so that a million elements are eight thousand
+/// steps.
 const CHUNK: usize = 128;
 
 type Element = Box<[u8]>;
@@ -172,8 +174,8 @@ impl List {
         self.chunks[number].insert(place, element.into());
     }
 
-    /// Removes up to `limit` elements equal to `element`, from the front or from the back, and returns how many, and how many of them were
-    /// among the first `head` elements.
+    /// Removes up to `limit` elements equal to `element`, from the front or from the back, and
+    /// returns how many, and how many of them were among the first `head` elements.
     pub fn remove_equal(
         &mut self,
         element: &[u8],

@@ -1,18 +1,20 @@
 //! The order of a big sorted set: a B+tree with counts, by score and then by name.
 //!
-//! 1. A leaf holds up to [`FAN`] entries, an inner node up to [`FAN`] children. Beside each child stands a
-//!    *lower bound*: not greater than any entry of the child, and greater than every entry of the child before it. A
-//!    removal leaves bounds alone; they stay true.
-//! 2. Each node knows how many entries lie below it, so a rank is found, or turned into an entry, in O(log n).
-//! 3. Ranges by score, by name and by rank are all ranges of ranks: [`Order::partition_point`] finds
-//!    their ends.
-//! 4. A node that is full splits; a node that becomes empty goes; one that becomes small is joined with a neighbour if
-//!    both fit in three quarters of a node.
+//! 1. A leaf holds up to [`FAN`] entries, an inner node up to [`FAN`] children. Beside each child
+//!    stands a *lower bound*: not greater than any entry of the child, and greater than every entry
+//!    of the child before it. A removal leaves bounds alone; they stay true.
+//! 2. Each node knows how many entries lie below it, so a rank is found, or turned into an entry,
+//!    in O(log n).
+//! 3. Ranges by score, by name and by rank are all ranges of ranks: [`Order::partition_point`]
+//!    finds their ends.
+//! 4. A node that is full splits; a node that becomes empty goes; one that becomes small is joined
+//!    with a neighbour if both fit in three quarters of a node.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Entries of a leaf, children of an inner node: three levels for a quarter of a million members, four for sixteen million.
+/// Entries of a leaf, children of an inner node: three levels for a quarter of a million members,
+/// four for sixteen million.
 const FAN: usize = 64;
 
 /// Neighbours that together hold at most this are joined.
@@ -76,7 +78,8 @@ impl Order {
         if let Some((bound, right)) = self.root.insert(entry) {
             let left = std::mem::replace(&mut self.root, Node::Leaf(Vec::new()));
             let count = left.count() + right.count();
-            // The first bound is never compared: everything below the second belongs to the first child.
+            // The first bound is never compared: everything below the second belongs to the first
+            // child.
             let bounds = vec![bound.clone(), bound];
             self.root = Node::Inner { count, bounds, children: vec![left, right] };
         }
@@ -99,7 +102,8 @@ impl Order {
         removed
     }
 
-    /// Entries at the front for which `before` holds; it must hold for none after the first for which it does not.
+    /// Entries at the front for which `before` holds; it must hold for none after the first for
+    /// which it does not.
     pub fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
         let mut node = &self.root;
         let mut rank = 0;

@@ -136,7 +136,8 @@ impl SortedSet {
         None
     }
 
-    /// What becomes of a score here: a small set does not know -0, as in Redis, where it holds whole scores as integers.
+    /// What becomes of a score here: a small set does not know -0, as in Redis, where it holds
+    /// whole scores as integers.
     pub fn stored(&self, score: f64) -> f64 {
         if matches!(self.members, Members::Small(_)) { score + 0.0 } else { score }
     }
@@ -216,8 +217,8 @@ impl SortedSet {
         Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
     }
 
-    /// Members at the front for which `before(score, name)` holds; it must hold for none after the first for which it does
-    /// not.
+    /// Members at the front for which `before(score, name)` holds; it must hold for none after the
+    /// first for which it does not.
     pub fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
         match &self.members {
             Members::Small(entries) => entries.partition_point(|entry| before(entry.score, &entry.name)),
@@ -225,7 +226,8 @@ impl SortedSet {
         }
     }
 
-    /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and go backwards.
+    /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and
+    /// go backwards.
     pub fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
         let count = count.min(self.len().saturating_sub(start));
         let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };

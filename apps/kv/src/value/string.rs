@@ -13,7 +13,8 @@ pub enum StringValue {
     Integer(i64),
     /// Bytes as they were set.
     Fixed(Box<[u8]>),
-    /// Bytes that were changed in place at least once (APPEND, SETRANGE, SETBIT): called raw at any length.
+    /// Bytes that were changed in place at least once (APPEND, SETRANGE, SETBIT): called raw at any
+    /// length.
     Grown(Vec<u8>),
 }
 
@@ -31,8 +32,9 @@ impl StringValue {
         Self::Fixed(bytes.into())
     }
 
-    /// Writes `bytes` over those of a value that SET has made, if they have the same length and are no integer either: what
-    /// [`StringValue::new`] makes of them then takes no allocation. Whether it could.
+    /// Writes `bytes` over those of a value that SET has made, if they have the same length and are
+    /// no integer either: what [`StringValue::new`] makes of them then takes no allocation. Whether
+    /// it could.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
         match self {

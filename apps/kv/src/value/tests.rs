@@ -1,4 +1,5 @@
-//! Each type behaves like its plain counterpart of the standard library, in all its representations.
+//! Each type behaves like its plain counterpart of the standard library, in all its
+//! representations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,16 @@
 //! The store answers as Redis 7.0 does.
 //!
-//! 1. Random programs of commands are made from templates (`sietch_kv_programs::generate`) and a seed, over all families, with a share of
-//!    wrong types, wrong arguments and wrong numbers of them.
-//! 2. Each program runs on a redis-server of its own on a Unix socket (`oracle`) and on a shard in this process, in
-//!    RESP2 and in RESP3, from an empty store.
-//! 3. The replies must be the same, byte for byte, but for what Redis leaves open: the order of sets and
-//!    hashes, random choices, remaining times (`reply`).
+//! 1. Random programs of commands are made from templates (`sietch_kv_programs::generate`) and a
+//!    seed, over all families, with a share of wrong types, wrong arguments and wrong numbers of
+//!    them.
+//! 2. Each program runs on a redis-server of its own on a Unix socket (`oracle`) and on a shard in
+//!    this process, in RESP2 and in RESP3, from an empty store.
+//! 3. The replies must be the same, byte for byte, but for what Redis leaves open: the order of
+//!    sets and hashes, random choices, remaining times (`reply`).
 //!
-//! The programs are the same each time, or fresh ones with `SIETCH_SIM_FRESH=1`. A failure prints the seed; `KV_COMPATIBILITY_SEED=n` runs that
-//! seed again, and `KV_COMPATIBILITY_PROGRAMS=n` more or fewer programs. Without redis-server 7.0 the test is skipped.
+//! The programs are the same each time, or fresh ones with `SIETCH_SIM_FRESH=1`. A failure prints
+//! the seed; `KV_COMPATIBILITY_SEED=n` runs that seed again, and `KV_COMPATIBILITY_PROGRAMS=n` more
+//! or fewer programs. Without redis-server 7.0 the test is skipped.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,7 +30,8 @@ const PROGRAMS: u64 = 60;
 /// Failures that are shown before a run gives up.
 const SHOWN: usize = 20;
 
-/// Commands that are shown before a difference in one without keys: a transaction with what was watched for it.
+/// Commands that are shown before a difference in one without keys: a transaction with what was
+/// watched for it.
 const SHOWN_WITHOUT_KEYS: usize = 40;
 
 /// The side under test: a shard with one client.
@@ -75,8 +78,8 @@ fn show(command: &[Vec<u8>]) -> String {
     command.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// Runs one program on both sides; how many replies were alike, and what differs, in words, by command. After a
-/// difference that may have changed the data the program ends.
+/// Runs one program on both sides; how many replies were alike, and what differs, in words, by
+/// command. After a difference that may have changed the data the program ends.
 fn compare(oracle: &mut Oracle, seed: u64, failures: &mut BTreeMap<String, String>) -> usize {
     let steps = program(seed);
     let mut prologue: Vec<Vec<Vec<u8>>> = vec![vec![b"RESET".to_vec()], vec![b"FLUSHALL".to_vec()]];

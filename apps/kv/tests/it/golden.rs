@@ -1,6 +1,8 @@
-//! The journal as it was released: records and snapshots that earlier versions wrote load, and what no version knows is refused by name.
+//! The journal as it was released: records and snapshots that earlier versions wrote load, and what
+//! no version knows is refused by name.
 //!
-//! With `SIETCH_WRITE_GOLDEN=1` a missing golden file is written by the code at hand. One that exists is never changed.
+//! With `SIETCH_WRITE_GOLDEN=1` a missing golden file is written by the code at hand. One that
+//! exists is never changed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

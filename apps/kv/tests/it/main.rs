@@ -1,5 +1,5 @@
-//! The store's engine from outside, one module a subject. One program, because each further one links the whole
-//! workspace again. `cargo test -p sietch-kv --test it MODULE` runs one module.
+//! The store's engine from outside, one module a subject. One program, because each further one
+//! links the whole workspace again. `cargo test -p sietch-kv --test it MODULE` runs one module.
 
 mod compatibility;
 mod golden;

@@ -97,7 +97,8 @@ pub(super) fn hold(connections: usize, address: SocketAddr) -> Result<Outcome, E
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
 }
 
-/// Says nothing on some connections, and then a request now and then: what silence costs, and what waking up does.
+/// Says nothing on some connections, and then a request now and then: what silence costs, and what
+/// waking up does.
 pub(super) fn idle(
     connections: usize,
     address: SocketAddr,

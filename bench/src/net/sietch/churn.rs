@@ -69,7 +69,8 @@ pub(super) fn load(mut stack: Stack, address: SocketAddr, seconds: f64) -> Resul
     }
 }
 
-/// Opens idle connections and says what one costs both ends: the memory by which their two processes grew.
+/// Opens idle connections and says what one costs both ends: the memory by which their two
+/// processes grew.
 pub(super) fn hold(
     mut stack: Stack,
     connections: usize,
@@ -87,7 +88,8 @@ pub(super) fn hold(
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
 }
 
-/// Says nothing on some connections, and then a request now and then: what silence costs, and what waking up does.
+/// Says nothing on some connections, and then a request now and then: what silence costs, and what
+/// waking up does.
 pub(super) fn idle(
     mut stack: Stack,
     connections: usize,

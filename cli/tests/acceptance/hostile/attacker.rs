@@ -1,7 +1,7 @@
 //! The hostile application: it gets its VNIC as any other does and then does what it likes.
 //!
-//! It obeys lines on its standard input: `forge`, `flood MILLISECONDS`, `scribble MILLISECONDS`, `fill`; and answers
-//! each with `DONE` when it is through.
+//! It obeys lines on its standard input: `forge`, `flood MILLISECONDS`, `scribble MILLISECONDS`,
+//! `fill`; and answers each with `DONE` when it is through.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ use super::frames::{self, Link};
 /// The variable that names the daemon's socket.
 pub const SOCKET: &str = "SIETCH_ATTACKER_SOCKET";
 
-/// How far a producer word is put ahead. The kernel walks every entry that such a word claims (docs/spec/vnic.md), so this
-/// bounds the time of the test, not what the kernel survives.
+/// How far a producer word is put ahead. The kernel walks every entry that such a word claims
+/// (docs/spec/vnic.md), so this bounds the time of the test, not what the kernel survives.
 const KERNEL_WALK: u32 = 1 << 16;
 
 /// Bytes of payload of a flood's datagrams.
@@ -122,7 +122,8 @@ impl Attacker {
         println!("DONE {bytes}");
     }
 
-    /// Wild words in all rings and forgeries in all buffers, and the kernel is asked to send what it finds.
+    /// Wild words in all rings and forgeries in all buffers, and the kernel is asked to send what
+    /// it finds.
     fn scribble(&mut self, time: Duration) {
         let forged = frames::forged(self.link);
         // Every buffer that this library can get at holds a forgery.

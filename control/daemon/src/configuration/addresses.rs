@@ -1,9 +1,10 @@
-//! Addresses of IPv6 of VNICs behind a veth pair, and networks of either family that a VNIC may talk to.
+//! Addresses of IPv6 of VNICs behind a veth pair, and networks of either family that a VNIC may
+//! talk to.
 //!
-//! 1. `address6` and `host_address6` come together: VNIC and host are two hosts of one network. The link-local address beside the granted one
-//!    follows from the MAC and is not written.
-//! 2. `peers` names networks of both families in one list. A family that it does not name has no peers, but for the usual list, everybody of IPv4:
-//!    it means everybody.
+//! 1. `address6` and `host_address6` come together: VNIC and host are two hosts of one network. The
+//!    link-local address beside the granted one follows from the MAC and is not written.
+//! 2. `peers` names networks of both families in one list. A family that it does not name has no
+//!    peers, but for the usual list, everybody of IPv4: it means everybody.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -55,13 +56,14 @@ pub(super) fn by_family(peers: &[Peer]) -> (Vec<Network>, Vec<Network6>) {
     (four, six)
 }
 
-/// Whether it can be the granted address of a host: the first half of nobody's, the loopback's and those that stand for IPv4 addresses is
-/// zero, and link-local ones follow from the MAC.
+/// Whether it can be the granted address of a host: the first half of nobody's, the loopback's and
+/// those that stand for IPv4 addresses is zero, and link-local ones follow from the MAC.
 pub(super) fn is_granted6(address: Ipv6Addr) -> bool {
     is_host(IpAddr::V6(address)) && !address.is_unicast_link_local() && address.segments()[..4] != [0; 4]
 }
 
-/// The IPv6 address of a VNIC behind a veth pair and that of its host; or what is wrong with them, and the mend.
+/// The IPv6 address of a VNIC behind a veth pair and that of its host; or what is wrong with them,
+/// and the mend.
 pub(super) fn pair6(
     vnic: &VnicText,
     mtu: u32,

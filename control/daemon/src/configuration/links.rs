@@ -1,8 +1,9 @@
 //! `[[link]]`: two VNICs joined by shared memory and nothing in between.
 //!
-//! 1. A link has two ends. Each is a VNIC of its own: a name, the user who may have it, addresses. Names of ends and of `[[vnic]]` are one
-//!    space, for both are acquired the same way.
-//! 2. The two ends have two addresses of one network. Nothing is asked of other links: what is sent on a link reaches its other end alone.
+//! 1. A link has two ends. Each is a VNIC of its own: a name, the user who may have it, addresses.
+//!    Names of ends and of `[[vnic]]` are one space, for both are acquired the same way.
+//! 2. The two ends have two addresses of one network. Nothing is asked of other links: what is sent
+//!    on a link reaches its other end alone.
 //! 3. There are no ports, peers or rates: nobody stands in between who could enforce them.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,13 +15,15 @@ use toml::Spanned;
 
 use super::{Configuration, ConfigurationError, Rules, User, derived_mac};
 
-/// The usual MTU of a link: large segments cost less a byte, and the frames in flight still fit a second-level cache.
+/// The usual MTU of a link: large segments cost less a byte, and the frames in flight still fit a
+/// second-level cache.
 pub const USUAL_LINK_MTU: u32 = 9000;
 /// The largest MTU of a link: the longest IPv4 packet.
 pub const MAX_LINK_MTU: u32 = 65_535;
 /// The smallest MTU with IPv6 (RFC 8200 section 5).
 pub const MIN_MTU6: u32 = 1280;
-/// The most memory of one side of a link: a fifth of a second of 10 Gbit/s, and no more than a user's mistake may cost.
+/// The most memory of one side of a link: a fifth of a second of 10 Gbit/s, and no more than a
+/// user's mistake may cost.
 pub const MAX_LINK_MEMORY: u64 = 256 << 20;
 
 /// A point-to-point link.
@@ -192,7 +195,8 @@ impl Rules<'_> {
             .ok()
             .filter(|_| size.bytes <= MAX_LINK_MEMORY)
             .ok_or_else(|| refuse(format!("a memory of {size} is too much")))?;
-        // A slot for every 2 KiB, as the usual geometry has: then neither runs out long before the other.
+        // A slot for every 2 KiB, as the usual geometry has: then neither runs out long before the
+        // other.
         let geometry = shm::Geometry { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
         geometry.validate().and_then(|()| geometry.fits(bytes)).map_err(|error| refuse(error.to_string()))?;
         Ok((mtu, geometry))

@@ -1,6 +1,7 @@
 //! `[[vnic]] kind = "switch"`: a VNIC of shared memory whose other end is the software switch.
 //!
-//! 1. It has the ports, peers and rate of any VNIC; the switch, on a service core, enforces them after the ring.
+//! 1. It has the ports, peers and rate of any VNIC; the switch, on a service core, enforces them
+//!    after the ring.
 //! 2. Ports of the switch are one network segment: no two share an address or a MAC.
 
 use sietch_nic::shm;
@@ -11,7 +12,8 @@ use super::addresses::{by_family, is_granted6};
 use super::links::is_host;
 use super::{Configuration, ConfigurationError, MAX_PEERS, MAX_PORT_RANGES, Rules, VnicText, derived_mac};
 
-/// The user that the service core runs as when the daemon is root: outside what distributions give out, and without a login.
+/// The user that the service core runs as when the daemon is root: outside what distributions give
+/// out, and without a login.
 pub const SERVICE_UID: u32 = 61871;
 
 /// A VNIC of the switch that one user may have.

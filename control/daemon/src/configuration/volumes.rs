@@ -1,7 +1,9 @@
 //! `[[volume]]`: where storage areas lie, and how much of it each user may have.
 //!
-//! 1. The volume `main` is always there: the directory `areas` in the daemon's data. A `[[volume]]` of that name adds quotas to it.
-//! 2. What a kind needs is asked for, and what it has no use for is refused: a key that does nothing misleads.
+//! 1. The volume `main` is always there: the directory `areas` in the daemon's data. A `[[volume]]`
+//!    of that name adds quotas to it.
+//! 2. What a kind needs is asked for, and what it has no use for is refused: a key that does
+//!    nothing misleads.
 
 use std::path::PathBuf;
 

@@ -36,7 +36,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Why VNICs that are held pass no frames, by name: what is there counts, not what was recorded.
+    /// Why VNICs that are held pass no frames, by name: what is there counts, not what was
+    /// recorded.
     async fn troubles(&self) -> HashMap<String, String> {
         let mut troubles = HashMap::new();
         for plan in self.plans() {
@@ -190,8 +191,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Group 0 is the daemon's, then one for each VNIC of the kernel that is held, then one for each page published: of applications, and of
-    /// ports, areas and sockets by the service core.
+    /// Group 0 is the daemon's, then one for each VNIC of the kernel that is held, then one for
+    /// each page published: of applications, and of ports, areas and sockets by the service core.
     fn stat(&self, cursor: u32) -> Stat {
         let position = usize::try_from(cursor).unwrap_or(usize::MAX);
         let plans: Vec<_> = self.plans().collect();
@@ -199,8 +200,8 @@ impl<D: VnicDevices> Control<D> {
         let mut pages = Vec::new();
         for (connection, client) in &self.clients {
             let serves = self.serves(*connection);
-            // The service core shows ports, by their names; those that have ended are of no interest.
-            // The same for areas, whose pages are named after their grants.
+            // The service core shows ports, by their names; those that have ended are of no
+            // interest. The same for areas, whose pages are named after their grants.
             let area = |label: &str| super::brokered::shown(&self.grants, label);
             let shown = client.pages.iter();
             let port = |label: &str| ports.contains(label);

@@ -1,14 +1,18 @@
 //! Areas on volumes of extents, which applications reach through the service core.
 //!
-//! 1. Granting: the service core is given the volume's descriptor, unless it has it, then the area's extents with one end of a queue pair of shared
-//!    memory; the application gets the other end. The daemon keeps nothing of either.
-//! 2. Ending (released, revoked, process gone): `detach` to the core, which takes nothing more and says `detached` when nothing is under way. Until then the area is *leaving*:
-//!    whoever asks for it waits, for as long as it likes.
-//! 3. An area that is held gets other extents by `reshape`. Growing: the volume first, then the core, then the answer. Shrinking: the core first, when nothing
-//!    is under way, then the volume.
-//! 4. A service core that goes takes its areas along. What it had asked of a device may still land: the volume's lock says when nothing can any more, and
-//!    nobody gets, shortens or removes an area before.
-//! 5. After a restart of the daemon nothing happens to anybody. The core says what it has: grants that it does not name have ended, areas that nobody holds are detached.
+//! 1. Granting: the service core is given the volume's descriptor, unless it has it, then the
+//!    area's extents with one end of a queue pair of shared memory; the application gets the other
+//!    end. The daemon keeps nothing of either.
+//! 2. Ending (released, revoked, process gone): `detach` to the core, which takes nothing more and
+//!    says `detached` when nothing is under way. Until then the area is *leaving*: whoever asks for
+//!    it waits, for as long as it likes.
+//! 3. An area that is held gets other extents by `reshape`. Growing: the volume first, then the
+//!    core, then the answer. Shrinking: the core first, when nothing is under way, then the volume.
+//! 4. A service core that goes takes its areas along. What it had asked of a device may still land:
+//!    the volume's lock says when nothing can any more, and nobody gets, shortens or removes an
+//!    area before.
+//! 5. After a restart of the daemon nothing happens to anybody. The core says what it has: grants
+//!    that it does not name have ended, areas that nobody holds are detached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +33,8 @@ use crate::volume::{Handed, Lying, Place, Volume, Work};
 /// Why the holder of an area loses it with the service core.
 const GONE: &str = "the service core has gone; acquire it again when there is one";
 
-/// How long a request waits for the last requests of a service core that has ended: they land within milliseconds on a disk that works.
+/// How long a request waits for the last requests of a service core that has ended: they land
+/// within milliseconds on a disk that works.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -82,7 +87,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Takes a request that must wait until an area has left the service core. Anything else comes back.
+    /// Takes a request that must wait until an area has left the service core. Anything else comes
+    /// back.
     pub(super) fn wait_for_broker(
         &mut self,
         connection: u64,
@@ -296,7 +302,8 @@ impl<D: VnicDevices> Control<D> {
         self.holder(&label, false).filter(|_| self.is_brokered(&label)).map(|record| record.grant)
     }
 
-    /// Before work on an area: whether the service core must let go of its end first. Then the work begins when it has.
+    /// Before work on an area: whether the service core must let go of its end first. Then the work
+    /// begins when it has.
     pub(super) fn shorten_first(
         &mut self,
         place: &Place,
@@ -319,7 +326,8 @@ impl<D: VnicDevices> Control<D> {
         None
     }
 
-    /// After an area was made longer: whether the service core must hear of it before its holder does.
+    /// After an area was made longer: whether the service core must hear of it before its holder
+    /// does.
     pub(super) fn lengthen_after(
         &mut self,
         place: &Place,

@@ -160,8 +160,8 @@ impl<D: VnicDevices> Control<D> {
         self.plans().next().is_some()
     }
 
-    /// Looks at the rings of all VNICs. A process that makes the kernel walk over wrong entries is killed, and its VNIC stays revoked:
-    /// started again it would do the same.
+    /// Looks at the rings of all VNICs. A process that makes the kernel walk over wrong entries is
+    /// killed, and its VNIC stays revoked: started again it would do the same.
     pub(super) async fn patrol(&mut self) {
         for Offence { host_interface, what } in self.devices.patrol() {
             let of = |record: &&GrantRecord| matches!(&record.device, Device::Vnic(plan) if plan.host_interface == host_interface);
@@ -188,7 +188,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Remembers what frames a VNIC takes, where that is less than was wished for, and by what its socket is known.
+    /// Remembers what frames a VNIC takes, where that is less than was wished for, and by what its
+    /// socket is known.
     fn settle(&mut self, grant: u64, mtu: u32, socket: u64) {
         let Some(record) = self.grants.get_mut(&grant) else { return };
         let Device::Vnic(plan) = &mut record.device else { return };
@@ -282,7 +283,8 @@ impl<D: VnicDevices> Control<D> {
                 Ok(self.vsa_answer(&record, handed))
             }
             (Ok(_), None) => {
-                // Revoked meanwhile: the area that was just opened for writing is closed to writing again.
+                // Revoked meanwhile: the area that was just opened for writing is closed to writing
+                // again.
                 if self.revoked.contains(&key("VSA", name))
                     && let Err(why) = self.fence(name)
                 {

@@ -1,11 +1,13 @@
 //! Asking applications: for their sockets, and for a copy of their frames.
 //!
-//! 1. An application that answers says so for each of its grants ([`Request::Attend`](sietch_protocol::Request::Attend)). The last
-//!    connection that did is asked.
-//! 2. The question goes out as a notice, the answer comes as a request of the application's own. Nothing waits for it but the one
-//!    who asked, and that for at most [`LIMIT`].
+//! 1. An application that answers says so for each of its grants
+//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is
+//!    asked.
+//! 2. The question goes out as a notice, the answer comes as a request of the application's own.
+//!    Nothing waits for it but the one who asked, and that for at most [`LIMIT`].
 //! 3. What the application answers with is looked at (kind, seals, size) and passed on unread.
-//! 4. A capture lasts as long as the connection of the one who asked for it and the grant; a VNIC has at most one.
+//! 4. A capture lasts as long as the connection of the one who asked for it and the grant; a VNIC
+//!    has at most one.
 //! 5. Only administrators and the user whose VNIC it is may ask.
 
 use std::collections::{BTreeMap, BTreeSet};

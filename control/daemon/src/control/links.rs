@@ -1,14 +1,18 @@
 //! Point-to-point links: pairs of ends, who has met, and what happens when one goes.
 //!
-//! 1. The first end to be acquired makes the pair and gets its side; the other side waits here until its user comes. Then the two
-//!    talk without the daemon, which keeps only what takes the link back.
-//! 2. An endpoint opens once, so a link lives as long as both ends hold it. When one ends (released, its process dead, revoked) the
-//!    link is revoked in memory, and the other end's grant ends too: its holder hears it from its doorbell and from a notice, and
-//!    acquires again to get an end of a fresh pair. So nobody waits on memory that leads nowhere.
-//! 3. A hostile end can begin again as often as it likes: its peer hears of it once for each time it acquired itself.
-//! 4. After a restart of the daemon the two ends talk on. What takes the link back is lost then: ending one end still ends the other
-//!    by a notice, and the answer to a revocation says so. An end whose other side still waited in the former daemon is ended, for
-//!    nobody can ever come to it.
+//! 1. The first end to be acquired makes the pair and gets its side; the other side waits here
+//!    until its user comes. Then the two talk without the daemon, which keeps only what takes the
+//!    link back.
+//! 2. An endpoint opens once, so a link lives as long as both ends hold it. When one ends
+//!    (released, its process dead, revoked) the link is revoked in memory, and the other end's
+//!    grant ends too: its holder hears it from its doorbell and from a notice, and acquires again
+//!    to get an end of a fresh pair. So nobody waits on memory that leads nowhere.
+//! 3. A hostile end can begin again as often as it likes: its peer hears of it once for each time
+//!    it acquired itself.
+//! 4. After a restart of the daemon the two ends talk on. What takes the link back is lost then:
+//!    ending one end still ends the other by a notice, and the answer to a revocation says so. An
+//!    end whose other side still waited in the former daemon is ended, for nobody can ever come to
+//!    it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -45,7 +49,8 @@ impl<D: VnicDevices> Control<D> {
             Some(pair) => pair,
             None => {
                 let number = self.state.next().map_err(|error| state_failed(&error))?;
-                // Whoever is at the other end is there under an older sietch.toml: that link is over.
+                // Whoever is at the other end is there under an older sietch.toml: that link is
+                // over.
                 self.end_peer(link, side, "sietch.toml describes another link since");
                 number
             }

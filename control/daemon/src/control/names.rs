@@ -1,10 +1,14 @@
 //! Areas as files for whoever wants to read them: `sietch mount`, `sietch vsa cat`.
 //!
-//! 1. Only its user and administrators may read an area. The kernel's word on the connection's uid decides.
-//! 2. Where an area is a file of its own, the reader gets a descriptor of it that was opened read-only: the daemon is not on the way of a byte.
-//!    It takes no lock, so nobody is kept from acquiring the area; mode and owner of the file keep the reader from opening it anew for writing.
-//! 3. Where it is not, the daemon reads pieces of at most [`MAX_PIECE`] bytes on a blocking thread and passes them as sealed memory. One request
-//!    of a connection is handled at a time, so that costs a bounded amount of memory.
+//! 1. Only its user and administrators may read an area. The kernel's word on the connection's uid
+//!    decides.
+//! 2. Where an area is a file of its own, the reader gets a descriptor of it that was opened
+//!    read-only: the daemon is not on the way of a byte. It takes no lock, so nobody is kept from
+//!    acquiring the area; mode and owner of the file keep the reader from opening it anew for
+//!    writing.
+//! 3. Where it is not, the daemon reads pieces of at most [`MAX_PIECE`] bytes on a blocking thread
+//!    and passes them as sealed memory. One request of a connection is handled at a time, so that
+//!    costs a bounded amount of memory.
 
 use std::sync::Arc;
 

@@ -1,12 +1,13 @@
 //! Ports of the software switch, and the service core that serves them.
 //!
-//! 1. The service core is the one connection that said Serve: the uid of `[service]`, or an administrator. Without one no port is granted.
-//! 2. Granting a port makes a pair of memory: one side goes to the application, the other with the rules to the service core, which
-//!    enforces them. The daemon keeps what takes the link back.
-//! 3. A port that ends is revoked in memory, and the service core is told. A service core that goes takes its ports with it: their holders are told and
-//!    acquire again when there is one.
-//! 4. After a restart of the daemon the two talk on. The service core says which ports it has: what it lacks is ended, what nobody holds any more it
-//!    is told to drop.
+//! 1. The service core is the one connection that said Serve: the uid of `[service]`, or an
+//!    administrator. Without one no port is granted.
+//! 2. Granting a port makes a pair of memory: one side goes to the application, the other with the
+//!    rules to the service core, which enforces them. The daemon keeps what takes the link back.
+//! 3. A port that ends is revoked in memory, and the service core is told. A service core that goes
+//!    takes its ports with it: their holders are told and acquire again when there is one.
+//! 4. After a restart of the daemon the two talk on. The service core says which ports it has: what
+//!    it lacks is ended, what nobody holds any more it is told to drop.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,17 @@
 //! Storage areas: names, owners, quotas, and the work that changes them.
 //!
-//! 1. A name is a path `/VOLUME/NAME`, or the name of a `[[vsa]]`, or of an area on the volume `main` ([`Control::place`]).
-//! 2. An area belongs to one uid: that of its `[[vsa]]`, else the one it was made for. That user and administrators may resize, trim and
-//!    remove it. Making one takes a quota on the volume, or an administrator.
-//! 3. A user's areas on a volume, with what is being made or grown, never exceed its quota. Areas of `sietch.toml` count, and are granted
-//!    whatever the quota says: who writes that file has decided.
-//! 4. Work on an area runs on a blocking thread and comes back as [`Event::Worked`]; until then nobody else can open or change the area.
-//! 5. What somebody holds can be made longer under way. Shortening and trimming it is for its holder; removing it is for nobody.
+//! 1. A name is a path `/VOLUME/NAME`, or the name of a `[[vsa]]`, or of an area on the volume
+//!    `main` ([`Control::place`]).
+//! 2. An area belongs to one uid: that of its `[[vsa]]`, else the one it was made for. That user
+//!    and administrators may resize, trim and remove it. Making one takes a quota on the volume, or
+//!    an administrator.
+//! 3. A user's areas on a volume, with what is being made or grown, never exceed its quota. Areas
+//!    of `sietch.toml` count, and are granted whatever the quota says: who writes that file has
+//!    decided.
+//! 4. Work on an area runs on a blocking thread and comes back as [`Event::Worked`]; until then
+//!    nobody else can open or change the area.
+//! 5. What somebody holds can be made longer under way. Shortening and trimming it is for its
+//!    holder; removing it is for nobody.
 
 use std::sync::Arc;
 

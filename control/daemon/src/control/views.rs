@@ -1,12 +1,18 @@
-//! Views: questions about an area's contents for whoever holds it, and its answers back (Arrakis' upcall).
+//! Views: questions about an area's contents for whoever holds it, and its answers back (Arrakis'
+//! upcall).
 //!
-//! 1. A holder that shows a view says so for its grant ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is asked.
-//! 2. Who may read the area may ask. The question goes out as a notice, the answer comes as a request of the holder's own, and nothing waits for it
-//!    but the one who asked, and that for at most [`LIMIT`]. A holder whose process or connection ends is no longer waited for at once.
-//! 3. A holder *owes* an answer for every question that it was sent, in time or late. One that owes [`MOST_OWED`] is sent nothing more: it is
-//!    stopped or broken, and what it is sent would only fill its socket. Answers that come late are thrown away, and count.
-//! 4. An answer is checked against its question before it is passed on: kind, names, order, seals and size. What does not fit is refused and said
-//!    in the log with the holder's name; it harms nobody but who asked.
+//! 1. A holder that shows a view says so for its grant
+//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is
+//!    asked.
+//! 2. Who may read the area may ask. The question goes out as a notice, the answer comes as a
+//!    request of the holder's own, and nothing waits for it but the one who asked, and that for at
+//!    most [`LIMIT`]. A holder whose process or connection ends is no longer waited for at once.
+//! 3. A holder *owes* an answer for every question that it was sent, in time or late. One that owes
+//!    [`MOST_OWED`] is sent nothing more: it is stopped or broken, and what it is sent would only
+//!    fill its socket. Answers that come late are thrown away, and count.
+//! 4. An answer is checked against its question before it is passed on: kind, names, order, seals
+//!    and size. What does not fit is refused and said in the log with the holder's name; it harms
+//!    nobody but who asked.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -22,7 +28,8 @@ use crate::state::GrantRecord;
 
 /// For a holder to answer. A busy data loop turns in milliseconds.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Answers that one connection may owe: with the longest paths they fit the buffer of its socket, so that the daemon never waits for it.
+/// Answers that one connection may owe: with the longest paths they fit the buffer of its socket,
+/// so that the daemon never waits for it.
 const MOST_OWED: usize = 16;
 
 struct Question {

@@ -1,8 +1,9 @@
 //! VNICs of the kernel: a veth pair, an AF_XDP socket bound to one end, XDP programs on both.
 //!
-//! Frames larger than a page need a kernel that takes them in several buffers (Linux 6.6). Where that fails, for whatever reason, the VNIC is
-//! made again for frames that fit a buffer. Behind an uplink no MTU is larger than the uplink's, and none so large: not every driver
-//! sends frames in several buffers.
+//! Frames larger than a page need a kernel that takes them in several buffers (Linux 6.6). Where
+//! that fails, for whatever reason, the VNIC is made again for frames that fit a buffer. Behind an
+//! uplink no MTU is larger than the uplink's, and none so large: not every driver sends frames in
+//! several buffers.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -199,7 +200,8 @@ impl VnicDevices for KernelDevices {
         let Ok(handle) = self.netlink.clone() else { return Ok(Vec::new()) };
         let interfaces: Vec<String> = keep.iter().map(|plan| plan.host_interface.clone()).collect();
         let removed = veth::remove_others(&handle, &self.owner, &interfaces).await?;
-        // Also without a VNIC: a program that an earlier daemon left there may know some that have ended since.
+        // Also without a VNIC: a program that an earlier daemon left there may know some that have
+        // ended since.
         self.join_uplink(&handle).await?;
         if let Some(uplink) = &mut self.uplink {
             uplink.retain(keep)?;

@@ -1,9 +1,10 @@
 //! One end of a point-to-point link, as it is handed out and remembered.
 //!
-//! 1. A [`LinkPlan`] says everything about one end. It is kept in the state; the descriptors are not: each end has its own, and
-//!    the daemon keeps those that take the link back ([`sietch_nic::shm::Revocation`]) only as long as it lives.
-//! 2. Ends that carry the same `pair` were made together. Memory is fresh and zero for each pair: nothing is handed from one holder to
-//!    the next.
+//! 1. A [`LinkPlan`] says everything about one end. It is kept in the state; the descriptors are
+//!    not: each end has its own, and the daemon keeps those that take the link back
+//!    ([`sietch_nic::shm::Revocation`]) only as long as it lives.
+//! 2. Ends that carry the same `pair` were made together. Memory is fresh and zero for each pair:
+//!    nothing is handed from one holder to the next.
 
 use serde::{Deserialize, Serialize};
 use sietch_nic::shm::{EndpointFds, Geometry, Pair, create_pair};

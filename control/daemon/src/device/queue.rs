@@ -1,12 +1,16 @@
 //! The AF_XDP socket and the XDP programs of one VNIC, in the terms of `sietch-nic`.
 //!
 //! 1. The MTU decides whether the socket and the filters are made for frames in several buffers.
-//! 2. Opening: with an uplink, checksum offload off on the host's end, for it joins what comes from other machines; without, the application is
-//!    told that the host leaves checksums unfinished. Then the socket, made in the namespace of the application's end, then the filters on both
-//!    ends. The descriptors leave this process only after the filters stand. The socket is bound when the holder has mapped its rings.
-//! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after that.
-//! 4. Behind an uplink questions for the VNIC's IPv6 address come to a group. A socket of ours is in that group on that interface, so that the card
-//!    takes its frames and switches that snoop (RFC 4541) send them: reports of groups are the kernel's, for a VNIC's filter lets none out.
+//! 2. Opening: with an uplink, checksum offload off on the host's end, for it joins what comes from
+//!    other machines; without, the application is told that the host leaves checksums unfinished.
+//!    Then the socket, made in the namespace of the application's end, then the filters on both
+//!    ends. The descriptors leave this process only after the filters stand. The socket is bound
+//!    when the holder has mapped its rings.
+//! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after
+//!    that.
+//! 4. Behind an uplink questions for the VNIC's IPv6 address come to a group. A socket of ours is
+//!    in that group on that interface, so that the card takes its frames and switches that snoop
+//!    (RFC 4541) send them: reports of groups are the kernel's, for a VNIC's filter lets none out.
 //! 5. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
 
 use std::net::Ipv6Addr;
@@ -91,7 +95,8 @@ impl Uplink {
         kept.map_err(|error| fail("uplink".to_owned(), "forget VNICs that have ended", error))
     }
 
-    /// Joins or leaves the group in which a VNIC's IPv6 address is asked for (RFC 4291 section 2.7.1).
+    /// Joins or leaves the group in which a VNIC's IPv6 address is asked for (RFC 4291 section
+    /// 2.7.1).
     fn listen(&self, plan: &VnicPlan, join: bool) {
         let (Some((own, _)), Some(listener)) = (plan.ipv6, &self.listener) else { return };
         let [.., high, low] = own.address.segments();
@@ -259,7 +264,8 @@ pub(super) fn trouble(programs: &Programs) -> Option<String> {
     programs.watch.as_ref().err().map(|why| format!("nobody watches its rings: {why}"))
 }
 
-/// What the holder's rings claim beyond their slots. If they do, no frame is let in any more, and the kernel's walk is ended.
+/// What the holder's rings claim beyond their slots. If they do, no frame is let in any more, and
+/// the kernel's walk is ended.
 pub(super) fn offence(programs: &mut Programs) -> Option<String> {
     let (ring, claimed) = programs.watch.as_ref().ok()?.overrun()?;
     if let Err(error) = programs.filters.set_enabled(false) {
@@ -279,7 +285,8 @@ pub(super) fn subdue(programs: &Programs) {
 /// A watch over the socket of `plan`, found among the descriptors of its holder.
 ///
 /// # Errors
-/// The outer one: it is not there, although all of them could be seen. The inner one: they could not be seen, or the rings not be mapped.
+/// The outer one: it is not there, although all of them could be seen. The inner one: they could
+/// not be seen, or the rings not be mapped.
 fn find_watch(
     plan: &VnicPlan,
     pid: u32,

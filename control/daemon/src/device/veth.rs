@@ -1,16 +1,21 @@
 //! veth pairs over rtnetlink.
 //!
-//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says whose it is. The application's end lies in a
-//!    network namespace of its own, so that the socket made there can be bound to nothing else.
-//! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from them: on the application's end always, on the
-//!    host's end unless the VNIC has an IPv6 address. Then that end makes up no address, tries out none, and hears no router.
-//! 3. Without transmit checksumming the host's end cannot send a packet that lies in pieces: each would be copied into one. It stays on, so the
-//!    frames carry unfinished checksums, and the application knows. Behind an uplink it is switched off.
-//! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC and permanent neighbour entries: the VNIC need not
-//!    answer questions about itself. The application's end gets no address and no ARP.
+//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says
+//!    whose it is. The application's end lies in a network namespace of its own, so that the socket
+//!    made there can be bound to nothing else.
+//! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from
+//!    them: on the application's end always, on the host's end unless the VNIC has an IPv6 address.
+//!    Then that end makes up no address, tries out none, and hears no router.
+//! 3. Without transmit checksumming the host's end cannot send a packet that lies in pieces: each
+//!    would be copied into one. It stays on, so the frames carry unfinished checksums, and the
+//!    application knows. Behind an uplink it is switched off.
+//! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC and
+//!    permanent neighbour entries: the VNIC need not answer questions about itself. The
+//!    application's end gets no address and no ARP.
 //! 5. `remove`: deleting one end deletes the pair.
 //!
-//! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was mounted in.
+//! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was
+//! mounted in.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -205,7 +210,8 @@ async fn lead6(
     host: Ipv6Addr,
 ) -> Result<(), DeviceError> {
     let mut address = handle.address().add(ends.host, IpAddr::V6(host), 128).replace();
-    // Nobody else is on this link, and without a trial the address can be the route's source at once.
+    // Nobody else is on this link, and without a trial the address can be the route's source at
+    // once.
     address.message_mut().header.flags |= AddressHeaderFlags::Nodad;
     let addressed = address.execute().await;
     addressed.map_err(|error| fail(plan, "give it the host's IPv6 address", error))?;
@@ -252,7 +258,8 @@ fn name_of(link: &LinkMessage) -> Option<&str> {
     })
 }
 
-/// Deletes pairs whose alias starts with `owner` and whose host end is not in `keep`; returns their names.
+/// Deletes pairs whose alias starts with `owner` and whose host end is not in `keep`; returns their
+/// names.
 pub(super) async fn remove_others(
     handle: &Handle,
     owner: &str,

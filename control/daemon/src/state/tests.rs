@@ -100,7 +100,8 @@ fn vnic(grant: u64) -> GrantRecord {
     GrantRecord { name: "web".into(), device: Device::Vnic(Box::new(plan)), ..record(grant) }
 }
 
-/// The file of a daemon that knew two grants and a revoked name; with `SIETCH_WRITE_GOLDEN=1` it is made where it does not exist.
+/// The file of a daemon that knew two grants and a revoked name; with `SIETCH_WRITE_GOLDEN=1` it is
+/// made where it does not exist.
 fn golden() -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/state/golden/format-1");
     if !path.exists() && std::env::var_os("SIETCH_WRITE_GOLDEN").is_some() {

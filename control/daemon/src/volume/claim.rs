@@ -1,10 +1,13 @@
 //! One daemon on one volume.
 //!
-//! 1. A volume is claimed by a lock on the directory, file or device itself (`flock`): it leaves nothing behind, and the kernel lets go of it however the
-//!    daemon ends. Whoever has it is found in `/proc/locks`.
-//! 2. A block device is opened with `O_EXCL` as well, which the kernel refuses while it is mounted, swapped to, or part of something else.
-//! 3. A reload opens volumes anew while those of before are still open. What lies in the same place keeps its claim: [`Former`] has those that
-//!    nobody has taken over yet. Two volumes of one file that lie in the same place are refused.
+//! 1. A volume is claimed by a lock on the directory, file or device itself (`flock`): it leaves
+//!    nothing behind, and the kernel lets go of it however the daemon ends. Whoever has it is found
+//!    in `/proc/locks`.
+//! 2. A block device is opened with `O_EXCL` as well, which the kernel refuses while it is mounted,
+//!    swapped to, or part of something else.
+//! 3. A reload opens volumes anew while those of before are still open. What lies in the same place
+//!    keeps its claim: [`Former`] has those that nobody has taken over yet. Two volumes of one file
+//!    that lie in the same place are refused.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -32,7 +35,8 @@ impl Claim {
         Self::take(path, OFlags::RDONLY | OFlags::DIRECTORY, former)
     }
 
-    /// Claims the file or block device `path`, for reading and writing. Says why not, and what to do.
+    /// Claims the file or block device `path`, for reading and writing. Says why not, and what to
+    /// do.
     pub(crate) fn storage(path: &Path, former: &mut Former) -> Result<Arc<Self>, String> {
         // Without CREATE the kernel minds EXCL of block devices alone.
         Self::take(path, OFlags::RDWR | OFlags::EXCL, former)
@@ -109,7 +113,8 @@ fn holder(file: impl AsFd) -> Option<u32> {
     let place = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
-        // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; those that wait have `->` behind the number.
+        // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; those that wait have `->` behind the
+        // number.
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, at, ..] = words[..] else { return None };
         (at == place).then(|| pid.parse().ok()).flatten()

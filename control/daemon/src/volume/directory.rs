@@ -1,31 +1,42 @@
 //! A volume that is a directory: each area a file of its own.
 //!
-//! 1. `NAME.vsa` is the area, `NAME.owner` says for which uid it was made, and in a second line `size BYTES` how long it is, unless it was
-//!    made as `sietch.toml` says and never resized. Both belong to the daemon (mode 0600 in a directory of mode 0700): the only way
-//!    in is a descriptor that the daemon passes.
+//! 1. `NAME.vsa` is the area, `NAME.owner` says for which uid it was made, and in a second line
+//!    `size BYTES` how long it is, unless it was made as `sietch.toml` says and never resized. Both
+//!    belong to the daemon (mode 0600 in a directory of mode 0700): the only way in is a descriptor
+//!    that the daemon passes.
 //! 2. An area is given to no other uid: `sietch.toml` naming another one is refused.
-//! 3. Each grant gets a new open file description with an exclusive lock ([`sietch_disk::area::open`]): while anything of
-//!    the former holder is still open or in flight, the next grant waits, then fails.
-//! 4. Revoking sets the inode immutable, which ext4 checks at every write, also through descriptors that are open. Whether this file
-//!    system does is *tried* at start on a probe file; if not, Status and Revoke say so. The flag is cleared by the next grant, after
-//!    the lock has shown that the former holder is gone.
-//! 5. A holder can make its file longer or shorter. Longer would eat the disk: it is cut back on sight. Shorter harms itself alone.
-//! 6. Growing: the new part is made of durable zeros, then the owner's file says the new size. Shrinking: the owner's file first, then the cut.
-//!    Wherever a crash falls, the file is at least as long as the owner's file says, and what is beyond is cut off.
-//! 7. An area that was being made when the daemon was killed has no name yet, and is removed by the next start; so are an owner's file without its
-//!    area and one that was being written.
-//! 8. Removing: the area first, its owner's file last; an owner's file alone means nothing. Every change of a name is flushed with the directory before
-//!    the next step: a file that is shorter than its owner's file says would be refused, one that is longer than it says cut.
-//! 9. Trimming writes zeros and gives no blocks back. Arguments for giving them back: the file system has more room. Against: whoever has an area was
-//!    promised that many bytes, and a log that trims what it has no use for and comes back to it would find the disk full at the worst moment, or wait for the
-//!    file system's journal at each write to blocks that are new or count as unwritten (`ZERO_RANGE`), which preallocated, written blocks do
-//!    not (35 us against 60, with milliseconds at the tail). The size is what counts against quotas, so nobody of Sietch's gains by a
-//!    hole. Who wants the room back makes the area shorter.
-//! 10. On persistent memory (`kind = "dax"`, a file system mounted with `-o dax`) areas are files that are mapped with `MAP_SYNC`. Whether that can be had is *tried*
-//!     at start; where it is refused the volume is broken, for a mapping of cached pages would not be durable at the fence. A mapping goes on writing to an
-//!     immutable file, so there revoking copies the area to a new file, which takes its name: the former holder keeps blocks that are
-//!     nobody's, until it ends.
-//! 11. A directory belongs to one daemon ([`super::claim`]), and room that is bounded is spoken for before it is filled.
+//! 3. Each grant gets a new open file description with an exclusive lock
+//!    ([`sietch_disk::area::open`]): while anything of the former holder is still open or in
+//!    flight, the next grant waits, then fails.
+//! 4. Revoking sets the inode immutable, which ext4 checks at every write, also through descriptors
+//!    that are open. Whether this file system does is *tried* at start on a probe file; if not,
+//!    Status and Revoke say so. The flag is cleared by the next grant, after the lock has shown
+//!    that the former holder is gone.
+//! 5. A holder can make its file longer or shorter. Longer would eat the disk: it is cut back on
+//!    sight. Shorter harms itself alone.
+//! 6. Growing: the new part is made of durable zeros, then the owner's file says the new size.
+//!    Shrinking: the owner's file first, then the cut. Wherever a crash falls, the file is at least
+//!    as long as the owner's file says, and what is beyond is cut off.
+//! 7. An area that was being made when the daemon was killed has no name yet, and is removed by the
+//!    next start; so are an owner's file without its area and one that was being written.
+//! 8. Removing: the area first, its owner's file last; an owner's file alone means nothing. Every
+//!    change of a name is flushed with the directory before the next step: a file that is shorter
+//!    than its owner's file says would be refused, one that is longer than it says cut.
+//! 9. Trimming writes zeros and gives no blocks back. Arguments for giving them back: the file
+//!    system has more room. Against: whoever has an area was promised that many bytes, and a log
+//!    that trims what it has no use for and comes back to it would find the disk full at the worst
+//!    moment, or wait for the file system's journal at each write to blocks that are new or count
+//!    as unwritten (`ZERO_RANGE`), which preallocated, written blocks do not (35 us against 60,
+//!    with milliseconds at the tail). The size is what counts against quotas, so nobody of Sietch's
+//!    gains by a hole. Who wants the room back makes the area shorter.
+//! 10. On persistent memory (`kind = "dax"`, a file system mounted with `-o dax`) areas are files
+//!     that are mapped with `MAP_SYNC`. Whether that can be had is *tried* at start; where it is
+//!     refused the volume is broken, for a mapping of cached pages would not be durable at the
+//!     fence. A mapping goes on writing to an immutable file, so there revoking copies the area to
+//!     a new file, which takes its name: the former holder keeps blocks that are nobody's, until it
+//!     ends.
+//! 11. A directory belongs to one daemon ([`super::claim`]), and room that is bounded is spoken for
+//!     before it is filled.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -91,7 +102,8 @@ struct Record {
 }
 
 impl Directory {
-    /// Opens `directory` as the volume named `volume`, making it if need be, and tries what the file system can do.
+    /// Opens `directory` as the volume named `volume`, making it if need be, and tries what the
+    /// file system can do.
     pub(crate) fn open(
         volume: &str,
         directory: PathBuf,
@@ -160,7 +172,8 @@ impl Directory {
         }
     }
 
-    /// What the administrator must hear: revoking areas of this volume is void, for want of the file system.
+    /// What the administrator must hear: revoking areas of this volume is void, for want of the
+    /// file system.
     pub(crate) fn warning(&self) -> Option<String> {
         let unfenced = self.unfenced.as_ref().filter(|unfenced| unfenced.by_file_system && !self.dax)?;
         Some(format!(
@@ -270,7 +283,8 @@ impl Directory {
         }
     }
 
-    /// Speaks for `more` bytes, or refuses what the volume's own bound has no room for. What the file system has no room for it says itself.
+    /// Speaks for `more` bytes, or refuses what the volume's own bound has no room for. What the
+    /// file system has no room for it says itself.
     fn reserve(&self, more: u64) -> Result<Reserved<'_>, ErrorReply> {
         let mut reserved = self.spoken_for();
         if self.bound.is_some() {
@@ -295,7 +309,8 @@ impl Directory {
         })
     }
 
-    /// The area's file for user `uid`, made with `size` bytes if it does not exist. Blocks for as long as writing that takes.
+    /// The area's file for user `uid`, made with `size` bytes if it does not exist. Blocks for as
+    /// long as writing that takes.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
         let path = self.path(name);
         let exists = path.symlink_metadata().is_ok();
@@ -405,7 +420,8 @@ impl Directory {
         refuse(kind, name, cause.to_owned(), mend)
     }
 
-    /// Takes writing away from whoever has the area open. Says what now stops them, or what does not.
+    /// Takes writing away from whoever has the area open. Says what now stops them, or what does
+    /// not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         let path = self.path(name);
         if self.dax {
@@ -459,8 +475,8 @@ impl Directory {
         self.claim.file().sync_all()
     }
 
-    /// Cuts an area back that is longer than `size`, or has blocks beyond its end; says what it found if it was not
-    /// as it was made.
+    /// Cuts an area back that is longer than `size`, or has blocks beyond its end; says what it
+    /// found if it was not as it was made.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
         let path = self.path(name);
         // What the owner's file says is newer than what a grant remembers.
@@ -503,8 +519,8 @@ fn check_own(path: &Path, directory: &File) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what a killed daemon was making: areas without a name, whose blocks nobody would ever ask for, owners' files that were being
-/// written, and those without an area.
+/// Removes what a killed daemon was making: areas without a name, whose blocks nobody would ever
+/// ask for, owners' files that were being written, and those without an area.
 fn remove_unfinished(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();

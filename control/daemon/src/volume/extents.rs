@@ -1,12 +1,16 @@
-//! A volume that is one file or block device, which Sietch allocates itself (`sietch-volume`, `docs/spec/volume.md`).
+//! A volume that is one file or block device, which Sietch allocates itself (`sietch-volume`,
+//! `docs/spec/volume.md`).
 //!
-//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another name, and renamed. One that is there is claimed
-//!    ([`super::claim`]). What holds no volume is formatted only if its first [`BLANK`] bytes are zeros: never over something else.
-//! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long, happens without it, on blocks that are reserved.
-//! 3. Trimming writes zeros, and gives blocks of a device back to it; those of a file stay the file's, so that no later write fails because its
-//!    file system is full (`super::directory`, 9).
-//! 4. No application is given a descriptor: there is none that could not be moved over the rest of the volume by its holder. The service core is given one, opened anew and
-//!    locked ([`VolumeLease`]), and the extents of the areas that it serves.
+//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another
+//!    name, and renamed. One that is there is claimed ([`super::claim`]). What holds no volume is
+//!    formatted only if its first [`BLANK`] bytes are zeros: never over something else.
+//! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long,
+//!    happens without it, on blocks that are reserved.
+//! 3. Trimming writes zeros, and gives blocks of a device back to it; those of a file stay the
+//!    file's, so that no later write fails because its file system is full (`super::directory`, 9).
+//! 4. No application is given a descriptor: there is none that could not be moved over the rest of
+//!    the volume by its holder. The service core is given one, opened anew and locked
+//!    ([`VolumeLease`]), and the extents of the areas that it serves.
 
 use std::fs::File;
 use std::io;
@@ -25,7 +29,8 @@ use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume,
 use super::claim::{Claim, Former};
 use super::{Found, Lying, full, gone, refuse};
 
-/// How much of a device must be zeros before it is formatted: file systems, partition tables and volume managers announce themselves within.
+/// How much of a device must be zeros before it is formatted: file systems, partition tables and
+/// volume managers announce themselves within.
 const BLANK: usize = 1 << 20;
 
 struct Inner {
@@ -44,7 +49,8 @@ pub(crate) struct Extents {
 }
 
 impl Extents {
-    /// Opens the volume `name` at `path`, made with `size` bytes if there is nothing. Says what is wrong and what to do, if it cannot.
+    /// Opens the volume `name` at `path`, made with `size` bytes if there is nothing. Says what is
+    /// wrong and what to do, if it cannot.
     pub(crate) fn open(
         name: &str,
         path: &Path,
@@ -96,7 +102,8 @@ impl Extents {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A panic in the middle of a change is as a failed write: the next one is refused by the volume, or finds a whole state.
+        // A panic in the middle of a change is as a failed write: the next one is refused by the
+        // volume, or finds a whole state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +188,8 @@ impl Extents {
             .map_err(|failure| refuse(ErrorKind::Failed, name, failure.to_string(), "check the disk"))
     }
 
-    /// Makes a range of the area `name` read as zeros; gives its blocks back to a device that wants them.
+    /// Makes a range of the area `name` read as zeros; gives its blocks back to a device that wants
+    /// them.
     pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
         let range = self.inner().volume.range(name, offset, length);
         let extents = range.map_err(|error| self.of(name, &error))?;
@@ -199,8 +207,9 @@ impl Extents {
         }
     }
 
-    /// At most `length` bytes of the area `name` from `offset` on. Nothing but bytes that were the area's all the while are given out: its blocks
-    /// and its owner are looked up again after they were read.
+    /// At most `length` bytes of the area `name` from `offset` on. Nothing but bytes that were the
+    /// area's all the while are given out: its blocks and its owner are looked up again after they
+    /// were read.
     pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
         let failed = |cause: String| refuse(ErrorKind::Failed, name, cause, "check the disk");
         loop {
@@ -263,7 +272,8 @@ impl Extents {
         Some(Lying { extents, block: inner.queue.block_size() as u32 })
     }
 
-    /// The volume's file, opened anew for a service core and locked until it and all its requests are gone.
+    /// The volume's file, opened anew for a service core and locked until it and all its requests
+    /// are gone.
     pub(crate) fn lease(&self) -> Result<(OwnedFd, u64), String> {
         let shown = self.path.display();
         let file = VolumeLease::take(&self.path)

@@ -1,22 +1,31 @@
 //! A volume in memory, which stands in for non-volatile memory: each area a few memfds of its own.
 //!
-//! 1. An area is reserved when it is made, and its memory sealed against growing and shrinking: its holder can neither take more than it was
-//!    given nor pull it from under somebody who has mapped it. What is sealed once cannot grow for the daemon either, so an area is a sequence
-//!    of *parts*, each a memfd that never changes its length.
-//! 2. Growing an area that somebody has open adds a part: what its holder has mapped stays where it is, and it maps the new part behind it. One
-//!    that nobody has open is made anew in one part and copied, unless memory is short.
-//! 3. Shrinking under the holder frees pages. Parts that lie wholly beyond the new size are emptied and let go; the part in which the size lies
-//!    stays as long as it was sealed, because its holder can touch what was cut off: it *counts* against volume and quota
-//!    until the holder has let go, and the next who makes something of the area makes it exact.
-//! 4. Whatever memory leaves an area is emptied first. A former holder that still has it mapped finds zeros, and what it touches from then on is
-//!    memory of its own, as if it had asked the kernel for it.
-//! 5. Each grant gets new open file descriptions with a shared lock. An exclusive lock on each part shows that nobody else has it: mappings hold
-//!    descriptions too, so nobody gets an area that a former holder still sees.
-//! 6. Revoking moves the area to new memory while somebody has it open: what the former holder has is emptied and nobody's.
-//! 7. Trimming writes zeros and gives no pages back: what an area was given it keeps, and no write to it ever fails for want of memory.
-//! 8. All of it is lost at power off, and when the daemon ends: holders keep what they have mapped, but nobody can get at it again.
-//! 9. Room is reserved before memory is made, which takes long and happens without the lock, so that two who come at once never get more than
-//!    there is. One area is worked on by one thread at a time ([`AtWork`]).
+//! 1. An area is reserved when it is made, and its memory sealed against growing and shrinking: its
+//!    holder can neither take more than it was given nor pull it from under somebody who has mapped
+//!    it. What is sealed once cannot grow for the daemon either, so an area is a sequence of
+//!    *parts*, each a memfd that never changes its length.
+//! 2. Growing an area that somebody has open adds a part: what its holder has mapped stays where it
+//!    is, and it maps the new part behind it. One that nobody has open is made anew in one part and
+//!    copied, unless memory is short.
+//! 3. Shrinking under the holder frees pages. Parts that lie wholly beyond the new size are emptied
+//!    and let go; the part in which the size lies stays as long as it was sealed, because its
+//!    holder can touch what was cut off: it *counts* against volume and quota until the holder has
+//!    let go, and the next who makes something of the area makes it exact.
+//! 4. Whatever memory leaves an area is emptied first. A former holder that still has it mapped
+//!    finds zeros, and what it touches from then on is memory of its own, as if it had asked the
+//!    kernel for it.
+//! 5. Each grant gets new open file descriptions with a shared lock. An exclusive lock on each part
+//!    shows that nobody else has it: mappings hold descriptions too, so nobody gets an area that a
+//!    former holder still sees.
+//! 6. Revoking moves the area to new memory while somebody has it open: what the former holder has
+//!    is emptied and nobody's.
+//! 7. Trimming writes zeros and gives no pages back: what an area was given it keeps, and no write
+//!    to it ever fails for want of memory.
+//! 8. All of it is lost at power off, and when the daemon ends: holders keep what they have mapped,
+//!    but nobody can get at it again.
+//! 9. Room is reserved before memory is made, which takes long and happens without the lock, so
+//!    that two who come at once never get more than there is. One area is worked on by one thread
+//!    at a time ([`AtWork`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -124,7 +133,8 @@ impl Kept {
         })
     }
 
-    /// Calls `each` with part, first byte in it and length of everything between the bytes `from` and `to`.
+    /// Calls `each` with part, first byte in it and length of everything between the bytes `from`
+    /// and `to`.
     fn between(
         &self,
         from: u64,
@@ -173,7 +183,8 @@ impl Memory {
         self.state().areas.get(name).map(|kept| kept.found(name))
     }
 
-    /// At most `length` bytes of the area `name` from `offset` on. Its memory is no other area's, whatever becomes of it meanwhile.
+    /// At most `length` bytes of the area `name` from `offset` on. Its memory is no other area's,
+    /// whatever becomes of it meanwhile.
     pub(crate) fn read(&self, name: &str, offset: u64, length: u32) -> Result<Vec<u8>, ErrorReply> {
         let kept = self.kept(name)?;
         let end = offset.saturating_add(length.into()).min(kept.size);
@@ -230,7 +241,8 @@ impl Memory {
         Ok(Part { file: Arc::new(made?), length })
     }
 
-    /// Makes exact what holders that have gone had made shorter. What cannot be made exact goes on counting.
+    /// Makes exact what holders that have gone had made shorter. What cannot be made exact goes on
+    /// counting.
     fn settle(&self) {
         let loose: Vec<String> = {
             let state = self.state();
@@ -250,7 +262,8 @@ impl Memory {
         }
     }
 
-    /// Puts new memory of `size` bytes in the place of what the area has, with its contents, and empties that.
+    /// Puts new memory of `size` bytes in the place of what the area has, with its contents, and
+    /// empties that.
     fn replace(&self, name: &str, kept: &Kept, size: u64) -> Result<(), Errno> {
         let file = make(size)?;
         let mut chunk = vec![0; CHUNK];
@@ -312,7 +325,8 @@ impl Memory {
         let kept = self.kept(name)?;
         let more = size.saturating_sub(kept.charge());
         let _room = self.reserve(more)?;
-        // Copying takes twice the memory for a while; where there is not so much, it is as if somebody had it open.
+        // Copying takes twice the memory for a while; where there is not so much, it is as if
+        // somebody had it open.
         let held = match alone(name, &kept) {
             Ok(_lock) if self.replace(name, &kept, size).is_ok() => return Ok(()),
             alone => alone.is_err(),
@@ -338,7 +352,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees what lies beyond `size`, under a holder or because there is no memory to copy the rest.
+    /// Frees what lies beyond `size`, under a holder or because there is no memory to copy the
+    /// rest.
     fn shrink(&self, name: &str, kept: &Kept, size: u64) {
         let mut gone = Vec::new();
         if let Some(now) = self.state().areas.get_mut(name) {
@@ -399,7 +414,8 @@ impl Memory {
 fn make(size: u64) -> Result<File, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("sietch-area", flags)?;
-    // A memfd may be opened anew through /proc by anybody who has it, unless its mode says otherwise: that description would have no lock.
+    // A memfd may be opened anew through /proc by anybody who has it, unless its mode says
+    // otherwise: that description would have no lock.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, size)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;

@@ -1,4 +1,5 @@
-//! Storage areas from the outside: made, listed, resized, trimmed and deleted by who may, refused to others.
+//! Storage areas from the outside: made, listed, resized, trimmed and deleted by who may, refused
+//! to others.
 
 #[path = "../../../../api/sietch/examples/area.rs"]
 mod area;
@@ -84,7 +85,8 @@ fn an_area_of_the_main_volume_lives_and_goes() {
     assert_eq!(std::fs::read_dir(scene.data().join("areas")).unwrap().count(), 0, "nothing stays behind");
 }
 
-/// The files of a directory as daemons have written them: with an owner alone, and with an owner and a size. Every later daemon finds the areas.
+/// The files of a directory as daemons have written them: with an owner alone, and with an owner
+/// and a size. Every later daemon finds the areas.
 #[test]
 fn areas_that_earlier_daemons_have_made_are_found() {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -366,7 +368,8 @@ fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
     drop(connection);
 }
 
-/// Persistent memory where there is none: by its name, by its sort, and by what the file system says to a synchronous mapping.
+/// Persistent memory where there is none: by its name, by its sort, and by what the file system
+/// says to a synchronous mapping.
 #[test]
 fn a_volume_on_persistent_memory_says_why_it_is_none() {
     let scene = Scene::new("areas-dax", own_uid());
@@ -456,7 +459,8 @@ fn a_device_with_something_else_on_it_is_never_formatted() {
     assert!(std::fs::read(&path).unwrap() == bytes);
 }
 
-/// Submits a write of one block at `offset` and waits for it; `false` if the queue refuses it at once.
+/// Submits a write of one block at `offset` and waits for it; `false` if the queue refuses it at
+/// once.
 fn drive(queue: &mut impl sietch::disk::DiskQueue, offset: u64) -> bool {
     let buffer = sietch::disk::Buffer::new(4096);
     let write = sietch::disk::Operation::Write { offset, length: 4096, buffer, durable: true };
@@ -553,8 +557,8 @@ fn sizes_that_no_volume_has_change_nothing() {
 /// Areas by path and size.
 type Model = std::collections::BTreeMap<String, u64>;
 
-/// Makes, resizes and deletes areas until the daemon is gone. `model` is what was acknowledged; the answer is what the request under way would have
-/// made of it.
+/// Makes, resizes and deletes areas until the daemon is gone. `model` is what was acknowledged; the
+/// answer is what the request under way would have made of it.
 fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model) -> Model {
     for step in round.. {
         let volume = if step % 2 == 0 { "main" } else { "raw" };
@@ -584,7 +588,8 @@ fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model
     unreachable!("a daemon that is killed")
 }
 
-/// `kill -9` of the daemon at any moment: what was acknowledged is there, what was under way is whole or not there, and nothing leaks.
+/// `kill -9` of the daemon at any moment: what was acknowledged is there, what was under way is
+/// whole or not there, and nothing leaks.
 #[test]
 fn a_daemon_that_is_killed_at_work_loses_no_area_and_no_room() {
     let scene = Scene::new("areas-killed", own_uid());
@@ -640,7 +645,8 @@ fn model_bytes(model: &Model, volume: &str) -> u64 {
 
 const STRANGER: u32 = 61_899;
 
-/// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says of the connection.
+/// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says
+/// of the connection.
 fn as_stranger(scene: &Scene, work: &str) -> String {
     let mut process = scene.application(Some(STRANGER));
     process.ask(work, "DID")

@@ -1,5 +1,5 @@
-//! Areas on a volume of extents, through a service core: granted, resized, taken back; applications that are killed with requests under way; a daemon and a core
-//! that die.
+//! Areas on a volume of extents, through a service core: granted, resized, taken back; applications
+//! that are killed with requests under way; a daemon and a core that die.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -369,7 +369,8 @@ fn a_daemon_that_dies_disturbs_nobody_and_its_successor_knows_all() {
     write(&mut vsa, 4096, 4).unwrap();
     assert_eq!((read(&mut vsa, 0), read(&mut vsa, 4096)), (3, 4));
     drop(gone);
-    // One that was given back while no daemon was there to hear it. A daemon that saw the core go would end the grants.
+    // One that was given back while no daemon was there to hear it. A daemon that saw the core go
+    // would end the grants.
     daemon.crash();
     let mut broker = core.disconnect();
     broker.held.areas.push(HeldArea { grant: 999, generation: 1, name: "/raw/z".into() });
@@ -397,7 +398,8 @@ fn a_core_that_dies_takes_its_areas_along_and_loses_nothing_acknowledged() {
         assert_eq!(failed.raw_os_error(), Some(107), "ENOTCONN");
         scene.wait_for("the grant to end", |status| status.vsas.is_empty());
     }
-    // One that has lost its connection and goes on all the same: nobody gets what it may still write to.
+    // One that has lost its connection and goes on all the same: nobody gets what it may still
+    // write to.
     let broker = {
         let core = Core::start(&scene);
         let mut vsa = app.acquire_vsa("/raw/x").unwrap();

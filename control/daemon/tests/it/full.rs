@@ -1,9 +1,12 @@
-//! A file system that is really full: a small ext4 in a file, mounted in a namespace of the test's own.
+//! A file system that is really full: a small ext4 in a file, mounted in a namespace of the test's
+//! own.
 //!
-//! 1. Areas are made and grown until there is no room, and then something else takes the very last block. Every refusal names the volume and
-//!    changes nothing; what is held can be written; removing and making go on as soon as there is room.
-//! 2. The daemon's own state lies on the full file system. What cannot be remembered is refused; when there is room again the same daemon goes
-//!    on, and the next one remembers everything that was granted.
+//! 1. Areas are made and grown until there is no room, and then something else takes the very last
+//!    block. Every refusal names the volume and changes nothing; what is held can be written;
+//!    removing and making go on as soon as there is room.
+//! 2. The daemon's own state lies on the full file system. What cannot be remembered is refused;
+//!    when there is room again the same daemon goes on, and the next one remembers everything that
+//!    was granted.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +21,8 @@ const MIB: u64 = 1 << 20;
 /// Where the small file system is mounted, for the child.
 const MOUNT: &str = "SIETCH_TEST_MOUNT";
 
-/// Runs the ignored test `child` where `bytes` of ext4 are mounted, with temporary files there too if `all`.
+/// Runs the ignored test `child` where `bytes` of ext4 are mounted, with temporary files there too
+/// if `all`.
 fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED {name}: needs root to mount a file system");

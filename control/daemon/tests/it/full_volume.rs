@@ -1,4 +1,5 @@
-//! A file system that is really full, a journalled ext4 of its own: what an area was given it keeps.
+//! A file system that is really full, a journalled ext4 of its own: what an area was given it
+//! keeps.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,8 @@ const MIB: u64 = 1 << 20;
 /// Where the image is mounted, for the test below.
 const MOUNTED: &str = "SIETCH_TEST_MOUNTED";
 
-/// Runs the test below in a mount namespace of its own, where an image is mounted that goes with it.
+/// Runs the test below in a mount namespace of its own, where an image is mounted that goes with
+/// it.
 #[test]
 fn a_full_file_system_takes_nothing_from_an_area() {
     let name = "a_full_file_system_takes_nothing_from_an_area";
@@ -50,7 +52,8 @@ fn fill(mounted: &Path) {
     rustix::fs::fsync(&file).unwrap();
 }
 
-/// Extents of a file that are allocated and not written, or holes: what a durable write there would have to change.
+/// Extents of a file that are allocated and not written, or holes: what a durable write there would
+/// have to change.
 fn unwritten(path: &Path, size: u64) -> String {
     let said = scene::starting(|| Command::new("filefrag").arg("-v").arg(path).output()).unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -65,7 +65,8 @@ fn grows_and_shrinks(scene: &Scene, area: &str) {
     assert_eq!((log.last(), report.formatted, report.area), (last, MIB, MIB), "{area}");
     drop(log);
 
-    // Without shrinking the log first the records would go with the area: what is left names what it lacks.
+    // Without shrinking the log first the records would go with the area: what is left names what
+    // it lacks.
     client.resize_vsa(&mut vsa, 4 * MIB).unwrap();
     let (mut log, _) = Log::open(vsa.another_queue().unwrap(), Options::default(), &mut |_| Ok(())).unwrap();
     log.grow(4 * MIB).unwrap();

@@ -1,4 +1,5 @@
-//! Clients that break the protocol, dawdle or crowd: each costs itself its connection and nobody else anything.
+//! Clients that break the protocol, dawdle or crowd: each costs itself its connection and nobody
+//! else anything.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd as _;

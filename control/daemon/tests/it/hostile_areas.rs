@@ -1,5 +1,6 @@
-//! Applications that mean harm to storage areas: they write where they may not, die and are revoked with writes under way. Nothing outside
-//! their own area is read or written, and the others do not notice.
+//! Applications that mean harm to storage areas: they write where they may not, die and are revoked
+//! with writes under way. Nothing outside their own area is read or written, and the others do not
+//! notice.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,7 +13,8 @@ const STRANGER: u32 = 61_897;
 /// Volumes, and the descriptor of the victim on each.
 type Victims = Vec<(String, OwnedFd)>;
 
-/// Two volumes, each with the area `victim` of this process and `prey` of a stranger; the victim's descriptors.
+/// Two volumes, each with the area `victim` of this process and `prey` of a stranger; the victim's
+/// descriptors.
 fn two_neighbours(name: &str) -> Option<(Scene, Victims, scene::Daemon)> {
     let own = rustix::process::geteuid().as_raw();
     if own != 0 {
@@ -73,7 +75,8 @@ fn killed_in_the_middle_of_a_storm_it_has_harmed_nobody() {
             });
             check_victims(&victims);
         }
-        // Whatever it did to its own, the next holder of the same user gets an area of the size that was promised.
+        // Whatever it did to its own, the next holder of the same user gets an area of the size
+        // that was promised.
         let mut application = scene.application(Some(STRANGER));
         assert_eq!(application.ask(&format!("acquire /{volume}/prey"), "DID"), format!("ok {MIB}"));
         application.kill();
@@ -106,7 +109,8 @@ fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
         }
         connection.restore(&path).unwrap();
         if volume == "ram" {
-            // It still storms, in memory that is nobody's: the area is another's to have, and stays as it is.
+            // It still storms, in memory that is nobody's: the area is another's to have, and stays
+            // as it is.
             connection.trim_vsa(&path, 0, None).unwrap();
             let mut next = scene.application(Some(STRANGER));
             assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0");
@@ -138,8 +142,8 @@ fn what_an_area_held_is_not_in_the_next_one() {
     }
 }
 
-/// A holder that makes its area longer and shorter with its own writes under way: its own data is its own affair, the others' is not, and
-/// what it was told stands.
+/// A holder that makes its area longer and shorter with its own writes under way: its own data is
+/// its own affair, the others' is not, and what it was told stands.
 #[test]
 fn resized_under_its_own_storm_it_harms_nobody_else() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-resize") else { return };
@@ -172,7 +176,8 @@ fn resized_under_its_own_storm_it_harms_nobody_else() {
     }
 }
 
-/// Two applications of one user that ask at the same moment get no more than its quota, however often they try.
+/// Two applications of one user that ask at the same moment get no more than its quota, however
+/// often they try.
 #[test]
 fn two_who_ask_at_once_share_one_quota() {
     let own = rustix::process::geteuid().as_raw();

@@ -1,4 +1,5 @@
-//! Asking applications through the daemon: who may, what an honest one answers, and what becomes of the others.
+//! Asking applications through the daemon: who may, what an honest one answers, and what becomes of
+//! the others.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;

@@ -18,7 +18,8 @@ fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
         return;
     }
     let run = move || {
-        // SAFETY: only this thread leaves the namespace, and it shares no other state with the rest by that.
+        // SAFETY: only this thread leaves the namespace, and it shares no other state with the rest
+        // by that.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("a network namespace");
         ip(&["link", "set", "lo", "up"]);
         test();
@@ -42,7 +43,8 @@ fn start(scene: &Scene) -> Daemon {
         if daemon.started {
             return daemon;
         }
-        // A program that another test is just starting has the lock of a crashed daemon until it is that program.
+        // A program that another test is just starting has the lock of a crashed daemon until it is
+        // that program.
         let why = format!("{:?}", daemon.ended());
         assert!(why.contains("AlreadyRunning") && Instant::now() < end, "the daemon did not start: {why}");
         std::thread::sleep(Duration::from_millis(10));
@@ -100,7 +102,8 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         let mut application = scene.application(Some(NOBODY));
         let held = application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
-        // The frames of this attempt are received by the program and counted, whoever runs the daemon.
+        // The frames of this attempt are received by the program and counted, whoever runs the
+        // daemon.
         let address = "10.83.0.2:6379".parse().unwrap();
         let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(50));
         assert!(attempt.is_err(), "the application answers nothing");
@@ -312,7 +315,8 @@ fn a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others() {
         assert!(!application.ask("vnic", "GRANT").contains("refused"));
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         assert_eq!(served(), ["10.83.0.2"]);
-        // Somebody takes the program off while no daemon runs: a fresh one is told of what is adopted.
+        // Somebody takes the program off while no daemon runs: a fresh one is told of what is
+        // adopted.
         daemon.crash();
         ip(&["link", "set", "dev", "wire", "xdp", "off"]);
         let daemon = begin();

@@ -1,4 +1,5 @@
-//! Point-to-point links: both ends meet, frames pass, and each way of ending one is felt by the other.
+//! Point-to-point links: both ends meet, frames pass, and each way of ending one is felt by the
+//! other.
 
 use std::time::Instant;
 
@@ -87,7 +88,8 @@ impl Bell for Endpoint {
     }
 }
 
-/// Waits until the process is told that `wanted` has ended; says why. All its connections hear everything.
+/// Waits until the process is told that `wanted` has ended; says why. All its connections hear
+/// everything.
 fn notice(connection: &mut Connection, wanted: u64) -> String {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,5 +1,5 @@
-//! The daemon from outside, one module a subject. One program, because each further one links the whole workspace
-//! again. `cargo test -p sietch-daemon --test it MODULE` runs one module.
+//! The daemon from outside, one module a subject. One program, because each further one links the
+//! whole workspace again. `cargo test -p sietch-daemon --test it MODULE` runs one module.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,5 @@
-//! Areas and views for whoever wants to read them: what a reader can do, what an owner, and what not.
+//! Areas and views for whoever wants to read them: what a reader can do, what an owner, and what
+//! not.
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::thread::JoinHandle;

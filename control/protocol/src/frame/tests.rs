@@ -12,7 +12,8 @@ fn pair() -> (UnixStream, UnixStream) {
     (left, right)
 }
 
-/// What a reader must make of a byte stream that then ends: the texts, and whether it ends in an error.
+/// What a reader must make of a byte stream that then ends: the texts, and whether it ends in an
+/// error.
 fn oracle(mut bytes: &[u8]) -> (Vec<Vec<u8>>, bool) {
     let mut texts = Vec::new();
     while !bytes.is_empty() {
@@ -124,7 +125,8 @@ fn a_frame_larger_than_the_socket_buffer_crosses_in_pieces_with_its_descriptors_
     assert_eq!(frame.descriptors.len(), 1);
 }
 
-/// Sends `bytes` with `count` write ends of one pipe and returns its read end: it ends when all copies are closed.
+/// Sends `bytes` with `count` write ends of one pipe and returns its read end: it ends when all
+/// copies are closed.
 fn send_with_descriptors(socket: &UnixStream, bytes: &[u8], count: usize) -> File {
     let (read_end, write_end) = rustix::pipe::pipe().unwrap();
     let descriptors = vec![write_end.as_fd(); count];

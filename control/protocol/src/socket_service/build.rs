@@ -1,11 +1,15 @@
-//! Which build speaks, so that two that would not understand one another say so before anything is set up.
+//! Which build speaks, so that two that would not understand one another say so before anything is
+//! set up.
 //!
-//! 1. Two builds fit if their messages are of one version ([`VERSION`]) and their streams begin with the same word, which each layout of a
-//!    stream's memory has for itself. The name is for people, and decides nothing: most builds fit.
-//! 2. A service says its build in the answer to a hello ([`Reply::here`]), and when it refuses a message that it does not understand.
-//! 3. The library carries its own in a section of its file, [`SECTION`]: `sietch run` compares the two before it starts a program.
-//! 4. The first 8 bytes of a reply, and where the build lies in it, are the same in every version. All zero: a service from before there
-//!    was this, of which nothing is known.
+//! 1. Two builds fit if their messages are of one version ([`VERSION`]) and their streams begin
+//!    with the same word, which each layout of a stream's memory has for itself. The name is for
+//!    people, and decides nothing: most builds fit.
+//! 2. A service says its build in the answer to a hello ([`Reply::here`]), and when it refuses a
+//!    message that it does not understand.
+//! 3. The library carries its own in a section of its file, [`SECTION`]: `sietch run` compares the
+//!    two before it starts a program.
+//! 4. The first 8 bytes of a reply, and where the build lies in it, are the same in every version.
+//!    All zero: a service from before there was this, of which nothing is known.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -17,7 +21,8 @@ pub const BUILD_BYTES: usize = 64;
 const IN_REPLY: usize = 80;
 /// The section of the library's file that holds its build.
 pub const SECTION: &str = ".sietch.build";
-/// What this build is called. Who packages Sietch gives `SIETCH_BUILD` to the compiler: a commit, a package's revision.
+/// What this build is called. Who packages Sietch gives `SIETCH_BUILD` to the compiler: a commit, a
+/// package's revision.
 pub const NAME: &str = match option_env!("SIETCH_BUILD") {
     Some(name) => name,
     None => concat!("sietch ", env!("CARGO_PKG_VERSION")),
@@ -59,8 +64,8 @@ impl Build {
         (build.magic == MAGIC).then_some(build)
     }
 
-    /// What a reply says of who sent it, be it of another version: the version of its messages, and the build if it tells that. `None`: no
-    /// reply of a socket service.
+    /// What a reply says of who sent it, be it of another version: the version of its messages, and
+    /// the build if it tells that. `None`: no reply of a socket service.
     pub fn of_reply(bytes: &[u8]) -> Option<(u16, Option<Self>)> {
         let (magic, version) = (bytes.first_chunk::<4>()?, bytes.get(4..6)?.first_chunk::<2>()?);
         if u32::from_le_bytes(*magic) != MAGIC {

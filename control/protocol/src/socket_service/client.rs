@@ -80,11 +80,13 @@ const MOST_IN_MESSAGE: usize = 253;
 
 /// Sends a request to the service at `path` and waits for its answer.
 ///
-/// The descriptors of the answer are in `received`, as many as [`super::ReplyKind::descriptors`] says.
+/// The descriptors of the answer are in `received`, as many as [`super::ReplyKind::descriptors`]
+/// says.
 ///
 /// # Errors
-/// Those of `socket` and `connect` (`ENOENT`, `ECONNREFUSED`: no service); `ETIMEDOUT`: it does not answer; `EPROTO`: no answer, or none that this version
-/// understands; `EMFILE`: there was no room for the descriptors.
+/// Those of `socket` and `connect` (`ENOENT`, `ECONNREFUSED`: no service); `ETIMEDOUT`: it does not
+/// answer; `EPROTO`: no answer, or none that this version understands; `EMFILE`: there was no room
+/// for the descriptors.
 pub fn call(
     path: &[u8],
     request: &Request,
@@ -178,7 +180,8 @@ pub fn call_on(
     Ok(reply)
 }
 
-/// Sends a request and waits for an answer: its bytes, how many there are, and whether all descriptors came.
+/// Sends a request and waits for an answer: its bytes, how many there are, and whether all
+/// descriptors came.
 fn exchange(
     socket: BorrowedFd<'_>,
     request: &Request,
@@ -219,7 +222,8 @@ pub enum Incoming {
     Damaged,
 }
 
-/// Takes one connection from a listener's placeholder. `flags` are those of `recvmsg` (`MSG_DONTWAIT`); close-on-exec is always set.
+/// Takes one connection from a listener's placeholder. `flags` are those of `recvmsg`
+/// (`MSG_DONTWAIT`); close-on-exec is always set.
 ///
 /// # Errors
 /// The kernel's, untouched: `EAGAIN`, `EINTR`, `EBADF`, ...
@@ -249,8 +253,8 @@ pub fn receive_arrival(
     Ok(Incoming::Arrived(arrival))
 }
 
-/// Takes one connection from a listener's placeholder, and its first descriptor alone; the kernel drops the others. None: there
-/// was no room for that one either, and the connection is lost.
+/// Takes one connection from a listener's placeholder, and its first descriptor alone; the kernel
+/// drops the others. None: there was no room for that one either, and the connection is lost.
 ///
 /// # Errors
 /// The kernel's; `ECONNABORTED` for what is no arrival.
@@ -300,7 +304,8 @@ pub fn send_message(
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).map(|_| ())
 }
 
-/// Receives one message: its length (0: the end), and whether all of it and of its descriptors were there.
+/// Receives one message: its length (0: the end), and whether all of it and of its descriptors were
+/// there.
 ///
 /// # Errors
 /// Those of `recvmsg`.
@@ -314,8 +319,9 @@ pub fn receive_message(
     receive_all(socket, bytes, received, flags, drop)
 }
 
-/// As [`receive_message`], for a receiver that must not be kept waiting: a descriptor too many is given to `surplus`, and none is closed by the kernel in
-/// the receiver's name, which may take as long as its sender likes (`SO_LINGER`).
+/// As [`receive_message`], for a receiver that must not be kept waiting: a descriptor too many is
+/// given to `surplus`, and none is closed by the kernel in the receiver's name, which may take as
+/// long as its sender likes (`SO_LINGER`).
 ///
 /// # Errors
 /// Those of `recvmsg`.

@@ -1,15 +1,18 @@
 //! Ports of the host that lead to a listener elsewhere: `sietch run --publish`.
 //!
-//! 1. `sietch run` writes [`PUBLISH_VARIABLE`]; the library in the program reads it. Each entry is `ADDRESS:HOST_PORT:PORT`, commas between them.
-//! 2. Who listens on PORT makes a kernel's socket that listens on ADDRESS:HOST_PORT, in the family of its own socket ([`Published::in_family`]), and sends
-//!    it with [`super::RequestKind::Listen`]. So whoever publishes a port may have it, as the kernel says.
+//! 1. `sietch run` writes [`PUBLISH_VARIABLE`]; the library in the program reads it. Each entry is
+//!    `ADDRESS:HOST_PORT:PORT`, commas between them.
+//! 2. Who listens on PORT makes a kernel's socket that listens on ADDRESS:HOST_PORT, in the family
+//!    of its own socket ([`Published::in_family`]), and sends it with
+//!    [`super::RequestKind::Listen`]. So whoever publishes a port may have it, as the kernel says.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The variable with the ports to be published.
 pub const PUBLISH_VARIABLE: &str = "SIETCH_PUBLISH";
-/// Ports that one program may publish: each is a few words of every process, and nobody counts as many by hand.
+/// Ports that one program may publish: each is a few words of every process, and nobody counts as
+/// many by hand.
 pub const MOST_PUBLISHED: usize = 32;
 /// Of these, those that lead to one port: they travel beside the listener's own descriptor.
 pub const MOST_PUBLISHED_OF_PORT: usize = super::MOST_DESCRIPTORS - 1;
@@ -31,8 +34,9 @@ impl Published {
         (host.port() != 0 && port != 0).then_some(Self { host, port })
     }
 
-    /// The host's name for a socket of IPv6 or IPv4: a program is given connections of the family in which it listens. IPv4 addresses are mapped for a
-    /// socket of both, and `::` is `0.0.0.0` for IPv4 alone. None: such a socket cannot have it.
+    /// The host's name for a socket of IPv6 or IPv4: a program is given connections of the family
+    /// in which it listens. IPv4 addresses are mapped for a socket of both, and `::` is `0.0.0.0`
+    /// for IPv4 alone. None: such a socket cannot have it.
     pub fn in_family(&self, six: bool, only_six: bool) -> Option<SocketAddr> {
         let ip = match self.host.ip() {
             IpAddr::V4(ip) if six => IpAddr::V6((!only_six).then_some(ip)?.to_ipv6_mapped()),

@@ -1,11 +1,16 @@
-//! Who may listen where and connect to what under `sietch run`: access control at connection set-up.
+//! Who may listen where and connect to what under `sietch run`: access control at connection
+//! set-up.
 //!
-//! 1. A rule is words: `allow` or `deny`; `listen`, `connect` or `all`; then, in any order and each at most once, `user UID`, `address NETWORK` and
-//!    `port PORT` or `port FIRST-LAST`. What is not said is all. The first rule that fits decides; where none fits, it is allowed.
-//! 2. Address and port are the listener's own name, or the destination. A listener on `0.0.0.0` or `::` is reached at every address of the host: a rule
-//!    that denies fits it if any address of the network could be meant, one that allows only if all are. `::` stands for IPv4 too.
-//! 3. Users, and not programs: who runs a program can start it under any name, and the kernel vouches for the user alone.
-//! 4. A rule says nothing about the kernel's own sockets: programs that do not run under Sietch pass it by.
+//! 1. A rule is words: `allow` or `deny`; `listen`, `connect` or `all`; then, in any order and each
+//!    at most once, `user UID`, `address NETWORK` and `port PORT` or `port FIRST-LAST`. What is not
+//!    said is all. The first rule that fits decides; where none fits, it is allowed.
+//! 2. Address and port are the listener's own name, or the destination. A listener on `0.0.0.0` or
+//!    `::` is reached at every address of the host: a rule that denies fits it if any address of
+//!    the network could be meant, one that allows only if all are. `::` stands for IPv4 too.
+//! 3. Users, and not programs: who runs a program can start it under any name, and the kernel
+//!    vouches for the user alone.
+//! 4. A rule says nothing about the kernel's own sockets: programs that do not run under Sietch
+//!    pass it by.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -75,7 +80,8 @@ impl Rules {
 }
 
 impl RuleNetwork {
-    /// Whether it is about an address; about an unspecified one, whether it is about `all` that this stands for, or any.
+    /// Whether it is about an address; about an unspecified one, whether it is about `all` that
+    /// this stands for, or any.
     fn fits(self, ip: IpAddr, all: bool) -> bool {
         match (self, ip.to_canonical()) {
             (Self::Four(network), IpAddr::V4(ip)) if ip.is_unspecified() => !all || network.prefix == 0,

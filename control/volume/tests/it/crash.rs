@@ -1,12 +1,16 @@
-//! The power fails at every write, completion and flush of a life of a volume, and every subset of what was not durable may be on the medium,
-//! torn or whole. After each: the volume opens, holds what was acknowledged (and of the change under way all or nothing), no two areas share a
-//! block, nothing leaks, and every block of an area holds what its owner wrote, or zeros.
+//! The power fails at every write, completion and flush of a life of a volume, and every subset of
+//! what was not durable may be on the medium, torn or whole. After each: the volume opens, holds
+//! what was acknowledged (and of the change under way all or nothing), no two areas share a block,
+//! nothing leaks, and every block of an area holds what its owner wrote, or zeros.
 //!
-//! 1. Areas are made, grow, shrink, are trimmed, written and deleted, by seed. A journal of a few blocks makes checkpoints frequent.
-//! 2. Where the media that a power loss may leave are few, all of them are tried, else drawn ones; in a long run many more.
-//! 3. Crashes are nested: the power fails again at every boundary of the opening that follows, and sometimes in the one after that.
-//! 4. [`SITES`] lists every line of the source that makes something durable. A line that is not there fails the gate; each fence is taken
-//!    away in turn, and some crash must show it.
+//! 1. Areas are made, grow, shrink, are trimmed, written and deleted, by seed. A journal of a few
+//!    blocks makes checkpoints frequent.
+//! 2. Where the media that a power loss may leave are few, all of them are tried, else drawn ones;
+//!    in a long run many more.
+//! 3. Crashes are nested: the power fails again at every boundary of the opening that follows, and
+//!    sometimes in the one after that.
+//! 4. [`SITES`] lists every line of the source that makes something durable. A line that is not
+//!    there fails the gate; each fence is taken away in turn, and some crash must show it.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +25,8 @@ const HALF: u64 = 4 * BLOCK;
 const VOID: u64 = 4 * BLOCK + 2 * HALF;
 const DATA_BLOCKS: u64 = 24;
 const CAPACITY: u64 = VOID + BLOCK + DATA_BLOCKS * BLOCK;
-/// The pattern that stands for an earlier owner's secrets: on every block before the volume is formatted.
+/// The pattern that stands for an earlier owner's secrets: on every block before the volume is
+/// formatted.
 const STALE: u8 = 0xee;
 
 /// A fence of the code: what a test takes away to see that somebody misses it.
@@ -34,8 +39,8 @@ enum Fence {
     ZeroFlush,
 }
 
-/// Every line of the source that makes something durable, in the order of files and lines, and the fences that it makes (none: the function
-/// that it calls makes them).
+/// Every line of the source that makes something durable, in the order of files and lines, and the
+/// fences that it makes (none: the function that it calls makes them).
 const SITES: [(&str, &str, &[Fence]); 8] = [
     ("transfer.rs", "execute(disk, \"flushing\", 0, Operation::Flush)", &[]),
     ("transfer.rs", "None => flush(disk)", &[Fence::ZeroFlush]),
@@ -191,7 +196,8 @@ fn step(volume: &mut Volume, disk: &mut Deaf, known: &mut Known, random: &mut Ra
             volume.trim(disk, &name, index * BLOCK, BLOCK)
         }
         (2, Some(length)) => {
-            // The owner writes to its area. It fills blocks, so that a block that changes hands shows.
+            // The owner writes to its area. It fills blocks, so that a block that changes hands
+            // shows.
             let index = random.below(length);
             let byte = 1 + random.below(200) as u8;
             next.get_mut(&name)?.1[index as usize] = byte;
@@ -238,7 +244,8 @@ impl Life {
         Self { seed, steps: 12, lives: 3, ignored: None }
     }
 
-    /// Lives until boundary `off`; what the medium is then, what is known, what fences were met, and whether it lived to the end.
+    /// Lives until boundary `off`; what the medium is then, what is known, what fences were met,
+    /// and whether it lived to the end.
     fn live(&self, off: u64) -> (Media, Known, Vec<Fence>, bool) {
         let tear = [8, 64, 512][self.seed as usize % 3];
         let mut options = Options::new(CAPACITY as usize);
@@ -305,7 +312,8 @@ impl Life {
     }
 }
 
-/// Media that a power loss now may leave: all of them if they are no more than `few`, else the poorest, the richest and as many drawn ones.
+/// Media that a power loss now may leave: all of them if they are no more than `few`, else the
+/// poorest, the richest and as many drawn ones.
 fn outcomes(
     media: &Media,
     (few, draws): (u64, u64),
@@ -342,7 +350,8 @@ fn outcomes(
     Ok(draws + 2)
 }
 
-/// The power fails at every boundary of the opening that follows a crash, and of what `judge` does then; `depth` says how often in a row.
+/// The power fails at every boundary of the opening that follows a crash, and of what `judge` does
+/// then; `depth` says how often in a row.
 fn nest(media: &Media, known: &Known, depth: u64, random: &mut Random) -> Result<(), String> {
     for off in 1.. {
         let fork = media.fork(random.fork());
@@ -387,7 +396,8 @@ fn judge(media: &Media, known: &Known) -> Result<(), String> {
             for (index, byte) in bytes.iter().enumerate() {
                 let at = (block_of(&volume, name, index as u64) * BLOCK) as usize;
                 let block = &image[at..at + BLOCK as usize];
-                // A write or a trim under way may have changed any part of its block to what it makes of it.
+                // A write or a trim under way may have changed any part of its block to what it
+                // makes of it.
                 let other = known.next.as_ref().and_then(|next| next.get(name)?.1.get(index).copied());
                 let was = known.now.get(name).and_then(|now| now.1.get(index).copied());
                 let may = |found: &u8| found == byte || Some(*found) == other || Some(*found) == was;
@@ -451,7 +461,8 @@ fn is_noticed(ignored: Option<Fence>) -> bool {
     noticed
 }
 
-/// Whether a format over an old volume, cut short anywhere, shows anything but the old volume, or none, or the new one.
+/// Whether a format over an old volume, cut short anywhere, shows anything but the old volume, or
+/// none, or the new one.
 fn format_shows_an_older_state(ignored: Option<Fence>) -> bool {
     let (old, known, _, _) = Life { steps: 20, ..Life::new(2) }.live(u64::MAX / 2);
     let fits = |volume: &Volume| {
@@ -567,8 +578,9 @@ fn sizes(model: &Model) -> Vec<(String, u64)> {
     model.iter().map(|(name, (_, bytes))| (name.clone(), bytes.len() as u64 * BLOCK)).collect()
 }
 
-/// Bits rot anywhere in the metadata: the volume is what it was, or refuses to open and says where. It shows the state before the last change in
-/// one case alone: the very last record rotted, and nothing on the medium proves that it was there (rule 4 of the format).
+/// Bits rot anywhere in the metadata: the volume is what it was, or refuses to open and says where.
+/// It shows the state before the last change in one case alone: the very last record rotted, and
+/// nothing on the medium proves that it was there (rule 4 of the format).
 #[test]
 fn rotten_metadata_is_refused_or_harmless() {
     let mut outcomes = [0u32; 3];
@@ -579,7 +591,8 @@ fn rotten_metadata_is_refused_or_harmless() {
         Volume::format(&mut disk, FormatOptions { identity: 9, half_bytes: Some(HALF) }).expect("room");
         let mut volume = Volume::open(&mut disk).expect("just formatted");
         let (mut known, mut before, mut last) = (Known::default(), Model::new(), 0);
-        // Until the journal holds two records and more of this generation: the last change is one of them.
+        // Until the journal holds two records and more of this generation: the last change is one
+        // of them.
         for _ in 0..40 + seed * 3 {
             let (now, place) = (known.now.clone(), disk.last);
             step(&mut volume, &mut disk, &mut known, &mut random).expect("power");
@@ -615,7 +628,8 @@ fn rotten_metadata_is_refused_or_harmless() {
     assert!(outcomes.iter().all(|count| *count > 20), "harmless, last record, refused: {outcomes:?}");
 }
 
-/// What a deleted area held, and what lay on the device before, is gone for whoever gets the blocks next, also where an area grows.
+/// What a deleted area held, and what lay on the device before, is gone for whoever gets the blocks
+/// next, also where an area grows.
 #[test]
 fn no_area_ever_reads_what_another_wrote() {
     let media = Media::new(Options::new(CAPACITY as usize), Random::new(9));

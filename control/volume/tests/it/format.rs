@@ -1,4 +1,5 @@
-//! The format as it was released: what earlier versions wrote opens, what later ones write is refused by name.
+//! The format as it was released: what earlier versions wrote opens, what later ones write is
+//! refused by name.
 
 use sietch_disk::MemoryQueue;
 use sietch_volume::limits::{BLOCK, MAX_AREAS, MAX_EXTENTS};
@@ -202,7 +203,8 @@ fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
     assert_eq!(reads[0], reads[1]);
 }
 
-/// As many areas as a volume may have, with the longest names, and one of as many extents as a record holds: written, and read back.
+/// As many areas as a volume may have, with the longest names, and one of as many extents as a
+/// record holds: written, and read back.
 #[test]
 fn the_largest_volume_is_read_back() {
     let mut disk = MemoryQueue::new(24 << 20);

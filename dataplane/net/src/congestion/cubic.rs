@@ -1,16 +1,18 @@
 //! CUBIC (RFC 9438), in integers.
 //!
 //! 1. Below the threshold the window grows by HyStart++ (`hystart`).
-//! 2. Above it the window follows a cubic curve of the time since the last reduction: fast towards where that
-//!    happened (`W_max`), flat around it, then faster again (section 4.2). The curve depends on time and not on acknowledgements,
-//!    so flows of different round trips grow alike.
-//! 3. Where NewReno with the same reductions would have a larger window (short paths), that one is taken (section 4.3).
-//! 4. A reduction leaves seven tenths (section 4.6). If the window had not reached the last `W_max`, the new one is set lower, to
-//!    make room for who came later (section 4.7).
+//! 2. Above it the window follows a cubic curve of the time since the last reduction: fast towards
+//!    where that happened (`W_max`), flat around it, then faster again (section 4.2). The curve
+//!    depends on time and not on acknowledgements, so flows of different round trips grow alike.
+//! 3. Where NewReno with the same reductions would have a larger window (short paths), that one is
+//!    taken (section 4.3).
+//! 4. A reduction leaves seven tenths (section 4.6). If the window had not reached the last
+//!    `W_max`, the new one is set lower, to make room for who came later (section 4.7).
 //! 5. Time in which the application had too little to send does not count (section 5.8).
 //!
-//! Units: windows in bytes, the curve in segments and ticks of 2^-14 s (61 microseconds). With times cut at 2^20 ticks (64 s) the cube
-//! fits 60 bits. The curve is worked out once for each sixteenth of a window acknowledged, the cube root once a reduction.
+//! Units: windows in bytes, the curve in segments and ticks of 2^-14 s (61 microseconds). With
+//! times cut at 2^20 ticks (64 s) the cube fits 60 bits. The curve is worked out once for each
+//! sixteenth of a window acknowledged, the cube root once a reduction.
 
 use super::hystart::HyStart;
 use super::window::Window;
@@ -124,7 +126,8 @@ impl Cubic {
         let alpha = if self.friendly >> FRACTION_BITS >= u64::from(self.peak) { 1024 } else { ALPHA };
         self.friendly += ((u64::from(what.mss) * bytes * alpha) >> (10 - FRACTION_BITS)) / size;
         let elapsed = what.now.saturating_sub(self.began) + self.shortest;
-        // Section 4.2: towards where the curve will be a round trip from now, at most half as much again in one.
+        // Section 4.2: towards where the curve will be a round trip from now, at most half as much
+        // again in one.
         let target = self.curve(elapsed, what.mss).clamp(size, size + size / 2);
         let grown = size + (target - size) * bytes / size;
         let grown = grown.max(self.friendly >> FRACTION_BITS);
@@ -224,7 +227,8 @@ mod tests {
         }
     }
 
-    /// The curve of a flow that was reduced at 1000 segments, against the formula in floating point.
+    /// The curve of a flow that was reduced at 1000 segments, against the formula in floating
+    /// point.
     #[test]
     fn follows_the_formula_of_the_rfc() {
         const MSS: u32 = 1000;

@@ -1,10 +1,11 @@
 //! DCTCP (RFC 8257): reduces by the share of bytes that met a queue.
 //!
-//! 1. The receiver echoes exactly which packets were marked (section 3.2; `slow/ecn` does that for flows with this algorithm, if the peer has
-//!    agreed to marks).
-//! 2. Once a window of data the share of marked bytes goes into a running estimate, `alpha`, with weight 1/16 (section 3.3).
-//! 3. At the first mark of a window the congestion window is multiplied by 1 - alpha / 2: a short queue costs little, a long
-//!    one as much as a loss. Losses are NewReno's.
+//! 1. The receiver echoes exactly which packets were marked (section 3.2; `slow/ecn` does that for
+//!    flows with this algorithm, if the peer has agreed to marks).
+//! 2. Once a window of data the share of marked bytes goes into a running estimate, `alpha`, with
+//!    weight 1/16 (section 3.3).
+//! 3. At the first mark of a window the congestion window is multiplied by 1 - alpha / 2: a short
+//!    queue costs little, a long one as much as a loss. Losses are NewReno's.
 
 use super::window::Window;
 use super::{Acknowledged, CongestionControl, Moment};

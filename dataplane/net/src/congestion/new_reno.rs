@@ -1,4 +1,5 @@
-//! NewReno: RFC 5681 with the counting of RFC 3465. The repair itself (RFC 6582, 6675) is not its business.
+//! NewReno: RFC 5681 with the counting of RFC 3465. The repair itself (RFC 6582, 6675) is not its
+//! business.
 
 use super::window::Window;
 use super::{Acknowledged, CongestionControl, Moment};

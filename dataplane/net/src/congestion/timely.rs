@@ -1,22 +1,29 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015), as mended by Zhu et al. (CoNEXT 2016): a rate that follows the round trip.
+//! TIMELY (Mittal et al., SIGCOMM 2015), as mended by Zhu et al. (CoNEXT 2016): a rate that follows
+//! the round trip.
 //!
-//! 1. Once a control interval (two round trips) the newest sample is compared with the shortest that any flow of this path has seen
-//!    (`path_delay`): the difference is queueing.
-//! 2. Little queueing: the rate grows by a step, by five steps after five such intervals. Before queueing was first seen it doubles.
+//! 1. Once a control interval (two round trips) the newest sample is compared with the shortest
+//!    that any flow of this path has seen (`path_delay`): the difference is queueing.
+//! 2. Little queueing: the rate grows by a step, by five steps after five such intervals. Before
+//!    queueing was first seen it doubles.
 //! 3. Much queueing: the rate is cut in proportion to the excess.
-//! 4. In between, growth and a cut in proportion to the distance from the lower bound are blended by the gradient of the round trip
-//!    (the mending: with the gradient alone there is no single point of rest, and no fairness). The gradient is that of a round trip: a flow
-//!    that is rarely acknowledged divides by the time that has passed.
-//! 5. No cut takes more than an eighth of the rate, and a step is a small part of a segment a round trip, so that many flows whose share is
-//!    less than that settle too.
-//! 6. `pacing` enforces the rate. The window only bounds what a stalled path can swallow: twice what rate and delay make.
+//! 4. In between, growth and a cut in proportion to the distance from the lower bound are blended
+//!    by the gradient of the round trip (the mending: with the gradient alone there is no single
+//!    point of rest, and no fairness). The gradient is that of a round trip: a flow that is rarely
+//!    acknowledged divides by the time that has passed.
+//! 5. No cut takes more than an eighth of the rate, and a step is a small part of a segment a round
+//!    trip, so that many flows whose share is less than that settle too.
+//! 6. `pacing` enforces the rate. The window only bounds what a stalled path can swallow: twice
+//!    what rate and delay make.
 //!
-//! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit other paths than those within one
-//! cluster. That makes fairness depend on what is taken for the bare round trip. Measured by each flow for itself (1 Gbit/s, 100
-//! microseconds, `sim/tests/it/tcp.rs`), a flow that came while others queued took their queue for the way and bore more of it: of 64 callers
-//! with 4 KB requests, which never let the queue drain, the least got 1.5 % of a fair share for good. Shared among flows, with small steps
-//! and small cuts, the least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12 % after a quarter of
-//! a second: a flow with so little hears of the queue once in several round trips. Where flows are that many, use DCTCP or CUBIC.
+//! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit
+//! other paths than those within one cluster. That makes fairness depend on what is taken for the
+//! bare round trip. Measured by each flow for itself (1 Gbit/s, 100 microseconds,
+//! `sim/tests/it/tcp.rs`), a flow that came while others queued took their queue for the way and
+//! bore more of it: of 64 callers with 4 KB requests, which never let the queue drain, the least
+//! got 1.5 % of a fair share for good. Shared among flows, with small steps and small cuts, the
+//! least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12
+//! % after a quarter of a second: a flow with so little hears of the queue once in several round
+//! trips. Where flows are that many, use DCTCP or CUBIC.
 
 use super::window::Window;
 use super::{Acknowledged, CongestionControl, Moment};
@@ -26,22 +33,25 @@ use crate::limits::{INITIAL_WINDOW, LARGEST_WINDOW, MILLISECOND, NEVER, SECOND};
 const LITTLE: u64 = 50_000;
 /// `T_high`: queueing from here, or from the bare round trip, is congestion whatever the gradient.
 const MUCH: u64 = 500_000;
-/// The step of growth: this part of a segment a round trip. (The paper has 10 Mbit/s, two thirds of the share of 64 flows of a gigabit.)
+/// The step of growth: this part of a segment a round trip. (The paper has 10 Mbit/s, two thirds of
+/// the share of 64 flows of a gigabit.)
 const STEP: u64 = 24;
 /// Intervals of little queueing after which the step is five times as large.
 const PATIENCE: u8 = 5;
 /// `beta`, in 1/1024.
 const BETA: i64 = 819;
-/// What a cut leaves at least, in 1/1024. Flows are cut at different moments of one and the same queue: deep cuts make luck last.
+/// What a cut leaves at least, in 1/1024. Flows are cut at different moments of one and the same
+/// queue: deep cuts make luck last.
 const LEAST_LEFT: i64 = 900;
 /// The most of the lower bound's multiples by which the round trip counts as too long.
 const MOST_ERROR: i64 = 8;
-/// The lowest rate, in segments a second. Two of them take less than a receiver waits to acknowledge one (40 ms): its waiting would pass for
-/// queueing, and keep the flow there.
+/// The lowest rate, in segments a second. Two of them take less than a receiver waits to
+/// acknowledge one (40 ms): its waiting would pass for queueing, and keep the flow there.
 const SLOWEST: u64 = 50;
 /// The highest rate: 400 Gbit/s.
 const FASTEST: u64 = 50_000_000_000;
-/// A round trip that is longer counts as one of this: such a path is no data center's, and what a peer makes up stays a number to compute with.
+/// A round trip that is longer counts as one of this: such a path is no data center's, and what a
+/// peer makes up stays a number to compute with.
 const LONGEST: u64 = SECOND;
 /// A lone segment that is acknowledged so late was probably waited for.
 const LATE: u64 = 20 * MILLISECOND;
@@ -54,7 +64,8 @@ pub struct Timely {
     rate: u64,
     /// The rate before the last reduction for a loss.
     before: u64,
-    /// The shortest sample of the path; the newest of this interval, or [`NEVER`]; that of the last interval, or zero.
+    /// The shortest sample of the path; the newest of this interval, or [`NEVER`]; that of the last
+    /// interval, or zero.
     shortest: u64,
     current: u64,
     previous: u64,
@@ -97,7 +108,8 @@ impl Timely {
         self.shortest = shortest;
     }
 
-    /// The round trip of an interval that has just ended, once: `path` takes it and says what the shortest is.
+    /// The round trip of an interval that has just ended, once: `path` takes it and says what the
+    /// shortest is.
     pub(crate) fn tell(&mut self, path: impl FnOnce(u64) -> u64) {
         if std::mem::take(&mut self.untold) {
             self.shortest = path(self.previous);
@@ -152,7 +164,8 @@ impl Timely {
                 let excess = 1024 - (high * 1024 / time).cast_signed();
                 self.scale(1024 - BETA * excess / 1024);
             } else {
-                // The blend: 0 while the queue drains, 1 while it grows by a quarter of the bare round trip in one.
+                // The blend: 0 while the queue drains, 1 while it grows by a quarter of the bare
+                // round trip in one.
                 let slope = self.gradient * 1024 / self.shortest.max(1).cast_signed();
                 let blend = (2 * slope + 512).clamp(0, 1024);
                 let error = ((time - low) * 1024 / low).cast_signed().min(MOST_ERROR * 1024);

@@ -34,14 +34,16 @@ impl Window {
         self.size = self.size.saturating_add(bytes).min(LARGEST_WINDOW);
     }
 
-    /// Slow start with appropriate byte counting (RFC 3465). Its bound of two segments is for receivers that acknowledge every
-    /// other segment; ours, and those behind receive offload, acknowledge once a batch, so the bound is the window.
+    /// Slow start with appropriate byte counting (RFC 3465). Its bound of two segments is for
+    /// receivers that acknowledge every other segment; ours, and those behind receive offload,
+    /// acknowledge once a batch, so the bound is the window.
     #[inline]
     pub fn grow_exponentially(&mut self, bytes: u32) {
         self.grow(bytes.min(self.size));
     }
 
-    /// A segment more for each window that was acknowledged (RFC 5681 section 3.1, RFC 3465 section 2.1).
+    /// A segment more for each window that was acknowledged (RFC 5681 section 3.1, RFC 3465 section
+    /// 2.1).
     #[inline]
     pub fn grow_linearly(&mut self, bytes: u32, mss: u32) {
         self.counted = self.counted.saturating_add(bytes);
@@ -89,7 +91,8 @@ impl Window {
         true
     }
 
-    /// RFC 5681 section 4.1: after a long silence nobody knows what the path takes. The threshold remembers what it took.
+    /// RFC 5681 section 4.1: after a long silence nobody knows what the path takes. The threshold
+    /// remembers what it took.
     pub fn restart(&mut self, mss: u32) {
         if self.threshold != u32::MAX {
             self.threshold = self.threshold.max(self.size / 4 * 3);

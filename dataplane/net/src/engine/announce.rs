@@ -1,13 +1,18 @@
 //! Telling the link whose our addresses are, and noticing who else says that he has one.
 //!
-//! 1. With [`super::Config::announce`] an engine says at its start where its addresses are, twice, [`ANNOUNCE_INTERVAL`] apart: ARP that asks for its own address
-//!    (RFC 5227 section 2.3) and unsolicited advertisements that replace what was known (RFC 4861 section 7.2.6). So peers that knew a former
-//!    holder of the address under another link address learn of it at once and not when theirs has grown old.
-//! 2. Addresses are not tried out before they are used: DupAddrDetectTransmits is 0, as RFC 4862 section 5.1 lets whoever configures a node say. The control
-//!    plane gives each address to one VNIC, refuses a second one, and makes the filters drop what others say in its name; a trial would make every
-//!    start a second later, and keep the address from its owner when a stranger answers.
-//! 3. Somebody else who says that he has one of our addresses is counted. We say once more whose it is, at most every [`DEFEND_INTERVAL`] (RFC 5227
-//!    section 2.4 b), and keep it: giving up what was granted would help the stranger. Trials of others are answered as any question.
+//! 1. With [`super::Config::announce`] an engine says at its start where its addresses are, twice,
+//!    [`ANNOUNCE_INTERVAL`] apart: ARP that asks for its own address (RFC 5227 section 2.3) and
+//!    unsolicited advertisements that replace what was known (RFC 4861 section 7.2.6). So peers
+//!    that knew a former holder of the address under another link address learn of it at once and
+//!    not when theirs has grown old.
+//! 2. Addresses are not tried out before they are used: DupAddrDetectTransmits is 0, as RFC 4862
+//!    section 5.1 lets whoever configures a node say. The control plane gives each address to one
+//!    VNIC, refuses a second one, and makes the filters drop what others say in its name; a trial
+//!    would make every start a second later, and keep the address from its owner when a stranger
+//!    answers.
+//! 3. Somebody else who says that he has one of our addresses is counted. We say once more whose it
+//!    is, at most every [`DEFEND_INTERVAL`] (RFC 5227 section 2.4 b), and keep it: giving up what
+//!    was granted would help the stranger. Trials of others are answered as any question.
 
 use super::Engine;
 use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS, DEFEND_INTERVAL, NEVER, UDP_SEND_QUEUE};
@@ -32,7 +37,8 @@ impl Announcer {
         Self { left, at, defends: announce, defend_at: 0 }
     }
 
-    /// When something is to be said; part of what [`crate::neighbour::Neighbours`] has for a deadline.
+    /// When something is to be said; part of what [`crate::neighbour::Neighbours`] has for a
+    /// deadline.
     pub const fn deadline(&self) -> u64 {
         self.at
     }

@@ -21,7 +21,8 @@ pub enum ConnectError {
     /// The peer is off the link and there is no gateway, or it is nobody's address, or a group's.
     #[error("no route to {0}: it is off the link and there is no gateway, or it is no host's address")]
     NoRoute(IpAddr),
-    /// The peer is this engine itself. What it sends leaves on the link and never comes back, so it cannot be its own peer.
+    /// The peer is this engine itself. What it sends leaves on the link and never comes back, so it
+    /// cannot be its own peer.
     #[error(
         "{0} is this end's own address: an engine has no loopback; use a kernel socket, or call within the program"
     )]
@@ -49,7 +50,8 @@ pub enum ListenError {
 }
 
 impl Engine {
-    /// Accepts connections to `port`; at most `backlog` may wait for the application to take their events.
+    /// Accepts connections to `port`; at most `backlog` may wait for the application to take their
+    /// events.
     ///
     /// # Errors
     /// The port is in use, or too many are.
@@ -71,8 +73,9 @@ impl Engine {
         self.listeners.remove(&port);
     }
 
-    /// Changes how many connections to `port` may wait for the application to take their events. With zero no handshake is completed: for who has a
-    /// queue of accepted connections beside the engine's, and finds it full. Peers ask again, and are let in when there is room.
+    /// Changes how many connections to `port` may wait for the application to take their events.
+    /// With zero no handshake is completed: for who has a queue of accepted connections beside the
+    /// engine's, and finds it full. Peers ask again, and are let in when there is room.
     pub fn set_backlog(&mut self, port: u16, backlog: u32) {
         if let Some(listener) = self.listeners.get_mut(&port) {
             listener.backlog = backlog;
@@ -160,9 +163,10 @@ impl Engine {
         template
     }
 
-    /// A port that makes `name` free, drawn at random: who has seen the ports of other connections cannot tell which
-    /// comes next (RFC 6056 section 3.3.1), but for up to half of the range that does not, because it was drawn lately.
-    /// Where most are taken, one that no connection has; where each has one, a bounded number of neighbours.
+    /// A port that makes `name` free, drawn at random: who has seen the ports of other connections
+    /// cannot tell which comes next (RFC 6056 section 3.3.1), but for up to half of the range that
+    /// does not, because it was drawn lately. Where most are taken, one that no connection has;
+    /// where each has one, a bounded number of neighbours.
     fn choose_port(&mut self, name: Name) -> Option<u16> {
         let (first, last) = self.source_ports;
         let count = last.checked_sub(first)?.saturating_add(1);
@@ -194,8 +198,8 @@ impl Engine {
         Some(chosen)
     }
 
-    /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC 7323 section 5.4): a keyed hash of its name,
-    /// the former plus a clock of four microseconds.
+    /// The initial sequence number of a connection (RFC 6528) and the offset of its timestamps (RFC
+    /// 7323 section 5.4): a keyed hash of its name, the former plus a clock of four microseconds.
     pub(crate) fn initial_sequence(&self, name: &Name) -> (Seq, u32) {
         let hash = self.secret.hash_words(&self.words(name));
         (Seq((hash as u32).wrapping_add((self.now >> 12) as u32)), (hash >> 32) as u32)
@@ -212,8 +216,8 @@ impl Engine {
 
     /// Appends what has happened since the last call to `out`.
     ///
-    /// A flow whose Closed event is among it can be read until the next call, if anything is left to be read: what arrived
-    /// before a reset is not lost with it.
+    /// A flow whose Closed event is among it can be read until the next call, if anything is left
+    /// to be read: what arrived before a reset is not lost with it.
     #[inline]
     pub fn take_events(&mut self, out: &mut Vec<Event>) {
         if !self.remains.is_empty() {
@@ -317,7 +321,8 @@ impl Engine {
         }
     }
 
-    /// The bytes that have arrived in order and were not consumed, in two pieces (the second is empty unless the ring wraps).
+    /// The bytes that have arrived in order and were not consumed, in two pieces (the second is
+    /// empty unless the ring wraps).
     #[inline]
     pub fn received(&self, flow: FlowId) -> (&[u8], &[u8]) {
         self.flows.index(flow).map_or((&[], &[]), |index| self.flows.hot[index].rx.slices())
@@ -383,8 +388,8 @@ impl Engine {
         }
     }
 
-    /// Queues bytes for sending and returns how many were taken. If that is fewer than given, [`EventKind::Writable`] tells when there is
-    /// room again.
+    /// Queues bytes for sending and returns how many were taken. If that is fewer than given,
+    /// [`EventKind::Writable`] tells when there is room again.
     #[inline]
     pub fn send(&mut self, flow: FlowId, data: &[u8]) -> usize {
         self.send_payload(flow, Payload::from(data))
@@ -460,7 +465,8 @@ impl Engine {
         self.flows.index(flow).map_or(0, |index| self.flows.hot[index].tx.len())
     }
 
-    /// Whether the peer has closed its side and everything it sent was consumed: the end of the stream.
+    /// Whether the peer has closed its side and everything it sent was consumed: the end of the
+    /// stream.
     pub fn at_end(&self, flow: FlowId) -> bool {
         self.flows.index(flow).is_some_and(|index| {
             let flow = &self.flows.hot[index];
@@ -475,8 +481,9 @@ impl Engine {
         }
     }
 
-    /// Lets go of the flow: what is queued is still sent, then it is closed. The id is stale at once and no event follows. If there is
-    /// received data that was not consumed, the peer gets a reset, for it will never be read (RFC 2525 section 2.17).
+    /// Lets go of the flow: what is queued is still sent, then it is closed. The id is stale at
+    /// once and no event follows. If there is received data that was not consumed, the peer gets a
+    /// reset, for it will never be read (RFC 2525 section 2.17).
     pub fn close(&mut self, flow: FlowId) {
         if let Some(index) = self.flows.index(flow) {
             self.detach(index);
@@ -490,7 +497,8 @@ impl Engine {
         }
     }
 
-    /// Probes the peer after `idle` nanoseconds of silence, and gives it up after some probes; `None` stops that.
+    /// Probes the peer after `idle` nanoseconds of silence, and gives it up after some probes;
+    /// `None` stops that.
     pub fn set_keepalive(&mut self, flow: FlowId, idle: Option<u64>) {
         let Some(index) = self.flows.index(flow) else { return };
         let cold = &mut self.flows.cold[index];
@@ -501,10 +509,12 @@ impl Engine {
         }
     }
 
-    /// Gives the peer up once it has left unacknowledged for `patience` nanoseconds what was sent to it, or kept its window closed for so
-    /// long; `None`: when retransmissions are used up, which takes minutes (RFC 9293 section 3.9.1 and RFC 1122 section 4.2.3.5, R2;
-    /// TCP_USER_TIMEOUT elsewhere). With keepalive it takes the place of the number of probes. It is looked at when a timer runs out: what is
-    /// shorter than the retransmission timeout is as long as that.
+    /// Gives the peer up once it has left unacknowledged for `patience` nanoseconds what was sent
+    /// to it, or kept its window closed for so long; `None`: when retransmissions are used up,
+    /// which takes minutes (RFC 9293 section 3.9.1 and RFC 1122 section 4.2.3.5, R2;
+    /// TCP_USER_TIMEOUT elsewhere). With keepalive it takes the place of the number of probes. It
+    /// is looked at when a timer runs out: what is shorter than the retransmission timeout is as
+    /// long as that.
     pub fn set_user_timeout(&mut self, flow: FlowId, patience: Option<u64>) {
         let Some(index) = self.flows.index(flow) else { return };
         let cold = &mut self.flows.cold[index];
@@ -515,7 +525,8 @@ impl Engine {
         }
     }
 
-    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not unless asked to.
+    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not
+    /// unless asked to.
     pub fn set_nagle(&mut self, flow: FlowId, on: bool) {
         if let Some(index) = self.flows.index(flow) {
             let flow = &mut self.flows.hot[index];
@@ -538,7 +549,8 @@ impl Engine {
         self.refresh_pace(index);
     }
 
-    /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right now.
+    /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right
+    /// now.
     pub fn population(&self) -> (usize, usize, usize, usize) {
         (self.flows.len(), self.embryos.len(), self.time_waits.len(), self.pool.used())
     }

@@ -1,10 +1,13 @@
 //! What applications call for UDP, and datagrams as they arrive.
 //!
-//! 1. A bound port keeps what arrives in a ring of its own ([`crate::udp::Inbox`]). The application looks at the oldest in place
-//!    ([`Engine::udp_peek`]) and lets go of it ([`Engine::udp_pop`]), or takes a copy ([`Engine::udp_receive`]).
-//! 2. A datagram leaves in the frame into which the application's bytes are written ([`Engine::udp_transmit`]), if its way is known and nobody
-//!    is before it; else it is queued ([`Engine::udp_send`]), in a buffer that is used again.
-//! 3. A port may be connected: then it hears its peer alone, and of errors about what it sent to it.
+//! 1. A bound port keeps what arrives in a ring of its own ([`crate::udp::Inbox`]). The application
+//!    looks at the oldest in place ([`Engine::udp_peek`]) and lets go of it ([`Engine::udp_pop`]),
+//!    or takes a copy ([`Engine::udp_receive`]).
+//! 2. A datagram leaves in the frame into which the application's bytes are written
+//!    ([`Engine::udp_transmit`]), if its way is known and nobody is before it; else it is queued
+//!    ([`Engine::udp_send`]), in a buffer that is used again.
+//! 3. A port may be connected: then it hears its peer alone, and of errors about what it sent to
+//!    it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -47,7 +50,8 @@ impl Engine {
         }
     }
 
-    /// From now on a bound port takes datagrams of `remote` only, and hears of ICMP errors about its own; `None` ends that.
+    /// From now on a bound port takes datagrams of `remote` only, and hears of ICMP errors about
+    /// its own; `None` ends that.
     ///
     /// # Errors
     /// The port is not bound, or there is no way to the peer.
@@ -62,8 +66,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What was last said of a connected port's datagrams, once: its peer refuses them, or cannot be reached. A
-    /// [`crate::EventKind::Datagram`] tells that there is something.
+    /// What was last said of a connected port's datagrams, once: its peer refuses them, or cannot
+    /// be reached. A [`crate::EventKind::Datagram`] tells that there is something.
     pub fn udp_take_error(&mut self, port: u16) -> Option<CloseReason> {
         let place = self.port_place(port).ok()?;
         self.ports[place].error.take()
@@ -93,7 +97,8 @@ impl Engine {
         self.ports[place].inbox.oldest_ecn()
     }
 
-    /// Sets the ECN field of what is sent from a bound port from now on. Who says that it heeds marks must do so (RFC 8085 section 3.1.7).
+    /// Sets the ECN field of what is sent from a bound port from now on. Who says that it heeds
+    /// marks must do so (RFC 8085 section 3.1.7).
     ///
     /// # Errors
     /// The port is not bound.
@@ -126,8 +131,8 @@ impl Engine {
         self.queue_datagram(source, remote.port(), &way, payload)
     }
 
-    /// Sends a datagram from a bound port at once, if its way is known and none waits before it; queues it otherwise. The
-    /// doorbell rings with the next [`Engine::emit`].
+    /// Sends a datagram from a bound port at once, if its way is known and none waits before it;
+    /// queues it otherwise. The doorbell rings with the next [`Engine::emit`].
     ///
     /// # Errors
     /// See [`DatagramError`].
@@ -257,7 +262,8 @@ impl Engine {
         }
     }
 
-    /// Somebody says something of a datagram of ours. Ports that are not connected hear nothing: it may be about any of their peers.
+    /// Somebody says something of a datagram of ours. Ports that are not connected hear nothing: it
+    /// may be about any of their peers.
     pub(super) fn datagram_in_trouble(&mut self, trouble: Trouble, quote: &icmp::Quote) {
         let Ok(place) = self.port_place(quote.ports.0) else { return };
         let port = &mut self.ports[place];

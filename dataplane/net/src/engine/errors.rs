@@ -1,11 +1,13 @@
 //! ICMP errors of both families: what others say of our packets, and what we say of theirs.
 //!
-//! 1. Anybody can write one, so an error counts only if it quotes a packet that may be in flight: for TCP one of our addresses, a flow, and a
-//!    sequence number between the oldest unacknowledged and the highest sent (RFC 5927).
-//! 2. A connection that is being opened fails at once if its peer refuses or cannot be reached; to one that is open the same is a soft
-//!    error (RFC 1122 section 4.2.3.9, RFC 5461): the retransmission decides, and it is named as the reason if that fails.
-//! 3. We answer none with another, none to who sent to a group, and no more than [`crate::limits::UNREACHABLE_RATE`] a second
-//!    (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
+//! 1. Anybody can write one, so an error counts only if it quotes a packet that may be in flight:
+//!    for TCP one of our addresses, a flow, and a sequence number between the oldest unacknowledged
+//!    and the highest sent (RFC 5927).
+//! 2. A connection that is being opened fails at once if its peer refuses or cannot be reached; to
+//!    one that is open the same is a soft error (RFC 1122 section 4.2.3.9, RFC 5461): the
+//!    retransmission decides, and it is named as the reason if that fails.
+//! 3. We answer none with another, none to who sent to a group, and no more than
+//!    [`crate::limits::UNREACHABLE_RATE`] a second (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
 
 use super::{Engine, Origin, network_header};
 use crate::events::CloseReason;
@@ -37,7 +39,8 @@ pub(super) struct Report {
     pub rest: u32,
 }
 
-/// What an error quotes of a packet: the header and eight bytes are what RFC 792 asks for; RFC 4443 wants as much as fits the smallest MTU.
+/// What an error quotes of a packet: the header and eight bytes are what RFC 792 asks for; RFC 4443
+/// wants as much as fits the smallest MTU.
 pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8] {
     let most =
         if remote.is_v4() { ipv4::HEADER + 8 } else { ipv6::MINIMUM_MTU - ipv6::HEADER - icmpv6::HEADER };
@@ -112,7 +115,8 @@ impl Engine {
         self.path_mtus.get(remote, self.now).map_or(self.mtu, |mtu| mtu.min(self.mtu))
     }
 
-    /// A packet of `length` bytes to `remote` was too big for a link with this MTU. Returns what is believed of that.
+    /// A packet of `length` bytes to `remote` was too big for a link with this MTU. Returns what is
+    /// believed of that.
     pub(super) fn path_shrinks(&mut self, remote: &Address, mtu: usize, length: usize) -> Option<usize> {
         let mtu = believed(remote, mtu, length).filter(|mtu| *mtu < self.path_mtu(remote))?;
         self.metrics.icmp_errors += 1;
@@ -137,8 +141,8 @@ impl Engine {
         u16::try_from(room).unwrap_or(u16::MAX).max(SMALLEST_MSS)
     }
 
-    /// The segments of a flow become no larger than packets of `mtu` bytes carry, and what is in flight leaves again in such pieces. That is no
-    /// sign of congestion (RFC 8201 section 5.4).
+    /// The segments of a flow become no larger than packets of `mtu` bytes carry, and what is in
+    /// flight leaves again in such pieces. That is no sign of congestion (RFC 8201 section 5.4).
     fn shrink_segments(&mut self, index: usize, mtu: usize) {
         let mss = self.segment_size(index, mtu);
         let flow = &mut self.flows.hot[index];

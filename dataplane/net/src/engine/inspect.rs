@@ -1,6 +1,7 @@
 //! Seeing inside: what `sietch ss` shows, and what TCP_INFO is elsewhere.
 //!
-//! Everything here is computed when it is asked for; the counters behind it are words that the engine keeps anyway.
+//! Everything here is computed when it is asked for; the counters behind it are words that the
+//! engine keeps anyway.
 
 use std::net::SocketAddr;
 
@@ -52,7 +53,8 @@ pub struct FlowInfo {
     pub pacing_rate: u64,
     pub peer_window: u32,
     pub receive_window: u32,
-    /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the first sample.
+    /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the
+    /// first sample.
     pub round_trip: u64,
     pub round_trip_variation: u64,
     pub least_round_trip: u64,
@@ -82,7 +84,8 @@ pub struct FlowInfo {
     /// How long a segment may be overtaken before it counts as lost.
     pub reordering_window: u64,
 
-    /// Bytes that the peer has acknowledged, and bytes received in order, since the connection began.
+    /// Bytes that the peer has acknowledged, and bytes received in order, since the connection
+    /// began.
     pub acknowledged_bytes: u64,
     pub received_bytes: u64,
     pub unsent_or_unacknowledged: usize,
@@ -100,7 +103,8 @@ pub struct FlowInfo {
 /// What kind of socket an entry of [`Engine::sockets`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
-    /// A port that connections are accepted on; so many wait for the application, of at most so many.
+    /// A port that connections are accepted on; so many wait for the application, of at most so
+    /// many.
     Listener {
         /// Connections that the application has not taken.
         waiting: u32,
@@ -214,7 +218,8 @@ impl Engine {
         indices.map(|index| (self.flows.id(index as u32), self.describe(index)))
     }
 
-    /// Every socket there is: listeners, half-open connections, flows, connections in TIME-WAIT, UDP ports.
+    /// Every socket there is: listeners, half-open connections, flows, connections in TIME-WAIT,
+    /// UDP ports.
     pub fn sockets(&self) -> impl Iterator<Item = SocketInfo> + '_ {
         let listeners = self.listeners.iter().map(|(port, listener)| SocketInfo {
             kind: SocketKind::Listener { waiting: listener.waiting, backlog: listener.backlog },

@@ -142,7 +142,8 @@ impl Engine {
     }
 }
 
-/// Exchanges the addresses of an IPv6 packet without extension headers, and turns the echo request in it into a reply.
+/// Exchanges the addresses of an IPv6 packet without extension headers, and turns the echo request
+/// in it into a reply.
 fn turn_ipv6(packet: &mut [u8]) {
     let Some((network, body)) = packet.split_first_chunk_mut::<{ ipv6::HEADER }>() else { return };
     network[..4].copy_from_slice(&[0x60, 0, 0, 0]);

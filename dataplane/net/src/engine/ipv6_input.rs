@@ -1,12 +1,17 @@
 //! IPv6 as it arrives: extension headers, ICMPv6, neighbour discovery.
 //!
-//! 1. A packet is for us if its destination is one of our addresses and its frame's is ours, or if it goes to a group that we are in.
-//! 2. The extension headers are followed ([`ipv6::walk`]); TCP and UDP go the way of those over IPv4.
-//! 3. A solicitation for one of our addresses is answered. If it comes from nobody's address, somebody tries out whether he may have
-//!    ours: the answer goes to everybody (RFC 4862 section 5.4.3, RFC 4861 section 7.2.4).
-//! 4. Messages of neighbour discovery count only with the hop limit with which they were sent: nobody behind a router can write them.
+//! 1. A packet is for us if its destination is one of our addresses and its frame's is ours, or if
+//!    it goes to a group that we are in.
+//! 2. The extension headers are followed ([`ipv6::walk`]); TCP and UDP go the way of those over
+//!    IPv4.
+//! 3. A solicitation for one of our addresses is answered. If it comes from nobody's address,
+//!    somebody tries out whether he may have ours: the answer goes to everybody (RFC 4862 section
+//!    5.4.3, RFC 4861 section 7.2.4).
+//! 4. Messages of neighbour discovery count only with the hop limit with which they were sent:
+//!    nobody behind a router can write them.
 //!
-//! Router advertisements and redirects are not heard: addresses and routers are the control plane's to give.
+//! Router advertisements and redirects are not heard: addresses and routers are the control plane's
+//! to give.
 
 use super::errors::{Report, Trouble};
 use super::{Disposition, Engine, Origin};

@@ -5,7 +5,8 @@
 //!  MLDv2 report    | 143  | 0 | checksum | 0 | records |   the same, with an address of 16 bytes
 //! ```
 //!
-//! Reports of either family carry the router alert option and go one hop (RFC 3376 section 4, RFC 3810 section 5).
+//! Reports of either family carry the router alert option and go one hop (RFC 3376 section 4, RFC
+//! 3810 section 5).
 
 use std::net::IpAddr;
 
@@ -40,7 +41,8 @@ pub enum GroupError {
 }
 
 impl Engine {
-    /// Takes datagrams to a group from now on, at every bound port; routers and switches are told. Who joins twice leaves twice.
+    /// Takes datagrams to a group from now on, at every bound port; routers and switches are told.
+    /// Who joins twice leaves twice.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -172,7 +174,8 @@ impl Engine {
         [&header[..], &ALERT_V6, message].concat()
     }
 
-    /// A query of MLD (RFC 3810 section 5.1): milliseconds in the first half of the word behind the checksum.
+    /// A query of MLD (RFC 3810 section 5.1): milliseconds in the first half of the word behind the
+    /// checksum.
     pub(super) fn receive_mld(&mut self, message: &icmp::Message<'_>) {
         self.asked_for_groups(false, u64::from((message.rest >> 16).min(0x7fff)) * MILLISECOND);
     }

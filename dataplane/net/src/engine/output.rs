@@ -1,9 +1,11 @@
 //! Emission: everything that is due leaves, and the doorbell rings once.
 //!
 //! 1. Replies that belong to no flow, datagrams, questions for link addresses.
-//! 2. Every marked flow in turn, at most [`crate::limits::QUANTUM`] bytes a turn; who is not done goes to the end.
-//! 3. A flow whose next frame finds no buffer is *passed over*: frames of others may be smaller. It is tried once an emission,
-//!    behind those that were not. When none of them has found a buffer for a while, the first comes before everything else.
+//! 2. Every marked flow in turn, at most [`crate::limits::QUANTUM`] bytes a turn; who is not done
+//!    goes to the end.
+//! 3. A flow whose next frame finds no buffer is *passed over*: frames of others may be smaller. It
+//!    is tried once an emission, behind those that were not. When none of them has found a buffer
+//!    for a while, the first comes before everything else.
 //! 4. When the queue is full, whatever is left stays queued, and the result says so.
 
 use std::io;
@@ -22,7 +24,8 @@ use crate::udp::{Body, Codepoint, NextHop, Outgoing};
 const ROUNDS: usize = 4;
 
 impl Engine {
-    /// Sends what is due, and what the application queued since [`Engine::receive`], then rings the doorbell once.
+    /// Sends what is due, and what the application queued since [`Engine::receive`], then rings the
+    /// doorbell once.
     ///
     /// # Errors
     /// The device is gone.
@@ -38,8 +41,8 @@ impl Engine {
         queue.flush()?;
         let flush_again = queue.must_flush_again();
         let sent = (self.metrics.frames_sent - before) as usize;
-        // Nothing says when a full queue has room. A peer that reads makes some at once. If nobody does, what empties it may be a rate limit, and it is looked
-        // at again in a moment only.
+        // Nothing says when a full queue has room. A peer that reads makes some at once. If nobody
+        // does, what empties it may be a rate limit, and it is looked at again in a moment only.
         let nothing = full && sent == 0 && !flush_again;
         self.full_since = if nothing { self.full_since.min(self.now) } else { NEVER };
         self.stuck = nothing && self.now - self.full_since >= LOOK_FOR_ROOM;
@@ -71,7 +74,8 @@ impl Engine {
         Err(Stalled::NoBuffer)
     }
 
-    /// Sends for the flow that has been passed over for long enough, if there is one. Until it finds a buffer nothing else leaves.
+    /// Sends for the flow that has been passed over for long enough, if there is one. Until it
+    /// finds a buffer nothing else leaves.
     #[inline]
     fn emit_the_patient<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         let Some((index, since)) = self.patient else { return Ok(()) };
@@ -102,7 +106,8 @@ impl Engine {
     }
 
     fn emit_flows<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
-        // What is marked while these are worked off goes behind them, and so does who has not done but could send.
+        // What is marked while these are worked off goes behind them, and so does who has not done
+        // but could send.
         let marked = self.dirty.len();
         let (mut done, mut result) = (0, Ok(()));
         while done < marked && result.is_ok() {
@@ -120,7 +125,8 @@ impl Engine {
                 Err(Stalled::NoBuffer) if self.pass_over(queue, index) => {}
                 Err(stalled) => {
                     result = Err(stalled);
-                    // It is the first again when there is room: to wait for another round would be more than its share.
+                    // It is the first again when there is room: to wait for another round would be
+                    // more than its share.
                     let flow = &mut self.flows.hot[index];
                     if !flow.has(flag::DIRTY) {
                         flow.flags |= flag::DIRTY;
@@ -148,8 +154,8 @@ impl Engine {
         }
     }
 
-    /// There was no buffer for the next frame of a flow. Notes that it goes on when there is one, and sends the acknowledgement that
-    /// it owes. Says whether others may find buffers.
+    /// There was no buffer for the next frame of a flow. Notes that it goes on when there is one,
+    /// and sends the acknowledgement that it owes. Says whether others may find buffers.
     #[cold]
     fn pass_over<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> bool {
         let flow = &self.flows.hot[index];
@@ -210,7 +216,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Everybody who may have the address is asked, or, to see whether it still holds, who had it last (RFC 4861 section 7.2.2 and 7.3.3).
+    /// Everybody who may have the address is asked, or, to see whether it still holds, who had it
+    /// last (RFC 4861 section 7.2.2 and 7.3.3).
     fn emit_solicitation<Q: NicQueue>(&mut self, queue: &mut Q, question: &Question) -> Result<(), Stalled> {
         let target = question.address;
         let Some(place) = self.addresses.source_for(&target) else { return Ok(()) };
@@ -321,7 +328,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the headers before `length` bytes of a protocol with a hop limit, which IPv4 leaves at its default.
+    /// Writes the headers before `length` bytes of a protocol with a hop limit, which IPv4 leaves
+    /// at its default.
     #[inline]
     fn write_headers(
         &self,

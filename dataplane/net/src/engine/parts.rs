@@ -1,9 +1,11 @@
-//! Packets in parts as they arrive, and what is done with a packet once it is whole ([`crate::fragments`] has the rules).
+//! Packets in parts as they arrive, and what is done with a packet once it is whole
+//! ([`crate::fragments`] has the rules).
 //!
 //! 1. A part that is all of its packet (RFC 6946) is not kept, and disturbs no others.
-//! 2. Who sent the first part of a packet that does not come whole in time is told (RFC 792, RFC 4443 section 3.3).
-//! 3. TCP and UDP are delivered as if they had come whole. Echo requests are not answered: the answer would not fit a frame. Extension headers behind
-//!    the fragment header are not followed.
+//! 2. Who sent the first part of a packet that does not come whole in time is told (RFC 792, RFC
+//!    4443 section 3.3).
+//! 3. TCP and UDP are delivered as if they had come whole. Echo requests are not answered: the
+//!    answer would not fit a frame. Extension headers behind the fragment header are not followed.
 
 use super::errors::{Report, error_quote};
 use super::{Disposition, Engine, Origin};

@@ -54,7 +54,8 @@ fn what_nobody_asked_for_makes_no_entry_and_confirms_none() {
     let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     assert!(!cache.advertised(who, &told(THIEF, true, true), SECOND));
     assert!(cache.heard(who, HONEST));
-    // Without the override flag nothing changes; with it the address does, but it will be asked about.
+    // Without the override flag nothing changes; with it the address does, but it will be asked
+    // about.
     assert!(!cache.advertised(who, &told(THIEF, true, false), SECOND));
     assert_eq!(cache.resolve(who, SECOND), Resolution::Known(HONEST));
     assert!(cache.advertised(who, &told(THIEF, true, true), SECOND));

@@ -1,10 +1,12 @@
 //! What a flow has to send when some of it is lent: pieces in the order in which they were given.
 //!
-//! 1. Positions count bytes from when the outbox was made. A piece knows its first; so the piece that holds a position is found by
-//!    bisection, however many there are.
-//! 2. Copied bytes lie one behind the other in a ring of their own, which needs no more room than they do. A copied piece knows where
-//!    among them it begins. Copies that follow each other are one piece.
-//! 3. Acknowledged bytes leave at the front. A lent piece is dropped when its last byte is acknowledged.
+//! 1. Positions count bytes from when the outbox was made. A piece knows its first; so the piece
+//!    that holds a position is found by bisection, however many there are.
+//! 2. Copied bytes lie one behind the other in a ring of their own, which needs no more room than
+//!    they do. A copied piece knows where among them it begins. Copies that follow each other are
+//!    one piece.
+//! 3. Acknowledged bytes leave at the front. A lent piece is dropped when its last byte is
+//!    acknowledged.
 
 use std::collections::VecDeque;
 
@@ -70,7 +72,8 @@ impl Outbox {
         self.push(bytes.len(), Body::Lent(bytes));
     }
 
-    /// Appends a copy of as many bytes as memory allows; the ring never becomes larger than `most`. Returns how many.
+    /// Appends a copy of as many bytes as memory allows; the ring never becomes larger than `most`.
+    /// Returns how many.
     pub fn copy(&mut self, pool: &mut Pool, data: &[u8], most: usize) -> usize {
         let room = self.copied.make_room(pool, data.len(), most);
         let taken = data.len().min(room);
@@ -117,7 +120,8 @@ impl Outbox {
         self.base = self.end;
     }
 
-    /// `length` bytes, `offset` bytes behind the first that is not acknowledged: where they lie if they lie together, else in `scratch`.
+    /// `length` bytes, `offset` bytes behind the first that is not acknowledged: where they lie if
+    /// they lie together, else in `scratch`.
     ///
     /// # Panics
     /// If there are not so many.
@@ -143,7 +147,8 @@ impl Outbox {
             let filled = scratch.len() + wanted;
             scratch.extend_from_slice(first);
             scratch.extend_from_slice(second);
-            // An owner that has fewer bytes than it lent sends zeros in their place: its peer's trouble, not ours.
+            // An owner that has fewer bytes than it lent sends zeros in their place: its peer's
+            // trouble, not ours.
             scratch.resize(filled, 0);
             position += wanted as u64;
             index += 1;

@@ -1,10 +1,13 @@
-//! An address of either family in sixteen bytes: IPv6 as it is, IPv4 mapped into it (RFC 4291 section 2.5.5.2).
+//! An address of either family in sixteen bytes: IPv6 as it is, IPv4 mapped into it (RFC 4291
+//! section 2.5.5.2).
 //!
-//! 1. One type names both ends of every packet, so that flows, neighbours and paths need no second copy of themselves.
+//! 1. One type names both ends of every packet, so that flows, neighbours and paths need no second
+//!    copy of themselves.
 //! 2. The bytes are in network order: headers copy them.
-//! 3. The mapping adds `0xffff` to a checksum's pseudo-header, which is zero in ones' complement: one formula serves both
-//!    families (`checksum::pseudo_header`).
-//! 4. A mapped address never arrives in an IPv6 header (RFC 4291 forbids none, but it would alias an IPv4 peer): the parser refuses it.
+//! 3. The mapping adds `0xffff` to a checksum's pseudo-header, which is zero in ones' complement:
+//!    one formula serves both families (`checksum::pseudo_header`).
+//! 4. A mapped address never arrives in an IPv6 header (RFC 4291 forbids none, but it would alias
+//!    an IPv4 peer): the parser refuses it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -120,7 +123,8 @@ impl Address {
         if self.is_v4() { self.low() >> 28 == 0xe } else { self.0[0] == 0xff }
     }
 
-    /// Whether it means something on one link only: `169.254/16`, `fe80::/10`, and groups of link scope.
+    /// Whether it means something on one link only: `169.254/16`, `fe80::/10`, and groups of link
+    /// scope.
     pub const fn is_link_local(&self) -> bool {
         if self.is_v4() {
             self.low() >> 16 == 0xa9fe || self.low() >> 8 == 0xe0_0000
@@ -129,8 +133,8 @@ impl Address {
         }
     }
 
-    /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section 3.2.1.3, RFC 4291 section 2.7): not nobody, no
-    /// group, no loopback.
+    /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section
+    /// 3.2.1.3, RFC 4291 section 2.7): not nobody, no group, no loopback.
     #[inline]
     pub const fn may_be_source(&self) -> bool {
         if self.is_v4() {
@@ -141,7 +145,8 @@ impl Address {
         }
     }
 
-    /// Whether the first `prefix` bits of the family's address are those of `other`, which is of the same family.
+    /// Whether the first `prefix` bits of the family's address are those of `other`, which is of
+    /// the same family.
     #[inline]
     pub const fn shares_prefix(&self, other: &Self, prefix: u8) -> bool {
         if self.is_v4() != other.is_v4() {
@@ -156,7 +161,8 @@ impl Address {
         (self.bits() ^ other.bits()).leading_zeros()
     }
 
-    /// The group in which the owner of an IPv6 address listens for questions for it (RFC 4291 section 2.7.1).
+    /// The group in which the owner of an IPv6 address listens for questions for it (RFC 4291
+    /// section 2.7.1).
     pub const fn solicited_node(&self) -> Self {
         let [.., a, b, c] = self.0;
         Self([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c])
@@ -168,8 +174,9 @@ impl Address {
         if self.is_v4() { [1, 0, 0x5e, x & 0x7f, y, z] } else { [0x33, 0x33, w, x, y, z] }
     }
 
-    /// The link-local address whose identifier is the Ethernet address (RFC 4291 appendix A). It stays the same as long as the
-    /// queue keeps its address, which the control plane chooses: no secret of a person lies in it.
+    /// The link-local address whose identifier is the Ethernet address (RFC 4291 appendix A). It
+    /// stays the same as long as the queue keeps its address, which the control plane chooses: no
+    /// secret of a person lies in it.
     pub const fn link_local(mac: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = mac;
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])

@@ -1,9 +1,9 @@
 //! The Internet checksum (RFC 1071).
 //!
-//! 1. The ones' complement sum does not depend on byte order (section 2 B), so words are added in the machine's
-//!    own order and the result is stored in it.
-//! 2. 32-bit words are added into 64-bit lanes: no carry is lost in a frame of any size, and the compiler turns the
-//!    loop into vector instructions.
+//! 1. The ones' complement sum does not depend on byte order (section 2 B), so words are added in
+//!    the machine's own order and the result is stored in it.
+//! 2. 32-bit words are added into 64-bit lanes: no carry is lost in a frame of any size, and the
+//!    compiler turns the loop into vector instructions.
 //! 3. Carries are folded once, at the end.
 
 use super::Address;
@@ -92,8 +92,8 @@ pub const fn is_valid(sum: u64) -> bool {
     fold(sum) == 0xffff
 }
 
-/// The pseudo-header's sum (RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1). The two mapped IPv4 addresses add `0xffff` each, which is
-/// nothing in ones' complement.
+/// The pseudo-header's sum (RFC 9293 section 3.1, RFC 768, RFC 8200 section 8.1). The two mapped
+/// IPv4 addresses add `0xffff` each, which is nothing in ones' complement.
 #[inline]
 pub fn pseudo_header(source: &Address, destination: &Address, protocol: u8, length: u32) -> u64 {
     sum_words(source.octets())

@@ -33,7 +33,8 @@ pub struct Message<'a> {
     pub kind: u8,
     /// Code within the type.
     pub code: u8,
-    /// The rest of the header: identifier and sequence number, or the next hop's MTU in the low half.
+    /// The rest of the header: identifier and sequence number, or the next hop's MTU in the low
+    /// half.
     pub rest: u32,
     /// What follows.
     pub payload: Payload<'a>,
@@ -77,7 +78,8 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// Reads the quoted packet. Its checksum cannot be verified: it was cut. What we send has no extension headers.
+    /// Reads the quoted packet. Its checksum cannot be verified: it was cut. What we send has no
+    /// extension headers.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let first = *bytes.first()?;
         let word = |at: usize| Some(usize::from(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?])));
@@ -127,9 +129,9 @@ pub fn emit(out: &mut [u8], kind: u8, code: u8, rest: u32) {
     seal(out);
 }
 
-/// Turns a request of either family in place into its reply (RFC 792: only the type changes, and the checksum by as much, RFC 1624; the
-/// pseudo-header of ICMPv6 has the same sum with its addresses exchanged). What lies beyond `out`, in the tail of the frame, need not
-/// be read.
+/// Turns a request of either family in place into its reply (RFC 792: only the type changes, and
+/// the checksum by as much, RFC 1624; the pseudo-header of ICMPv6 has the same sum with its
+/// addresses exchanged). What lies beyond `out`, in the tail of the frame, need not be read.
 ///
 /// # Panics
 /// If `out` is shorter than a header.

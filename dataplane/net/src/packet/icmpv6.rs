@@ -9,7 +9,8 @@
 //!  | 135/6  | 0 | checksum | router:solicited:override | target | options: type, length in eights, value
 //! ```
 //!
-//! Options after the one looked for are checked all the same: a length of zero makes the message void (RFC 4861 section 7.1).
+//! Options after the one looked for are checked all the same: a length of zero makes the message
+//! void (RFC 4861 section 7.1).
 
 use super::icmp::Message;
 use super::{Address, Malformed, Payload, checksum, icmp, ipv6};
@@ -98,8 +99,8 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Reads what follows the header of a message of either type. `None` if RFC 4861 section 7.1 says to discard it; hop limit and addresses
-    /// are for the caller to check.
+    /// Reads what follows the header of a message of either type. `None` if RFC 4861 section 7.1
+    /// says to discard it; hop limit and addresses are for the caller to check.
     pub fn parse(message: &Message<'_>) -> Option<Self> {
         let (target, mut options) = message.payload.head.split_first_chunk::<16>()?;
         let wanted =
@@ -125,7 +126,8 @@ impl Neighbour {
     }
 }
 
-/// What follows the header of a solicitation or an advertisement that tells its sender's link address.
+/// What follows the header of a solicitation or an advertisement that tells its sender's link
+/// address.
 pub fn neighbour_payload(kind: u8, target: &Address, mac: [u8; 6]) -> Vec<u8> {
     let option = if kind == NEIGHBOUR_SOLICITATION { SOURCE_LINK_ADDRESS } else { TARGET_LINK_ADDRESS };
     [&target.octets()[..], &[option, 1], &mac].concat()

@@ -5,7 +5,8 @@
 //!  | 4:5 | TOS | length | id | flags:offset | TTL | protocol | checksum | source | destination | options
 //! ```
 //!
-//! What we send never fragments (DF is set), so its identification means nothing and is zero (RFC 6864).
+//! What we send never fragments (DF is set), so its identification means nothing and is zero (RFC
+//! 6864).
 
 use super::{Malformed, Payload, checksum};
 
@@ -44,7 +45,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header and returns it with its payload, without the padding that a link may have added.
+    /// Reads a header and returns it with its payload, without the padding that a link may have
+    /// added.
     ///
     /// # Errors
     /// Too short, not version 4, lengths that do not fit, or a wrong checksum.

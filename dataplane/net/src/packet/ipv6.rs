@@ -5,10 +5,12 @@
 //!  | 6:class:label | length | next header | hop limit  | source | destination | extension headers, payload
 //! ```
 //!
-//! 1. [`Header::parse`] reads the fixed header, [`walk`] what stands between it and the transport header: at most
-//!    [`EXTENSIONS`] headers, all of which must lie in the head of the frame.
-//! 2. Options that say so in their number are passed over, the others make the packet a problem (RFC 8200 section 4.2).
-//! 3. Routing headers with segments left are refused, type 0 like any that we do not know (RFC 5095, RFC 8200 section 4.4).
+//! 1. [`Header::parse`] reads the fixed header, [`walk`] what stands between it and the transport
+//!    header: at most [`EXTENSIONS`] headers, all of which must lie in the head of the frame.
+//! 2. Options that say so in their number are passed over, the others make the packet a problem
+//!    (RFC 8200 section 4.2).
+//! 3. Routing headers with segments left are refused, type 0 like any that we do not know (RFC
+//!    5095, RFC 8200 section 4.4).
 //! 4. What we send has no extension headers, and is never fragmented.
 
 use super::{Address, Malformed, Payload, ipv4};
@@ -38,7 +40,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the fixed header and returns it with what follows, without the padding that a link may have added.
+    /// Reads the fixed header and returns it with what follows, without the padding that a link may
+    /// have added.
     ///
     /// # Errors
     /// Too short, not version 6, a length that does not fit, or an IPv4 address in disguise.
@@ -94,7 +97,8 @@ pub const FRAGMENT: u8 = 44;
 pub const NO_NEXT_HEADER: u8 = 59;
 /// Next header: options for the destination.
 pub const DESTINATION_OPTIONS: u8 = 60;
-/// Most extension headers of a packet: RFC 8200 section 4.1 lists seven in an order that makes sense.
+/// Most extension headers of a packet: RFC 8200 section 4.1 lists seven in an order that makes
+/// sense.
 pub const EXTENSIONS: usize = 8;
 
 /// Which part of a packet a fragment is (RFC 8200 section 4.5).
@@ -139,7 +143,8 @@ pub enum Refusal {
     },
 }
 
-/// Follows the extension headers from the fixed header's `next_header` on; `payload` is what follows it.
+/// Follows the extension headers from the fixed header's `next_header` on; `payload` is what
+/// follows it.
 ///
 /// # Errors
 /// A [`Refusal`] says what is to become of the packet.

@@ -1,8 +1,10 @@
-//! Bytes of a packet in two pieces: those in private memory, and those that the sender may still write.
+//! Bytes of a packet in two pieces: those in private memory, and those that the sender may still
+//! write.
 //!
-//! 1. Headers lie in the first piece ([`sietch_nic::queue::LEAST_HEAD`] says how much of a frame is there at least) and are read
-//!    in place. The second piece is only ever copied out.
-//! 2. [`Payload::skip`] and [`Payload::take`] narrow both pieces at once, so a payload is what is left of its packet.
+//! 1. Headers lie in the first piece ([`sietch_nic::queue::LEAST_HEAD`] says how much of a frame is
+//!    there at least) and are read in place. The second piece is only ever copied out.
+//! 2. [`Payload::skip`] and [`Payload::take`] narrow both pieces at once, so a payload is what is
+//!    left of its packet.
 
 use std::fmt;
 
@@ -10,7 +12,8 @@ use sietch_nic::Foreign;
 
 use super::checksum;
 
-/// Bytes that [`Payload::sum`] copies at a time: small beside the stack, large beside the cost of a step, and even.
+/// Bytes that [`Payload::sum`] copies at a time: small beside the stack, large beside the cost of a
+/// step, and even.
 const SUM_STEP: usize = 1024;
 
 /// Consecutive bytes of a packet, of which the last may be foreign.

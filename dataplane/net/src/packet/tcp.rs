@@ -62,8 +62,8 @@ impl<'a> Segment<'a> {
     /// Reads a segment between two addresses; `checks` says what its checksum must be.
     ///
     /// # Errors
-    /// Too short, a data offset that does not fit, or a wrong checksum. Malformed options are skipped: what
-    /// follows them cannot be read, the segment itself can.
+    /// Too short, a data offset that does not fit, or a wrong checksum. Malformed options are
+    /// skipped: what follows them cannot be read, the segment itself can.
     #[inline]
     pub fn parse(
         packet: impl Into<Payload<'a>>,
@@ -136,8 +136,9 @@ pub struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Reads the segment whose header without options is `header`, followed by `rest`, and perhaps by `tail`, which is not a part of the
-    /// header. `None` if it has other options than the timestamps in the layout that everybody sends, or does not fit.
+    /// Reads the segment whose header without options is `header`, followed by `rest`, and perhaps
+    /// by `tail`, which is not a part of the header. `None` if it has other options than the
+    /// timestamps in the layout that everybody sends, or does not fit.
     #[inline(always)]
     pub fn read(header: &[u8; HEADER], rest: &'a [u8], tail: Foreign<'a>) -> Option<Self> {
         let (timestamps, head) = match header[12] >> 4 {
@@ -205,8 +206,9 @@ pub const fn frame_length(template: &Template, options: &Options, payload: usize
     template.network_end() + HEADER + options.length() + payload
 }
 
-/// Writes a whole frame: the template, transport header, options, and the payload in its two pieces, copied and summed in
-/// one go. Without `checksums` it is only copied, and the checksum left zero.
+/// Writes a whole frame: the template, transport header, options, and the payload in its two
+/// pieces, copied and summed in one go. Without `checksums` it is only copied, and the checksum
+/// left zero.
 ///
 /// # Panics
 /// If `out` is not [`frame_length`] bytes long.

@@ -1,14 +1,17 @@
-//! The headers that all frames between two ends have in common, ready to be copied: one cache line that only sending touches.
+//! The headers that all frames between two ends have in common, ready to be copied: one cache line
+//! that only sending touches.
 //!
 //! ```text
 //!  IPv4  0          14     34      38                   IPv6  0          14     54      58      60     62      64
 //!        | Ethernet | IPv4 | ports |                          | Ethernet | IPv6 | ports | facts | sums        |
 //! ```
 //!
-//! 1. [`Template::new`] writes everything but the lengths and the checksums, and sums up once what never changes.
-//! 2. [`Template::write`] copies it to a frame, sets the length, and completes the IPv4 header's checksum with it: no header is
-//!    summed on the way out.
-//! 3. The addresses and ports of a flow live here and nowhere else: [`Template::remote`] and its like read them back.
+//! 1. [`Template::new`] writes everything but the lengths and the checksums, and sums up once what
+//!    never changes.
+//! 2. [`Template::write`] copies it to a frame, sets the length, and completes the IPv4 header's
+//!    checksum with it: no header is summed on the way out.
+//! 3. The addresses and ports of a flow live here and nowhere else: [`Template::remote`] and its
+//!    like read them back.
 
 use super::{Address, checksum, ethernet, ipv4, ipv6};
 
@@ -102,8 +105,8 @@ impl Template {
         self.network_end as usize
     }
 
-    /// Writes link and network headers and the ports for a transport header and payload of `length` bytes together. The
-    /// transport's checksum starts with the sum that it returns.
+    /// Writes link and network headers and the ports for a transport header and payload of `length`
+    /// bytes together. The transport's checksum starts with the sum that it returns.
     ///
     /// # Panics
     /// If `out` is shorter than that.

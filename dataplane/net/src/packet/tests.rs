@@ -105,7 +105,8 @@ proptest! {
         wrong[bit / 8] ^= 1 << (bit % 8);
         let verdict = Segment::parse(&wrong, &source, &destination, false);
         prop_assert!(verdict.is_err());
-        // As a kernel leaves it that shares the machine: the sum of the pseudo-header alone. Nobody else takes that.
+        // As a kernel leaves it that shares the machine: the sum of the pseudo-header alone. Nobody
+        // else takes that.
         let pseudo = checksum::pseudo_header(&source, &destination, ipv4::TCP, segment_bytes.len() as u32);
         let mut unfinished = segment_bytes.clone();
         unfinished[16..18].copy_from_slice(&checksum::fold(pseudo).to_ne_bytes());

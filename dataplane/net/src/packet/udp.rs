@@ -22,8 +22,8 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram between two addresses. A checksum of zero means that its sender made none, which
-    /// IPv6 forbids (RFC 8200 section 8.1); `checks` says what it must be otherwise.
+    /// Reads a datagram between two addresses. A checksum of zero means that its sender made none,
+    /// which IPv6 forbids (RFC 8200 section 8.1); `checks` says what it must be otherwise.
     ///
     /// # Errors
     /// Too short, or a wrong checksum.
@@ -55,7 +55,8 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Writes a datagram; `out` has room for the header and `payload`. Without `checksums` it says that it has none.
+/// Writes a datagram; `out` has room for the header and `payload`. Without `checksums` it says that
+/// it has none.
 ///
 /// # Panics
 /// If `out` is not exactly that long.

@@ -73,7 +73,8 @@ fn what_arrives_twice_is_named() {
 }
 
 proptest! {
-    /// Whatever happens, what is reported is there, no range twice, and all are reported if there are few.
+    /// Whatever happens, what is reported is there, no range twice, and all are reported if there
+    /// are few.
     #[test]
     fn reports_are_true(pieces in proptest::collection::vec((1..SPAN, 1..40u32, any::<bool>()), 1..120)) {
         let mut ranges = Reassembly::default();

@@ -140,7 +140,8 @@ proptest! {
                 }
                 Step::Lose(ago) => {
                     board.lose(now - ago.min(now));
-                    // The first run is lost whatever its age: all bytes like the first, up to one unlike it.
+                    // The first run is lost whatever its age: all bytes like the first, up to one
+                    // unlike it.
                     let runs = board.older.iter().copied().chain(board.any.then_some(board.newest));
                     let first = runs.map(|run| run.end.since(base)).next().unwrap_or(end);
                     let una = oracle.una;
@@ -177,7 +178,8 @@ proptest! {
         }
     }
 
-    /// Whatever a peer acknowledges, memory is bounded, and nothing counts as delivered that it did not name.
+    /// Whatever a peer acknowledges, memory is bounded, and nothing counts as delivered that it did
+    /// not name.
     #[test]
     fn a_flood_of_blocks_is_bounded(
         blocks in proptest::collection::vec((0..50_000u32, 1..40u32), 500..900), send in any::<bool>(),

@@ -1,8 +1,11 @@
-//! Paths that swallow what is too big and say nothing (RFC 2923 section 2.1, RFC 4821 section 7.7, RFC 8899 section 4.3).
+//! Paths that swallow what is too big and say nothing (RFC 2923 section 2.1, RFC 4821 section 7.7,
+//! RFC 8899 section 4.3).
 //!
-//! 1. When full segments time out again and again, smaller ones are tried ([`path_mtu::after_silence`]). A medium over memory has no routers.
-//! 2. When what was outstanding has got through in them, the full size is tried again: a peer that stood still looks the same. If that
-//!    fails as well, it was a black hole: the path is noted as narrow for ten minutes, for other flows too, and this one stays as it is.
+//! 1. When full segments time out again and again, smaller ones are tried
+//!    ([`path_mtu::after_silence`]). A medium over memory has no routers.
+//! 2. When what was outstanding has got through in them, the full size is tried again: a peer that
+//!    stood still looks the same. If that fails as well, it was a black hole: the path is noted as
+//!    narrow for ten minutes, for other flows too, and this one stays as it is.
 //! 3. If the first copies prove to have arrived after all, nothing was swallowed.
 
 use crate::engine::{Engine, network_header};
@@ -12,7 +15,8 @@ use crate::packet::tcp;
 use crate::path_mtu;
 
 impl Engine {
-    /// Full segments have timed out in a row: the next are smaller, if there is a smaller size to try.
+    /// Full segments have timed out in a row: the next are smaller, if there is a smaller size to
+    /// try.
     pub(super) fn suspect_black_hole(&mut self, index: usize) {
         let flow = &self.flows.hot[index];
         if self.unchecked || flow.outstanding() < u32::from(flow.mss) {

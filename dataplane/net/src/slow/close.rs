@@ -6,8 +6,8 @@
 //! their FIN:     ESTABLISHED -> CLOSE-WAIT, FIN-WAIT-1 -> CLOSING, FIN-WAIT-2 -> TIME-WAIT
 //! ```
 //!
-//! A flow that is over stays only until the application has read what arrived and has taken the Closed event; its name is free, or
-//! belongs to TIME-WAIT, before that.
+//! A flow that is over stays only until the application has read what arrived and has taken the
+//! Closed event; its name is free, or belongs to TIME-WAIT, before that.
 
 use crate::engine::Engine;
 use crate::events::CloseReason;
@@ -96,7 +96,8 @@ impl Engine {
         let reason = match self.flows.hot[index].state {
             State::SynReceived => CloseReason::Refused,
             State::Closing | State::LastAck => {
-                // Both sides had closed, and the peer has forgotten already: nothing is lost, what came can still be read.
+                // Both sides had closed, and the peer has forgotten already: nothing is lost, what
+                // came can still be read.
                 self.forget_name(index);
                 return self.settle(index);
             }
@@ -131,7 +132,8 @@ impl Engine {
         }
     }
 
-    /// Both FINs are exchanged and ours was first: the name is kept in a smaller place, the flow is over.
+    /// Both FINs are exchanged and ours was first: the name is kept in a smaller place, the flow is
+    /// over.
     pub(super) fn enter_time_wait(&mut self, index: usize) {
         if self.time_waits.is_full()
             && let Some(oldest) = self.time_waits.oldest()
@@ -166,7 +168,8 @@ impl Engine {
         self.directory.remove(&self.flows.path[index].name(), Entry::Flow(index as u32));
     }
 
-    /// The protocol is done with the flow. If the application has still to read, the flow stays for that.
+    /// The protocol is done with the flow. If the application has still to read, the flow stays for
+    /// that.
     fn settle(&mut self, index: usize) {
         let flow = &mut self.flows.hot[index];
         if flow.rx.is_empty() || flow.has(flag::DETACHED) {
@@ -191,8 +194,9 @@ impl Engine {
         self.flow_timers.set(index as u32, NEVER);
     }
 
-    /// The flow is over. What it had to send goes at once. Its place, and what was received and not read, go when the application
-    /// has taken the Closed event and what followed from it ([`Engine::take_events`]), or now if it has let go.
+    /// The flow is over. What it had to send goes at once. Its place, and what was received and not
+    /// read, go when the application has taken the Closed event and what followed from it
+    /// ([`Engine::take_events`]), or now if it has let go.
     pub(crate) fn finish(&mut self, index: usize, reason: CloseReason) {
         self.settle_accept_unless_announced(index);
         self.silence(index);
@@ -210,7 +214,8 @@ impl Engine {
             self.raise(index, event::CLOSED);
             return;
         }
-        // The place may be on both lists; whoever finds it there finds it unmarked, or marked by its next owner.
+        // The place may be on both lists; whoever finds it there finds it unmarked, or marked by
+        // its next owner.
         if flow.has(flag::DIRTY) {
             self.dirty.retain(|&marked| marked as usize != index);
         }

@@ -1,9 +1,12 @@
-//! Handshakes while the table of half-open connections is full: answered and forgotten (`syn_cookie`).
+//! Handshakes while the table of half-open connections is full: answered and forgotten
+//! (`syn_cookie`).
 //!
-//! 1. A SYN that finds no room gets a SYN-ACK with a cookie. Nothing is kept but the time until which cookies are out.
-//! 2. As long as some are, an acknowledgement that belongs to nothing may carry one. If it does, it makes the flow at once.
-//! 3. A peer whose SYN was answered with a cookie may send it again, and meet a table with room: it then has a half-open connection
-//!    *and* a cookie. Whichever of the two it acknowledges counts.
+//! 1. A SYN that finds no room gets a SYN-ACK with a cookie. Nothing is kept but the time until
+//!    which cookies are out.
+//! 2. As long as some are, an acknowledgement that belongs to nothing may carry one. If it does, it
+//!    makes the flow at once.
+//! 3. A peer whose SYN was answered with a cookie may send it again, and meet a table with room: it
+//!    then has a half-open connection *and* a cookie. Whichever of the two it acknowledges counts.
 
 use crate::engine::{Ecn, Engine, Origin};
 use crate::limits::COOKIE_WINDOW;
@@ -45,8 +48,9 @@ impl Engine {
         self.reply(Reply { path: self.path(&name, origin.mac), fields });
     }
 
-    /// Whether the segment acknowledges a cookie; then it has made a flow, unless there was no room. `embryo` is the half-open connection
-    /// of the same name. What is out of turn counts as well, and is dropped.
+    /// Whether the segment acknowledges a cookie; then it has made a flow, unless there was no
+    /// room. `embryo` is the half-open connection of the same name. What is out of turn counts as
+    /// well, and is dropped.
     pub(super) fn take_cookie(
         &mut self,
         embryo: Option<u32>,
@@ -62,7 +66,8 @@ impl Engine {
         let mut segment = *segment;
         let mut verdict = syn_cookie::judge(&self.secret, &words, irs, iss, self.now);
         if verdict == Verdict::OutOfTurn && segment.payload.len() <= 1 {
-            // A keepalive probe, one number back (RFC 9293 section 3.8.4), of a peer whose acknowledgement was lost.
+            // A keepalive probe, one number back (RFC 9293 section 3.8.4), of a peer whose
+            // acknowledgement was lost.
             irs = segment.seq;
             verdict = syn_cookie::judge(&self.secret, &words, irs, iss, self.now);
             segment = Segment { seq: irs.plus(1), flags: ACK, payload: segment.payload.take(0), ..segment };

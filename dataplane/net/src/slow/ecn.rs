@@ -1,14 +1,20 @@
-//! Explicit congestion notification (RFC 3168, as RFC 8311 has it), and its exact echo for DCTCP (RFC 8257).
+//! Explicit congestion notification (RFC 3168, as RFC 8311 has it), and its exact echo for DCTCP
+//! (RFC 8257).
 //!
-//! 1. *Agreement.* A SYN with ECE and CWR asks, a SYN-ACK with ECE alone agrees. We ask if [`Ecn::On`], or if the flow's congestion control
-//!    lives on marks; we agree unless [`Ecn::Off`]. A SYN that is sent again does not ask: something on the path may drop those that do.
-//! 2. *Marks.* New data leave as ECT(0), so that routers may mark them instead of dropping them. What is sent again, window
-//!    probes, and segments without data do not (section 6.1.4 to 6.1.6), and nothing of TIMELY does, which goes by delay.
-//! 3. *Echo.* Marked data make every acknowledgement carry ECE until a segment with CWR comes (section 6.1.3). With DCTCP the echo
-//!    says of each acknowledged byte whether it was marked: when marks begin or end, what came before is acknowledged apart
-//!    (RFC 8257 section 3.2). While ECE is due, a flow is off the fast path.
-//! 4. *Answer.* An acknowledgement with ECE reduces the window, once for each window of data and not while losses are repaired
-//!    (section 6.1.2). The next new data carry CWR. So they do after a reduction for a loss.
+//! 1. *Agreement.* A SYN with ECE and CWR asks, a SYN-ACK with ECE alone agrees. We ask if
+//!    [`Ecn::On`], or if the flow's congestion control lives on marks; we agree unless
+//!    [`Ecn::Off`]. A SYN that is sent again does not ask: something on the path may drop those
+//!    that do.
+//! 2. *Marks.* New data leave as ECT(0), so that routers may mark them instead of dropping them.
+//!    What is sent again, window probes, and segments without data do not (section 6.1.4 to 6.1.6),
+//!    and nothing of TIMELY does, which goes by delay.
+//! 3. *Echo.* Marked data make every acknowledgement carry ECE until a segment with CWR comes
+//!    (section 6.1.3). With DCTCP the echo says of each acknowledged byte whether it was marked:
+//!    when marks begin or end, what came before is acknowledged apart (RFC 8257 section 3.2). While
+//!    ECE is due, a flow is off the fast path.
+//! 4. *Answer.* An acknowledgement with ECE reduces the window, once for each window of data and
+//!    not while losses are repaired (section 6.1.2). The next new data carry CWR. So they do after
+//!    a reduction for a loss.
 
 use crate::congestion::{CongestionControl, Kind};
 use crate::engine::{Ecn, Engine};
@@ -27,7 +33,8 @@ impl Engine {
         }
     }
 
-    /// Whether we agree to what a SYN asks for. One that has itself been marked comes over a path that does not keep the rules.
+    /// Whether we agree to what a SYN asks for. One that has itself been marked comes over a path
+    /// that does not keep the rules.
     pub(super) fn agrees_to_marks(&self, segment: &Segment<'_>, marked: bool) -> bool {
         self.ecn != Ecn::Off && !marked && segment.flags & (SYN | ACK | ECE | CWR) == SYN | ECE | CWR
     }
@@ -61,7 +68,8 @@ impl Engine {
         }
     }
 
-    /// Acknowledges what came before the segment at hand, ahead of everything else that the flow will send.
+    /// Acknowledges what came before the segment at hand, ahead of everything else that the flow
+    /// will send.
     fn acknowledge_apart(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let options = if flow.has(flag::TIMESTAMPS) {
@@ -99,7 +107,8 @@ impl Engine {
         }
     }
 
-    /// The window was reduced, for whatever reason: the peer is told, and echoes of what is in flight reduce it no more.
+    /// The window was reduced, for whatever reason: the peer is told, and echoes of what is in
+    /// flight reduce it no more.
     pub(super) fn note_reduction(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.has(flag::ECN) && cold.congestion.kind() != Kind::Timely {
@@ -108,7 +117,8 @@ impl Engine {
         }
     }
 
-    /// Gives a segment of a flow with marks the flags that it must have. Says whether its packet may be marked.
+    /// Gives a segment of a flow with marks the flags that it must have. Says whether its packet
+    /// may be marked.
     #[cold]
     pub(crate) fn prepare_marks(&self, index: usize, segment: &mut Outbound) -> bool {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);

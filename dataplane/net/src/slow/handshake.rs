@@ -1,4 +1,5 @@
-//! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a connection in TIME-WAIT.
+//! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a
+//! connection in TIME-WAIT.
 
 use crate::congestion::{Algorithm, Kind};
 use crate::engine::{Engine, Origin};
@@ -21,8 +22,8 @@ impl Engine {
         }
     }
 
-    /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a reset clears up
-    /// (RFC 9293 section 3.10.7.1).
+    /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a
+    /// reset clears up (RFC 9293 section 3.10.7.1).
     pub(crate) fn stranger_receive(&mut self, origin: &Origin, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;
@@ -53,9 +54,10 @@ impl Engine {
         self.reply(Reply { path: self.path(&origin.name(segment), origin.mac), fields });
     }
 
-    /// Makes an embryo of a SYN and answers it; with a cookie and without an embryo if there is no room. The initial sequence number is
-    /// beyond `above`, the last one of an earlier connection of the same name: a fast one may have outrun the clock. (A cookie
-    /// cannot be. Timestamps then tell old segments from new ones.)
+    /// Makes an embryo of a SYN and answers it; with a cookie and without an embryo if there is no
+    /// room. The initial sequence number is beyond `above`, the last one of an earlier connection
+    /// of the same name: a fast one may have outrun the clock. (A cookie cannot be. Timestamps then
+    /// tell old segments from new ones.)
     fn conceive(&mut self, origin: &Origin, segment: &Segment<'_>, above: Option<Seq>) {
         if self.embryos.is_full() {
             self.answer_with_cookie(origin, segment);
@@ -176,7 +178,8 @@ impl Engine {
         self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
     }
 
-    /// The handshake is complete: the embryo becomes a flow, if there is room. `place` is where it was kept, if it was.
+    /// The handshake is complete: the embryo becomes a flow, if there is room. `place` is where it
+    /// was kept, if it was.
     pub(super) fn hatch(
         &mut self,
         embryo: &Embryo,
@@ -286,8 +289,9 @@ impl Engine {
         self.touch(index);
     }
 
-    /// The SYN-ACK that answers our own SYN-ACK when both sides opened at once carries the number of their SYN, which is out of
-    /// the window by the letter of RFC 9293 section 3.10.7.4; figure 8 there takes it all the same.
+    /// The SYN-ACK that answers our own SYN-ACK when both sides opened at once carries the number
+    /// of their SYN, which is out of the window by the letter of RFC 9293 section 3.10.7.4; figure
+    /// 8 there takes it all the same.
     pub(super) fn answers_simultaneous_open(&self, index: usize, segment: &Segment<'_>) -> bool {
         let flow = &self.flows.hot[index];
         flow.state == State::SynReceived
@@ -317,7 +321,8 @@ impl Engine {
         }
         let own_shift = self.own_shift;
         let ecn = if acknowledged {
-            // One that repeats both flags comes from a peer that repeats whatever it gets (RFC 3168 section 6.1.1).
+            // One that repeats both flags comes from a peer that repeats whatever it gets (RFC 3168
+            // section 6.1.1).
             segment.flags & (ECE | CWR) == ECE
         } else {
             self.agrees_to_marks(segment, marked)

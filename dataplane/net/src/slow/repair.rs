@@ -1,4 +1,5 @@
-//! Recovery from loss: what each acknowledgement of a flow in trouble means. The parts are in `recovery` and `scoreboard`.
+//! Recovery from loss: what each acknowledgement of a flow in trouble means. The parts are in
+//! `recovery` and `scoreboard`.
 //!
 //! ```text
 //! OPEN --- something out of turn ---> DISORDER --- lost ---> RECOVERY --- all of it acknowledged ---> OPEN
@@ -6,14 +7,18 @@
 //!        RECOVERY or LOSS --- it was for nothing ---> OPEN, with the window of before
 //! ```
 //!
-//! 1. The cumulative acknowledgement and the SACK blocks go to the scoreboard; what they deliver for the first time goes to RACK.
-//! 2. A first block below the acknowledgement, or inside the second, is no new delivery but a duplicate (RFC 2883).
-//! 3. Was it for nothing? Then everything is as before (`Undo`). If a timeout's first acknowledgement cannot tell, the next may (`spurious`).
-//! 4. With SACK, RACK marks what is lost. Without, the third duplicate and then each partial acknowledgement name one segment (RFC 6582).
+//! 1. The cumulative acknowledgement and the SACK blocks go to the scoreboard; what they deliver
+//!    for the first time goes to RACK.
+//! 2. A first block below the acknowledgement, or inside the second, is no new delivery but a
+//!    duplicate (RFC 2883).
+//! 3. Was it for nothing? Then everything is as before (`Undo`). If a timeout's first
+//!    acknowledgement cannot tell, the next may (`spurious`).
+//! 4. With SACK, RACK marks what is lost. Without, the third duplicate and then each partial
+//!    acknowledgement name one segment (RFC 6582).
 //! 5. In recovery the window is what PRR says; after a timeout it grows as in slow start.
 //!
-//! A block that is inverted, or names what was never sent, counts for nothing. One acknowledgement has at most four blocks, each costs
-//! at most one scan of a bounded board.
+//! A block that is inverted, or names what was never sent, counts for nothing. One acknowledgement
+//! has at most four blocks, each costs at most one scan of a bounded board.
 
 use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
@@ -40,7 +45,8 @@ pub(super) struct News {
 }
 
 impl Engine {
-    /// Takes the acknowledgement of a flow in trouble, or one with ranges. Says whether our FIN was acknowledged.
+    /// Takes the acknowledgement of a flow in trouble, or one with ranges. Says whether our FIN was
+    /// acknowledged.
     pub(super) fn take_repair(&mut self, index: usize, segment: &Segment<'_>, duplicate: bool) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let mut repair = cold.repair.take().unwrap_or_default();
@@ -60,7 +66,8 @@ impl Engine {
         let fin = advanced > 0 && self.account(index, advanced, echo, (grow, marked), &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         if advanced > 0 && cold.board.is_reneged() {
-            // It has what comes next, and does not acknowledge it: unless it does so soon, it has thrown it away.
+            // It has what comes next, and does not acknowledge it: unless it does so soon, it has
+            // thrown it away.
             let patience = RENEGE_PATIENCE.max(cold.round_trip.smoothed() / 2);
             cold.retransmit_at = cold.retransmit_at.min(self.now + patience);
             cold.probing = false;
@@ -111,7 +118,8 @@ impl Engine {
         let Some((first, last)) = news.twice else { return };
         repair.duplicates = repair.duplicates.saturating_add(1);
         self.metrics.duplicates_heard += 1;
-        // A duplicate of what was not sent again was made by the network: it says nothing of our patience.
+        // A duplicate of what was not sent again was made by the network: it says nothing of our
+        // patience.
         if let Some(undo) = &mut repair.undo
             && undo.stamp.is_some()
             && !first.before(undo.from)
@@ -197,8 +205,8 @@ impl Engine {
         } else {
             if news.duplicate {
                 flow.duplicates = flow.duplicates.saturating_add(1);
-                // No more of them can be honest than segments were in flight when the first came: each beyond would let another out
-                // (Savage et al., DupACK spoofing).
+                // No more of them can be honest than segments were in flight when the first came:
+                // each beyond would let another out (Savage et al., DupACK spoofing).
                 let sent = if repair.is_repairing() {
                     cold.recover.since(flow.una)
                 } else {
@@ -215,8 +223,8 @@ impl Engine {
                 delivered -= known;
                 repair.duplicated = if repair.is_repairing() { repair.duplicated - known } else { 0 };
             }
-            // RFC 6582 section 3.2 step 1: `recover` is not among what is outstanding. (Being before or after it means nothing: gigabytes may
-            // have passed since.)
+            // RFC 6582 section 3.2 step 1: `recover` is not among what is outstanding. (Being
+            // before or after it means nothing: gigabytes may have passed since.)
             let fresh = cold.recover.since(flow.una) > flow.outstanding();
             let third = !repair.is_repairing() && news.duplicate && flow.duplicates == 3 && fresh;
             let partial = repair.phase == Recovering::Recovery && news.advanced;
@@ -266,7 +274,8 @@ impl Engine {
         self.note_reduction(index);
     }
 
-    /// All that is in flight was lost for a reason that has nothing to do with congestion: it was too large for the path.
+    /// All that is in flight was lost for a reason that has nothing to do with congestion: it was
+    /// too large for the path.
     pub(crate) fn lose_all(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.board.lose(u64::MAX);

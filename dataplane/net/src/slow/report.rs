@@ -1,10 +1,13 @@
 //! What the peer is told of bytes that came out of turn: SACK (RFC 2018) and DSACK (RFC 2883).
 //!
-//! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last first (`reassembly`): on each
-//!    acknowledgement without data, and on data that leave room. When several leave at once, they share the ranges among them.
-//! 2. Bytes that came twice are named once, in front of the others; if they lie in a waiting range, that range follows, as RFC 2883
-//!    section 4 wants. Only the latest such piece is kept: it is a hint, and an ACK follows at once.
-//! 3. [`flag::SACK_DUE`] says that there is something of either kind, so that the common segment pays one test.
+//! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last
+//!    first (`reassembly`): on each acknowledgement without data, and on data that leave room. When
+//!    several leave at once, they share the ranges among them.
+//! 2. Bytes that came twice are named once, in front of the others; if they lie in a waiting range,
+//!    that range follows, as RFC 2883 section 4 wants. Only the latest such piece is kept: it is a
+//!    hint, and an ACK follows at once.
+//! 3. [`flag::SACK_DUE`] says that there is something of either kind, so that the common segment
+//!    pays one test.
 
 use crate::engine::Engine;
 use crate::flow::flag;
@@ -12,7 +15,8 @@ use crate::packet::tcp::{Options, ROOM, SackBlocks, Segment, TIMESTAMP_OPTION};
 use crate::sequence::Seq;
 
 impl Engine {
-    /// The options of a segment with `length` bytes of payload, of a flow that has something to report.
+    /// The options of a segment with `length` bytes of payload, of a flow that has something to
+    /// report.
     #[cold]
     pub(crate) fn report_options(&self, index: usize, length: usize) -> Options {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);

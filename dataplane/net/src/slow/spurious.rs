@@ -1,13 +1,17 @@
-//! Timeouts that were for nothing, towards peers that report no ranges and echo no timestamps: basic F-RTO (RFC 5682 section 2.1).
+//! Timeouts that were for nothing, towards peers that report no ranges and echo no timestamps:
+//! basic F-RTO (RFC 5682 section 2.1).
 //!
 //! 1. The timer ran out: the first segment leaves again, and nothing else (`timeout`).
-//! 2. The first acknowledgement moves on past it, but not past all that was in flight: it may mean either copy. Instead of what
-//!    counts as lost, two segments of new data leave. Without so many, or without room for them in the peer's window, nothing
-//!    is asked, and what is lost goes again at once.
-//! 3. The next acknowledgement answers. If it moves on, it means data that were sent once: nothing had been lost (`Undo`). If it is a
-//!    duplicate, what was taken for lost is lost indeed, and goes again as after any timeout.
+//! 2. The first acknowledgement moves on past it, but not past all that was in flight: it may mean
+//!    either copy. Instead of what counts as lost, two segments of new data leave. Without so many,
+//!    or without room for them in the peer's window, nothing is asked, and what is lost goes again
+//!    at once.
+//! 3. The next acknowledgement answers. If it moves on, it means data that were sent once: nothing
+//!    had been lost (`Undo`). If it is a duplicate, what was taken for lost is lost indeed, and
+//!    goes again as after any timeout.
 //!
-//! A timeout amid a recovery asks nothing: what was sent again before could be taken for what was sent once.
+//! A timeout amid a recovery asks nothing: what was sent again before could be taken for what was
+//! sent once.
 
 use super::repair::News;
 use crate::engine::{Engine, Recovering};
@@ -15,7 +19,8 @@ use crate::flow::flag;
 use crate::recovery::Repair;
 
 impl Engine {
-    /// Whether the acknowledgement shows that the timeout was for nothing: step 3, it moved on and means no second copy.
+    /// Whether the acknowledgement shows that the timeout was for nothing: step 3, it moved on and
+    /// means no second copy.
     pub(super) fn is_timeout_denied(repair: &Repair, news: &News) -> bool {
         let asked = repair.undo.as_ref().is_some_and(|undo| undo.asked_at != 0);
         asked && news.advanced && news.delivered.original > 0 && !news.delivered.again

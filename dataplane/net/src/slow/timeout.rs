@@ -1,5 +1,6 @@
-//! What happens by itself: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC 9293 section 3.8.6.1), keepalive
-//! (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and of half-open connections.
+//! What happens by itself: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC
+//! 9293 section 3.8.6.1), keepalive (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and of
+//! half-open connections.
 
 use crate::congestion::CongestionControl;
 use crate::engine::{Engine, Recovering};
@@ -69,7 +70,8 @@ impl Engine {
                 self.metrics.timeouts += 1;
                 self.metrics.retransmits += 1;
                 self.flows.hot[index].flags |= flag::SYN_DUE;
-                // The next deadline comes with the SYN itself; should it not leave, this one stands.
+                // The next deadline comes with the SYN itself; should it not leave, this one
+                // stands.
                 self.rearm(index);
                 self.touch(index);
             }
@@ -94,7 +96,8 @@ impl Engine {
         cold.retransmit_at = cold.again_at(self.now);
     }
 
-    /// The oldest data (or our FIN) were not acknowledged in time: go back to them with a window of one segment.
+    /// The oldest data (or our FIN) were not acknowledged in time: go back to them with a window of
+    /// one segment.
     fn data_due(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.outstanding() == 0 {
@@ -116,7 +119,8 @@ impl Engine {
         let repairing = repair.is_repairing();
         match &mut repair.undo {
             Some(undo) if repairing => undo.asked_at = 0,
-            // RFC 5682: until the first answer nothing but the first segment leaves, so that the answer tells which copy it means.
+            // RFC 5682: until the first answer nothing but the first segment leaves, so that the
+            // answer tells which copy it means.
             none => *none = Some(Undo { from: flow.una, first_only: true, ..Undo::default() }),
         }
         repair.phase = Recovering::Loss;
@@ -142,8 +146,9 @@ impl Engine {
         self.touch(index);
     }
 
-    /// The window is closed: ask whether it still is. A peer that answers may keep it closed as long as it likes, except towards a flow that
-    /// has no application any more, or one whose patience is bounded.
+    /// The window is closed: ask whether it still is. A peer that answers may keep it closed as
+    /// long as it likes, except towards a flow that has no application any more, or one whose
+    /// patience is bounded.
     fn probe_due(&mut self, index: usize) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.note_stall(self.now);

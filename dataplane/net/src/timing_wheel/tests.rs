@@ -86,7 +86,8 @@ fn far_deadlines_cost_few_wake_ups() {
     assert!(wakes < 12, "{wakes}");
 }
 
-/// `cargo test --release -p sietch-net timing_wheel -- --ignored --nocapture`: what a paced flow's sending time costs here and in the heap.
+/// `cargo test --release -p sietch-net timing_wheel -- --ignored --nocapture`: what a paced flow's
+/// sending time costs here and in the heap.
 #[test]
 #[ignore = "measures; run in release"]
 fn cost_beside_the_heap() {

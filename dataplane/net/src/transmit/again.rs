@@ -1,9 +1,10 @@
 //! What is sent again: lost bytes, and probes of the tail.
 //!
-//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window goes and while the pipe has room in the congestion window
-//!    (RFC 6675). The first of a recovery leaves whatever the window says.
-//! 2. When the tail of what was sent has no answer for two round trips, one segment provokes one: new data if there are any, else the
-//!    last segment again (RFC 8985 section 7.3).
+//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window goes and
+//!    while the pipe has room in the congestion window (RFC 6675). The first of a recovery leaves
+//!    whatever the window says.
+//! 2. When the tail of what was sent has no answer for two round trips, one segment provokes one:
+//!    new data if there are any, else the last segment again (RFC 8985 section 7.3).
 
 use sietch_nic::NicQueue;
 
@@ -99,7 +100,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The window was closed and has opened: what was sent into it counts as lost, and goes first. Says whether that has just happened.
+    /// The window was closed and has opened: what was sent into it counts as lost, and goes first.
+    /// Says whether that has just happened.
     fn leave_persist(&mut self, index: usize) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let opened = flow.has(flag::PERSIST) && flow.wnd > 0 && flow.una != flow.max;
@@ -112,8 +114,9 @@ impl Engine {
         opened
     }
 
-    /// If nothing but the byte of a probe is to be sent again, it leaves at the head of a full segment, not as a segment of its own
-    /// (RFC 9293 section 3.8.6.2.1: a sender is not to send silly segments).
+    /// If nothing but the byte of a probe is to be sent again, it leaves at the head of a full
+    /// segment, not as a segment of its own (RFC 9293 section 3.8.6.2.1: a sender is not to send
+    /// silly segments).
     fn widen_probe<Q: NicQueue>(&mut self, queue: &mut Q, index: usize) -> Result<(), Stalled> {
         let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
         let (una, max) = (flow.una, flow.max);

@@ -1,4 +1,5 @@
-//! The engine against smoltcp, an independent implementation, across a wire with loss, in virtual time.
+//! The engine against smoltcp, an independent implementation, across a wire with loss, in virtual
+//! time.
 
 use std::collections::VecDeque;
 
@@ -112,7 +113,8 @@ impl Other {
     }
 }
 
-/// Both sides send at once, until each has all of the other's; `lose` frames of a thousand are lost.
+/// Both sides send at once, until each has all of the other's; `lose` frames of a thousand are
+/// lost.
 fn transfer(engine_connects: bool, seed: u64, lose: u64) {
     let (mut host, mut other) = (Host::new(2, |_| {}), Other::new());
     let mut now = SECOND;

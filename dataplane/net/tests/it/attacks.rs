@@ -1,4 +1,5 @@
-//! Peers and strangers who mean harm: what they send costs them something, and the connection of an honest peer lives.
+//! Peers and strangers who mean harm: what they send costs them something, and the connection of an
+//! honest peer lives.
 
 use std::net::SocketAddr;
 
@@ -31,7 +32,8 @@ struct Sent {
 }
 
 impl Wire {
-    /// An engine that listens and has one established connection, without options but a segment size of 1000.
+    /// An engine that listens and has one established connection, without options but a segment
+    /// size of 1000.
     fn connected() -> (Self, FlowId) {
         let mut host = Host::new(2, |_| {});
         host.engine.listen(SERVER_PORT, 64).expect("the port is free");
@@ -69,7 +71,8 @@ impl Wire {
         while self.host.poll(self.now) {}
     }
 
-    /// Sends data or control at offset `at` of our stream, acknowledging so many bytes of the engine's.
+    /// Sends data or control at offset `at` of our stream, acknowledging so many bytes of the
+    /// engine's.
     fn say(&mut self, at: u32, acknowledged: u32, flags: u8, payload: &[u8]) {
         let (seq, ack) = (self.iss.wrapping_add(1 + at), self.irs.wrapping_add(1 + acknowledged));
         self.put(flags, seq, ack, &Options::default(), payload);
@@ -103,7 +106,8 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
     assert_eq!(first.last().map(|last| last.from + last.length), Some(8000), "{first:?}");
     wire.say(0, 0, ACK | PSH, &[7; 500]);
     wire.say(500, 0, ACK | PSH, &[7; 500]);
-    // The same bytes and more, for our acknowledgement was lost; theirs has come meanwhile, and nobody has read it.
+    // The same bytes and more, for our acknowledgement was lost; theirs has come meanwhile, and
+    // nobody has read it.
     wire.window = 3000;
     wire.say(0, 5000, ACK | PSH, &[7; 1000 + 200]);
     while wire.host.poll(wire.now) {}
@@ -112,7 +116,8 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
 }
 
 impl Wire {
-    /// A stranger's blind segments in the name of the peer: numbers all over the space, none of them right.
+    /// A stranger's blind segments in the name of the peer: numbers all over the space, none of
+    /// them right.
     fn blind(&mut self, flags: u8, payload: &[u8]) {
         for step in 1..64u32 {
             let away = step << 26;
@@ -146,7 +151,8 @@ fn blind_resets_syns_and_data_neither_end_nor_change_a_connection() {
     }
     assert!(!wire.host.saw_any_close(), "a blind segment ended it");
     assert_eq!(wire.host.read_all(flow), b"", "a blind segment brought data");
-    // Challenges are few, however many ask for one (RFC 5961 section 10): hundreds of segments came within an instant.
+    // Challenges are few, however many ask for one (RFC 5961 section 10): hundreds of segments came
+    // within an instant.
     let answers = wire.sent().len();
     assert!(answers < 300, "{answers} frames in answer to 378");
     wire.assert_alive(flow, 0, 0);
@@ -390,7 +396,8 @@ mod flood {
         wire.flood(0, 100);
         wire.open(5000, &Options::default());
         let cookie = wire.irs;
-        // The forged ones give up; the SYN comes again and finds room, but the first answer is what counts.
+        // The forged ones give up; the SYN comes again and finds room, but the first answer is what
+        // counts.
         for _ in 0..64 {
             wire.now += SECOND;
             while wire.host.poll(wire.now) {}
@@ -405,8 +412,8 @@ mod flood {
     }
 }
 
-/// Segments of somebody who knows the ports and sees nothing: whatever else they carry, an acknowledgement that the
-/// peer cannot have sent makes them count for nothing.
+/// Segments of somebody who knows the ports and sees nothing: whatever else they carry, an
+/// acknowledgement that the peer cannot have sent makes them count for nothing.
 mod guessed {
     use super::*;
 
@@ -491,7 +498,8 @@ mod gaps {
     }
 
     impl Wire {
-        /// A connection from this port, which is the present one from now on; and the window that it announces.
+        /// A connection from this port, which is the present one from now on; and the window that
+        /// it announces.
         fn enter(&mut self, port: u16) -> (FlowId, u16) {
             self.peer.set_port(port);
             self.put(SYN, self.iss, 0, &Options { mss: Some(1000), ..Options::default() }, &[]);

@@ -1,17 +1,22 @@
-//! Fuzzing: hostile bytes for each parser, and hostile histories for the arrival of segments. Both run from a seed, a few seconds in CI and
-//! for hours by `cargo xtask soak fuzz`; a seed that fails prints itself and fails again.
+//! Fuzzing: hostile bytes for each parser, and hostile histories for the arrival of segments. Both
+//! run from a seed, a few seconds in CI and for hours by `cargo xtask soak fuzz`; a seed that fails
+//! prints itself and fails again.
 //!
-//! 1. *Frames* (`no_frame_does_harm`): legal frames of every protocol that the engine reads (Ethernet, ARP, IPv4 with fragments, IPv6 with
-//!    extension headers and neighbour discovery, ICMP of both, UDP, TCP with every option) are mutated: bits flipped, bytes set to
-//!    what parsers trip over, cut, lengthened, joined with others. In half of them the checksums are made right again, or nothing behind
-//!    them would ever be read.
-//! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an engine with listeners, embryos and
-//!    established flows: segments near every number that matters, reads, writes, closes, leaps in time.
+//! 1. *Frames* (`no_frame_does_harm`): legal frames of every protocol that the engine reads
+//!    (Ethernet, ARP, IPv4 with fragments, IPv6 with extension headers and neighbour discovery,
+//!    ICMP of both, UDP, TCP with every option) are mutated: bits flipped, bytes set to what
+//!    parsers trip over, cut, lengthened, joined with others. In half of them the checksums are
+//!    made right again, or nothing behind them would ever be read.
+//! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an
+//!    engine with listeners, embryos and established flows: segments near every number that
+//!    matters, reads, writes, closes, leaps in time.
 //!
-//! After each operation: memory, flows and half-open connections are within their bounds, the receive window holds what was announced, and the
-//! engine's next deadline does not make it turn for ever. In the end, when time passes in silence, nothing is left.
+//! After each operation: memory, flows and half-open connections are within their bounds, the
+//! receive window holds what was announced, and the engine's next deadline does not make it turn
+//! for ever. In the end, when time passes in silence, nothing is left.
 //!
-//! There is no coverage to guide it: the tools for that need a nightly compiler. The mutations start from legal frames instead.
+//! There is no coverage to guide it: the tools for that need a nightly compiler. The mutations
+//! start from legal frames instead.
 
 use crate::harness;
 
@@ -155,7 +160,8 @@ fn legal(random: &mut Random, macs: Macs) -> Vec<u8> {
             arp
         }
         7 if six => {
-            // Extension headers before what they extend: hop-by-hop, routing, fragment, destination options.
+            // Extension headers before what they extend: hop-by-hop, routing, fragment, destination
+            // options.
             let chain = [0u8, 43, 44, 60];
             let mut extended = Vec::new();
             let count = random.between(1, 6);
@@ -188,7 +194,8 @@ fn legal(random: &mut Random, macs: Macs) -> Vec<u8> {
     }
 }
 
-/// Neighbour discovery (RFC 4861): solicitations, advertisements, router advertisements with options.
+/// Neighbour discovery (RFC 4861): solicitations, advertisements, router advertisements with
+/// options.
 fn discovery(random: &mut Random, macs: Macs, body: &[u8]) -> Vec<u8> {
     if random.chance(250) {
         // Queries for groups, and datagrams to one (RFC 3376, RFC 3810).

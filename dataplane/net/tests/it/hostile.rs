@@ -1,4 +1,5 @@
-//! Foreign bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it should not.
+//! Foreign bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it
+//! should not.
 
 use std::cell::RefCell;
 use std::rc::Rc;

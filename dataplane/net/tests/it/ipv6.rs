@@ -56,7 +56,8 @@ type Answer = (u8, u32, Address, Address, [u8; 6], Vec<u8>);
 /// Extension headers: the number of each, and its bytes behind "next header".
 type Chain = Vec<(u8, Vec<u8>)>;
 
-/// What the host sends next, if it is ICMPv6: type, flags, source, destination, link destination, and what follows the header.
+/// What the host sends next, if it is ICMPv6: type, flags, source, destination, link destination,
+/// and what follows the header.
 fn answer(host: &Host) -> Option<Answer> {
     let frame = host.tap.take_transmitted()?;
     let (link, bytes) = ethernet::Header::parse(&frame)?;

@@ -1,4 +1,5 @@
-//! The engine against the Linux kernel's TCP, across a wire that loses, repeats and reorders. Needs root; skips itself otherwise.
+//! The engine against the Linux kernel's TCP, across a wire that loses, repeats and reorders. Needs
+//! root; skips itself otherwise.
 
 #[path = "tap/mod.rs"]
 mod tap;

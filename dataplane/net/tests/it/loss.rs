@@ -1,4 +1,5 @@
-//! Every single frame of a whole conversation is lost, repeated, or overtaken, one at a time: the bytes arrive all the same.
+//! Every single frame of a whole conversation is lost, repeated, or overtaken, one at a time: the
+//! bytes arrive all the same.
 
 use crate::harness;
 
@@ -8,8 +9,8 @@ use std::rc::Rc;
 use crate::harness::{Fate, Network, SECOND};
 use sietch_net::{CloseReason, EventKind, FlowId};
 
-/// A conversation with an end: opens, sends `up` and `down` at the same time, half-closes both ways, and checks every byte. Returns the number of
-/// frames.
+/// A conversation with an end: opens, sends `up` and `down` at the same time, half-closes both
+/// ways, and checks every byte. Returns the number of frames.
 fn converse(up: usize, down: usize, fate: impl FnMut(usize) -> Fate + 'static) -> usize {
     converse_on(Network::new(), up, down, fate)
 }
@@ -132,7 +133,8 @@ fn a_slow_device_delays_and_loses_nothing() {
     }
 }
 
-/// The initial sequence number that each side chooses in a fresh network: a fixed hash plus a clock of 4096 ns.
+/// The initial sequence number that each side chooses in a fresh network: a fixed hash plus a clock
+/// of 4096 ns.
 fn initial_numbers() -> [u32; 2] {
     let mut network = Network::new();
     let seen = Rc::new(Cell::new([0; 2]));

@@ -1,4 +1,5 @@
-//! Two engines on a medium like shared memory: checksums are not made, and large frames come with a foreign tail.
+//! Two engines on a medium like shared memory: checksums are not made, and large frames come with a
+//! foreign tail.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -110,7 +111,8 @@ fn a_long_echo_request_is_turned_around_with_its_tail() {
     assert_eq!(side.engine.metrics().bad_checksum, 1);
 }
 
-/// Who drives an engine over a queue that stays full, because a rate limit empties it, must not be kept busy by it.
+/// Who drives an engine over a queue that stays full, because a rate limit empties it, must not be
+/// kept busy by it.
 #[test]
 fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
     let (queue, tap) = tapped_with(MAC[0], 1500, 4, Medium::default());
@@ -123,7 +125,8 @@ fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
     }
     let first = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
     assert_eq!((first.sent, first.more), (4, true), "four buffers, ten questions");
-    // A peer that reads would have made room by the next look, so there is one at once. This one does not read.
+    // A peer that reads would have made room by the next look, so there is one at once. This one
+    // does not read.
     let full = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
     assert_eq!((full.sent, full.more, side.engine.next_deadline()), (0, true, Some(now)));
     now += 50_000;
@@ -144,9 +147,9 @@ fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
     }
 }
 
-/// A queue with few buffers for large frames and enough for small ones: bulk transfers wait for buffers, requests do not wait for
-/// bulk transfers.
-/// A turn is so many bytes, not so many segments: of the largest, two or three.
+/// A queue with few buffers for large frames and enough for small ones: bulk transfers wait for
+/// buffers, requests do not wait for bulk transfers. A turn is so many bytes, not so many segments:
+/// of the largest, two or three.
 #[test]
 fn a_request_waits_for_three_of_the_largest_segments_and_not_for_more() {
     const MTU: usize = 65_000;

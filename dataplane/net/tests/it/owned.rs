@@ -1,4 +1,5 @@
-//! Buffers that change hands: bytes intact and in order whatever the wire does, nothing let go of too early or kept too long.
+//! Buffers that change hands: bytes intact and in order whatever the wire does, nothing let go of
+//! too early or kept too long.
 
 use crate::harness;
 
@@ -20,7 +21,8 @@ fn lendable(bytes: &[u8]) -> (Arc<Vec<u8>>, Lent) {
     (owner, Lent::shared(shared))
 }
 
-/// One after the other with damage from a seed: about one frame in `one_in` is lost, and as many doubled and swapped.
+/// One after the other with damage from a seed: about one frame in `one_in` is lost, and as many
+/// doubled and swapped.
 fn damage(seed: u64, one_in: u64) -> harness::Decide {
     let mut x = seed | 1;
     Box::new(move |_, _, _| {

@@ -1,4 +1,5 @@
-//! Paths that take less than the link: those whose routers say so, those whose routers do not, and liars.
+//! Paths that take less than the link: those whose routers say so, those whose routers do not, and
+//! liars.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -507,7 +507,8 @@ fn a_closed_flow_is_not_held_by_a_talkative_peer() {
     assert_eq!(peer.host.engine.population().0, 0);
 }
 
-/// What a receiver announces, whatever the scale of its windows, however small the segments, and whatever is read.
+/// What a receiver announces, whatever the scale of its windows, however small the segments, and
+/// whatever is read.
 mod announced {
     use proptest::prelude::*;
 
@@ -666,7 +667,8 @@ mod source_ports {
         assert!(near < 10, "{near} of 199 are neighbours of the one before");
     }
 
-    /// A server that closes first holds each name in TIME-WAIT, and refuses a SYN that comes before its clocks have moved on.
+    /// A server that closes first holds each name in TIME-WAIT, and refuses a SYN that comes before
+    /// its clocks have moved on.
     #[test]
     fn connections_that_come_and_go_do_not_meet_the_last_ones_of_their_names() {
         let mut network = Network::with(|config| config.source_ports = (40_000, 40_063), |_| {});

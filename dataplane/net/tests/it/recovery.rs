@@ -1,4 +1,5 @@
-//! Recovery from loss as a sender, one acknowledgement at a time: what is sent again, when, and what is not.
+//! Recovery from loss as a sender, one acknowledgement at a time: what is sent again, when, and
+//! what is not.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -229,7 +230,8 @@ fn a_receiver_may_take_its_word_back() {
     assert_eq!(info(&peer).unsent_or_unacknowledged, 0);
 }
 
-/// Two percent of the data frames are lost, some of the copies too: hardly more is sent again than was lost, without a timeout but for rare cases.
+/// Two percent of the data frames are lost, some of the copies too: hardly more is sent again than
+/// was lost, without a timeout but for rare cases.
 #[test]
 fn only_what_was_lost_is_sent_again() {
     for seed in 1..6u64 {
@@ -293,7 +295,8 @@ fn a_peer_without_selective_acknowledgements_is_served_as_well() {
     assert_eq!((info(&peer).recovering, info(&peer).retransmits), (Recovering::Open, 1));
 }
 
-/// What a hostile receiver may do to a sender. Whatever it says, memory is bounded and an honest word later makes everything good.
+/// What a hostile receiver may do to a sender. Whatever it says, memory is bounded and an honest
+/// word later makes everything good.
 #[test]
 fn floods_of_ranges_are_bounded_and_the_connection_lives() {
     let mut peer = Peer::new(|config| config.send_buffer = 1 << 20);
@@ -345,7 +348,8 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
     assert_eq!(info(&peer).unsent_or_unacknowledged, 0, "{:?}", info(&peer));
 }
 
-/// Savage et al.: acknowledging byte by byte, or what has not come yet, or again and again, gains nothing.
+/// Savage et al.: acknowledging byte by byte, or what has not come yet, or again and again, gains
+/// nothing.
 #[test]
 fn splitting_doubling_and_optimism_gain_nothing() {
     let grown = |split: u32| {

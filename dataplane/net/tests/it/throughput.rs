@@ -1,4 +1,5 @@
-//! Two engines over a wire in one thread, timed. Not a test: `cargo test --release -p sietch-net --test it throughput -- --ignored --nocapture`.
+//! Two engines over a wire in one thread, timed. Not a test: `cargo test --release -p sietch-net
+//! --test it throughput -- --ignored --nocapture`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -7,7 +8,8 @@ use sietch_nic::wire::{WireQueue, pair};
 
 const MTU: usize = 1500;
 
-/// Nanoseconds of processor time that this thread has used: what else runs on the machine matters less.
+/// Nanoseconds of processor time that this thread has used: what else runs on the machine matters
+/// less.
 fn processor_time() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()

@@ -1,12 +1,14 @@
 //! The mark: proof on the medium of how far the log was durable.
 //!
-//! 1. Each record says how far the log was durable when it was made, but nothing follows the last ones. The field `proven` of the
-//!    superblock says it of them: recovery that ends before it reports damage. The superblock lies far from the end of the log,
-//!    and has two copies, so damage to the last blocks does not reach it.
-//! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet for [`MARK_QUIET`], and
-//!    [`MARK_INTERVAL`] after the first record that the last one does not cover. No record waits for it.
-//! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is in the making at a time: a mark waits
-//!    for the others, and they wait for it.
+//! 1. Each record says how far the log was durable when it was made, but nothing follows the last
+//!    ones. The field `proven` of the superblock says it of them: recovery that ends before it
+//!    reports damage. The superblock lies far from the end of the log, and has two copies, so
+//!    damage to the last blocks does not reach it.
+//! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet
+//!    for [`MARK_QUIET`], and [`MARK_INTERVAL`] after the first record that the last one does not
+//!    cover. No record waits for it.
+//! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is
+//!    in the making at a time: a mark waits for the others, and they wait for it.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
@@ -40,14 +42,15 @@ impl Tending {
 }
 
 impl<D: DiskQueue> Log<D> {
-    /// The sequence up to which the superblock on the medium proves that everything was durable: were one of these records
-    /// damaged, the next opening would say so.
+    /// The sequence up to which the superblock on the medium proves that everything was durable:
+    /// were one of these records damaged, the next opening would say so.
     pub fn proven(&self) -> Sequence {
         self.superblock.proven
     }
 
-    /// Writes a mark if one is due. To be called with the time, in nanoseconds of any clock that does not run backwards, after
-    /// [`Log::poll`] and at [`Log::next_deadline`]. Two comparisons where nothing is due.
+    /// Writes a mark if one is due. To be called with the time, in nanoseconds of any clock that
+    /// does not run backwards, after [`Log::poll`] and at [`Log::next_deadline`]. Two comparisons
+    /// where nothing is due.
     ///
     /// # Errors
     /// The log has failed.
@@ -73,8 +76,8 @@ impl<D: DiskQueue> Log<D> {
         self.tending.as_ref().filter(|_| !waits).map(Tending::due)
     }
 
-    /// Writes a mark now, if records are durable that none covers and no other superblock is on its way. It takes effect
-    /// asynchronously: [`Log::proven`] says how far.
+    /// Writes a mark now, if records are durable that none covers and no other superblock is on its
+    /// way. It takes effect asynchronously: [`Log::proven`] says how far.
     ///
     /// # Errors
     /// The log has failed.
@@ -93,7 +96,8 @@ impl<D: DiskQueue> Log<D> {
         self.truncation.is_some() || self.snapshot.is_switching() || self.is_switching_size()
     }
 
-    /// The superblock of the next generation: as the one at hand, and with how far the log is durable now.
+    /// The superblock of the next generation: as the one at hand, and with how far the log is
+    /// durable now.
     pub(super) fn successor(&self) -> Superblock {
         Superblock {
             generation: self.superblock.generation + 1,

@@ -1,15 +1,19 @@
 //! Formatting, opening and checking an area.
 //!
-//! 1. Formatting blanks all superblock copies, the newest last, then writes those of generation 1, then those of generation 0. A crash before
-//!    the end leaves a blank copy, and nothing readable or the whole of it.
-//! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache, and the next superblock
-//!    promises that it exists. Then it writes the superblock of the next epoch, durably, and only then can append.
-//! 3. Opening skips two generations and writes two, so that all four copies are its own. A former owner that died has at
-//!    most two superblock writes in flight, both of one generation: wherever they land, however late, a copy of ours stays
-//!    and is newer.
-//! 4. An area that is shorter than the log was laid out for is opened if nothing that the log needs lay in what is missing. One that is longer
-//!    is used as far as before; [`Log::grow`] takes the rest.
-//! 5. A run without records is forgotten, so that restarts alone do not fill the superblock or the area.
+//! 1. Formatting blanks all superblock copies, the newest last, then writes those of generation 1,
+//!    then those of generation 0. A crash before the end leaves a blank copy, and nothing readable
+//!    or the whole of it.
+//! 2. Opening scans (see `scan`), then flushes: what was read may have been in a volatile cache,
+//!    and the next superblock promises that it exists. Then it writes the superblock of the next
+//!    epoch, durably, and only then can append.
+//! 3. Opening skips two generations and writes two, so that all four copies are its own. A former
+//!    owner that died has at most two superblock writes in flight, both of one generation: wherever
+//!    they land, however late, a copy of ours stays and is newer.
+//! 4. An area that is shorter than the log was laid out for is opened if nothing that the log needs
+//!    lay in what is missing. One that is longer is used as far as before; [`Log::grow`] takes the
+//!    rest.
+//! 5. A run without records is forgotten, so that restarts alone do not fill the superblock or the
+//!    area.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
@@ -26,7 +30,8 @@ use crate::limits::{
 use crate::scan::{self, Applied, Entry, RecoveryReport, Scan, execute};
 use crate::stream::{Pool, Stream, batch_bytes};
 
-/// Segments left alone after the former owner's last one, so that its writes in flight, should any still land, meet nothing.
+/// Segments left alone after the former owner's last one, so that its writes in flight, should any
+/// still land, meet nothing.
 const SKIPPED: u32 = 2;
 
 /// How an area is formatted.
@@ -34,7 +39,8 @@ const SKIPPED: u32 = 2;
 pub struct FormatOptions {
     /// Tells this log from any other that the area has held or will hold: random.
     pub identity: u128,
-    /// Bytes of a segment, a multiple of 4096 and at least 16 KiB; `None`: chosen by the size of the area.
+    /// Bytes of a segment, a multiple of 4096 and at least 16 KiB; `None`: chosen by the size of
+    /// the area.
     pub segment_bytes: Option<u32>,
 }
 
@@ -45,7 +51,8 @@ impl FormatOptions {
     }
 }
 
-/// The block of a log on a medium that writes `unit` bytes in one piece: what is acknowledged shares none with what is written later.
+/// The block of a log on a medium that writes `unit` bytes in one piece: what is acknowledged
+/// shares none with what is written later.
 fn block_for(unit: usize) -> u32 {
     match unit {
         ..=64 => 64,
@@ -71,8 +78,8 @@ pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     execute(disk, "flushing", 0, Operation::Flush).map(|_| ())
 }
 
-/// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the former log as it was, or none,
-/// but never an older state of it.
+/// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the former log
+/// as it was, or none, but never an older state of it.
 fn blank<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     let newest = scan::superblock(disk).map_or(0, |found| found.superblock.generation);
     for generation in [newest + 1, newest] {
@@ -137,7 +144,8 @@ impl<D: DiskQueue> Log<D> {
         Ok(write_superblock(disk, &superblock)?)
     }
 
-    /// Opens the log of an area: delivers the snapshot's payloads, then the log's, in order, and starts a new epoch.
+    /// Opens the log of an area: delivers the snapshot's payloads, then the log's, in order, and
+    /// starts a new epoch.
     ///
     /// # Errors
     /// See [`OpenError`]. What `apply` was given until then is not to be used.

@@ -1,9 +1,12 @@
 //! Reading records back while the log goes on.
 //!
-//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that bytes of the area are on their
-//!    way (then [`Log::poll`] takes them, and the caller asks again), or that it has come to the end of what was written.
-//! 2. It starts at the last remembered place at or before the record asked for and walks on from there (`walk`).
-//! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to whoever needs one next.
+//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that
+//!    bytes of the area are on their way (then [`Log::poll`] takes them, and the caller asks
+//!    again), or that it has come to the end of what was written.
+//! 2. It starts at the last remembered place at or before the record asked for and walks on from
+//!    there (`walk`).
+//! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to
+//!    whoever needs one next.
 //! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
 
 use std::io;
@@ -190,7 +193,8 @@ impl<D: DiskQueue> Log<D> {
         let runs = &self.superblock.runs;
         let mark = marks.get(marks.partition_point(|mark| mark.first <= from).wrapping_sub(1));
         let run = runs.get(runs.partition_point(|run| run.first <= from).wrapping_sub(1));
-        // Later in the log is nearer; of two runs that begin with the same sequence the later one holds it.
+        // Later in the log is nearer; of two runs that begin with the same sequence the later one
+        // holds it.
         let place = mark.into_iter().chain(run).max_by_key(|place| (place.epoch, place.first));
         place.copied().ok_or(ReadError::GivenUp { sequence: from, head: self.last() + 1 })
     }
@@ -258,8 +262,8 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// Reads the payload that `cursor_at` was asked for; `true`: [`Cursor::payload`] has it. It may have been given up meanwhile: then
-    /// it is damaged.
+    /// Reads the payload that `cursor_at` was asked for; `true`: [`Cursor::payload`] has it. It may
+    /// have been given up meanwhile: then it is damaged.
     pub(crate) fn read_at(&mut self, cursor: &mut Cursor) -> Result<bool, ReadError> {
         self.check()?;
         while cursor.found.is_none() {
@@ -303,7 +307,8 @@ impl<D: DiskQueue> Log<D> {
         Ok(true)
     }
 
-    /// The bytes at hand do not hold the next record, which was written: they are old, or a run ends here.
+    /// The bytes at hand do not hold the next record, which was written: they are old, or a run
+    /// ends here.
     fn missing(&self, cursor: &mut Cursor) -> Result<(), ReadError> {
         let walker = &mut cursor.walker;
         let sequence = walker.expected();

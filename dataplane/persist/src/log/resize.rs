@@ -1,17 +1,22 @@
 //! A log over an area that changes size while it runs.
 //!
-//! 1. The superblock says over how many segments the log is laid out. An area may be larger than that, and the log does not care.
-//! 2. [`Log::grow`]: a superblock that names more segments is written, both copies, durably; only then are the new segments free. A crash finds the
-//!    old count, with nothing beyond it in use, or the new one.
-//! 3. [`Log::shrink_to`]: from now on no segment beyond the new end is given out, and the log goes on in one before it. What lies beyond is
-//!    given up by the next snapshot ([`Log::should_compact`] asks for it) or by truncation. When nothing does any more, a superblock that
-//!    names fewer segments is written, durably; only then may the area be shortened ([`Log::is_resizing`] turns false). A crash before
-//!    leaves the log as large as it was.
-//! 4. Shrinking is refused where log and snapshot would not fit, with room for the next snapshot beside them.
-//! 5. One superblock is in the making at a time: switching waits for a truncation or a snapshot that is switching, and those wait for it.
-//!    Appends wait for nothing.
-//! 6. A disk queue has a size of its own. [`Log::replace_disk`] takes one over the same area as it is now: what is appended waits in
-//!    memory until the requests in flight have come back, a few milliseconds.
+//! 1. The superblock says over how many segments the log is laid out. An area may be larger than
+//!    that, and the log does not care.
+//! 2. [`Log::grow`]: a superblock that names more segments is written, both copies, durably; only
+//!    then are the new segments free. A crash finds the old count, with nothing beyond it in use,
+//!    or the new one.
+//! 3. [`Log::shrink_to`]: from now on no segment beyond the new end is given out, and the log goes
+//!    on in one before it. What lies beyond is given up by the next snapshot
+//!    ([`Log::should_compact`] asks for it) or by truncation. When nothing does any more, a
+//!    superblock that names fewer segments is written, durably; only then may the area be shortened
+//!    ([`Log::is_resizing`] turns false). A crash before leaves the log as large as it was.
+//! 4. Shrinking is refused where log and snapshot would not fit, with room for the next snapshot
+//!    beside them.
+//! 5. One superblock is in the making at a time: switching waits for a truncation or a snapshot
+//!    that is switching, and those wait for it. Appends wait for nothing.
+//! 6. A disk queue has a size of its own. [`Log::replace_disk`] takes one over the same area as it
+//!    is now: what is appended waits in memory until the requests in flight have come back, a few
+//!    milliseconds.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
@@ -46,7 +51,8 @@ impl Resize {
 }
 
 impl<D: DiskQueue> Log<D> {
-    /// Bytes of the area that the log is laid out over. See [`Log::capacity`] for how much of that its records may take.
+    /// Bytes of the area that the log is laid out over. See [`Log::capacity`] for how much of that
+    /// its records may take.
     pub fn area_bytes(&self) -> u64 {
         self.superblock.capacity
     }
@@ -61,9 +67,10 @@ impl<D: DiskQueue> Log<D> {
         self.replacement.is_some()
     }
 
-    /// Uses more of the area, up to its first `capacity` bytes, which its disk queue must reach. It takes effect asynchronously, without
-    /// holding appends up: [`Log::is_resizing`] turns false, and [`Log::area_bytes`] says the new size. Nothing happens where that is no
-    /// whole segment more.
+    /// Uses more of the area, up to its first `capacity` bytes, which its disk queue must reach. It
+    /// takes effect asynchronously, without holding appends up: [`Log::is_resizing`] turns false,
+    /// and [`Log::area_bytes`] says the new size. Nothing happens where that is no whole segment
+    /// more.
     ///
     /// # Errors
     /// See [`ResizeError`].
@@ -83,9 +90,10 @@ impl<D: DiskQueue> Log<D> {
         self.begin_resize(capacity, count)
     }
 
-    /// Moves what the log needs before byte `capacity` of the area and gives the rest up. It takes effect once a snapshot
-    /// ([`Log::should_compact`] asks for one) or truncations have given up the records beyond: [`Log::is_resizing`] turns false; only then
-    /// may the area be shortened. Nothing happens where the log is no larger.
+    /// Moves what the log needs before byte `capacity` of the area and gives the rest up. It takes
+    /// effect once a snapshot ([`Log::should_compact`] asks for one) or truncations have given up
+    /// the records beyond: [`Log::is_resizing`] turns false; only then may the area be shortened.
+    /// Nothing happens where the log is no larger.
     ///
     /// # Errors
     /// See [`ResizeError`]; the log is as it was.
@@ -127,7 +135,8 @@ impl<D: DiskQueue> Log<D> {
         self.begin_resize(capacity, count)
     }
 
-    /// Gives up a change of size, unless its superblock is on its way: then it takes effect. Returns whether there is none any more.
+    /// Gives up a change of size, unless its superblock is on its way: then it takes effect.
+    /// Returns whether there is none any more.
     pub fn keep_size(&mut self) -> bool {
         if self.resize.as_ref().is_some_and(|resize| !resize.is_switching()) {
             self.resize = None;
@@ -136,8 +145,9 @@ impl<D: DiskQueue> Log<D> {
         self.resize.is_none()
     }
 
-    /// Goes on through `disk`, a queue over the same area, once the requests in flight have come back. The former queue is dropped then, and
-    /// [`Log::is_resizing`] turns false. Until then nothing is written: what is appended waits in memory.
+    /// Goes on through `disk`, a queue over the same area, once the requests in flight have come
+    /// back. The former queue is dropped then, and [`Log::is_resizing`] turns false. Until then
+    /// nothing is written: what is appended waits in memory.
     ///
     /// # Errors
     /// See [`ResizeError`]; `disk` is dropped, and the log goes on as before.
@@ -242,7 +252,8 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// The new superblock is durable: the new segments are free, or those beyond the new end are nobody's.
+    /// The new superblock is durable: the new segments are free, or those beyond the new end are
+    /// nobody's.
     fn finish_resize(&mut self, resize: Resize) {
         if let Some(next) = resize.next {
             self.superblock = next;

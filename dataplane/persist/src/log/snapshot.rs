@@ -1,14 +1,16 @@
 //! Compaction: a snapshot of the application's state takes the place of the log before it.
 //!
-//! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot stands for everything
-//!    appended before; what is appended from now on will be replayed after it.
+//! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot
+//!    stands for everything appended before; what is appended from now on will be replayed after
+//!    it.
 //! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
-//! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all its writes complete, and all
-//!    of the log up to here (a snapshot that is taken while the log goes on holds traces of later records: were one
-//!    of those lost, what is recovered would be the state of no moment); a flush makes them durable; both superblock copies of the next generation are written
-//!    durably; only then are the old segments free.
-//! 4. A crash at any point finds either the old superblock with everything that it names untouched, or the new one with
-//!    everything that it names durable.
+//! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all
+//!    its writes complete, and all of the log up to here (a snapshot that is taken while the log
+//!    goes on holds traces of later records: were one of those lost, what is recovered would be the
+//!    state of no moment); a flush makes them durable; both superblock copies of the next
+//!    generation are written durably; only then are the old segments free.
+//! 4. A crash at any point finds either the old superblock with everything that it names untouched,
+//!    or the new one with everything that it names durable.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
@@ -75,8 +77,8 @@ impl Snapshot {
 }
 
 impl<D: DiskQueue> Log<D> {
-    /// Begins a snapshot of the state as it is after everything appended so far. Returns the first sequence that it does
-    /// *not* stand for: records from there on are replayed after it.
+    /// Begins a snapshot of the state as it is after everything appended so far. Returns the first
+    /// sequence that it does *not* stand for: records from there on are replayed after it.
     ///
     /// # Errors
     /// See [`SnapshotError`].
@@ -112,7 +114,8 @@ impl<D: DiskQueue> Log<D> {
         Ok(start)
     }
 
-    /// Bytes that [`Log::snapshot_append`] takes before it says that it is busy; 0 without a snapshot in progress.
+    /// Bytes that [`Log::snapshot_append`] takes before it says that it is busy; 0 without a
+    /// snapshot in progress.
     pub fn snapshot_room(&self) -> usize {
         match &self.snapshot.building {
             Some(building) if building.phase == Phase::Writing => {
@@ -135,7 +138,8 @@ impl<D: DiskQueue> Log<D> {
     /// Appends a payload to the snapshot. [`Log::poll`] writes it.
     ///
     /// # Errors
-    /// See [`SnapshotError`]; the payload was not appended. After [`SnapshotError::NoRoom`] the snapshot must be aborted.
+    /// See [`SnapshotError`]; the payload was not appended. After [`SnapshotError::NoRoom`] the
+    /// snapshot must be aborted.
     pub fn snapshot_append(&mut self, payload: &[u8]) -> Result<(), SnapshotError> {
         self.snapshot_append_parts(&[payload])
     }
@@ -172,8 +176,8 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// Says that the snapshot is complete. It takes effect asynchronously; [`Log::is_snapshotting`] turns false when the old
-    /// segments are free.
+    /// Says that the snapshot is complete. It takes effect asynchronously; [`Log::is_snapshotting`]
+    /// turns false when the old segments are free.
     ///
     /// # Errors
     /// See [`SnapshotError`].
@@ -292,7 +296,8 @@ impl<D: DiskQueue> Log<D> {
         }
         self.forget_marks(building.start.first);
         self.headless = false;
-        // The snapshot is durable and stands for everything before it; the rest was written before it was flushed.
+        // The snapshot is durable and stands for everything before it; the rest was written before
+        // it was flushed.
         self.durable = self.durable.max(building.end);
         self.metrics.snapshots += 1;
     }
@@ -315,8 +320,9 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// Closes in order: makes everything durable and notes in the superblock that the log ends here, so that the loss of
-    /// even the last record would be noticed. A snapshot in progress that is not finished is given up.
+    /// Closes in order: makes everything durable and notes in the superblock that the log ends
+    /// here, so that the loss of even the last record would be noticed. A snapshot in progress that
+    /// is not finished is given up.
     ///
     /// # Errors
     /// The log has failed; the next opening recovers as after a crash.

@@ -1,11 +1,14 @@
 //! Giving up the head of the log, without a snapshot.
 //!
-//! 1. The log remembers places where a payload begins at the start of a block (marks). [`Log::truncate`] takes the last one at or before
-//!    the record to keep; what lies between the two is skipped by recovery, for the superblock names the record too.
-//! 2. Everything appended so far becomes durable first: records that carry on what is given up (an entry written again, an
-//!    acknowledgement) must not be lost where the head is. With deferred durability that takes a flush.
-//! 3. Then both superblock copies of the next generation are written durably, and only then are the segments before the
-//!    mark free. A crash finds the old head with everything behind it, or the new one.
+//! 1. The log remembers places where a payload begins at the start of a block (marks).
+//!    [`Log::truncate`] takes the last one at or before the record to keep; what lies between the
+//!    two is skipped by recovery, for the superblock names the record too.
+//! 2. Everything appended so far becomes durable first: records that carry on what is given up (an
+//!    entry written again, an acknowledgement) must not be lost where the head is. With deferred
+//!    durability that takes a flush.
+//! 3. Then both superblock copies of the next generation are written durably, and only then are the
+//!    segments before the mark free. A crash finds the old head with everything behind it, or the
+//!    new one.
 //! 4. One superblock is in the making at a time: a truncation and a snapshot wait for each other.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
@@ -49,9 +52,9 @@ impl<D: DiskQueue> Log<D> {
         self.superblock.runs.first().map_or(1, |run| run.first).max(self.superblock.head)
     }
 
-    /// Gives up every record before `keep`, which may be one past the last. The snapshot, if there is one, stays. It takes effect
-    /// asynchronously, after everything appended so far is durable: [`Log::is_truncating`] turns false, and the space
-    /// is free by whole segments.
+    /// Gives up every record before `keep`, which may be one past the last. The snapshot, if there
+    /// is one, stays. It takes effect asynchronously, after everything appended so far is durable:
+    /// [`Log::is_truncating`] turns false, and the space is free by whole segments.
     ///
     /// # Errors
     /// See [`TruncateError`].
@@ -59,8 +62,8 @@ impl<D: DiskQueue> Log<D> {
         self.truncate_and(keep, false)
     }
 
-    /// Whether giving up everything before `keep`, the snapshot included, would free half of what is used, and that is a quarter of the
-    /// room or more.
+    /// Whether giving up everything before `keep`, the snapshot included, would free half of what
+    /// is used, and that is a quarter of the room or more.
     pub(crate) fn is_worth_truncating(&self, keep: Sequence) -> bool {
         let live = self.live_segments();
         if self.truncation.is_some() || !self.snapshot.is_idle() || live * 4 < self.space.budget() {
@@ -104,7 +107,8 @@ impl<D: DiskQueue> Log<D> {
     }
 
     fn prepare(&mut self, keep: Sequence, drops_snapshot: bool) -> Truncation {
-        // Without a free segment the log stays as it is, and the next truncation or snapshot tries again.
+        // Without a free segment the log stays as it is, and the next truncation or snapshot tries
+        // again.
         let headed = self.take_a_head().is_some();
         let epoch = self.superblock.epoch;
         let next_sequence = self.stream.next();

@@ -1,8 +1,10 @@
-//! Verifying an area offline: reads all that opening would read, refuses all that it would refuse, and changes nothing.
+//! Verifying an area offline: reads all that opening would read, refuses all that it would refuse,
+//! and changes nothing.
 //!
-//! 1. Structure first: superblock, snapshot, every run of the log, and the proof that nothing acknowledged is missing (`scan`). No two chains may
-//!    claim a segment.
-//! 2. Each payload goes to the application, which says whether it can make sense of it. The first that it cannot is named by its place.
+//! 1. Structure first: superblock, snapshot, every run of the log, and the proof that nothing
+//!    acknowledged is missing (`scan`). No two chains may claim a segment.
+//! 2. Each payload goes to the application, which says whether it can make sense of it. The first
+//!    that it cannot is named by its place.
 
 use sietch_disk::DiskQueue;
 
@@ -12,7 +14,8 @@ use crate::layout::{Content, Superblock};
 use crate::scan::{self, Applied, Entry, RecoveryReport, Scan};
 use crate::space::Space;
 
-/// Reads an area as [`crate::Log::open`] would, hands every payload to `apply`, and changes nothing.
+/// Reads an area as [`crate::Log::open`] would, hands every payload to `apply`, and changes
+/// nothing.
 ///
 /// # Errors
 /// The first damage found, as [`crate::Log::open`] would report it.

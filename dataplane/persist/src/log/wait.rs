@@ -1,6 +1,7 @@
 //! Who waits for records to become durable.
 //!
-//! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and [`Log::poll`] serves its front.
+//! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and
+//!    [`Log::poll`] serves its front.
 //! 2. After a failure everyone is told of it at once: nothing will become durable any more.
 
 use std::collections::VecDeque;
@@ -68,8 +69,8 @@ impl Waiters {
 }
 
 impl<D: DiskQueue> Log<D> {
-    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log has failed; at once if that
-    /// is so already.
+    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log
+    /// has failed; at once if that is so already.
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.waiters.insert(sequence, waiter);
         if sequence <= self.durable || self.failure.is_some() {

@@ -1,13 +1,16 @@
 //! A map whose values stay in the area: memory holds keys, and where the values lie.
 //!
-//! 1. The records are those of [`Map`](super::Map), so either opens what the other wrote. A record of more than
-//!    [`StoredMapOptions::inline`] bytes is held as its place: the stream, the sequence, segment and position of its first fragment.
+//! 1. The records are those of [`Map`](super::Map), so either opens what the other wrote. A record
+//!    of more than [`StoredMapOptions::inline`] bytes is held as its place: the stream, the
+//!    sequence, segment and position of its first fragment.
 //! 2. What was just put stays in memory until it is written; then its place does.
-//! 3. [`StoredMap::get`] answers from memory, or with a [`Fetch`]; [`StoredMap::fetch`] drives that: a single read of the record's own bytes, which
-//!    validate themselves.
-//! 4. Compaction reads the values that it copies, [`COPIES`] at a time, and notes where they lie in the snapshot. When the snapshot has taken effect,
-//!    each entry that is still the one that was copied gets its new place. Until then the old places are good.
-//! 5. A fetch whose record was given up meanwhile finds the wrong record there, looks its key up again, and goes on at the new place.
+//! 3. [`StoredMap::get`] answers from memory, or with a [`Fetch`]; [`StoredMap::fetch`] drives
+//!    that: a single read of the record's own bytes, which validate themselves.
+//! 4. Compaction reads the values that it copies, [`COPIES`] at a time, and notes where they lie in
+//!    the snapshot. When the snapshot has taken effect, each entry that is still the one that was
+//!    copied gets its new place. Until then the old places are good.
+//! 5. A fetch whose record was given up meanwhile finds the wrong record there, looks its key up
+//!    again, and goes on at the new place.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -49,7 +52,8 @@ use crate::log::{Cursor, FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 
-/// Values that a compaction reads at a time: enough for the bandwidth of a disk, and half of [`crate::MAX_READS`] stays for others.
+/// Values that a compaction reads at a time: enough for the bandwidth of a disk, and half of
+/// [`crate::MAX_READS`] stays for others.
 const COPIES: usize = 8;
 
 /// How a map is driven whose values stay in the area.
@@ -318,7 +322,8 @@ impl<D: DiskQueue> StoredMap<D> {
         }
     }
 
-    /// Gives a key a value. It is durable once [`StoredMap::poll`] returns at least the sequence that this returns.
+    /// Gives a key a value. It is durable once [`StoredMap::poll`] returns at least the sequence
+    /// that this returns.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing has changed.
@@ -349,8 +354,8 @@ impl<D: DiskQueue> StoredMap<D> {
         Ok(sequence)
     }
 
-    /// Deletes a key. `Ok(None)`: there is none. It is durable once [`StoredMap::poll`] returns at least the sequence. Deleting has
-    /// room in a full map.
+    /// Deletes a key. `Ok(None)`: there is none. It is durable once [`StoredMap::poll`] returns at
+    /// least the sequence. Deleting has room in a full map.
     ///
     /// # Errors
     /// See [`AppendError`]; nothing has changed.
@@ -384,15 +389,16 @@ impl<D: DiskQueue> StoredMap<D> {
         self.index.bytes
     }
 
-    /// Bytes of memory that the entries take: their slots and table, keys, and records that are held.
+    /// Bytes of memory that the entries take: their slots and table, keys, and records that are
+    /// held.
     pub fn memory(&self) -> usize {
         let slot = size_of::<Option<Held>>();
         // A table has a byte and four for each place, an eighth of which stays empty.
         self.index.heap + self.index.slots.capacity() * slot + self.index.table.capacity() * 6
     }
 
-    /// Writes what has changed, takes what the disk has finished, and does a slice of compaction. Returns the sequence up to
-    /// which everything is durable. Never waits.
+    /// Writes what has changed, takes what the disk has finished, and does a slice of compaction.
+    /// Returns the sequence up to which everything is durable. Never waits.
     ///
     /// # Errors
     /// The log has failed: nothing beyond what was returned before may be relied on.
@@ -542,7 +548,8 @@ impl<D: DiskQueue> StoredMap<D> {
         }
     }
 
-    /// Asks for everything to be made durable, where the log's durability is deferred; see [`Log::flush`].
+    /// Asks for everything to be made durable, where the log's durability is deferred; see
+    /// [`Log::flush`].
     ///
     /// # Errors
     /// The log has failed.
@@ -551,7 +558,8 @@ impl<D: DiskQueue> StoredMap<D> {
         self.log.flush()
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see [`Log::when_durable`].
+    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);
     }
@@ -567,7 +575,8 @@ impl<D: DiskQueue> StoredMap<D> {
     /// As [`Map::shrink_to`](super::Map::shrink_to).
     ///
     /// # Errors
-    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees anything: try again then.
+    /// See [`ResizeError`]. After [`ResizeError::Live`] the log is compacted as far as that frees
+    /// anything: try again then.
     pub fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError> {
         self.log.shrink_to(capacity).inspect_err(|error| {
             self.pressed |= matches!(error, ResizeError::Live { .. });

@@ -1,7 +1,9 @@
 //! The entries of a queue, as replaying its records makes them.
 //!
-//! 1. An entry is ready, or leased, or delayed; each state has a set, so that whatever comes next is found at once.
-//! 2. Its payload is in memory, or only in the area: then its place is known, and while it is ready it is in the set of those to be read.
+//! 1. An entry is ready, or leased, or delayed; each state has a set, so that whatever comes next
+//!    is found at once.
+//! 2. Its payload is in memory, or only in the area: then its place is known, and while it is ready
+//!    it is in the set of those to be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,16 @@
-//! Payloads that are in the area alone: reading what will be handed out next, and what a compaction copies.
+//! Payloads that are in the area alone: reading what will be handed out next, and what a compaction
+//! copies.
 //!
-//! 1. A queue of [`Queue::open_stored`] holds payloads of about [`super::QueueOptions::memory`] bytes. What is sent beyond is let go of once it is
-//!    written; what is in a consumer's hands goes first when memory is short.
-//! 2. Each turn reads the oldest ready entries ahead, [`READS`] at a time, as far as memory allows; the very next one always.
-//! 3. A compaction reads what it copies, and notes where it lies in the snapshot; when that has taken effect, the entries get their new
-//!    places. A read whose record was given up meanwhile is repeated at the new place.
-//! 4. An entry that cannot be read is put off for [`RETRY`] and counted; the others go on. No snapshot is made without it.
+//! 1. A queue of [`Queue::open_stored`] holds payloads of about [`super::QueueOptions::memory`]
+//!    bytes. What is sent beyond is let go of once it is written; what is in a consumer's hands
+//!    goes first when memory is short.
+//! 2. Each turn reads the oldest ready entries ahead, [`READS`] at a time, as far as memory allows;
+//!    the very next one always.
+//! 3. A compaction reads what it copies, and notes where it lies in the snapshot; when that has
+//!    taken effect, the entries get their new places. A read whose record was given up meanwhile is
+//!    repeated at the new place.
+//! 4. An entry that cannot be read is put off for [`RETRY`] and counted; the others go on. No
+//!    snapshot is made without it.
 
 use std::collections::VecDeque;
 
@@ -24,7 +29,8 @@ use crate::typed::{TYPE_HEADER, typed};
 /// Payloads read ahead at a time, and copied at a time: each is half of [`crate::MAX_READS`].
 const READS: usize = 8;
 
-/// How long an entry is put off that cannot be read, in nanoseconds: a disk that recovers does so within seconds.
+/// How long an entry is put off that cannot be read, in nanoseconds: a disk that recovers does so
+/// within seconds.
 const RETRY: u64 = 1_000_000_000;
 
 /// Where the payload begins in its record.
@@ -173,7 +179,8 @@ impl<D: DiskQueue> Queue<D> {
                 None => false,
             };
             if done && let Some(copied) = self.stored.copies.pop_front() {
-                // One that is gone was acknowledged since, which is in the log after the snapshot's beginning.
+                // One that is gone was acknowledged since, which is in the log after the snapshot's
+                // beginning.
                 if self.entries.spot(copied.id) == Some(copied.spot) {
                     written += copied.length + 64;
                     if !self.copy(copied.id, copied.cursor.payload().get(PAYLOAD..))? {
@@ -209,7 +216,8 @@ impl<D: DiskQueue> Queue<D> {
         Ok(())
     }
 
-    /// Writes one entry into the snapshot, with the payload that was read or that is in memory; `false`: the snapshot is given up.
+    /// Writes one entry into the snapshot, with the payload that was read or that is in memory;
+    /// `false`: the snapshot is given up.
     fn copy(&mut self, id: Sequence, read: Option<&[u8]>) -> Result<bool, Failure> {
         let Some(entry) = self.entries.by_id.get(&id) else { return Ok(true) };
         let sent = Sent { id: id.into(), deliveries: entry.deliveries.into(), reserved: 0.into() };

@@ -1,9 +1,11 @@
-//! Crash enumeration: every write, completion and flush boundary is a crash point, every subset of the sectors at risk a
-//! possible medium (all of them when they are few, else drawn by seed). After each, everything acknowledged is there, then
-//! a prefix of the rest, in order, and nothing else.
+//! Crash enumeration: every write, completion and flush boundary is a crash point, every subset of
+//! the sectors at risk a possible medium (all of them when they are few, else drawn by seed). After
+//! each, everything acknowledged is there, then a prefix of the rest, in order, and nothing else.
 //!
-//! 1. Appends, truncations, snapshots, openings and closings follow each other by seed, so a crash falls into each of them.
-//! 2. Crashes are nested: the power fails again at every event of the recovery from a crash, and sometimes once more in that of the second.
+//! 1. Appends, truncations, snapshots, openings and closings follow each other by seed, so a crash
+//!    falls into each of them.
+//! 2. Crashes are nested: the power fails again at every event of the recovery from a crash, and
+//!    sometimes once more in that of the second.
 //! 3. The gate (`gate`) takes each fence away in turn, and some crash must show it.
 
 mod driver;
@@ -61,7 +63,8 @@ fn judge(image: Vec<u8>, known: Known) -> Verdict {
     if again.1.n != n + 1 { Err(format!("{} records after {}", again.1.n, n + 1)) } else { Ok(()) }
 }
 
-/// Judges the images that power loss could leave now: all of them where no more than `few` sectors are at risk.
+/// Judges the images that power loss could leave now: all of them where no more than `few` sectors
+/// are at risk.
 fn judge_all(media: &Media, known: Known, few: usize, random: &mut Random) -> Verdict {
     let unit = [8, 64, 512][random.below(3) as usize];
     let at_risk = media.at_risk(unit);
@@ -119,7 +122,8 @@ impl Run {
         let mut life = Life::new(Known::default());
         life.compacts = self.compacts;
         life.aborts = self.aborts;
-        // A truncation writes superblocks too: without them each lasts until its segments are written again.
+        // A truncation writes superblocks too: without them each lasts until its segments are
+        // written again.
         life.truncates = !self.aborts;
         life.marks = !self.aborts;
         let done = (|| {
@@ -153,7 +157,8 @@ impl Run {
         }
     }
 
-    /// The power fails at every event of the recovery from `image` and of a few steps behind it; `depth` says how often in a row.
+    /// The power fails at every event of the recovery from `image` and of a few steps behind it;
+    /// `depth` says how often in a row.
     fn nest(&self, image: &[u8], known: Known, depth: u64, random: &mut Random) -> Verdict {
         for budget in 0.. {
             let media = self.media(image.to_vec(), budget);
@@ -206,7 +211,8 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
     });
 }
 
-/// A process is killed with writes in flight, its successor recovers and acts on what it found, and then the power fails.
+/// A process is killed with writes in flight, its successor recovers and acts on what it found, and
+/// then the power fails.
 #[test]
 fn power_loss_after_a_kill_keeps_what_the_successor_saw() {
     let budget = Budget { seeds: 60, seconds: 4 };
@@ -241,13 +247,14 @@ fn kill_then_power_loss(ignored: Option<Fence>, seeds: std::ops::RangeInclusive<
     Ok(())
 }
 
-/// What a killed process had in flight may land after its successor has begun to write: it changes nothing.
+/// What a killed process had in flight may land after its successor has begun to write: it changes
+/// nothing.
 #[test]
 fn writes_that_land_late_change_nothing() {
     let (mut landed, mut records) = (0, 0);
     for seed in 1..=300 {
-        // A snapshot would free segments, and a disk that writes to those after the lock of the area
-        // was handed on cannot be defended against.
+        // A snapshot would free segments, and a disk that writes to those after the lock of the
+        // area was handed on cannot be defended against.
         let run = Run { steps: 40, compacts: false, ..Run::new(seed) };
         let total = run.live(usize::MAX).0.borrow().events;
         let mut random = Random::new(seed ^ 0x1a7e);
@@ -272,7 +279,8 @@ fn writes_that_land_late_change_nothing() {
     assert!(landed > 50 && records > 20, "only {landed} writes landed late, {records} of them records");
 }
 
-/// Whether the superblock before the newest names what is not there any more: it must never be shown.
+/// Whether the superblock before the newest names what is not there any more: it must never be
+/// shown.
 fn has_outgrown_its_past(image: &[u8]) -> bool {
     let generation = |copy: usize| &image[copy * 4096 + 16..][..8];
     let read = |copy| u64::from_le_bytes(generation(copy).try_into().expect("eight bytes"));
@@ -282,7 +290,8 @@ fn has_outgrown_its_past(image: &[u8]) -> bool {
     recover(MemoryQueue::from_bytes(past), Durability::Always).is_err()
 }
 
-/// Formatting an area that holds a log leaves, wherever it is cut, the old log as it was, or no log, or the new one.
+/// Formatting an area that holds a log leaves, wherever it is cut, the old log as it was, or no
+/// log, or the new one.
 fn format_cut_short(ignored: Option<Fence>) -> Verdict {
     let mut formatted = 0;
     for seed in 10..=26 {

@@ -1,11 +1,13 @@
 //! A disk that dies on request and remembers what power loss could have taken.
 //!
-//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive: a durable one when it completes,
-//!    any other when a flush completes that was submitted after the write had completed.
+//! 1. Writes lie in the order of their submission. A write is *settled* once it must survive: a
+//!    durable one when it completes, any other when a flush completes that was submitted after the
+//!    write had completed.
 //! 2. Each submission and each completion is an event; the disk dies before event number `budget`.
-//! 3. Killing the process keeps every completed write readable and leaves each one in flight either completed or lost, by the
-//!    seed. Losing power keeps settled writes whole and of the others any subset of their sectors. Where the device writes larger pieces than it
-//!    takes, such a write may spoil the rest of the pieces that it touches, whatever lay there.
+//! 3. Killing the process keeps every completed write readable and leaves each one in flight either
+//!    completed or lost, by the seed. Losing power keeps settled writes whole and of the others any
+//!    subset of their sectors. Where the device writes larger pieces than it takes, such a write
+//!    may spoil the rest of the pieces that it touches, whatever lay there.
 
 use std::cell::RefCell;
 use std::io;
@@ -48,8 +50,8 @@ pub enum Phase {
     Close,
 }
 
-/// One kind of place at which the log makes something durable. The log's token says which, for what it drives asynchronously; what it waits
-/// for is told apart by the phase.
+/// One kind of place at which the log makes something durable. The log's token says which, for what
+/// it drives asynchronously; what it waits for is told apart by the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fence {
     Blank,
@@ -175,7 +177,8 @@ impl Media {
         lost
     }
 
-    /// Sectors of `unit` bytes that power loss may take, and neighbours of writes that it may spoil.
+    /// Sectors of `unit` bytes that power loss may take, and neighbours of writes that it may
+    /// spoil.
     pub fn at_risk(&self, unit: usize) -> usize {
         let unsettled = self.writes.iter().filter(|write| !write.settled);
         unsettled.map(|write| write.bytes.len().div_ceil(unit) + self.neighbours(write).len()).sum()
@@ -189,7 +192,8 @@ impl Media {
         around.into_iter().filter(|range| !range.is_empty()).collect()
     }
 
-    /// What is on the medium after power loss, if `kept` says which of the sectors at risk were written.
+    /// What is on the medium after power loss, if `kept` says which of the sectors at risk were
+    /// written.
     pub fn after_power_loss(&self, unit: usize, mut kept: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.base.clone();
         for write in &self.writes {

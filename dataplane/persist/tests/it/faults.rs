@@ -1,4 +1,5 @@
-//! What a log does when the disk misbehaves: errors stop it, damage is named, and nothing acknowledged goes missing silently.
+//! What a log does when the disk misbehaves: errors stop it, damage is named, and nothing
+//! acknowledged goes missing silently.
 
 use std::cell::RefCell;
 use std::io;
@@ -325,7 +326,8 @@ fn a_failure_is_told_to_whoever_waits() {
     assert_eq!(*told.lock().expect("alone"), [true, true]);
 }
 
-/// Whatever of a truncation fails, the log begins where it did or where it was told to, with everything behind it.
+/// Whatever of a truncation fails, the log begins where it did or where it was told to, with
+/// everything behind it.
 #[test]
 fn a_failed_request_of_a_truncation_leaves_the_log_whole() {
     // The opening flushed once and wrote four superblocks.
@@ -405,7 +407,8 @@ fn rot_in_the_last_record_of_a_former_owner_is_named() {
     assert!(error.to_string().contains("goes on at"), "{error}");
 }
 
-/// Writes `value` at byte `at` of the record at `offset` and makes its checksum right, as a genuine one would have it (docs/spec/log.md).
+/// Writes `value` at byte `at` of the record at `offset` and makes its checksum right, as a genuine
+/// one would have it (docs/spec/log.md).
 fn forge(bytes: &mut [u8], offset: u64, at: usize, value: u64) {
     use crc_fast::{CrcAlgorithm, Digest, checksum};
     let record = &mut bytes[offset as usize..];
@@ -417,7 +420,8 @@ fn forge(bytes: &mut [u8], offset: u64, at: usize, value: u64) {
     record[4..8].copy_from_slice(&(digest.finalize() as u32).to_le_bytes());
 }
 
-/// A whole record where the next one is expected counts only if it is the very next of this very stream.
+/// A whole record where the next one is expected counts only if it is the very next of this very
+/// stream.
 #[test]
 fn a_record_of_another_stream_or_sequence_is_none_of_the_log() {
     let (disk, plan) = FaultyDisk::new(formatted());
@@ -439,7 +443,8 @@ fn a_record_of_another_stream_or_sequence_is_none_of_the_log() {
     }
 }
 
-/// A snapshot that was never finished is no part of the log; but it was begun when the last record was durable, and that gives its loss away.
+/// A snapshot that was never finished is no part of the log; but it was begun when the last record
+/// was durable, and that gives its loss away.
 #[test]
 fn rot_in_the_last_record_is_given_away_by_an_unfinished_snapshot() {
     let (disk, plan) = FaultyDisk::new(formatted());
@@ -505,7 +510,8 @@ fn rot_in_superblocks_is_survived_or_named() {
         let report = check(&mut MemoryQueue::from_bytes(rotten)).expect("there are others");
         assert_eq!(report.damaged_superblocks, [copy as u64 * 4096]);
     }
-    // The opening wrote all four: those of a dead owner's last generation may land late and spoil two.
+    // The opening wrote all four: those of a dead owner's last generation may land late and spoil
+    // two.
     let mut rotten = bytes.clone();
     for place in [0, 8192] {
         let mut spoilt = bytes.clone();
@@ -610,7 +616,8 @@ fn rest<D: DiskQueue>(log: &mut Log<D>) {
     assert_eq!(log.proven(), log.last());
 }
 
-/// Damage to any block of an idle area, or to its last few blocks together, is named, or costs nothing.
+/// Damage to any block of an idle area, or to its last few blocks together, is named, or costs
+/// nothing.
 #[test]
 fn an_idle_log_misses_every_block_that_it_loses() {
     let (disk, plan) = FaultyDisk::new(formatted());
@@ -680,7 +687,8 @@ fn a_reopened_log_misses_what_it_once_delivered() {
     assert!(matches!(contents(&rotten), Err(OpenError::Corrupt { .. })));
 }
 
-/// Whichever block cannot be read: the log opens with all that it holds, or names the read. An opening writes the superblocks anew.
+/// Whichever block cannot be read: the log opens with all that it holds, or names the read. An
+/// opening writes the superblocks anew.
 #[test]
 fn an_unreadable_block_costs_no_more_than_what_lies_in_it() {
     let (disk, _) = FaultyDisk::new(formatted());
@@ -729,7 +737,8 @@ fn an_area_that_cannot_be_read_is_not_called_unused() {
     assert!(matches!(sietch_persist::is_formatted(&mut disk), Ok(false)));
 }
 
-/// A log whose beginning was erased is no area that was never used: formatting it would lose the rest.
+/// A log whose beginning was erased is no area that was never used: formatting it would lose the
+/// rest.
 #[test]
 fn an_area_whose_beginning_was_erased_is_not_called_unused() {
     let image = |capacity: usize, count| {

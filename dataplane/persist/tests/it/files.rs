@@ -1,4 +1,5 @@
-//! The log on real files, through io_uring and through blocking calls. With `--ignored`: what it measures.
+//! The log on real files, through io_uring and through blocking calls. With `--ignored`: what it
+//! measures.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

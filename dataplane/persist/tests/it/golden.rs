@@ -1,7 +1,9 @@
-//! Golden files: what earlier versions wrote still opens, and a version that nobody knows is refused by name.
+//! Golden files: what earlier versions wrote still opens, and a version that nobody knows is
+//! refused by name.
 //!
 //! 1. A golden file holds the sectors of an area that are not zero: `offset u32, 512 bytes` each.
-//! 2. With `SIETCH_WRITE_GOLDEN=1` a missing file is written by the code at hand. One that exists is never changed.
+//! 2. With `SIETCH_WRITE_GOLDEN=1` a missing file is written by the code at hand. One that exists
+//!    is never changed.
 
 use std::path::PathBuf;
 
@@ -77,7 +79,8 @@ fn open_log(disk: MemoryQueue) -> (Log<MemoryQueue>, Vec<(u64, Vec<u8>)>) {
     (log, found)
 }
 
-/// Three owners: one that compacted, one that was killed, one that wrote a record of many fragments and closed in order.
+/// Three owners: one that compacted, one that was killed, one that wrote a record of many fragments
+/// and closed in order.
 fn make_log() -> Vec<u8> {
     let mut disk = MemoryQueue::new(CAPACITY);
     Log::format(&mut disk, FormatOptions::new(0x5157_4348)).expect("large enough");

@@ -1,7 +1,10 @@
-//! `kill -9` on real files: a process works on a log, a queue and a map and says what is durable; it is killed in the middle, again and again.
+//! `kill -9` on real files: a process works on a log, a queue and a map and says what is durable;
+//! it is killed in the middle, again and again.
 //!
-//! 1. The child is this test program itself. It writes a line for each thing that is durable, and one before each that it begins.
-//! 2. The parent reads a drawn number of lines, kills it, reads what was still written, and opens the areas as the next child will.
+//! 1. The child is this test program itself. It writes a line for each thing that is durable, and
+//!    one before each that it begins.
+//! 2. The parent reads a drawn number of lines, kills it, reads what was still written, and opens
+//!    the areas as the next child will.
 //! 3. `SIETCH_SIM_SEEDS=n` sets the rounds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -202,7 +205,8 @@ fn one_round(directory: &Path, lines: usize, known: &mut Known) {
             child.kill().expect("ours");
         }
         line.clear();
-        // What was written before the kill is still in the pipe; a line that was cut off says nothing.
+        // What was written before the kill is still in the pipe; a line that was cut off says
+        // nothing.
         if reader.read_line(&mut line).expect("a pipe") == 0 || !line.ends_with('\n') {
             break;
         }

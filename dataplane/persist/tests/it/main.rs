@@ -1,5 +1,6 @@
-//! Logs, queues and maps from outside, one module a subject. One program, because each further one links the
-//! whole workspace again. `cargo test -p sietch-persist --test it MODULE` runs one module.
+//! Logs, queues and maps from outside, one module a subject. One program, because each further one
+//! links the whole workspace again. `cargo test -p sietch-persist --test it MODULE` runs one
+//! module.
 
 mod disk;
 mod history;

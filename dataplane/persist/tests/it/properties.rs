@@ -1,4 +1,5 @@
-//! One operation enum, one oracle: whatever is done to a log, an opening delivers what the oracle holds.
+//! One operation enum, one oracle: whatever is done to a log, an opening delivers what the oracle
+//! holds.
 
 use proptest::prelude::*;
 use sietch_disk::MemoryQueue;
@@ -14,7 +15,8 @@ enum Step {
     Submit,
     Poll,
     Flush,
-    /// Writes a snapshot of the oracle, cut into payloads of this many entries, and drops the former entries.
+    /// Writes a snapshot of the oracle, cut into payloads of this many entries, and drops the
+    /// former entries.
     Compact(usize),
     AbortedSnapshot,
     /// Gives up all but so many of the newest records.
@@ -290,7 +292,8 @@ proptest! {
     }
 }
 
-/// Thousands of laps over the same few segments, restarts included: nothing of an earlier lap comes back.
+/// Thousands of laps over the same few segments, restarts included: nothing of an earlier lap comes
+/// back.
 #[test]
 fn the_area_never_fills_while_the_state_fits() {
     let mut model = Model::new(16384 + 16 * 16384, Options::default());
@@ -370,7 +373,8 @@ fn restarts_alone_do_not_wear_the_area_out() {
     }
 }
 
-/// A hundred restarts and more between compactions: the superblock cannot name another run, so the log asks for a snapshot.
+/// A hundred restarts and more between compactions: the superblock cannot name another run, so the
+/// log asks for a snapshot.
 #[test]
 fn when_the_superblock_is_full_a_snapshot_makes_room() {
     let mut model = Model::new(16384 + 600 * 16384, Options::default());

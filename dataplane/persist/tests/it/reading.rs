@@ -1,4 +1,5 @@
-//! Reading a log back while it goes on, following it from elsewhere, giving its head up, and being told.
+//! Reading a log back while it goes on, following it from elsewhere, giving its head up, and being
+//! told.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -61,7 +62,8 @@ fn read_from(log: &mut Log<MemoryQueue>, from: u64) -> Vec<(u64, Vec<u8>)> {
     }
 }
 
-/// Several owners, each with records of all sizes: what cursors from any place read is what was appended.
+/// Several owners, each with records of all sizes: what cursors from any place read is what was
+/// appended.
 #[test]
 fn a_cursor_reads_what_was_appended_across_owners() {
     let (mut log, _) = open(area_of(64));
@@ -183,7 +185,8 @@ fn a_record_that_rots_while_the_log_is_open_is_named_and_the_log_goes_on() {
     while log.poll().expect("a disk that works") < last {}
 }
 
-/// Truncating again and again, the log lives for many laps of the area without a snapshot; restarts keep the head exactly.
+/// Truncating again and again, the log lives for many laps of the area without a snapshot; restarts
+/// keep the head exactly.
 #[test]
 fn a_truncated_log_never_fills_and_begins_where_it_was_told() {
     let (mut log, _) = open(area_of(16));
@@ -437,7 +440,8 @@ fn follow(bytes: &[u8]) -> (Result<u64, FollowError>, Vec<u64>) {
     (result, seen)
 }
 
-/// Every prefix of a history of writes is a state that a follower may meet: it delivers a prefix of the records.
+/// Every prefix of a history of writes is a state that a follower may meet: it delivers a prefix of
+/// the records.
 #[test]
 fn a_follower_that_meets_half_written_states_delivers_a_prefix() {
     let (mut log, _) = open(area_of(16));

@@ -1,7 +1,10 @@
-//! Maps whose values stay in the area: they are what a map in memory would be, whatever is read when, and whatever a crash cuts short.
+//! Maps whose values stay in the area: they are what a map in memory would be, whatever is read
+//! when, and whatever a crash cuts short.
 //!
-//! 1. One set of operations, and the oracle of the other structures (`history`). Every value is read back through the area.
-//! 2. Every write, completion and flush is a crash point, also those of compaction, which reads the values that it copies.
+//! 1. One set of operations, and the oracle of the other structures (`history`). Every value is
+//!    read back through the area.
+//! 2. Every write, completion and flush is a crash point, also those of compaction, which reads the
+//!    values that it copies.
 
 mod queue;
 
@@ -339,7 +342,8 @@ fn a_value_that_rots_is_named_and_the_map_goes_on() {
     let error = value(&mut map, b"rots").map(drop);
     assert!(matches!(error, Err(ReadError::Damaged { .. })), "{error:?}");
     assert_eq!(value(&mut map, b"stays").expect("it is whole"), Some(vec![0xcd; 3000]));
-    // No snapshot is made without it, so that nothing is lost silently: in the end the area is full, and what is damaged can be deleted.
+    // No snapshot is made without it, so that nothing is lost silently: in the end the area is
+    // full, and what is damaged can be deleted.
     let full = (0..4000_u32).any(|n| {
         map.poll().expect("a disk that works");
         map.put(b"filler", &[n as u8; 3000]).is_err()

@@ -1,10 +1,11 @@
-//! Queues and maps: whatever is done to them, and wherever a crash cuts it short, what is found again is a state that they went
-//! through, no earlier than what was known to be durable.
+//! Queues and maps: whatever is done to them, and wherever a crash cuts it short, what is found
+//! again is a state that they went through, no earlier than what was known to be durable.
 //!
 //! 1. Operations are drawn from one set (`subject`) and judged by one oracle (`history`).
-//! 2. Crash enumeration: every write, completion and flush is a crash point; every subset of the sectors at risk, when they are few,
-//!    else drawn ones, is a possible medium; sectors tear at 8, 64 or 512 bytes. Lives follow each other, so crashes fall into recovery
-//!    and into compaction too.
+//! 2. Crash enumeration: every write, completion and flush is a crash point; every subset of the
+//!    sectors at risk, when they are few, else drawn ones, is a possible medium; sectors tear at 8,
+//!    64 or 512 bytes. Lives follow each other, so crashes fall into recovery and into compaction
+//!    too.
 //! 3. The mutation gate ignores each kind of fence in turn, and a crash must show it.
 //! 4. Faults of the disk are answered by an error, never by a state that there never was.
 
@@ -50,7 +51,8 @@ fn judge(kind: Kind, image: Vec<u8>, known: &Knowledge) -> Verdict {
     again.judge(&known).map_err(|e| format!("the second time: {e}"))
 }
 
-/// Judges the images that power loss could leave now: all of them where no more than `few` sectors are at risk.
+/// Judges the images that power loss could leave now: all of them where no more than `few` sectors
+/// are at risk.
 fn judge_all(kind: Kind, media: &Media, known: &Knowledge, few: usize, random: &mut Random) -> Verdict {
     let unit = [8, 64, 512][random.below(3) as usize];
     let at_risk = media.at_risk(unit);
@@ -165,7 +167,8 @@ impl Run {
         }
     }
 
-    /// The power fails at every event of the recovery from `image` and of a few steps behind it; `depth` says how often in a row.
+    /// The power fails at every event of the recovery from `image` and of a few steps behind it;
+    /// `depth` says how often in a row.
     fn nest(&self, image: &[u8], known: &Knowledge, depth: u64, random: &mut Random) -> Verdict {
         for budget in 0.. {
             let media = self.media(image.to_vec(), budget);
@@ -203,7 +206,8 @@ impl Run {
         Ok(())
     }
 
-    /// A process is killed with writes in flight, its successor recovers and goes on, and then the power fails.
+    /// A process is killed with writes in flight, its successor recovers and goes on, and then the
+    /// power fails.
     fn kill_then_power_loss(&self) -> Verdict {
         let total = self.live(usize::MAX).0.borrow().events;
         let mut random = Random::new(self.seed ^ 0xdead);
@@ -306,8 +310,9 @@ fn power_loss_in_the_recovery_from_a_power_loss() {
     });
 }
 
-/// The mutation gate: each fence that is met in the life of a structure is there for a reason that a crash of a queue or of a map shows. (Blanking
-/// belongs to formatting, and has its crash in the gate of the log.)
+/// The mutation gate: each fence that is met in the life of a structure is there for a reason that
+/// a crash of a queue or of a map shows. (Blanking belongs to formatting, and has its crash in the
+/// gate of the log.)
 #[test]
 fn ignoring_any_fence_is_noticed() {
     let hook = std::panic::take_hook();

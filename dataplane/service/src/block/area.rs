@@ -35,7 +35,8 @@ pub(super) struct Next {
     /// The first byte on the volume, and how many.
     pub place: u64,
     pub span: u64,
-    /// Bytes that are moved, and where they are in the data region; of a discard those that it zeroes.
+    /// Bytes that are moved, and where they are in the data region; of a discard those that it
+    /// zeroes.
     pub length: u32,
     pub data: u32,
 }
@@ -62,7 +63,8 @@ pub(super) struct Area {
     counters: AreaCounters,
 }
 
-/// Whether a submission may be done in an area of that map, with a data region of which `holds` knows.
+/// Whether a submission may be done in an area of that map, with a data region of which `holds`
+/// knows.
 pub(super) fn judge(
     submission: &Submission,
     map: &Map,
@@ -155,7 +157,8 @@ impl Area {
             FLUSH => self.counters.flushes += 1,
             _ => self.counters.discards += 1,
         }
-        // As many as completions have room, so there is one; a host that counts wrongly is answered.
+        // As many as completions have room, so there is one; a host that counts wrongly is
+        // answered.
         let Some(number) = self.spare.pop() else {
             self.host.complete(submission.token, rustix::io::Errno::BUSY.raw_os_error());
             return None;
@@ -288,7 +291,8 @@ impl Area {
         self.host.complete(request.token, request.error);
     }
 
-    /// The device is broken: everything that was asked for fails. What is under way stays so for good, for it may still land.
+    /// The device is broken: everything that was asked for fails. What is under way stays so for
+    /// good, for it may still land.
     pub(super) fn abandon(&mut self) {
         // At least one: the area is never let go of.
         self.under_way += 1;

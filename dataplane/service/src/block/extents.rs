@@ -1,7 +1,8 @@
 //! Where the bytes of an area lie on its volume.
 //!
-//! Extents in the order of the area's bytes. They come from the control plane, which is believed about *which* they are, but not that they make sense: a
-//! span outside the volume, or two that overlap, are refused.
+//! Extents in the order of the area's bytes. They come from the control plane, which is believed
+//! about *which* they are, but not that they make sense: a span outside the volume, or two that
+//! overlap, are refused.
 
 /// Bytes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,8 @@ impl Map {
         offset.checked_add(length).is_some_and(|end| end <= self.capacity)
     }
 
-    /// Where the byte `offset` of the area lies, and how many of the `length` bytes from there on lie beside it. `None` outside.
+    /// Where the byte `offset` of the area lies, and how many of the `length` bytes from there on
+    /// lie beside it. `None` outside.
     pub fn locate(&self, offset: u64, length: u64) -> Option<Span> {
         let next = self.spans.partition_point(|(at, _)| *at <= offset);
         let (at, span) = self.spans.get(next.checked_sub(1)?)?;
@@ -120,7 +122,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte of an area lies at exactly the place that going through the extents one by one says.
+        /// Every byte of an area lies at exactly the place that going through the extents one by
+        /// one says.
         #[test]
         fn a_range_lies_where_its_extents_say(
             lengths in prop::collection::vec((1_u64..9, 0_u64..9), 1..40),

@@ -1,13 +1,17 @@
 //! The loop of the storage broker.
 //!
-//! 1. Take commands, then let the broker turn. What the control plane waits for goes to it by a channel and a bell.
-//! 2. While requests flow, turn again; between turns the core is offered to whoever wants it (`sched_yield`), for on a small machine the
-//!    applications that are served may need it.
-//! 3. After [`SPIN`] without a request arm every doorbell. If nothing has come meanwhile, sleep on all of them, on the devices and on the command's bell;
-//!    awake again, disarm. An idle broker uses no processor.
-//! 4. What areas have counted is put on a board before the loop sleeps, and every [`NOTED`] while it does not.
+//! 1. Take commands, then let the broker turn. What the control plane waits for goes to it by a
+//!    channel and a bell.
+//! 2. While requests flow, turn again; between turns the core is offered to whoever wants it
+//!    (`sched_yield`), for on a small machine the applications that are served may need it.
+//! 3. After [`SPIN`] without a request arm every doorbell. If nothing has come meanwhile, sleep on
+//!    all of them, on the devices and on the command's bell; awake again, disarm. An idle broker
+//!    uses no processor.
+//! 4. What areas have counted is put on a board before the loop sleeps, and every [`NOTED`] while
+//!    it does not.
 //! 5. An application that has hung up is seen when the loop wakes from sleep, and every [`NOTED`].
-//! 6. A device whose queue breaks ends nothing but its own volume: its areas answer with EIO until the process ends.
+//! 6. A device whose queue breaks ends nothing but its own volume: its areas answer with EIO until
+//!    the process ends.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -101,8 +105,8 @@ pub struct Told {
     pub bell: OwnedFd,
 }
 
-/// Runs a broker until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable
-/// when a command was sent.
+/// Runs a broker until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a
+/// non-blocking descriptor that becomes readable when a command was sent.
 ///
 /// # Errors
 /// Those of `poll(2)`.
@@ -166,7 +170,8 @@ fn sleep(broker: &mut Broker<AreaQueue>, bell: &OwnedFd) -> io::Result<()> {
         entries.extend(broker.hosts().map(|host| PollFd::from_borrowed_fd(host.as_fd(), PollFlags::IN)));
         let devices = broker.queues().filter_map(AreaQueue::doorbell);
         entries.extend(devices.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN)));
-        // With something at a device a lost wake-up would cost a whole request; it is looked at now and then.
+        // With something at a device a lost wake-up would cost a whole request; it is looked at now
+        // and then.
         let limit = (broker.in_flight() > 0).then_some(Duration::from_millis(100));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut entries, limit.as_ref()) {

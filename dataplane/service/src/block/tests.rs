@@ -1,4 +1,5 @@
-//! The broker over a device in memory that finishes when it is told to, with honest applications and with others.
+//! The broker over a device in memory that finishes when it is told to, with honest applications
+//! and with others.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -307,7 +308,8 @@ fn step(units: usize) -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever an application asks through its queue: its area holds what a plain one would, and what is nobody's stays as it was.
+    /// Whatever an application asks through its queue: its area holds what a plain one would, and
+    /// what is nobody's stays as it was.
     #[test]
     fn an_area_of_extents_is_like_any_other(
         steps in prop::collection::vec(step(200 * BLOCK / 512), 1..30),
@@ -373,8 +375,9 @@ proptest! {
         }
     }
 
-    /// An attacker that writes anything anywhere in its memory, while a neighbour works: the neighbour's data are right, each of its requests is done within
-    /// a few turns, and nothing outside the attacker's own area changes.
+    /// An attacker that writes anything anywhere in its memory, while a neighbour works: the
+    /// neighbour's data are right, each of its requests is done within a few turns, and nothing
+    /// outside the attacker's own area changes.
     #[test]
     fn scribbling_harms_nobody_else(
         writes in prop::collection::vec((0..8_u8, any::<u32>(), any::<u32>(), any::<u32>()), 1..150)
@@ -689,7 +692,8 @@ fn what_cannot_be_served_is_refused_by_name() {
     assert!(scene.broker.add_volume("raw", Device::new()).is_err(), "its queue is in use");
 }
 
-/// A discard of everything is cut to slices that wait for each other, so that others have their turns between them.
+/// A discard of everything is cut to slices that wait for each other, so that others have their
+/// turns between them.
 #[test]
 fn a_long_discard_is_cut_and_paid_for() {
     let mut scene = Scene::new();
@@ -718,7 +722,8 @@ fn a_long_discard_is_cut_and_paid_for() {
     assert!(served as i32 * 8 >= turns, "{served} writes in {turns} turns");
 }
 
-/// One device's queue breaks: its areas hear of errors, and are never let go of; those of other volumes notice nothing.
+/// One device's queue breaks: its areas hear of errors, and are never let go of; those of other
+/// volumes notice nothing.
 #[test]
 fn a_broken_device_fails_its_own_areas_alone() {
     let mut scene = Scene::new();
@@ -744,7 +749,8 @@ fn a_broken_device_fails_its_own_areas_alone() {
     assert_eq!(scene.events(), [Event::Detached(2)], "what was asked of the broken one may still land");
 }
 
-/// The longest vector of the smallest parts, and a request longer than the data region: written, and read back.
+/// The longest vector of the smallest parts, and a request longer than the data region: written,
+/// and read back.
 #[test]
 fn the_longest_requests_pass_the_rings() {
     let mut scene = Scene::new();

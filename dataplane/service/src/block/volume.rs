@@ -145,7 +145,8 @@ impl<D: DiskQueue> Volume<D> {
                     issued = Issue::Some;
                 }
                 Err(SubmitError::Full(operation) | SubmitError::OutOfRange(operation)) => {
-                    // The map lies inside the volume and there is room: only a broken queue comes here.
+                    // The map lies inside the volume and there is room: only a broken queue comes
+                    // here.
                     self.spare.push(number);
                     if let Some(buffer) = operation.into_buffers().0 {
                         self.buffers.give(buffer);

@@ -83,7 +83,8 @@ pub struct ListedListener {
     pub namespace: u64,
     /// How many may wait.
     pub backlog: u32,
-    /// A published port: the listener to which it leads, with its VNIC's name before it if it is on one.
+    /// A published port: the listener to which it leads, with its VNIC's name before it if it is on
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leads_to: Option<String>,
     /// The VNIC; none: the host's addresses.
@@ -158,7 +159,8 @@ struct Traffic {
     memory: u64,
 }
 
-/// How many bytes each end of a connection says that it has sent. Two programs write these words: they are believed for what is shown, and for nothing else.
+/// How many bytes each end of a connection says that it has sent. Two programs write these words:
+/// they are believed for what is shown, and for nothing else.
 fn positions(memory: &Memory) -> [u64; 2] {
     std::array::from_fn(|direction| {
         let mut word = [0; 8];

@@ -1,17 +1,21 @@
-//! How many connections wait at a listener: as many as the kernel would let wait, whichever way they come.
+//! How many connections wait at a listener: as many as the kernel would let wait, whichever way
+//! they come.
 //!
-//! `listen(n)` lets n + 1 connections wait. Some wait here, in pairs and behind them; the others in the queue of the
-//! kernel's listening socket. So:
+//! `listen(n)` lets n + 1 connections wait. Some wait here, in pairs and behind them; the others in
+//! the queue of the kernel's listening socket. So:
 //!
-//! 1. The kernel's socket is given a smaller backlog, for what waits here: both together are never more than
-//!    n + 1. It is changed for every connection only if many wait ([`slack`]).
-//! 2. The last places are the kernel's. A program whose connection does not fit here is sent there, and there
-//!    it waits or fails as with any server: the kernel drops its SYN.
-//! 3. Connections come in order: while some wait in the kernel's queue, those that come after them go there too.
-//! 4. Several processes may have listeners of one kernel's socket, which is one queue for the kernel as well. They are a
-//!    *group*: they share the backlog, and each is given the next connection when it has taken the last one.
+//! 1. The kernel's socket is given a smaller backlog, for what waits here: both together are never
+//!    more than n + 1. It is changed for every connection only if many wait ([`slack`]).
+//! 2. The last places are the kernel's. A program whose connection does not fit here is sent there,
+//!    and there it waits or fails as with any server: the kernel drops its SYN.
+//! 3. Connections come in order: while some wait in the kernel's queue, those that come after them
+//!    go there too.
+//! 4. Several processes may have listeners of one kernel's socket, which is one queue for the
+//!    kernel as well. They are a *group*: they share the backlog, and each is given the next
+//!    connection when it has taken the last one.
 //!
-//! A listener with a backlog of 0 lets two connections wait, and not one: one here, so that its program is woken, and one there.
+//! A listener with a backlog of 0 lets two connections wait, and not one: one here, so that its
+//! program is woken, and one there.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -24,14 +28,14 @@ use super::run::Service;
 use super::table::ListenerId;
 use super::{kernel, limits};
 
-/// How many may wait here: with two places left to the kernel its queue has a backlog that is not 0, with which it
-/// would answer each SYN with a cookie.
+/// How many may wait here: with two places left to the kernel its queue has a backlog that is not
+/// 0, with which it would answer each SYN with a cookie.
 pub(super) fn most_here(backlog: u32) -> u32 {
     backlog.saturating_sub(1).clamp(1, limits::MOST_BACKLOG)
 }
 
-/// How many may wait here without a change of the kernel's backlog: an eighth, so that a burst of clients of the
-/// kernel still finds nearly all of it.
+/// How many may wait here without a change of the kernel's backlog: an eighth, so that a burst of
+/// clients of the kernel still finds nearly all of it.
 fn slack(backlog: u32) -> u32 {
     if backlog < 4 { 0 } else { (backlog / 8).max(1) }
 }
@@ -46,14 +50,15 @@ pub(super) fn is_tight(backlog: u32, here: u32) -> bool {
     here > slack(backlog)
 }
 
-/// How many messages so much of the kernel's memory is. The kernel tells that there is room while it still counts a byte of the message that was just
-/// received (`sock_wfree`): who is woken by that and looks at once must not take the byte for a message, because nothing tells of it again.
+/// How many messages so much of the kernel's memory is. The kernel tells that there is room while
+/// it still counts a byte of the message that was just received (`sock_wfree`): who is woken by
+/// that and looks at once must not take the byte for a message, because nothing tells of it again.
 fn messages(unreceived: u32, message: u32) -> u32 {
     unreceived.saturating_add(message / 2) / message
 }
 
-/// Has the service woken for each arrival that is taken from a pair if few may wait, else when three quarters
-/// of it are free.
+/// Has the service woken for each arrival that is taken from a pair if few may wait, else when
+/// three quarters of it are free.
 pub(super) fn size_pair(pair: &OwnedFd, message: u32, backlog: u32) -> rustix::io::Result<()> {
     // The kernel doubles it. What it calls writable is a quarter of that.
     let whole = (message * limits::IN_PAIR) as usize / 2;
@@ -86,7 +91,8 @@ impl Service {
         opens.map(|open| self.in_pair(open) + open.waiting.len() as u32).sum()
     }
 
-    /// Whether one more connection may wait here. If the kernel's queue is not empty, what is in it comes first.
+    /// Whether one more connection may wait here. If the kernel's queue is not empty, what is in it
+    /// comes first.
     pub(super) fn has_room(&mut self, id: ListenerId) -> bool {
         if self.waits_in_kernel(id) {
             self.accept_from_kernel(id);
@@ -109,7 +115,8 @@ impl Service {
         poll(&mut entry, Some(&now)).is_ok() && entry[0].revents().contains(PollFlags::IN)
     }
 
-    /// Connections in the kernel's queue, which is not empty. One if that cannot be asked: `accept` finds out why.
+    /// Connections in the kernel's queue, which is not empty. One if that cannot be asked: `accept`
+    /// finds out why.
     pub(super) fn in_kernel(&self, id: ListenerId) -> u32 {
         let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
         let Some((kernel, listener)) = kernel.zip(self.table.listener(id)) else { return 0 };

@@ -1,7 +1,8 @@
 //! Closing what an application sent.
 //!
-//! The last `close` of a descriptor can take as long as its owner likes: a file of a file system that the application serves itself is flushed by
-//! asking that application, a TCP socket may linger, and a Unix socket may hold such descriptors in messages that nobody has received. So:
+//! The last `close` of a descriptor can take as long as its owner likes: a file of a file system
+//! that the application serves itself is flushed by asking that application, a TCP socket may
+//! linger, and a Unix socket may hold such descriptors in messages that nobody has received. So:
 //!
 //! 1. Nothing that was sent is closed by the loop. Threads do it, which come when there is
 //!    something to close and go when there was nothing for [`IDLE`].
@@ -10,17 +11,17 @@
 //!    is what the kernel sees: if it closes it, its peer sees the end.
 //! 3. Nothing is changed on a socket (SO_LINGER, say), whose application may go on with it.
 //! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], and one while half of
-//!    them close something: many users together leave one to the next. What a user sends then waits,
-//!    and counts among its descriptors. Who finds all of them in use is not served
+//!    them close something: many users together leave one to the next. What a user sends then
+//!    waits, and counts among its descriptors. Who finds all of them in use is not served
 //!    ([`Closer::has_place`]).
 //! 5. A user of whom too much waits is not listened to any more ([`limits::most_unclosed`]). What
-//!    it sends all the same cannot be left in the kernel's queue, where others wait behind it. It is
-//!    put into sockets of this process that are never read ([`Closer::put_away`]): some 250
-//!    connections take two descriptors there. They are closed with that socket, by a thread of
-//!    that user. What is put away slows down whatever the service sends, so there is a limit
+//!    it sends all the same cannot be left in the kernel's queue, where others wait behind it. It
+//!    is put into sockets of this process that are never read ([`Closer::put_away`]): some 250
+//!    connections take two descriptors there. They are closed with that socket, by a thread of that
+//!    user. What is put away slows down whatever the service sends, so there is a limit
 //!    ([`limits::PUT_AWAY`]), beyond which each takes a descriptor. Nothing is forgotten.
-//! 6. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes back
-//!    here wherever it is dropped, and counts as a request until then. So does the pair of a
+//! 6. What is answered elsewhere, by a VNIC, takes what was sent along as [`Sent`], which comes
+//!    back here wherever it is dropped, and counts as a request until then. So does the pair of a
 //!    listener ([`ListenerPair`]).
 //! 7. A connection over which a request came may hold descriptors too. After the answer it is
 //!    closed here ([`Closer::answer`]).
@@ -60,8 +61,8 @@ struct Job {
 }
 
 impl Outgoing {
-    /// Sends it, and returns what it was sent over, to be closed. What goes along is closed at once: it was made here, and its end is noticed by
-    /// others.
+    /// Sends it, and returns what it was sent over, to be closed. What goes along is closed at
+    /// once: it was made here, and its end is noticed by others.
     fn send(self) -> OwnedFd {
         let sent: Vec<_> = self.descriptors.iter().map(|sent| sent.as_fd()).collect();
         // An answer that nobody takes is lost.
@@ -256,7 +257,8 @@ struct Shared {
     work: Condvar,
 }
 
-/// What came with a request that is answered elsewhere. Dropped, it is closed by the threads of the closer that it came from.
+/// What came with a request that is answered elsewhere. Dropped, it is closed by the threads of the
+/// closer that it came from.
 #[derive(Debug, Default)]
 pub struct Sent {
     descriptors: Descriptors,
@@ -311,8 +313,9 @@ impl Drop for Sent {
     }
 }
 
-/// A listener's pair, the service's end and the placeholder, on its way to a VNIC. Dropped, it is closed by the threads of the closer that it came
-/// from: connections that arrived at published ports may lie in it.
+/// A listener's pair, the service's end and the placeholder, on its way to a VNIC. Dropped, it is
+/// closed by the threads of the closer that it came from: connections that arrived at published
+/// ports may lie in it.
 #[derive(Debug)]
 pub struct ListenerPair {
     ends: Option<[OwnedFd; 2]>,

@@ -1,10 +1,12 @@
 //! Requests that are answered elsewhere: by a VNIC, or by all of them.
 //!
-//! 1. What names a VNIC goes to whoever serves VNICs ([`Asked`]), with what was sent along. Rules and revocations are judged here first.
-//! 2. A list, or the end of an application, is asked of all VNICs as well; what this service knows goes along. What an application has here ends before
-//!    VNICs are asked, if it is said whose it is: by an administrator (`ID@UID`), or by its user, who means no other's.
-//! 3. Until it is answered such a request counts as an open one of its user. What was sent along comes back to the closer ([`Sent`]): no
-//!    thread of a VNIC hangs in a close.
+//! 1. What names a VNIC goes to whoever serves VNICs ([`Asked`]), with what was sent along. Rules
+//!    and revocations are judged here first.
+//! 2. A list, or the end of an application, is asked of all VNICs as well; what this service knows
+//!    goes along. What an application has here ends before VNICs are asked, if it is said whose it
+//!    is: by an administrator (`ID@UID`), or by its user, who means no other's.
+//! 3. Until it is answered such a request counts as an open one of its user. What was sent along
+//!    comes back to the closer ([`Sent`]): no thread of a VNIC hangs in a close.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use crate::tcp::Asked;
 use crate::tcp::gather::read;
 
 impl Service {
-    /// Whether a request is one about a VNIC. What a socket is that was inherited, this service knows itself if it is one of its own.
+    /// Whether a request is one about a VNIC. What a socket is that was inherited, this service
+    /// knows itself if it is one of its own.
     pub(super) fn is_for_vnic(&self, request: &Request, kind: RequestKind, sent: &Descriptors) -> bool {
         let own = match kind {
             RequestKind::Adopt => sent[0].as_ref().is_some_and(|sent| self.registry.find(sent).is_some()),
@@ -59,7 +62,8 @@ impl Service {
         socket: OwnedFd,
     ) {
         let own = match kind {
-            // Where it is said whose application is meant, what it has here ends at once. Else nothing is ended before everybody has said whose it is.
+            // Where it is said whose application is meant, what it has here ends at once. Else
+            // nothing is ended before everybody has said whose it is.
             RequestKind::Revoke
                 if (caller.administers && request.user().is_none())
                     && received.iter().all(Option::is_none) =>
@@ -76,7 +80,8 @@ impl Service {
         self.ask_vnics(Asked { uid, administers, request, kind, sent, pair: None, rehearsal: false, socket });
     }
 
-    /// VNICs have ended what they had of an application: what this service has is ended, and both are told.
+    /// VNICs have ended what they had of an application: what this service has is ended, and both
+    /// are told.
     pub(super) fn finish_revocation(&mut self, asked: Asked, on_vnics: Cut) {
         let Asked { uid, administers, request, socket, sent, .. } = asked;
         let caller = Caller { uid, pid: 0, administers };
@@ -97,7 +102,8 @@ impl Service {
         self.send_answer(uid, socket, told(cut));
     }
 
-    /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged there.
+    /// Whether the rules allow what is asked of a VNIC. Its own filters, peers and user are judged
+    /// there.
     fn rules_allow(&self, caller: Caller, request: &Request, kind: RequestKind) -> bool {
         let (action, name) = match kind {
             RequestKind::Listen => (Action::Listen, request.local),
@@ -161,7 +167,8 @@ impl Service {
         }
     }
 
-    /// What came with a request that is answered elsewhere: as long as it is not, the request counts as open.
+    /// What came with a request that is answered elsewhere: as long as it is not, the request
+    /// counts as open.
     pub(super) fn sent_on(&mut self, caller: Caller, descriptors: Descriptors) -> Sent {
         self.elsewhere.retain(|_, counted| Arc::strong_count(counted) > 1);
         let counted = Arc::clone(self.elsewhere.entry(caller.bucket()).or_default());

@@ -1,11 +1,13 @@
 //! Hearing at once that a placeholder is gone.
 //!
-//! 1. The service does not hold the placeholders of connections: that would keep them. But inotify watches a socket's inode, which `/proc/self/fd` names,
-//!    and tells of the close of its file: the last descriptor in any process, closed by a call or by a death. What is in flight in a message
-//!    counts as a descriptor, and so does what an `exec` hands on.
+//! 1. The service does not hold the placeholders of connections: that would keep them. But inotify
+//!    watches a socket's inode, which `/proc/self/fd` names, and tells of the close of its file:
+//!    the last descriptor in any process, closed by a call or by a death. What is in flight in a
+//!    message counts as a descriptor, and so does what an `exec` hands on.
 //! 2. A socket cannot be opened a second time, so it is told once, and by nobody but the kernel.
-//! 3. Where no watch is to be had (limits of inotify(7), no `/proc`), and of connections that a predecessor of another release had, the registry
-//!    asks `sock_diag` now and then, as it does after the kernel's queue of events was too short.
+//! 3. Where no watch is to be had (limits of inotify(7), no `/proc`), and of connections that a
+//!    predecessor of another release had, the registry asks `sock_diag` now and then, as it does
+//!    after the kernel's queue of events was too short.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;

@@ -200,7 +200,8 @@ impl Service {
         for (id, found) in self.table.listeners() {
             let Some(open) = self.open.get(&id) else { continue };
             if open.leads_to.as_ref().is_some_and(|to| to.vnic.is_some()) {
-                // It ends with the VNIC's listener, which its program makes again, and publishes again.
+                // It ends with the VNIC's listener, which its program makes again, and publishes
+                // again.
                 continue;
             }
             let piece = Piece::Listener {

@@ -28,8 +28,9 @@ pub(super) struct Tcp {
     pub of_interface: bool,
 }
 
-/// Whether a descriptor is a socket. Nothing else is to be duplicated here: each close of a file is told to its file system, which may be its
-/// sender's, and only the last one of a socket can take long.
+/// Whether a descriptor is a socket. Nothing else is to be duplicated here: each close of a file is
+/// told to its file system, which may be its sender's, and only the last one of a socket can take
+/// long.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -68,7 +69,8 @@ impl Tcp {
 ///
 /// The kernel's routes say so: a socket without a name that is connected to an address of the host
 /// (no packet leaves) gets that very address as its own. Neither the options of a program's socket
-/// nor `ip_nonlocal_bind` change that, by which a socket can be bound to an address of another host.
+/// nor `ip_nonlocal_bind` change that, by which a socket can be bound to an address of another
+/// host.
 pub(super) fn is_local(socket: BorrowedFd<'_>, namespace: u64, address: SocketAddr) -> bool {
     if super::table::is_loopback(address.ip()) {
         return true;
@@ -123,8 +125,8 @@ fn is_of_interface(socket: impl AsFd, name: SocketAddr) -> bool {
     bound_interface(socket).map_or(true, |index| index != 0 && index != scope)
 }
 
-/// Whether a socket listens at this name now. What its program has told once may have changed since:
-/// it can shut the socket down, bind it anew, and bind it to an interface.
+/// Whether a socket listens at this name now. What its program has told once may have changed
+/// since: it can shut the socket down, bind it anew, and bind it to an interface.
 pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
     sockopt::socket_acceptconn(&socket).unwrap_or(false)
         && local(&socket) == Some(name)
@@ -145,10 +147,12 @@ pub(super) fn do_not_wait(socket: impl AsFd) -> Result<(), Errno> {
     if flags.contains(OFlags::NONBLOCK) { Ok(()) } else { fcntl_setfl(&socket, flags | OFlags::NONBLOCK) }
 }
 
-/// Whether nothing lies in a connection to this service that would have to be closed with it, and nothing can come any more. Messages without
-/// descriptors are thrown away; who sends anything from now on fails (`EPIPE`).
+/// Whether nothing lies in a connection to this service that would have to be closed with it, and
+/// nothing can come any more. Messages without descriptors are thrown away; who sends anything from
+/// now on fails (`EPIPE`).
 pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
-    /// A program sends one message; a crowd of others is not for the thread of the loop to walk through.
+    /// A program sends one message; a crowd of others is not for the thread of the loop to walk
+    /// through.
     const MOST: usize = 2;
     // Without room for descriptors none is taken out; the kernel says that there was something for
     // which there was no room.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Listeners of one application: more than a server with a socket for each core, address and protocol has.
+/// Listeners of one application: more than a server with a socket for each core, address and
+/// protocol has.
 pub const LISTENERS_PER_APPLICATION: usize = 1024;
 
 /// Connections that one application has made: as many as it can have to one server by its ports.
@@ -20,15 +21,17 @@ pub const LISTENERS_PER_USER: usize = 4 * LISTENERS_PER_APPLICATION;
 /// bytes of tables here.
 pub const CONNECTIONS_PER_USER: usize = 4 * CONNECTIONS_PER_APPLICATION;
 
-/// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the kernel's own bound (`net.core.somaxconn`).
+/// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the
+/// kernel's own bound (`net.core.somaxconn`).
 pub const MOST_BACKLOG: u32 = 4096;
 
-/// Listeners of one kernel's socket: a server with a worker for each core. All of them are looked at with each
-/// connection.
+/// Listeners of one kernel's socket: a server with a worker for each core. All of them are looked
+/// at with each connection.
 pub const LISTENERS_OF_ONE_SOCKET: usize = 64;
 
-/// Messages that may lie in a listener's pair. The others wait in the service, which can close them; what lies there holds descriptors in flight, of
-/// which the kernel allows an ordinary user as many as it may have open.
+/// Messages that may lie in a listener's pair. The others wait in the service, which can close
+/// them; what lies there holds descriptors in flight, of which the kernel allows an ordinary user
+/// as many as it may have open.
 pub const IN_PAIR: u32 = 64;
 
 /// Applications: each is an entry of a table.
@@ -66,7 +69,8 @@ pub const REQUESTS: usize = 1024;
 /// How long a request may take to arrive: it is sent right after connecting.
 pub const REQUEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// New requests and new kernel connections of one listener that are taken in one turn, before the others have theirs.
+/// New requests and new kernel connections of one listener that are taken in one turn, before the
+/// others have theirs.
 pub const PER_TURN: usize = 32;
 
 /// Descriptors that a service of root has: the kernel's own bound of one process (`fs.nr_open`,
@@ -77,22 +81,26 @@ pub const DESCRIPTORS: u64 = 1 << 20;
 /// for connections and listeners.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
-/// How long after the close of a placeholder what is gone is taken out: many together, so that a load of short connections wakes the service two hundred
-/// times a second for it and not ten thousand times. Who needs a name or a descriptor before has it at once.
+/// How long after the close of a placeholder what is gone is taken out: many together, so that a
+/// load of short connections wakes the service two hundred times a second for it and not ten
+/// thousand times. Who needs a name or a descriptor before has it at once.
 pub const BURY: Duration = Duration::from_millis(5);
 
-/// How often it is looked which connections are gone, while there are any of which the kernel does not tell.
+/// How often it is looked which connections are gone, while there are any of which the kernel does
+/// not tell.
 pub const SWEEP: Duration = Duration::from_secs(10);
 
-/// How often that is done for lists, of all users together: it asks the kernel for every Unix socket
-/// of the network namespace, and everybody else waits meanwhile.
+/// How often that is done for lists, of all users together: it asks the kernel for every Unix
+/// socket of the network namespace, and everybody else waits meanwhile.
 pub const SWEEP_FOR_LISTS: Duration = Duration::from_secs(1);
 
-/// It is also looked when so many were made since: a program that connects for each request must not fill the registry.
+/// It is also looked when so many were made since: a program that connects for each request must
+/// not fill the registry.
 pub const SWEEP_AFTER: usize = 1024;
 
-/// Ports of connecting sockets that have none: first those beyond the kernel's own (`net.ipv4.ip_local_port_range`, 32768 to 60999 where nobody
-/// changed it), so that no name means two connections.
+/// Ports of connecting sockets that have none: first those beyond the kernel's own
+/// (`net.ipv4.ip_local_port_range`, 32768 to 60999 where nobody changed it), so that no name means
+/// two connections.
 pub const FIRST_EPHEMERAL: u16 = 61_000;
 
 /// ... and when all of those are taken, these.
@@ -111,8 +119,9 @@ pub const HELD_UP_IN_ALL: Duration = Duration::from_secs(2);
 /// One part in so many of the time that passes is what they may take in the long run.
 pub const HELD_UP_SHARE: u32 = 10;
 
-/// A call that took no longer is not counted: a request costs the others as much anyway. An `accept`
-/// for which another holder of the listener was faster takes 100 microseconds, and is counted.
+/// A call that took no longer is not counted: a request costs the others as much anyway. An
+/// `accept` for which another holder of the listener was faster takes 100 microseconds, and is
+/// counted.
 pub const HELD_UP_UNNOTICED: Duration = Duration::from_micros(50);
 
 /// Threads that may hang in closing a descriptor that an application sent: a file of a file system
@@ -133,8 +142,9 @@ pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 /// answered. They are of [`SPARE_DESCRIPTORS`].
 pub const UNCLOSED_ALWAYS: usize = 32;
 
-/// Sockets of all users that are put away inside others, at most. From some 2000 on the kernel may let each message with a socket in it wait for a search
-/// through all of them (net/unix/garbage.c), those of this service's answers among them: a millisecond for so many, measured on Linux 6.18.
+/// Sockets of all users that are put away inside others, at most. From some 2000 on the kernel may
+/// let each message with a socket in it wait for a search through all of them (net/unix/garbage.c),
+/// those of this service's answers among them: a millisecond for so many, measured on Linux 6.18.
 pub const PUT_AWAY: usize = 6000;
 
 /// Those of one user.
@@ -169,7 +179,8 @@ pub const fn has_share(own: usize, more: usize, free: usize) -> bool {
     more <= free && own + more <= SHARE * free
 }
 
-/// Lets this process have as many descriptors as it may: root may have as many as [`DESCRIPTORS`], whatever it was started with. How many that are.
+/// Lets this process have as many descriptors as it may: root may have as many as [`DESCRIPTORS`],
+/// whatever it was started with. How many that are.
 pub fn raise_descriptors() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Some(DESCRIPTORS);

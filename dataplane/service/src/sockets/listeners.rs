@@ -1,8 +1,10 @@
 //! Listeners at work: what arrives, and how it reaches the program.
 //!
-//! 1. A listener has the service's end of its pair and, in host addressing, the kernel's listening socket. Both are watched.
-//! 2. An arrival goes into the pair at once. If the pair is full it waits here; then the kernel's socket is not watched either, so that the kernel's own
-//!    backlog fills, and the pair is watched for room.
+//! 1. A listener has the service's end of its pair and, in host addressing, the kernel's listening
+//!    socket. Both are watched.
+//! 2. An arrival goes into the pair at once. If the pair is full it waits here; then the kernel's
+//!    socket is not watched either, so that the kernel's own backlog fills, and the pair is watched
+//!    for room.
 //! 3. More than the backlog do not wait ([`super::backlog`]): who connects then is sent to the
 //!    kernel, where it is treated as the kernel treats it.
 //! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and
@@ -82,7 +84,8 @@ impl Open {
         Self { pair, cookie, kernel, leads_to, waiting: VecDeque::new(), group, watched, short: false }
     }
 
-    /// What is watched on a listener with room. What the program says over a pair is for the listener to which a published port leads.
+    /// What is watched on a listener with room. What the program says over a pair is for the
+    /// listener to which a published port leads.
     fn events(&self) -> EventFlags {
         if self.leads_to.is_some() { EventFlags::empty() } else { EventFlags::IN.union(EventFlags::RDHUP) }
     }
@@ -175,9 +178,10 @@ impl Service {
         }
     }
 
-    /// Closes this service's copy of what was handed over. A socket of the kernel may have been accepted and closed by then, to linger, and an end
-    /// of a stream that has waited may hold what its client sent: those are the closer's. An end that nobody has had before is closed
-    /// at once, so that the other hears in time who has closed it.
+    /// Closes this service's copy of what was handed over. A socket of the kernel may have been
+    /// accepted and closed by then, to linger, and an end of a stream that has waited may hold what
+    /// its client sent: those are the closer's. An end that nobody has had before is closed at
+    /// once, so that the other hears in time who has closed it.
     pub(super) fn let_go(&self, id: ListenerId, what: Waiting, has_waited: bool) {
         let socket = match what {
             Waiting::Kernel(_, socket) => socket,
@@ -217,8 +221,9 @@ impl Service {
         self.drain(id);
     }
 
-    /// Sends what waits at a listener or at others of its group, and takes more from the kernel. Whoever of the group is next gets it, and
-    /// not who was heard first: the loop may come to several that have accepted at once.
+    /// Sends what waits at a listener or at others of its group, and takes more from the kernel.
+    /// Whoever of the group is next gets it, and not who was heard first: the loop may come to
+    /// several that have accepted at once.
     pub(super) fn drain(&mut self, id: ListenerId) {
         let group = self.group(id);
         for &holder in &group {

@@ -1,11 +1,15 @@
 //! Ports of the host that lead to a listener elsewhere: `sietch run --publish`.
 //!
-//! 1. They come with LISTEN, behind its own descriptor: listening sockets of the kernel. Whoever could make them may have them, in the network
-//!    namespace in which they were made; nothing here needs a right.
-//! 2. Each is entered as a listener by its own name and has the *pair* of the listener to which it leads. So what comes there is taken by the same `accept`:
-//!    clients of the kernel as the kernel's socket, which nobody copies through, programs under Sietch as memory.
-//! 3. The program speaks to the other listener alone. Here it is seen that the pair hangs up, and the port is free at once.
-//! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If that refuses, the pair hangs up as well.
+//! 1. They come with LISTEN, behind its own descriptor: listening sockets of the kernel. Whoever
+//!    could make them may have them, in the network namespace in which they were made; nothing here
+//!    needs a right.
+//! 2. Each is entered as a listener by its own name and has the *pair* of the listener to which it
+//!    leads. So what comes there is taken by the same `accept`: clients of the kernel as the
+//!    kernel's socket, which nobody copies through, programs under Sietch as memory.
+//! 3. The program speaks to the other listener alone. Here it is seen that the pair hangs up, and
+//!    the port is free at once.
+//! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If that refuses, the
+//!    pair hangs up as well.
 
 use std::os::fd::OwnedFd;
 
@@ -41,7 +45,8 @@ impl Service {
     /// Enters all of them for the listener with this pair, or none.
     ///
     /// # Errors
-    /// What is none of the kernel's listening TCP sockets (`EINVAL`); rules (`EACCES`); limits (`ENOBUFS`).
+    /// What is none of the kernel's listening TCP sockets (`EINVAL`); rules (`EACCES`); limits
+    /// (`ENOBUFS`).
     pub(super) fn publish(
         &mut self,
         caller: Caller,
@@ -138,7 +143,8 @@ impl Service {
         })
     }
 
-    /// The published ports of a request to listen on a VNIC; the pair that is to go with it, if there are any.
+    /// The published ports of a request to listen on a VNIC; the pair that is to go with it, if
+    /// there are any.
     ///
     /// # Errors
     /// As [`Service::publish`].

@@ -1,9 +1,10 @@
 //! The memory of connections that there are, by the placeholders that stand for them.
 //!
-//! 1. A placeholder is known by its socket's cookie, a number that the kernel gives to no other socket. Whoever sends a placeholder has it, and so
-//!    may have what belongs to it.
-//! 2. A connection is gone when neither placeholder exists any more. The kernel tells of the end of each ([`Registry::bury`]). Where it could not be
-//!    asked to, it is asked now and then for all Unix sockets (`sock_diag`), and what is missing twice in a row is taken out. Twice, because a
+//! 1. A placeholder is known by its socket's cookie, a number that the kernel gives to no other
+//!    socket. Whoever sends a placeholder has it, and so may have what belongs to it.
+//! 2. A connection is gone when neither placeholder exists any more. The kernel tells of the end of
+//!    each ([`Registry::bury`]). Where it could not be asked to, it is asked now and then for all
+//!    Unix sockets (`sock_diag`), and what is missing twice in a row is taken out. Twice, because a
 //!    list that is read while others change it may skip one.
 //! 3. The descriptors here hold the memory of a connection; the memory goes with them.
 
@@ -225,7 +226,8 @@ const DONE: u16 = 3;
 /// What the kernel puts into one message at most.
 const ANSWER: usize = 32 * 1024;
 
-/// Tells the cookie of every Unix socket of this network namespace (`sock_diag(7)`, `unix_diag_req`).
+/// Tells the cookie of every Unix socket of this network namespace (`sock_diag(7)`,
+/// `unix_diag_req`).
 fn every_unix_socket(mut tell: impl FnMut(u64)) -> io::Result<()> {
     let diag = Some(netlink::SOCK_DIAG);
     let socket =

@@ -1,10 +1,14 @@
 //! What is asked, judged, and answered.
 //!
-//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what they are: a name, a namespace, whether it listens.
-//! 2. What does not fit is refused with an error number. What a limit forbids is [`ReplyKind::NotOurs`]: the program goes on with the kernel.
-//! 3. An address of a connection is believed only if it is loopback or the kernel's routes say that it is the host's. What
-//!    the two sockets are bound to proves nothing: a program can bind to any address (IP_FREEBIND).
-//! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can reach them.
+//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what
+//!    they are: a name, a namespace, whether it listens.
+//! 2. What does not fit is refused with an error number. What a limit forbids is
+//!    [`ReplyKind::NotOurs`]: the program goes on with the kernel.
+//! 3. An address of a connection is believed only if it is loopback or the kernel's routes say that
+//!    it is the host's. What the two sockets are bound to proves nothing: a program can bind to any
+//!    address (IP_FREEBIND).
+//! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can
+//!    reach them.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -28,7 +32,8 @@ pub(super) struct Caller {
     pub uid: u32,
     /// 0: it lives outside the PID namespace of the service.
     pub pid: i32,
-    /// It came over the administrators' socket. No uid alone is an administrator: a container's root has uid 0 too.
+    /// It came over the administrators' socket. No uid alone is an administrator: a container's
+    /// root has uid 0 too.
     pub administers: bool,
 }
 
@@ -38,7 +43,8 @@ impl Caller {
         (!self.administers).then_some(self.uid)
     }
 
-    /// Whether it may see and end what this application has. Uid 0 is shared by host and containers: it sees nothing here.
+    /// Whether it may see and end what this application has. Uid 0 is shared by host and
+    /// containers: it sees nothing here.
     pub fn may_see(self, application: Application) -> bool {
         self.administers || (self.uid != 0 && application.uid == self.uid)
     }
@@ -255,7 +261,8 @@ impl Service {
         }
     }
 
-    /// Another descriptor for the kernel's listening socket of a listener with the same name as this one.
+    /// Another descriptor for the kernel's listening socket of a listener with the same name as
+    /// this one.
     fn of_same_name(&self, id: ListenerId) -> Result<OwnedFd, Errno> {
         let own = self.table.listener(id).ok_or(Errno::NOENT)?;
         let same = |other: &Listener| {
@@ -296,7 +303,8 @@ impl Service {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
         }
-        // Before anything else: the kernel's own connect would make a second connection of these two names.
+        // Before anything else: the kernel's own connect would make a second connection of these
+        // two names.
         let taken = |own: &Self| tcp.name.port() != 0 && own.table.is_taken(tcp.namespace, tcp.name, remote);
         if taken(self) && (!self.bury() || taken(self)) {
             return Err(Errno::ADDRNOTAVAIL);
@@ -378,7 +386,8 @@ impl Service {
         Answer::from(reply).having_spent(own)
     }
 
-    /// Makes the memory and the placeholders of a connection, and gives the accepting end to its listener.
+    /// Makes the memory and the placeholders of a connection, and gives the accepting end to its
+    /// listener.
     fn make(&mut self, id: ConnectionId, listener: ListenerId) -> std::io::Result<Answer> {
         let connection = self.table.connection(id).ok_or(std::io::ErrorKind::NotFound)?;
         let (own, accepted) = (connection.names, connection.accepted);
@@ -386,7 +395,8 @@ impl Service {
         let memory = Memory::create(self.geometry, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
-        // Whoever accepts could send descriptors over the other end before this copy is closed. Before Linux 6.16 it may.
+        // Whoever accepts could send descriptors over the other end before this copy is closed.
+        // Before Linux 6.16 it may.
         let _ = sietch_socket::kernel::refuse_descriptors(&first);
         let watches = self.registry.watch([&first, &second]);
         self.registry.insert(id, memory, cookies, watches);
@@ -425,7 +435,8 @@ impl Service {
                     reply.limit = listener.backlog.saturating_add(1);
                 }
                 let mut answer = Answer::from(reply);
-                // What its program keeps over the death of this service; short of descriptors it makes a new one then.
+                // What its program keeps over the death of this service; short of descriptors it
+                // makes a new one then.
                 let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
                 answer.own[0] = kernel.and_then(|kernel| kernel.try_clone().ok());
                 answer

@@ -1,9 +1,11 @@
 //! The loop of the socket service.
 //!
-//! 1. It sleeps until somebody connects, asks, arrives, hangs up, or a command comes. An idle service uses no processor; while there are connections
-//!    of which the kernel does not tell when they are gone it wakes every [`limits::SWEEP`] to see which are.
+//! 1. It sleeps until somebody connects, asks, arrives, hangs up, or a command comes. An idle
+//!    service uses no processor; while there are connections of which the kernel does not tell when
+//!    they are gone it wakes every [`limits::SWEEP`] to see which are.
 //! 2. Each turn takes what is ready, a bounded amount of each.
-//! 3. A request is one message: it is received, judged, answered, and its connection closed. What does not come in time is closed as well.
+//! 3. A request is one message: it is received, judged, answered, and its connection closed. What
+//!    does not come in time is closed as well.
 //! 4. When descriptors or memory are short it rests for a moment, and asks again.
 //!
 //! No input ends the loop: errors of an application's socket end that socket.
@@ -67,7 +69,8 @@ pub struct Options {
 pub enum Source {
     /// A listening Unix SEQPACKET socket.
     New(OwnedFd),
-    /// A connection to a service that answered [`sietch_protocol::socket_service::ReplyKind::Handover`]: its socket, and all that it has.
+    /// A connection to a service that answered
+    /// [`sietch_protocol::socket_service::ReplyKind::Handover`]: its socket, and all that it has.
     Predecessor(OwnedFd),
 }
 
@@ -80,9 +83,11 @@ pub enum Command {
     Sweep,
     /// Where requests go that name a VNIC; without one they are refused.
     Vnics(Sender<Asked>),
-    /// Two programs of one VNIC were connected: from now on it is a connection as those of the host's addresses are.
+    /// Two programs of one VNIC were connected: from now on it is a connection as those of the
+    /// host's addresses are.
     Enter(Box<Paired>),
-    /// VNICs have ended what they had of an application. Its end here, and the answer, are still to come.
+    /// VNICs have ended what they had of an application. Its end here, and the answer, are still to
+    /// come.
     Cut(Box<Asked>, Cut),
     /// End the loop.
     Stop,
@@ -225,8 +230,9 @@ pub(super) struct Service {
     pub most_descriptors: usize,
 }
 
-/// Serves until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking descriptor that becomes readable when a command was
-/// sent; `board` shows what there is. Returns as well when a successor has taken everything over.
+/// Serves until [`Command::Stop`] comes, or nobody can send one any more. `bell` is a non-blocking
+/// descriptor that becomes readable when a command was sent; `board` shows what there is. Returns
+/// as well when a successor has taken everything over.
 ///
 /// # Errors
 /// Those of the start, and of epoll itself.
@@ -371,8 +377,9 @@ impl Service {
             && self.closer.waiting_of(uid) < limits::most_unclosed(self.free_descriptors())
     }
 
-    /// Takes a connection over that was made on a VNIC: it is found after exec and in messages, listed, revoked, and handed to a successor. Beyond
-    /// the limits it is nothing of that, and goes on all the same.
+    /// Takes a connection over that was made on a VNIC: it is found after exec and in messages,
+    /// listed, revoked, and handed to a successor. Beyond the limits it is nothing of that, and
+    /// goes on all the same.
     fn enter(&mut self, paired: Paired) {
         if !self.has_descriptors(paired.connection.client.uid, limits::DESCRIPTORS_PER_CONNECTION) {
             return;
@@ -454,8 +461,8 @@ impl Service {
         self.read(number);
     }
 
-    /// Closes a connection whose request nobody reads: who asked goes to the kernel. What lies in it is closed by a thread, or waits where it takes
-    /// no place of others.
+    /// Closes a connection whose request nobody reads: who asked goes to the kernel. What lies in
+    /// it is closed by a thread, or waits where it takes no place of others.
     fn turn_away(&mut self, uid: u32, socket: OwnedFd) {
         self.counters.turned_away += 1;
         if super::kernel::holds_nothing(&socket) {
@@ -537,7 +544,8 @@ impl Service {
                 return self.administer_everywhere(caller, request, kind, received, socket);
             }
             Ok((request, kind)) if complete => self.answer(caller, &request, kind, received),
-            // This service has no descriptors left for what was sent along, which is nothing to the kernel.
+            // This service has no descriptors left for what was sent along, which is nothing to the
+            // kernel.
             Ok((_, RequestKind::Connect)) => {
                 self.counters.limited += 1;
                 let answer = Answer::from(Reply::new(ReplyKind::NotOurs));
@@ -557,7 +565,8 @@ impl Service {
         self.send_answer(uid, socket, answer);
     }
 
-    /// A user that has no number here goes to the kernel. `EOVERFLOW` is the kernel's own word for such numbers.
+    /// A user that has no number here goes to the kernel. `EOVERFLOW` is the kernel's own word for
+    /// such numbers.
     fn answer_unmapped(&mut self, kind: RequestKind) -> Answer {
         self.counters.denied += 1;
         if !std::mem::replace(&mut self.said_unmapped, true) {
@@ -572,8 +581,9 @@ impl Service {
         }
     }
 
-    /// The socket of a request that was read, if nothing else lies in it, as it must be while who asks waits for the answer. Else it is closed elsewhere:
-    /// with it what lies in it is closed, which takes as long as its sender likes.
+    /// The socket of a request that was read, if nothing else lies in it, as it must be while who
+    /// asks waits for the answer. Else it is closed elsewhere: with it what lies in it is closed,
+    /// which takes as long as its sender likes.
     fn with_nothing_more(&self, uid: u32, socket: OwnedFd) -> Option<OwnedFd> {
         // Before Linux 6.16 something may come still.
         let _ = refuse_descriptors(&socket);
@@ -662,8 +672,8 @@ impl Service {
         [request, sweep, self.resting, self.bury_at].into_iter().flatten().min()
     }
 
-    /// Descriptors or memory are short: who comes waits in the kernel's queue, for accept(2) takes nobody out for whom it has no number. Those of
-    /// connections that are gone may help.
+    /// Descriptors or memory are short: who comes waits in the kernel's queue, for accept(2) takes
+    /// nobody out for whom it has no number. Those of connections that are gone may help.
     pub(super) fn is_short(&mut self) {
         self.counters.short += 1;
         if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN) {
@@ -721,7 +731,8 @@ impl Service {
         }
     }
 
-    /// The same for a list, of whomever: all of them together do not have it done more often than a person can tell.
+    /// The same for a list, of whomever: all of them together do not have it done more often than a
+    /// person can tell.
     pub(super) fn sweep_for_list(&mut self) {
         if self.swept_at.elapsed() >= limits::SWEEP_FOR_LISTS {
             self.sweep_now();

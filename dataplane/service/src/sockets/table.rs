@@ -1,11 +1,15 @@
-//! Who listens where, who is connected to whom, and what each application has: names and numbers, no descriptors.
+//! Who listens where, who is connected to whom, and what each application has: names and numbers,
+//! no descriptors.
 //!
-//! 1. **Applications** are known by user and id. One exists while it has a listener or a connection.
-//! 2. **Listeners** are found by network namespace and port; among those that fit the destination the one with the address itself comes before a
-//!    wildcard, and IPv4 before IPv6, as in the kernel. Several with the same name (`SO_REUSEPORT`) have their turns one after the other.
-//! 3. **Connections** have a pair of names that no other has. A connecting socket without a port gets one ([`limits::FIRST_EPHEMERAL`]).
-//! 4. The address of a connecting socket without one is what the kernel would take for a destination on this host: the destination itself, or
-//!    127.0.0.1 for all of 127.0.0.0/8.
+//! 1. **Applications** are known by user and id. One exists while it has a listener or a
+//!    connection.
+//! 2. **Listeners** are found by network namespace and port; among those that fit the destination
+//!    the one with the address itself comes before a wildcard, and IPv4 before IPv6, as in the
+//!    kernel. Several with the same name (`SO_REUSEPORT`) have their turns one after the other.
+//! 3. **Connections** have a pair of names that no other has. A connecting socket without a port
+//!    gets one ([`limits::FIRST_EPHEMERAL`]).
+//! 4. The address of a connecting socket without one is what the kernel would take for a
+//!    destination on this host: the destination itself, or 127.0.0.1 for all of 127.0.0.0/8.
 //! 5. Everything is bounded for each application, and for each user: a program names its
 //!    application itself.
 //!
@@ -160,8 +164,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one that looks for ephemeral ports from an arbitrary one on. Connections of a service that died are not known to the next: it should not
-    /// begin with the very ports that they have.
+    /// An empty one that looks for ephemeral ports from an arbitrary one on. Connections of a
+    /// service that died are not known to the next: it should not begin with the very ports that
+    /// they have.
     pub fn beginning_at(random: u16) -> Self {
         let of = |first: u16, last: u16| first + random % (last - first + 1);
         let kernels = of(limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
@@ -203,7 +208,8 @@ impl Table {
         Some(id)
     }
 
-    /// Enters a connection to `listener`. `local` is the connecting socket's name, if it is bound: its address may be unspecified and its port 0.
+    /// Enters a connection to `listener`. `local` is the connecting socket's name, if it is bound:
+    /// its address may be unspecified and its port 0.
     ///
     /// # Errors
     /// [`Full`].
@@ -274,7 +280,8 @@ impl Table {
         self.connections.insert(id, connection);
     }
 
-    /// Enters a connection that came about elsewhere (on a VNIC), unless its application has too many.
+    /// Enters a connection that came about elsewhere (on a VNIC), unless its application has too
+    /// many.
     pub fn enter(&mut self, connection: Connection) -> Option<ConnectionId> {
         self.may_connect(connection.client).ok()?;
         let id = self.next();

@@ -1,7 +1,7 @@
 //! Users that have no number in the user namespace of the service.
 //!
-//! 1. The kernel says one number of all of them, `/proc/sys/kernel/overflowuid`. They are many users,
-//!    and must not see, end or take what another one of them has.
+//! 1. The kernel says one number of all of them, `/proc/sys/kernel/overflowuid`. They are many
+//!    users, and must not see, end or take what another one of them has.
 //! 2. Where every user has a number, as on the host, that number is a user of its own (nobody's).
 //! 3. Where not every user has one, a user may still have that number itself. Nothing tells it from
 //!    the others, so it counts as one of them.

@@ -96,7 +96,8 @@ fn address6(last: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())
 }
 
-/// A message of neighbour discovery from `from`, about `about`; from nobody's address if it is a trial.
+/// A message of neighbour discovery from `from`, about `about`; from nobody's address if it is a
+/// trial.
 fn discovery(kind: u8, from: u8, about: Ipv6Addr, trial: bool) -> Vec<u8> {
     let [.., a, b, c] = about.octets();
     let group = match kind {
@@ -262,7 +263,8 @@ fn a_rate_is_kept_over_time_and_a_burst_at_once() {
             assert_eq!(frames, [10, 1]);
         }
     }
-    // The rate is kept, others are not held up by it, and nothing is lost: what exceeds the rate waits in its sender's memory.
+    // The rate is kept, others are not held up by it, and nothing is lost: what exceeds the rate
+    // waits in its sender's memory.
     assert!((1000..=1012).contains(&frames[0]), "{frames:?} frames of 1000 bytes in a second");
     assert_eq!(frames[1], 1000);
     let counters = switch.counters(1).expect("it is there");
@@ -304,7 +306,8 @@ fn who_floods_gets_no_more_than_a_share() {
             bytes[usize::from(frame[11])] += frame.len() + super::FRAME_COST as usize;
         }
     }
-    // Small frames meet the batch first: 64 a turn. Neither is starved, and the large ones get no more than a quantum.
+    // Small frames meet the batch first: 64 a turn. Neither is starved, and the large ones get no
+    // more than a quantum.
     assert!(bytes[1] <= 200 * super::QUANTUM as usize + 9526 && bytes[1] >= 190 * 60_000, "{bytes:?}");
     assert!(bytes[2] >= 200 * 60 * (60 + super::FRAME_COST as usize), "{bytes:?}");
 }

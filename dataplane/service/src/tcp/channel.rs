@@ -1,12 +1,16 @@
 //! The service's side of one connection with an application.
 //!
-//! 1. Two streams of bytes, each with an end of its own: what the application has sent, and what it is to receive.
-//! 2. A doorbell each way. The application sleeps in the kernel and says so; [`Channel::ring`] wakes it then, and costs a system call only
-//!    then. The host says with [`Channel::arm`] what it waits for itself, and hears of it through its loop.
-//! 3. The application's end of the doorbell closes when its last holder is gone, however it went: [`Channel::departed`].
+//! 1. Two streams of bytes, each with an end of its own: what the application has sent, and what it
+//!    is to receive.
+//! 2. A doorbell each way. The application sleeps in the kernel and says so; [`Channel::ring`]
+//!    wakes it then, and costs a system call only then. The host says with [`Channel::arm`] what it
+//!    waits for itself, and hears of it through its loop.
+//! 3. The application's end of the doorbell closes when its last holder is gone, however it went:
+//!    [`Channel::departed`].
 //!
-//! Everything that a channel says of the application's doings comes from memory that the application writes. An implementation validates what it reads, so
-//! that the worst that comes of nonsense is [`Departure::Reset`] of this one connection.
+//! Everything that a channel says of the application's doings comes from memory that the
+//! application writes. An implementation validates what it reads, so that the worst that comes of
+//! nonsense is [`Departure::Reset`] of this one connection.
 
 use rustix::io::Errno;
 use sietch_ring::Foreign;
@@ -34,8 +38,9 @@ pub struct Wanted {
 
 /// What a host needs of a connection with an application.
 pub trait Channel {
-    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces; takes out of the stream as many as that says it took,
-    /// and stops at the first piece of which it did not take all. Returns how many were taken.
+    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces; takes out of
+    /// the stream as many as that says it took, and stops at the first piece of which it did not
+    /// take all. Returns how many were taken.
     fn drain(&mut self, limit: usize, take: impl FnMut(Foreign<'_>) -> usize) -> usize;
 
     /// Whether the application has sent anything that was not taken.
@@ -62,14 +67,17 @@ pub trait Channel {
     /// Tells the application that nothing more will come.
     fn finish(&mut self);
 
-    /// Wakes the application if it sleeps for something that was done since the last time, unless it was rung in this sleep of it already.
+    /// Wakes the application if it sleeps for something that was done since the last time, unless
+    /// it was rung in this sleep of it already.
     fn ring(&mut self, rung: &mut Rung);
 
-    /// Asks to be rung when the application has done what is wanted. Whoever arms looks once more before he sleeps.
+    /// Asks to be rung when the application has done what is wanted. Whoever arms looks once more
+    /// before he sleeps.
     fn arm(&mut self, wanted: Wanted);
 
-    /// As [`Channel::arm`], by who is about to sleep for many channels, all of which it looks at when it wakes: an application rings once for all that are
-    /// armed with the same number, which is never 0 and never used again.
+    /// As [`Channel::arm`], by who is about to sleep for many channels, all of which it looks at
+    /// when it wakes: an application rings once for all that are armed with the same number, which
+    /// is never 0 and never used again.
     fn arm_among_many(&mut self, wanted: Wanted, sleep: u64);
 
     /// Takes back what was asked with either.
@@ -87,6 +95,7 @@ pub trait Channel {
     /// Tells it that it failed.
     fn fail(&mut self, error: Errno);
 
-    /// Ends the connection towards the application: it can still read what it was given, and then gets `error`. To be dropped after that.
+    /// Ends the connection towards the application: it can still read what it was given, and then
+    /// gets `error`. To be dropped after that.
     fn break_off(&mut self, error: Errno);
 }

@@ -1,12 +1,16 @@
 //! What is asked of all VNICs at once: who has what, and the end of it.
 //!
-//! 1. The socket service has answered for the host's addresses; its answer comes along with the question.
-//! 2. All VNICs are asked at the same time, each over a pair of its own, as a program would ask it. One that does not answer within [`PATIENCE`] has
-//!    nothing to say; all of them together take no longer.
+//! 1. The socket service has answered for the host's addresses; its answer comes along with the
+//!    question.
+//! 2. All VNICs are asked at the same time, each over a pair of its own, as a program would ask it.
+//!    One that does not answer within [`PATIENCE`] has nothing to say; all of them together take no
+//!    longer.
 //! 3. The answers are put together, and that is sent.
-//! 4. The end of an application is asked for twice. An id is what a program says of itself, and another user may have taken it: first
-//!    everybody says whose application it is, and nothing is ended if those are several users. Then it is ended as that user's alone, on VNICs first;
-//!    the socket service ends what it has, and answers. Where whose it is was said with the question, the socket service has ended its part before.
+//! 4. The end of an application is asked for twice. An id is what a program says of itself, and
+//!    another user may have taken it: first everybody says whose application it is, and nothing is
+//!    ended if those are several users. Then it is ended as that user's alone, on VNICs first; the
+//!    socket service ends what it has, and answers. Where whose it is was said with the question,
+//!    the socket service has ended its part before.
 //! 5. The [`Gate`] refuses what the application asks of VNICs from the first round on. Its requests
 //!    may wait behind the revocation already. A VNIC on which it has nothing, or that is acquired
 //!    later, does not know of the revocation.

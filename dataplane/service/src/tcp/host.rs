@@ -3,20 +3,25 @@
 //! One turn ([`Host::turn`]):
 //!
 //! 1. The engine takes a batch of frames. What happened to a connection makes it *active*.
-//! 2. Every active connection is pumped (`host/pump.rs`): bytes from its application into the engine, bytes from the engine to its application, ends
-//!    both ways. So much a turn for each, and for each application.
+//! 2. Every active connection is pumped (`host/pump.rs`): bytes from its application into the
+//!    engine, bytes from the engine to its application, ends both ways. So much a turn for each,
+//!    and for each application.
 //! 3. The engine sends for all of them and rings once.
 //!
-//! A connection on which nothing has moved for a while ([`super::limits::WARM`]), or at all when the loop is about to sleep ([`Host::rest`]), is *armed*: its
-//! application rings from then on, and it costs nothing until it does ([`Host::rung`]), or the engine has news of it. Who was armed for a sleep alone is
-//! looked at again afterwards ([`Host::wake`]): one ring wakes the loop, so they are armed with a number by which each application knows whether it has rung
-//! for this sleep. The same the other way: an application that sleeps for many connections is rung once ([`sietch_ring::stream::waiters`]).
+//! A connection on which nothing has moved for a while ([`super::limits::WARM`]), or at all when
+//! the loop is about to sleep ([`Host::rest`]), is *armed*: its application rings from then on, and
+//! it costs nothing until it does ([`Host::rung`]), or the engine has news of it. Who was armed for
+//! a sleep alone is looked at again afterwards ([`Host::wake`]): one ring wakes the loop, so they
+//! are armed with a number by which each application knows whether it has rung for this sleep. The
+//! same the other way: an application that sleeps for many connections is rung once
+//! ([`sietch_ring::stream::waiters`]).
 //!
-//! Flow control is what the two sides have: a full ring leaves bytes in the engine, whose window closes; a full send buffer leaves bytes in the ring,
-//! which fills.
+//! Flow control is what the two sides have: a full ring leaves bytes in the engine, whose window
+//! closes; a full send buffer leaves bytes in the ring, which fills.
 //!
-//! Handshakes complete without the application. A connection that came about waits at its listener ([`Host::next_arrival`]) for somebody to make a channel
-//! for it ([`Host::attach`]); those that wait, and are handed over but not taken, count against the backlog, and the engine completes no
+//! Handshakes complete without the application. A connection that came about waits at its listener
+//! ([`Host::next_arrival`]) for somebody to make a channel for it ([`Host::attach`]); those that
+//! wait, and are handed over but not taken, count against the backlog, and the engine completes no
 //! handshake beyond that.
 //!
 //! The ends, towards the network as Linux has them:
@@ -58,7 +63,8 @@ mod unread;
 
 use unread::{Kept, Unread};
 
-/// The number of a host's first sleep. A process may use several hosts, and remembers of all together for which it has rung: so they count from places of their own.
+/// The number of a host's first sleep. A process may use several hosts, and remembers of all
+/// together for which it has rung: so they count from places of their own.
 fn first_sleep() -> u64 {
     RandomState::new().hash_one(()) << 32
 }
@@ -115,7 +121,8 @@ enum Phase {
     Open,
     /// The application is gone; what it sent is on its way into the engine.
     Leaving,
-    /// The engine is done with it; the application has still to read what came before that (`host/unread.rs`).
+    /// The engine is done with it; the application has still to read what came before that
+    /// (`host/unread.rs`).
     Unread,
     /// The engine is done with it; the application has still to let go.
     Over,
@@ -340,14 +347,16 @@ impl<C: Channel> Host<C> {
         self.settle_application(released.name.application);
     }
 
-    /// The next connection that waits at a listener. It counts against the backlog until [`Host::taken`].
+    /// The next connection that waits at a listener. It counts against the backlog until
+    /// [`Host::taken`].
     pub fn next_arrival(&mut self, claim: u64) -> Option<Arrival> {
         let arrival = self.arrivals.get_mut(&claim)?.pop_front()?;
         self.arrived_at.remove(&arrival.flow);
         Some(arrival)
     }
 
-    /// A connection that is over since the last look: whoever keeps something under its key forgets it.
+    /// A connection that is over since the last look: whoever keeps something under its key forgets
+    /// it.
     pub fn next_removed(&mut self) -> Option<u64> {
         self.removed.pop()
     }
@@ -419,8 +428,9 @@ impl<C: Channel> Host<C> {
         self.engine.abort(flow);
     }
 
-    /// Gives a connection its channel: one that has arrived, or one that was begun. Returns the key by which it is rung, or the channel if the
-    /// connection has ended meanwhile or the application has too many.
+    /// Gives a connection its channel: one that has arrived, or one that was begun. Returns the key
+    /// by which it is rung, or the channel if the connection has ended meanwhile or the application
+    /// has too many.
     ///
     /// # Errors
     /// The channel.
@@ -528,7 +538,8 @@ impl<C: Channel> Host<C> {
         self.active.push(key);
     }
 
-    /// One turn at `now`, in nanoseconds. Says whether anything happened; then the next one should come soon.
+    /// One turn at `now`, in nanoseconds. Says whether anything happened; then the next one should
+    /// come soon.
     ///
     /// # Errors
     /// The device is gone.
@@ -673,7 +684,8 @@ impl<C: Channel> Host<C> {
         [self.engine.next_deadline(), leaving, corked, unread].into_iter().flatten().min()
     }
 
-    /// Resets every connection, tells every application `error`, and gives every port back: the VNIC was revoked, or is gone.
+    /// Resets every connection, tells every application `error`, and gives every port back: the
+    /// VNIC was revoked, or is gone.
     pub fn end(&mut self, error: Errno) {
         for key in self.ports.keys() {
             self.release(key);
@@ -700,14 +712,16 @@ impl<C: Channel> Host<C> {
         self.abort(key);
     }
 
-    /// Takes everything from an application: its ports, and its connections, which end with `error`.
+    /// Takes everything from an application: its ports, and its connections, which end with
+    /// `error`.
     pub fn revoke(&mut self, application: u64, error: Errno) {
         let claims: Vec<u64> = self.ports.of_application(application).map(|(key, _)| key).collect();
         claims.into_iter().for_each(|claim| self.release(claim));
         self.connections_of(application).into_iter().for_each(|key| self.cut(key, error));
     }
 
-    /// Sends what is due to be sent: the resets of connections that [`Host::end`] has ended, before the device is let go.
+    /// Sends what is due to be sent: the resets of connections that [`Host::end`] has ended, before
+    /// the device is let go.
     pub fn send_last<Q: NicQueue>(&mut self, queue: &mut Q) {
         for _ in 0..LAST_TURNS {
             match self.engine.emit(queue, self.now) {

@@ -1,4 +1,5 @@
-//! `TCP_INFO` of a connection, from what its engine knows: `struct tcp_info` of Linux up to `tcpi_delivery_rate`. What an engine does not keep is zero.
+//! `TCP_INFO` of a connection, from what its engine knows: `struct tcp_info` of Linux up to
+//! `tcpi_delivery_rate`. What an engine does not keep is zero.
 
 use sietch_net::{FlowInfo, Recovering, State};
 

@@ -1,7 +1,8 @@
 //! A channel over the memory of a connection ([`sietch_ring::stream`]) and a pair of placeholders.
 //!
-//! The service is one end of the stream, the application is the other, as if two applications had connected to one another: same memory, same doorbells,
-//! same rules against what the other writes. Whatever ends the service, the application gets a reset for it: its peer is gone.
+//! The service is one end of the stream, the application is the other, as if two applications had
+//! connected to one another: same memory, same doorbells, same rules against what the other writes.
+//! Whatever ends the service, the application gets a reset for it: its peer is gone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,12 +22,14 @@ use sietch_ring::stream::{
 use super::channel::{Channel, Departure, Wanted};
 use super::settings::Settings;
 
-/// More bytes than lie in a doorbell unless somebody writes them for fun; the rest is taken when it rings again.
+/// More bytes than lie in a doorbell unless somebody writes them for fun; the rest is taken when it
+/// rings again.
 const RINGS: usize = 256;
-/// What a doorbell consists of. Any other byte is data of a program that went past its library (io_uring, a system call in assembly):
-/// nobody would read it.
+/// What a doorbell consists of. Any other byte is data of a program that went past its library
+/// (io_uring, a system call in assembly): nobody would read it.
 const BELL: u8 = 0;
-/// Times that so much is looked through when an application has left. No library rings more often than that unheard.
+/// Times that so much is looked through when an application has left. No library rings more often
+/// than that unheard.
 const LAST_LOOKS: usize = 64;
 
 /// See the module.
@@ -76,8 +79,8 @@ pub fn names(local: SocketAddr, peer: SocketAddr) -> Names {
 }
 
 impl Link {
-    /// Memory and placeholders for a connection of an application at `local` with the peer `remote`. With `connecting` it is end 0 and not there
-    /// yet; else it is end 1, which accepts.
+    /// Memory and placeholders for a connection of an application at `local` with the peer
+    /// `remote`. With `connecting` it is end 0 and not there yet; else it is end 1, which accepts.
     ///
     /// # Errors
     /// No memory or descriptors.
@@ -94,9 +97,11 @@ impl Link {
         mark_served(&page)?;
         let (placeholder, given) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // What came with a byte would be closed by the thread of a VNIC. Before Linux 6.16 it may come.
+        // What came with a byte would be closed by the thread of a VNIC. Before Linux 6.16 it may
+        // come.
         let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
-        // The application can make holes in the common memory, and must not end this process with them.
+        // The application can make holes in the common memory, and must not end this process with
+        // them.
         holes::answer_faults();
         let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have ended in peace, the end of this process is a reset.
@@ -286,7 +291,8 @@ impl Channel for Link {
     fn disarm(&mut self, wanted: Wanted) {
         if wanted.data && std::mem::take(&mut self.among_many) {
             self.end.disarm_among_many();
-            // The application may have taken it for armed and not rung: whoever disarms looks again.
+            // The application may have taken it for armed and not rung: whoever disarms looks
+            // again.
             fence(Ordering::SeqCst);
         } else if wanted.data {
             self.end.disarm(Want::Data);

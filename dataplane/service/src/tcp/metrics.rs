@@ -9,7 +9,8 @@ pub struct Counters {
     pub connected: u64,
     /// Connections that applications began and that failed.
     pub failed: u64,
-    /// Connections that were reset because their application wrote nonsense, or ended with something unread.
+    /// Connections that were reset because their application wrote nonsense, or ended with
+    /// something unread.
     pub aborted: u64,
     /// Connections that ended by a peer's reset or silence.
     pub reset: u64,
@@ -21,7 +22,8 @@ pub struct Counters {
     pub received_bytes: u64,
     /// Times that an application rang.
     pub rings: u64,
-    /// Times that a connection was left for the next turn because its application had had its share.
+    /// Times that a connection was left for the next turn because its application had had its
+    /// share.
     pub deferred: u64,
     /// Gauge: connections.
     pub connections: u64,

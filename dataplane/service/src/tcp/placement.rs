@@ -1,12 +1,17 @@
-//! Which thread drives which VNIC, and how many threads there are: arithmetic on loads, without threads.
+//! Which thread drives which VNIC, and how many threads there are: arithmetic on loads, without
+//! threads.
 //!
-//! 1. Every [`PERIOD`] each thread says for what share of the time its VNICs had something to do. What the threads had not is *idle*.
-//! 2. If less than [`SHORT`] of a core is idle over all threads and another thread is allowed, the VNICs of the busiest thread are split: some go
-//!    to a new one. If more than [`PLENTY`] is idle, the least busy thread goes, and its VNICs to the others.
-//! 3. Between the two nothing changes but this: a thread that alone is short gives one VNIC to a thread that has room for it.
+//! 1. Every [`PERIOD`] each thread says for what share of the time its VNICs had something to do.
+//!    What the threads had not is *idle*.
+//! 2. If less than [`SHORT`] of a core is idle over all threads and another thread is allowed, the
+//!    VNICs of the busiest thread are split: some go to a new one. If more than [`PLENTY`] is idle,
+//!    the least busy thread goes, and its VNICs to the others.
+//! 3. Between the two nothing changes but this: a thread that alone is short gives one VNIC to a
+//!    thread that has room for it.
 //!
-//! The gap between the bounds is more than a core, so a thread that was just added is not taken away by the same load (TAS, EuroSys 2019, section 3.4).
-//! A VNIC is never split: the flows of one are one thread's.
+//! The gap between the bounds is more than a core, so a thread that was just added is not taken
+//! away by the same load (TAS, EuroSys 2019, section 3.4). A VNIC is never split: the flows of one
+//! are one thread's.
 
 /// Nanoseconds between two looks at the loads.
 pub const PERIOD: u64 = 10_000_000;
@@ -54,7 +59,8 @@ pub fn decide(threads: &[Vec<Load>], most: usize) -> Vec<Move> {
     relieve(threads)
 }
 
-/// The busiest thread that has more than one VNIC with something to do, and what of it goes: the largest loads, in turn, to the lesser half.
+/// The busiest thread that has more than one VNIC with something to do, and what of it goes: the
+/// largest loads, in turn, to the lesser half.
 fn split(threads: &[Vec<Load>]) -> Vec<Move> {
     let busy = |loads: &[Load]| loads.iter().filter(|load| load.share > 0).count();
     let candidates = threads.iter().enumerate().filter(|(_, loads)| busy(loads) > 1);
@@ -92,7 +98,8 @@ fn merge(threads: &[Vec<Load>]) -> Vec<Move> {
     moves
 }
 
-/// One VNIC from a thread that is short to one that has room for it and is less busy afterwards than the giver was.
+/// One VNIC from a thread that is short to one that has room for it and is less busy afterwards
+/// than the giver was.
 fn relieve(threads: &[Vec<Load>]) -> Vec<Move> {
     let running = || threads.iter().enumerate().filter(|(_, loads)| !loads.is_empty());
     let Some((from, loads)) = running().max_by_key(|(_, loads)| total(loads)) else { return Vec::new() };
@@ -127,7 +134,8 @@ mod tests {
         threads.iter().filter(|loads| !loads.is_empty()).count()
     }
 
-    /// Some VNICs, each with a load, on some threads; what a thread's VNICs take together is at most a core.
+    /// Some VNICs, each with a load, on some threads; what a thread's VNICs take together is at
+    /// most a core.
     fn machines() -> impl Strategy<Value = (Vec<Vec<Load>>, usize)> {
         let vnics = prop::collection::vec((0_usize..4, 0_u32..=1000), 1..12);
         (vnics, 1_usize..5).prop_map(|(vnics, most)| {

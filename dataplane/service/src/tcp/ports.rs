@@ -1,9 +1,12 @@
 //! Who has which TCP port of a VNIC.
 //!
-//! 1. A *claim* is a name, an address of the VNIC (or any) and a port, that an application has bound. It may listen on it.
-//! 2. Two claims collide as two bound sockets of Linux do: same port and overlapping addresses, unless both allow it: with SO_REUSEPORT those of
-//!    one user always, with SO_REUSEADDR as long as neither listens.
-//! 3. The listener for a connection is one whose address is the very one, else one for any address. Of several (SO_REUSEPORT) a hash of the peer picks.
+//! 1. A *claim* is a name, an address of the VNIC (or any) and a port, that an application has
+//!    bound. It may listen on it.
+//! 2. Two claims collide as two bound sockets of Linux do: same port and overlapping addresses,
+//!    unless both allow it: with SO_REUSEPORT those of one user always, with SO_REUSEADDR as long
+//!    as neither listens.
+//! 3. The listener for a connection is one whose address is the very one, else one for any address.
+//!    Of several (SO_REUSEPORT) a hash of the peer picks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -239,7 +242,8 @@ impl Ports {
         candidates.get((hash % candidates.len().max(1) as u64) as usize).copied()
     }
 
-    /// Connections that may still wait at all listeners of a port: what the engine's backlog is to be.
+    /// Connections that may still wait at all listeners of a port: what the engine's backlog is to
+    /// be.
     pub fn room(&self, port: u16) -> u32 {
         let room = |(_, claim): (u64, &Claim)| {
             claim.listening.map_or(0, |listening| listening.backlog.saturating_sub(listening.waiting))
@@ -275,7 +279,8 @@ fn is_any(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED))
 }
 
-/// Whether two names on one port exclude each other; `listening`: whether one of them is listened on.
+/// Whether two names on one port exclude each other; `listening`: whether one of them is listened
+/// on.
 fn collide(one: &Name, other: &Name, listening: bool) -> bool {
     if !overlap(one, other) {
         return false;

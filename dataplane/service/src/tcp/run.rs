@@ -1,15 +1,19 @@
 //! The threads that drive VNICs.
 //!
-//! 1. A thread turns each of its VNICs, spins for as long as that has paid lately ([`Spin`]), then sleeps on everything that may ring. With nothing
-//!    connected it sleeps without a limit; nothing spins when nothing moves.
-//! 2. A VNIC is a value with everything that belongs to it. It goes to another thread between two of its turns, through that thread's inbox:
-//!    nothing of it is lost, and its frames, being in its own queue, stay in order.
-//! 3. Every [`placement::PERIOD`] a thread that is awake says what its VNICs took, and whoever comes to it first decides for all ([`placement::decide`]). A thread
-//!    without VNICs ends, but for the first, which sleeps.
-//! 4. A VNIC whose device is gone, or that was taken back, ends: its applications hear ENETDOWN. A pool that ends resets all connections, for
-//!    both sides to hear, and returns when it has.
+//! 1. A thread turns each of its VNICs, spins for as long as that has paid lately ([`Spin`]), then
+//!    sleeps on everything that may ring. With nothing connected it sleeps without a limit; nothing
+//!    spins when nothing moves.
+//! 2. A VNIC is a value with everything that belongs to it. It goes to another thread between two
+//!    of its turns, through that thread's inbox: nothing of it is lost, and its frames, being in
+//!    its own queue, stay in order.
+//! 3. Every [`placement::PERIOD`] a thread that is awake says what its VNICs took, and whoever
+//!    comes to it first decides for all ([`placement::decide`]). A thread without VNICs ends, but
+//!    for the first, which sleeps.
+//! 4. A VNIC whose device is gone, or that was taken back, ends: its applications hear ENETDOWN. A
+//!    pool that ends resets all connections, for both sides to hear, and returns when it has.
 //!
-//! How many threads there may be is the caller's: with two cores one, for the applications need the other ([`most_threads`]).
+//! How many threads there may be is the caller's: with two cores one, for the applications need the
+//! other ([`most_threads`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -290,7 +294,8 @@ impl<Q: Device + Send + 'static> Thread<Q> {
         }
     }
 
-    /// Whether this thread ends: it has nothing, and nothing is on its way. The first one sleeps instead.
+    /// Whether this thread ends: it has nothing, and nothing is on its way. The first one sleeps
+    /// instead.
     fn leave(&mut self) -> bool {
         if self.slot == 0 {
             self.sleep(None);

@@ -1,9 +1,12 @@
 //! The socket options of an application's connection that its engine knows.
 //!
-//! 1. They stand in words on the application's private page ([`sietch_ring::stream::option`]), which it may write as it likes: every value is
-//!    brought within bounds, and what nobody set is what the engine does by itself.
-//! 2. [`Settings::apply`] tells the engine what is different from before, and nothing else: to set keepalive anew, say, would begin its time anew.
-//! 3. Nagle is off unless the program asks for it (TCP_NODELAY set to 0): what an application writes in one go leaves in one turn anyway.
+//! 1. They stand in words on the application's private page ([`sietch_ring::stream::option`]),
+//!    which it may write as it likes: every value is brought within bounds, and what nobody set is
+//!    what the engine does by itself.
+//! 2. [`Settings::apply`] tells the engine what is different from before, and nothing else: to set
+//!    keepalive anew, say, would begin its time anew.
+//! 3. Nagle is off unless the program asks for it (TCP_NODELAY set to 0): what an application
+//!    writes in one go leaves in one turn anyway.
 
 use sietch_net::congestion::Kind;
 use sietch_net::{Engine, FlowId};

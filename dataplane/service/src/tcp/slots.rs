@@ -1,4 +1,5 @@
-//! A table whose keys go stale: a key names a place and a generation, so that who holds an old one finds nothing.
+//! A table whose keys go stale: a key names a place and a generation, so that who holds an old one
+//! finds nothing.
 
 /// Values by key.
 #[derive(Debug)]

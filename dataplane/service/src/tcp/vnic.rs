@@ -1,14 +1,19 @@
-//! A VNIC that is served: its queue, its host, and everything of its applications that the kernel knows of.
+//! A VNIC that is served: its queue, its host, and everything of its applications that the kernel
+//! knows of.
 //!
-//! 1. What an application asks ([`Asked`]) comes from the socket service, which has read it and knows from the kernel who it is. It is answered here, over the
-//!    connection on which it came (`vnic/requests.rs`).
-//! 2. Everything of an application that can ring or hang up is in one epoll: placeholders of connections, pairs of listeners, reservations. The epoll
-//!    itself can be slept on, so a VNIC with all that belongs to it goes from one thread to another as one value.
-//! 3. [`Vnic::turn`]: requests, doorbells (at most every [`LOOK`]), one turn of the host, arrivals to their listeners.
+//! 1. What an application asks ([`Asked`]) comes from the socket service, which has read it and
+//!    knows from the kernel who it is. It is answered here, over the connection on which it came
+//!    (`vnic/requests.rs`).
+//! 2. Everything of an application that can ring or hang up is in one epoll: placeholders of
+//!    connections, pairs of listeners, reservations. The epoll itself can be slept on, so a VNIC
+//!    with all that belongs to it goes from one thread to another as one value.
+//! 3. [`Vnic::turn`]: requests, doorbells (at most every [`LOOK`]), one turn of the host, arrivals
+//!    to their listeners.
 //! 4. [`Vnic::rest`] makes it ready to sleep on [`Vnic::doorbells`].
 //!
-//! Two applications on one VNIC that connect to one another get memory of their own and the service is out of their way, as in host addressing; the socket
-//! service is told of it ([`Registrar`]), and keeps it among its own.
+//! Two applications on one VNIC that connect to one another get memory of their own and the service
+//! is out of their way, as in host addressing; the socket service is told of it ([`Registrar`]),
+//! and keeps it among its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -43,8 +48,9 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-/// Nanoseconds between two looks at the doorbells of a VNIC that is busy: a look is a system call. What was in use just before need not ring,
-/// and who rings for something else sleeps or has slept, beside which this is short.
+/// Nanoseconds between two looks at the doorbells of a VNIC that is busy: a look is a system call.
+/// What was in use just before need not ring, and who rings for something else sleeps or has slept,
+/// beside which this is short.
 pub const LOOK: u64 = 20_000;
 /// Events taken in one look.
 const EVENTS: usize = 64;
@@ -52,7 +58,8 @@ const EVENTS: usize = 64;
 const REQUESTS: usize = 32;
 /// Connections handed to one listener in one turn.
 const ARRIVALS: usize = 32;
-/// Nanoseconds for which nothing is handed over to a listener when descriptors or memory are short: as the socket service rests.
+/// Nanoseconds for which nothing is handed over to a listener when descriptors or memory are short:
+/// as the socket service rests.
 const REST: u64 = 50_000_000;
 
 /// Whether something is short that comes back without a word of it.
@@ -62,7 +69,8 @@ fn is_shortage(error: Errno) -> bool {
 
 /// The queue of a VNIC as a thread that serves it needs it.
 pub trait Device: NicQueue {
-    /// What becomes readable when frames arrive; without one the queue is looked at again and again.
+    /// What becomes readable when frames arrive; without one the queue is looked at again and
+    /// again.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 
     /// Asks to be rung; `false`: something has arrived already.
@@ -130,10 +138,12 @@ pub struct Asked {
     pub kind: RequestKind,
     /// What came with it, which no thread of a VNIC closes.
     pub sent: Sent,
-    /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and the placeholder, where the socket service has
-    /// a part in it (published ports). Shut down when the listener closes.
+    /// For [`RequestKind::Listen`]: the pair that the listener is to have, the service's end and
+    /// the placeholder, where the socket service has a part in it (published ports). Shut down when
+    /// the listener closes.
     pub pair: Option<ListenerPair>,
-    /// For [`RequestKind::Revoke`]: nothing is ended, and the answer says whose application is meant.
+    /// For [`RequestKind::Revoke`]: nothing is ended, and the answer says whose application is
+    /// meant.
     pub rehearsal: bool,
     /// Where the answer goes.
     pub socket: OwnedFd,
@@ -195,7 +205,8 @@ pub struct Vnic<Q> {
     /// Rung when an order was sent.
     bell: OwnedFd,
     registrar: Option<Registrar>,
-    /// Ids of applications that get nothing any more: they ask at once when they hear that they have nothing.
+    /// Ids of applications that get nothing any more: they ask at once when they hear that they
+    /// have nothing.
     revoked: Revoked,
     pairs: BTreeMap<u64, Pair>,
     reservations: BTreeMap<u64, Reservation>,
@@ -246,8 +257,8 @@ impl Token {
 }
 
 impl<Q: Device> Vnic<Q> {
-    /// Serves `queue` with `engine`. `bell` is a non-blocking descriptor that becomes readable when an order was sent; `registrar` is told of connections
-    /// between two applications of this VNIC.
+    /// Serves `queue` with `engine`. `bell` is a non-blocking descriptor that becomes readable when
+    /// an order was sent; `registrar` is told of connections between two applications of this VNIC.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -371,7 +382,8 @@ impl<Q: Device> Vnic<Q> {
             let flags = { event.flags };
             let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
             match Token::of({ event.data }.u64()) {
-                // Last: epoll tells of events in no order, and who closes a name and asks for it again has closed it before.
+                // Last: epoll tells of events in no order, and who closes a name and asks for it
+                // again has closed it before.
                 Token::Bell => asked = true,
                 Token::Connection(key) if gone => {
                     self.forget_connection(key);
@@ -400,7 +412,8 @@ impl<Q: Device> Vnic<Q> {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// The application's end of a connection hung up: it does so for ever, so it is not watched any more.
+    /// The application's end of a connection hung up: it does so for ever, so it is not watched any
+    /// more.
     fn forget_connection(&mut self, key: u64) {
         if let Some(link) = self.host.channel(key) {
             let _ = epoll::delete(&self.epoll, link.doorbell());
@@ -459,7 +472,8 @@ impl<Q: Device> Vnic<Q> {
         true
     }
 
-    /// Descriptors or memory are short, and the pair has room: epoll would tell of that again and again.
+    /// Descriptors or memory are short, and the pair has room: epoll would tell of that again and
+    /// again.
     fn is_short(&mut self, claim: u64) {
         let Some(pair) = self.pairs.get_mut(&claim) else { return };
         pair.full = true;
@@ -553,7 +567,8 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    /// Ends everything: the VNIC was taken back or is gone, or the service ends. Peers are sent resets, if that is still possible.
+    /// Ends everything: the VNIC was taken back or is gone, or the service ends. Peers are sent
+    /// resets, if that is still possible.
     pub fn end(&mut self, error: Errno) {
         self.host.end(error);
         self.host.send_last(&mut self.queue);

@@ -1,4 +1,5 @@
-//! An area behind a broker is a disk queue like any other: the suite of all back ends, with the broker on a thread.
+//! An area behind a broker is a disk queue like any other: the suite of all back ends, with the
+//! broker on a thread.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -206,8 +207,9 @@ mod hostile {
     use super::*;
 
     proptest! {
-        /// A broker that writes anything into the shared memory costs its application the queue at worst: every request that was taken comes back once, with its
-        /// buffer, and nothing panics.
+        /// A broker that writes anything into the shared memory costs its application the queue at
+        /// worst: every request that was taken comes back once, with its buffer, and nothing
+        /// panics.
         #[test]
         fn a_broker_that_scribbles_costs_the_queue_at_worst(
             writes in prop::collection::vec((0..6_u8, any::<u32>(), any::<u32>()), 1..100)
@@ -285,7 +287,8 @@ fn time(queue: &mut dyn DiskQueue, count: usize) -> Vec<u64> {
         .collect()
 }
 
-/// A hint of what the broker costs: one durable write of 4 KiB through it, and straight through io_uring to a file beside it, in turns.
+/// A hint of what the broker costs: one durable write of 4 KiB through it, and straight through
+/// io_uring to a file beside it, in turns.
 #[test]
 #[ignore = "a measurement, not a test"]
 fn what_a_durable_write_costs() {

@@ -1,5 +1,5 @@
-//! Service cores from outside, one module a subject. One program, because each further one links the whole workspace
-//! again. `cargo test -p sietch-service --test it MODULE` runs one module.
+//! Service cores from outside, one module a subject. One program, because each further one links
+//! the whole workspace again. `cargo test -p sietch-service --test it MODULE` runs one module.
 
 mod alone;
 mod sockets_place;

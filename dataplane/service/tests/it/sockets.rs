@@ -1,4 +1,5 @@
-//! The socket service with the kernel's sockets and its own messages: what a program under Sietch sees of it.
+//! The socket service with the kernel's sockets and its own messages: what a program under Sietch
+//! sees of it.
 
 mod everywhere;
 mod shared;
@@ -62,7 +63,8 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
     assert_eq!(second.receive().expect("nobody else holds the lock").read(&mut bytes), 4);
     assert_eq!(&bytes[..4], b"ping");
     assert_eq!(second.names().local[..], first.names().peer[..]);
-    // The placeholders are the two ends of one pair: what one rings, the other hears; and the death of one.
+    // The placeholders are the two ends of one pair: what one rings, the other hears; and the death
+    // of one.
     rustix::net::send(&a, &[0], SendFlags::empty()).unwrap();
     assert_eq!(rustix::net::recv(&b, &mut [0; 4][..], RecvFlags::DONTWAIT).unwrap().1, 1);
     drop(a);
@@ -177,7 +179,8 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
     assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
 }
 
-/// How long a connection may take for which there is room: a SYN that the kernel drops meanwhile is sent again.
+/// How long a connection may take for which there is room: a SYN that the kernel drops meanwhile is
+/// sent again.
 const ROOM: std::time::Duration = std::time::Duration::from_secs(20);
 /// How long one for which there is no room is waited for. It comes in no time.
 const NO_ROOM: std::time::Duration = std::time::Duration::from_millis(300);
@@ -191,7 +194,8 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
     }
 }
 
-/// Whether as many wait as are to, in their order, unless a client has raced: see below. Of many some may.
+/// Whether as many wait as are to, in their order, unless a client has raced: see below. Of many
+/// some may.
 fn so_many_wait(backlog: i32, ours: bool) -> bool {
     let place = Place::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -219,8 +223,9 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
         expected.push(client.local_addr().expect("bound"));
         clients.push(client);
     }
-    // A client whose last ACK comes in the moment in which the service takes some out of the kernel's queue has connected as it sees it, and the kernel queues
-    // it when it has sent its SYN-ACK again: then there is a place for another one, which may come before it.
+    // A client whose last ACK comes in the moment in which the service takes some out of the
+    // kernel's queue has connected as it sees it, and the kernel queues it when it has sent its
+    // SYN-ACK again: then there is a place for another one, which may come before it.
     let mut raced = Vec::new();
     while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
         expected.push(client.local_addr().expect("bound"));

@@ -1,8 +1,11 @@
-//! Anything may be asked of the socket service, with any descriptors: it goes on serving others, and keeps nothing of it.
+//! Anything may be asked of the socket service, with any descriptors: it goes on serving others,
+//! and keeps nothing of it.
 //!
-//! 1. A seed is a few dozen requests: of every kind, mutated, cut, lengthened or random, each with up to six descriptors of all kinds and states
-//!    (files, folders, pipes, memory of wrong sizes and seals, sockets of every family, placeholders, the service's own socket), read or not before
-//!    the asker goes away. Between them listeners' placeholders are told anything, and streams' placeholders are sent anything.
+//! 1. A seed is a few dozen requests: of every kind, mutated, cut, lengthened or random, each with
+//!    up to six descriptors of all kinds and states (files, folders, pipes, memory of wrong sizes
+//!    and seals, sockets of every family, placeholders, the service's own socket), read or not
+//!    before the asker goes away. Between them listeners' placeholders are told anything, and
+//!    streams' placeholders are sent anything.
 //! 2. All the while a bystander's connection carries bytes, and new ones are made to its listener.
 //! 3. At the end the service has as many descriptors as before, and nothing in its tables.
 //!
@@ -132,7 +135,8 @@ fn draw(dice: &mut Random, application: [u8; 16], target: std::net::SocketAddr) 
     bytes
 }
 
-/// Says something to the service, and looks at the answer or not. What was given is kept, for a while.
+/// Says something to the service, and looks at the answer or not. What was given is kept, for a
+/// while.
 fn ask(place: &Place, dice: &mut Random, bytes: &[u8], sent: &[BorrowedFd<'_>]) -> Option<Descriptors> {
     let socket = place.open();
     if send_message(socket.as_fd(), bytes, sent, SendFlags::empty()).is_err() || dice.chance(300) {

@@ -1,6 +1,8 @@
-//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and what they had comes back.
+//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and what
+//! they had comes back.
 //!
-//! Tests that count the descriptors of this process, in which the service runs, run in one of their own ([`alone`]).
+//! Tests that count the descriptors of this process, in which the service runs, run in one of their
+//! own ([`alone`]).
 
 mod closing;
 mod outside;
@@ -37,7 +39,8 @@ fn assert_returns(place: &Place, before: usize) {
     place.until(empty);
 }
 
-/// A pseudo-random sequence (xorshift): which one does not matter, that it is the same each time does.
+/// A pseudo-random sequence (xorshift): which one does not matter, that it is the same each time
+/// does.
 struct Dice(u64);
 
 impl Dice {
@@ -149,7 +152,8 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
     arrival(&placeholder);
 }
 
-/// A TCP socket whose last `close` waits for its peer for an hour, unless it is told otherwise; and that peer.
+/// A TCP socket whose last `close` waits for its peer for an hour, unless it is told otherwise; and
+/// that peer.
 fn lingering() -> (TcpStream, TcpStream) {
     use std::io::Write as _;
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -175,7 +179,8 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
     let before = descriptors();
     let mut peers = Vec::new();
     let mut closes = Vec::new();
-    // Whoever closes last waits, this process or the service: some of these times it is the service.
+    // Whoever closes last waits, this process or the service: some of these times it is the
+    // service.
     for _ in 0..5 {
         // Behind as many as a request may have.
         let (one, too_many) = lingering();
@@ -235,7 +240,8 @@ fn silent_requests_keep_nobody_else_out_for_long() {
     let mut received = Descriptors::default();
     use std::os::unix::ffi::OsStrExt as _;
     let path = place.socket.as_os_str().as_bytes();
-    // A program of the same user goes to the kernel meanwhile; the kernel's word for it is an error number, not silence.
+    // A program of the same user goes to the kernel meanwhile; the kernel's word for it is an error
+    // number, not silence.
     assert!(call(path, &request(RequestKind::Hello), &[], &mut received).is_err());
     // They have their time, and then the others.
     drop(silent.into_iter().take(1));
@@ -268,7 +274,8 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
     }
     // The last two of the 51 places are in the kernel's queue.
     assert_eq!((kept.len(), kernels), (49, 10_000 - 49));
-    // What waits belongs to those who wait: when they have gone, what they left is still to be accepted, as in the kernel.
+    // What waits belongs to those who wait: when they have gone, what they left is still to be
+    // accepted, as in the kernel.
     assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
     arrival(&other);
     drop((kept, placeholder, other));
@@ -415,7 +422,8 @@ fn a_listener_that_is_shut_down_with_full_queues_is_closed_though_nobody_connect
     drop(placeholder);
 }
 
-/// Runs `test` in a network namespace of its own, with a loopback that has 192.0.2.5 as well. Says so if it cannot.
+/// Runs `test` in a network namespace of its own, with a loopback that has 192.0.2.5 as well. Says
+/// so if it cannot.
 fn in_own_namespace(name: &str, test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
@@ -553,7 +561,8 @@ fn rules_decide_at_connection_set_up() {
 const SERVICE: &str = "SIETCH_HOSTILE_SERVICE";
 const TARGET: &str = "SIETCH_HOSTILE_TARGET";
 
-/// Not a test: what the others start, kill and stop. It listens, connects to itself and to the target, accepts, and lets go, for ever.
+/// Not a test: what the others start, kill and stop. It listens, connects to itself and to the
+/// target, accepts, and lets go, for ever.
 #[test]
 fn application() {
     let Some(path) = std::env::var_os(SERVICE) else { return };

@@ -19,7 +19,8 @@ fn bound(address: &str) -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// A listener with published ports: what was answered, the placeholder, and the names, its own first.
+/// A listener with published ports: what was answered, the placeholder, and the names, its own
+/// first.
 fn publish(place: &Place, published: &[&str]) -> (Reply, Option<OwnedFd>, Vec<SocketAddr>) {
     let (own, name) = bound("127.0.0.1:0");
     let others: Vec<_> = published.iter().map(|address| bound(address)).collect();

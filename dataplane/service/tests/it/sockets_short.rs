@@ -12,7 +12,8 @@ use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_
 use crate::alone;
 use crate::sockets_place::{Place, arrival, client, listen, request};
 
-/// Waits until the service has closed what it was asked over: one number free would be enough for it to go on for ever.
+/// Waits until the service has closed what it was asked over: one number free would be enough for
+/// it to go on for ever.
 fn settle(place: &Place) {
     let socket = place.open();
     let mut received = Descriptors::default();
@@ -43,7 +44,8 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     while place.noted().counters.short == 0 {
         std::thread::yield_now();
     }
-    // What was sent along with a request does not arrive: who connects is left to the kernel, and hears of nothing else.
+    // What was sent along with a request does not arrive: who connects is left to the kernel, and
+    // hears of nothing else.
     let mut asked = request(RequestKind::Connect);
     asked.remote = address.into();
     let mut received = Descriptors::default();

@@ -1,13 +1,17 @@
 //! The application's side of a brokered area.
 //!
-//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::ring`] *stages* what waits, in order: it cuts a piece off the front request, gives it pages of the data
-//!    region, copies what is to be written there, and submits it; then it rings the broker if that sleeps. What finds no page or no place in the ring
-//!    waits for a completion.
-//! 2. [`DiskQueue::complete`] takes completions, copies what was read, gives pages back, stages more. A request is done when all of its
-//!    pieces are; the first error ends it, and nothing more of it is submitted.
-//! 3. One that finds nothing asks to be rung before it says so, and looks once more. So whoever sleeps on the doorbell after an empty call is woken.
-//! 4. What the broker says is believed of data alone. A completion of nothing that is under way is counted and ignored; an impossible
-//!    word, or a hang-up, ends the queue: everything under way fails with `ENOTCONN`.
+//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::ring`] *stages* what waits, in order: it
+//!    cuts a piece off the front request, gives it pages of the data region, copies what is to be
+//!    written there, and submits it; then it rings the broker if that sleeps. What finds no page or
+//!    no place in the ring waits for a completion.
+//! 2. [`DiskQueue::complete`] takes completions, copies what was read, gives pages back, stages
+//!    more. A request is done when all of its pieces are; the first error ends it, and nothing more
+//!    of it is submitted.
+//! 3. One that finds nothing asks to be rung before it says so, and looks once more. So whoever
+//!    sleeps on the doorbell after an empty call is woken.
+//! 4. What the broker says is believed of data alone. A completion of nothing that is under way is
+//!    counted and ignored; an impossible word, or a hang-up, ends the queue: everything under way
+//!    fails with `ENOTCONN`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +33,8 @@ struct Slot {
     token: u64,
     operation: Operation,
     priority: Priority,
-    /// Bytes to move, and how many of them are in pieces that were submitted. A flush or discard is one piece that moves none.
+    /// Bytes to move, and how many of them are in pieces that were submitted. A flush or discard is
+    /// one piece that moves none.
     bytes: u64,
     issued: u64,
     submitted: bool,
@@ -192,7 +197,8 @@ impl BrokerQueue {
             let submission = Submission {
                 token: u64::from(turn) << 32 | u64::from(number),
                 offset: offset + slot.issued,
-                // Of a discard the length has both words: the low one here, the high one where data would be.
+                // Of a discard the length has both words: the low one here, the high one where data
+                // would be.
                 length: if operation == DISCARD { discarded as u32 } else { length },
                 data: if operation == DISCARD { (discarded >> 32) as u32 } else { data },
                 operation,
@@ -446,8 +452,8 @@ impl DiskQueue for BrokerQueue {
 }
 
 impl AsFd for BrokerQueue {
-    /// The doorbell: readable (`POLLIN`) after an empty [`DiskQueue::complete`] as soon as there is a completion, `POLLHUP` when the service core
-    /// has gone.
+    /// The doorbell: readable (`POLLIN`) after an empty [`DiskQueue::complete`] as soon as there is
+    /// a completion, `POLLHUP` when the service core has gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.bell()
     }

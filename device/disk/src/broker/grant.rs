@@ -1,9 +1,12 @@
 //! What the control plane hands out for an area behind a broker.
 //!
-//! 1. The memory is a fresh memfd, so its bytes are zero. It is sized, its header is written, and it is sealed: nobody can shrink it
-//!    under somebody who has it mapped. Only the control plane's user can open it anew.
-//! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither can make the other block.
-//! 3. The control plane keeps nothing of it: what takes an area back is the broker, which lets nothing more through.
+//! 1. The memory is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
+//!    it is sealed: nobody can shrink it under somebody who has it mapped. Only the control plane's
+//!    user can open it anew.
+//! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
+//!    can make the other block.
+//! 3. The control plane keeps nothing of it: what takes an area back is the broker, which lets
+//!    nothing more through.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,9 +1,10 @@
 //! The service core's side of a brokered area.
 //!
-//! 1. [`BrokerHost::take`] copies one submission out of its ring. It is refused while the completion ring could not hold the completion of everything that was
-//!    taken: whoever does not look at its completions waits for itself.
-//! 2. [`BrokerHost::complete`] queues a completion, [`BrokerHost::publish`] shows all of them at once, gives the submissions' slots back, and rings if the
-//!    application sleeps.
+//! 1. [`BrokerHost::take`] copies one submission out of its ring. It is refused while the
+//!    completion ring could not hold the completion of everything that was taken: whoever does not
+//!    look at its completions waits for itself.
+//! 2. [`BrokerHost::complete`] queues a completion, [`BrokerHost::publish`] shows all of them at
+//!    once, gives the submissions' slots back, and rings if the application sleeps.
 //! 3. A word that is impossible, or a hang-up, ends it: [`BrokerHost::is_over`].
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,7 +32,8 @@ impl BrokerHost {
     /// Opens what the control plane passed.
     ///
     /// # Errors
-    /// [`OpenError::Broker`] and others: the memory is not what it should be. What the application may have written there already is no error.
+    /// [`OpenError::Broker`] and others: the memory is not what it should be. What the application
+    /// may have written there already is no error.
     pub fn open(fds: BrokerFds, geometry: BrokerGeometry) -> Result<Self, OpenError> {
         let (region, rings) = Region::open(fds, geometry, Side::Host)?;
         let broken = |_| OpenError::Broker { cause: "its rings contradict each other".to_owned() };
@@ -66,7 +68,8 @@ impl BrokerHost {
         self.region.holds(data, length)
     }
 
-    /// Copies data of the application's out. They may change meanwhile: what was copied counts. `false` if they are not in its data region.
+    /// Copies data of the application's out. They may change meanwhile: what was copied counts.
+    /// `false` if they are not in its data region.
     #[must_use = "false means that nothing was copied"]
     pub fn read(&self, data: u32, out: &mut [u8]) -> bool {
         self.region.read(data, out)
@@ -122,7 +125,8 @@ impl BrokerHost {
 
     fn has_work(&mut self) -> bool {
         let wanted = self.outstanding.saturating_add(1);
-        // What waits for room among the completions needs no look: the application rings when it has made some.
+        // What waits for room among the completions needs no look: the application rings when it
+        // has made some.
         self.completions.room(wanted) >= wanted && self.submissions.ready(1) > 0
     }
 

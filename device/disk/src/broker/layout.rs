@@ -13,7 +13,8 @@
 //!  page    | data: pages of 4096 bytes           |
 //! ```
 //!
-//! Words that one side polls while the other writes stand 128 bytes apart. Native byte order: the memory never leaves its machine.
+//! Words that one side polls while the other writes stand 128 bytes apart. Native byte order: the
+//! memory never leaves its machine.
 
 use sietch_ring::Descriptor;
 
@@ -40,8 +41,9 @@ pub const APPLICATION_WAKE: usize = 0x380;
 /// Where submissions begin.
 pub const SUBMISSIONS: usize = BLOCK;
 
-/// The most bytes that one submission moves: with the data region of a usual grant sixteen of them are under way, which keeps any disk busy, and
-/// no other application waits for more of them than a disk moves in a few hundred microseconds.
+/// The most bytes that one submission moves: with the data region of a usual grant sixteen of them
+/// are under way, which keeps any disk busy, and no other application waits for more of them than a
+/// disk moves in a few hundred microseconds.
 pub const MAX_PIECE: usize = 256 << 10;
 
 /// Fills data from the area.
@@ -153,7 +155,8 @@ const _: () = assert!(size_of::<Submission>() == 32 && size_of::<Completed>() ==
 const _: () = assert!(std::mem::offset_of!(Submission, operation) == 24);
 const _: () = assert!(std::mem::offset_of!(Completed, status) == 8);
 
-// SAFETY: integers without padding between them (the sizes are asserted above), any pattern of which is a value.
+// SAFETY: integers without padding between them (the sizes are asserted above), any pattern of
+// which is a value.
 unsafe impl Descriptor for Submission {}
 // SAFETY: as above.
 unsafe impl Descriptor for Completed {}

@@ -1,9 +1,10 @@
 //! Who may still write to a volume.
 //!
-//! 1. The control plane opens the volume's file anew for a service core and takes a lock of that *open file description* (`F_OFD_SETLK`) before it passes the
-//!    descriptor on. It keeps no copy.
-//! 2. The lock lives as long as the description, and a request in flight holds the description: whoever finds the lock free knows that no write of a
-//!    former service core can land any more, even if that core was killed with writes in flight.
+//! 1. The control plane opens the volume's file anew for a service core and takes a lock of that
+//!    *open file description* (`F_OFD_SETLK`) before it passes the descriptor on. It keeps no copy.
+//! 2. The lock lives as long as the description, and a request in flight holds the description:
+//!    whoever finds the lock free knows that no write of a former service core can land any more,
+//!    even if that core was killed with writes in flight.
 //! 3. The lock says nothing to `flock(2)`, by which the control plane holds the volume for itself.
 
 use std::fs::File;
@@ -22,7 +23,8 @@ impl VolumeLease {
     /// The file at `path`, opened anew and locked, to be passed to a service core.
     ///
     /// # Errors
-    /// Those of `open(2)`; `WouldBlock`: a former service core has it, or its last requests are under way.
+    /// Those of `open(2)`; `WouldBlock`: a former service core has it, or its last requests are
+    /// under way.
     pub fn take(path: &Path) -> io::Result<OwnedFd> {
         let file = File::options().read(true).write(true).open(path)?;
         let request = lock(libc::F_WRLCK);
@@ -33,7 +35,8 @@ impl VolumeLease {
         Ok(file.into())
     }
 
-    /// Whether a service core has the volume whose file `file` is open as well, or requests of one are under way.
+    /// Whether a service core has the volume whose file `file` is open as well, or requests of one
+    /// are under way.
     ///
     /// # Errors
     /// Those of `fcntl(2)`.

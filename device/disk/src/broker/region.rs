@@ -1,4 +1,5 @@
-//! The shared memory, mapped and found sound, with the two rings in it and one side's end of the doorbell.
+//! The shared memory, mapped and found sound, with the two rings in it and one side's end of the
+//! doorbell.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -81,8 +82,8 @@ impl Region {
         let submissions = ring(SUBMISSION_PRODUCER, SUBMISSION_CONSUMER, BROKER_WAKE, SUBMISSIONS);
         let completions =
             ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_WAKE, geometry.completions());
-        // SAFETY: the mapping is new; one producer and one consumer are made of the two rings, and their words and slots are used
-        // through them alone.
+        // SAFETY: the mapping is new; one producer and one consumer are made of the two rings, and
+        // their words and slots are used through them alone.
         let rings = unsafe {
             (
                 MappedRing::new(Arc::clone(&mapping), submissions),
@@ -118,8 +119,8 @@ impl Region {
             at <= self.mapping.len() && out.len() <= self.mapping.len() - at,
             "outside the shared memory"
         );
-        // SAFETY: inside the mapping (asserted), which outlives the borrow. The other side may write these bytes meanwhile; in this
-        // process nobody holds a reference to them.
+        // SAFETY: inside the mapping (asserted), which outlives the borrow. The other side may
+        // write these bytes meanwhile; in this process nobody holds a reference to them.
         unsafe { Foreign::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
     }
 
@@ -144,8 +145,9 @@ impl Region {
         if !self.holds(data, bytes.len()) {
             return false;
         }
-        // SAFETY: inside the data region (just found), hence inside the mapping, which outlives the borrow. `bytes` is memory of this
-        // process, so the two do not overlap. The other side may read or write there meanwhile: no reference to it exists.
+        // SAFETY: inside the data region (just found), hence inside the mapping, which outlives the
+        // borrow. `bytes` is memory of this process, so the two do not overlap. The other side may
+        // read or write there meanwhile: no reference to it exists.
         unsafe {
             let to = self.mapping.as_ptr().add(self.data_start + data as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -163,7 +165,8 @@ impl Region {
         self.armed = true;
     }
 
-    /// Whether a request to be rung stands that nobody has answered yet. One that was answered is over.
+    /// Whether a request to be rung stands that nobody has answered yet. One that was answered is
+    /// over.
     pub(super) fn is_armed(&mut self) -> bool {
         if self.armed && !self.word(self.own).is_some_and(wake::is_armed) {
             self.disarm();

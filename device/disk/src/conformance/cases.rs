@@ -234,7 +234,8 @@ pub fn a_discarded_range_reads_as_zeros(bench: &mut dyn Bench) {
     succeed(&mut *queue, write(CAPACITY - block, block, 9));
 }
 
-/// What is outside the area, crooked, empty or too long is refused with its buffers, and does nothing.
+/// What is outside the area, crooked, empty or too long is refused with its buffers, and does
+/// nothing.
 pub fn bad_requests_come_back_whole(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     let queue = &mut *queue;
@@ -384,8 +385,8 @@ pub fn what_is_done_is_there_for_the_next_queue(bench: &mut dyn Bench) {
     expect_contents(&mut *queue, &expected);
 }
 
-/// Buffers of a queue that was dropped with requests in flight are not written to any more, and what it had rung lands whole
-/// or not at all, block by block.
+/// Buffers of a queue that was dropped with requests in flight are not written to any more, and
+/// what it had rung lands whole or not at all, block by block.
 pub fn a_dropped_queue_leaves_its_buffers_alone(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     succeed(&mut *queue, write(0, CAPACITY, 1));

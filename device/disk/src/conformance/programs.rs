@@ -1,8 +1,10 @@
 //! Random programs against a model.
 //!
-//! 1. A program is a list of requests of all kinds over the first [`SPAN`] blocks, with any priority.
-//! 2. As many are in flight as the queue takes. Overlapping requests of which one changes something may finish in any order, so
-//!    before such a one is submitted everything in flight is waited for. What a request does is then known when it is submitted.
+//! 1. A program is a list of requests of all kinds over the first [`SPAN`] blocks, with any
+//!    priority.
+//! 2. As many are in flight as the queue takes. Overlapping requests of which one changes something
+//!    may finish in any order, so before such a one is submitted everything in flight is waited
+//!    for. What a request does is then known when it is submitted.
 //! 3. Every read must bring what the model held, and at the end the whole area must be the model.
 
 use std::cell::RefCell;
@@ -167,7 +169,8 @@ impl Run<'_> {
     }
 }
 
-/// See the module's account. The area is not made anew between programs: each begins with what the one before left.
+/// See the module's account. The area is not made anew between programs: each begins with what the
+/// one before left.
 pub fn random_programs_do_what_the_model_does(bench: &mut dyn Bench) {
     let queue = RefCell::new(bench.open());
     let config = Config { failure_persistence: None, ..Config::with_cases(PROGRAMS) };

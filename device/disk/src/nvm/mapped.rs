@@ -1,10 +1,11 @@
 //! Memory that is really there.
 //!
-//! 1. Stores are non-temporal: they go past the caches to the memory controller, a whole line at a time, and need no later
-//!    write-back. `sfence` waits until the controller has them.
-//! 2. Sealed memory (`F_SEAL_SHRINK`) cannot be cut short under the mapping, which would be a SIGBUS. A DAX file can, by whoever may
-//!    write it: the control plane keeps it to itself.
-//! 3. On other processors than x86-64 there are plain stores and no promise beyond this process' life: sealed memory works, DAX is refused.
+//! 1. Stores are non-temporal: they go past the caches to the memory controller, a whole line at a
+//!    time, and need no later write-back. `sfence` waits until the controller has them.
+//! 2. Sealed memory (`F_SEAL_SHRINK`) cannot be cut short under the mapping, which would be a
+//!    SIGBUS. A DAX file can, by whoever may write it: the control plane keeps it to itself.
+//! 3. On other processors than x86-64 there are plain stores and no promise beyond this process'
+//!    life: sealed memory works, DAX is refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -33,7 +34,8 @@ impl Mapped {
         Self::parts(&[(memory, capacity)])
     }
 
-    /// Pieces of sealed memory one after the other, so many bytes of each: an area that has grown while it was held.
+    /// Pieces of sealed memory one after the other, so many bytes of each: an area that has grown
+    /// while it was held.
     ///
     /// # Errors
     /// As of [`Mapped::memory`]; there are none.
@@ -57,8 +59,8 @@ impl Mapped {
     /// The first `capacity` bytes of a file on a file system with DAX.
     ///
     /// # Errors
-    /// [`OpenError::Unavailable`] where the file is not on persistent memory or the processor has no stores for it; it is
-    /// shorter, or `mmap(2)` failed.
+    /// [`OpenError::Unavailable`] where the file is not on persistent memory or the processor has
+    /// no stores for it; it is shorter, or `mmap(2)` failed.
     pub fn dax(file: OwnedFd, capacity: u64) -> Result<Self, OpenError> {
         let length = check(&file, capacity)?;
         if !cfg!(target_arch = "x86_64") {
@@ -113,8 +115,9 @@ impl Medium for Mapped {
 
     fn load(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
-        // SAFETY: inside the mapping (asserted above), which lives as long as `self`. Nobody in this process holds a reference
-        // into it; other processes that map it may write, which `Foreign` allows.
+        // SAFETY: inside the mapping (asserted above), which lives as long as `self`. Nobody in
+        // this process holds a reference into it; other processes that map it may write, which
+        // `Foreign` allows.
         let bytes = unsafe { Foreign::from_raw(self.mapping.as_ptr().add(offset), out.len()) };
         bytes.copy_to(0, out);
     }
@@ -126,8 +129,9 @@ impl Medium for Mapped {
             "{} bytes at {offset} are not whole lines",
             bytes.len()
         );
-        // SAFETY: inside the mapping, and the mapping starts on a page, so that every line is aligned. `bytes` is a slice of ordinary
-        // memory: no reference into the mapping exists, so the two do not overlap.
+        // SAFETY: inside the mapping, and the mapping starts on a page, so that every line is
+        // aligned. `bytes` is a slice of ordinary memory: no reference into the mapping exists, so
+        // the two do not overlap.
         unsafe { store_lines(self.mapping.as_ptr().add(offset), bytes) };
     }
 
@@ -150,13 +154,15 @@ impl Medium for Mapped {
 /// Copies whole lines past the caches.
 ///
 /// # Safety
-/// `to` is aligned to a line and valid for writes of as many bytes as `from` has, which are whole lines elsewhere in memory.
+/// `to` is aligned to a line and valid for writes of as many bytes as `from` has, which are whole
+/// lines elsewhere in memory.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[allow(clippy::cast_ptr_alignment)] // The load may be unaligned, and the store is aligned by the caller's promise.
 unsafe fn store_lines(to: *mut u8, from: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     for (index, piece) in from.chunks_exact(size_of::<__m128i>()).enumerate() {
-        // SAFETY: SSE2 is part of x86-64. The load is inside `from`, the store inside what the caller vouches for.
+        // SAFETY: SSE2 is part of x86-64. The load is inside `from`, the store inside what the
+        // caller vouches for.
         unsafe {
             let value = _mm_loadu_si128(piece.as_ptr().cast::<__m128i>());
             _mm_stream_si128(to.cast::<__m128i>().add(index), value);

@@ -1,6 +1,7 @@
 //! The seam under [`super::NvmQueue`]: memory as loads, stores and fences.
 
-/// Persistent memory of a fixed size. Offsets and lengths of stores are multiples of [`super::LINE`].
+/// Persistent memory of a fixed size. Offsets and lengths of stores are multiples of
+/// [`super::LINE`].
 pub trait Medium {
     /// Bytes.
     fn len(&self) -> usize;
@@ -16,7 +17,8 @@ pub trait Medium {
     /// If the range is not inside.
     fn load(&self, offset: usize, out: &mut [u8]);
 
-    /// Stores `bytes` at `offset`. Until the next fence, a power loss keeps any part of them, in pieces of [`super::TEAR`] bytes.
+    /// Stores `bytes` at `offset`. Until the next fence, a power loss keeps any part of them, in
+    /// pieces of [`super::TEAR`] bytes.
     ///
     /// # Panics
     /// If the range is not inside, or not whole lines.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Latency added to each request, and a bandwidth that all of them share. What is measured with a model says so.
+/// Latency added to each request, and a bandwidth that all of them share. What is measured with a
+/// model says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Model {
     /// Added to each read.

@@ -1,4 +1,5 @@
-//! Making a ring: what the kernel and the device can do is tried, not looked up by version, and the outcome is kept for people.
+//! Making a ring: what the kernel and the device can do is tried, not looked up by version, and the
+//! outcome is kept for people.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,11 +10,13 @@ use super::Mode;
 use crate::OpenError;
 use crate::findings::{Device, Finding};
 
-/// How long the kernel's thread of [`Mode::KernelThread`] looks for requests before it sleeps, in milliseconds: some requests of a
-/// disk, so that a busy queue keeps it awake and an idle one gives the core back.
+/// How long the kernel's thread of [`Mode::KernelThread`] looks for requests before it sleeps, in
+/// milliseconds: some requests of a disk, so that a busy queue keeps it awake and an idle one gives
+/// the core back.
 const IDLE: u32 = 2;
 
-/// A ring in the wanted mode, or in one that the kernel knows; the mode, and why it is not the wanted one.
+/// A ring in the wanted mode, or in one that the kernel knows; the mode, and why it is not the
+/// wanted one.
 pub(super) fn make(depth: usize, wanted: Mode) -> Result<(IoUring, Mode, Option<String>), OpenError> {
     // Bounded by MAX_DEPTH, so it fits.
     let entries = depth.next_power_of_two() as u32;
@@ -24,7 +27,8 @@ pub(super) fn make(depth: usize, wanted: Mode) -> Result<(IoUring, Mode, Option<
                 check(&ring)?;
                 return Ok((ring, mode, refused));
             }
-            // EINVAL: a flag that this kernel does not know. EPERM: a thread that it does not allow.
+            // EINVAL: a flag that this kernel does not know. EPERM: a thread that it does not
+            // allow.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EPERM)) && mode != Mode::Plain => {
                 refused.get_or_insert(format!("{} is refused: {e}", mode.flags()));
             }
@@ -80,7 +84,8 @@ pub(super) fn unavailable(error: &io::Error) -> OpenError {
     OpenError::Unavailable { cause: error.to_string() }
 }
 
-/// Whether this thread was given an I/O priority of its own (`ionice`): requests then keep it, whatever their class.
+/// Whether this thread was given an I/O priority of its own (`ionice`): requests then keep it,
+/// whatever their class.
 pub(super) fn has_own_priority() -> bool {
     const PROCESS: libc::c_int = 1;
     const CLASS: u32 = 13;

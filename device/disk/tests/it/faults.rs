@@ -91,11 +91,13 @@ impl Drop for Mounted {
     }
 }
 
-/// Mounts a file system of `kind` in a mount namespace of a thread, which it goes with, and lets `test` have a sparse area on it.
+/// Mounts a file system of `kind` in a mount namespace of a thread, which it goes with, and lets
+/// `test` have a sparse area on it.
 fn on_file_system(kind: &'static str, options: &'static str, test: impl Fn(&Path, OwnedFd) + Send + 'static) {
     let run = move || {
         let folder = Folder::temporary();
-        // SAFETY: a new mount namespace and file system context for this thread, which ends with this closure.
+        // SAFETY: a new mount namespace and file system context for this thread, which ends with
+        // this closure.
         let apart = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
         let mount = |arguments: &[&str]| {
             Command::new("mount").args(arguments).status().is_ok_and(|status| status.success())
@@ -227,7 +229,8 @@ fn what_is_used_and_what_is_not_is_said_with_its_reason() {
     let fd = folder.again();
     let findings = std::thread::spawn(move || {
         const IDLE: libc::c_int = 3 << 13;
-        // SAFETY: no pointer is passed; the priority is this thread's, which ends with this closure.
+        // SAFETY: no pointer is passed; the priority is this thread's, which ends with this
+        // closure.
         let set = unsafe { libc::syscall(libc::SYS_ioprio_set, 1, 0, IDLE) };
         assert_eq!(set, 0);
         let mut queue = open_area(fd, CAPACITY as u64).expect("a regular file");

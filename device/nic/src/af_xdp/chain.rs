@@ -1,11 +1,14 @@
 //! A frame that arrives in several descriptors, each but the last with `XDP_PKT_CONTD`.
 //!
-//! 1. A descriptor belongs to the same frame as the one before it if that one said so. Descriptors of one frame may come with several calls
-//!    of `receive`; the part that is there already is kept meanwhile.
-//! 2. Each chunk is validated by itself, as that of a frame alone. The chain is refused as a whole, and all its chunks are freed, if a chunk
-//!    is not the kernel's (thus also if one comes twice), if it does not lie in its chunk, if the frame becomes longer than the MTU allows or
-//!    has more pieces than a socket buffer, or if its first piece does not hold the headers. What still comes of such a frame is dropped too.
-//!    It is counted once. A chain without an end therefore costs no more than a few chunks.
+//! 1. A descriptor belongs to the same frame as the one before it if that one said so. Descriptors
+//!    of one frame may come with several calls of `receive`; the part that is there already is kept
+//!    meanwhile.
+//! 2. Each chunk is validated by itself, as that of a frame alone. The chain is refused as a whole,
+//!    and all its chunks are freed, if a chunk is not the kernel's (thus also if one comes twice),
+//!    if it does not lie in its chunk, if the frame becomes longer than the MTU allows or has more
+//!    pieces than a socket buffer, or if its first piece does not hold the headers. What still
+//!    comes of such a frame is dropped too. It is counted once. A chain without an end therefore
+//!    costs no more than a few chunks.
 //! 3. A sound one is noted at its first chunk, for as long as the frame is somebody's.
 
 use sietch_ring::{Piece, Pieces};
@@ -57,7 +60,8 @@ impl Chains {
         }
     }
 
-    /// Notes whether the descriptor at hand `continues`, and returns whether it is a piece of a larger frame.
+    /// Notes whether the descriptor at hand `continues`, and returns whether it is a piece of a
+    /// larger frame.
     #[inline]
     pub(super) const fn joins(&mut self, continues: bool) -> bool {
         let joined = self.open;
@@ -65,8 +69,9 @@ impl Chains {
         joined || continues
     }
 
-    /// Adds a piece, or refuses the frame that it belongs to. `None`: its chunk is not the kernel's to give. What this returns must be freed:
-    /// the pieces of a refused frame so far, and whether that at hand too.
+    /// Adds a piece, or refuses the frame that it belongs to. `None`: its chunk is not the kernel's
+    /// to give. What this returns must be freed: the pieces of a refused frame so far, and whether
+    /// that at hand too.
     pub(super) fn gather(&mut self, piece: Option<Piece>, limit: usize) -> (Pieces, bool) {
         let fault = match piece {
             _ if self.fault.is_some() => self.fault,
@@ -92,7 +97,8 @@ impl Chains {
         }
     }
 
-    /// The frame is complete: its pieces, noted at the first one's chunk, or why it is refused. `bits`: of a chunk's size.
+    /// The frame is complete: its pieces, noted at the first one's chunk, or why it is refused.
+    /// `bits`: of a chunk's size.
     pub(super) fn finish(&mut self, bits: u32) -> Result<(u32, &Pieces), Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);

@@ -1,13 +1,18 @@
-//! The privileged side: makes a queue that can be given away, and binds it once its holder has mapped it.
+//! The privileged side: makes a queue that can be given away, and binds it once its holder has
+//! mapped it.
 //!
-//! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages from under another.
-//! 2. An AF_XDP socket over it, with its four rings. It is made in the namespace of the calling thread and can be bound to interfaces of that
-//!    namespace alone: whoever passes it on unbound makes it where there is one interface only ([`crate::namespace`]).
-//! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them first, and [`bind_queue`] comes after: to one
-//!    queue of one interface in copy mode (veth has no other) with wake-up on demand, and if it has runs, for frames in several
-//!    buffers. It is not repeated: a holder that bound the socket itself costs the control plane no time.
-//! 4. Whether the kernel knows frames in several buffers must be known before the socket is passed on. A trial names an interface that does
-//!    not exist: the kernel judges the flags first, and the socket stays as it is.
+//! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages
+//!    from under another.
+//! 2. An AF_XDP socket over it, with its four rings. It is made in the namespace of the calling
+//!    thread and can be bound to interfaces of that namespace alone: whoever passes it on unbound
+//!    makes it where there is one interface only ([`crate::namespace`]).
+//! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them
+//!    first, and [`bind_queue`] comes after: to one queue of one interface in copy mode (veth has
+//!    no other) with wake-up on demand, and if it has runs, for frames in several buffers. It is
+//!    not repeated: a holder that bound the socket itself costs the control plane no time.
+//! 4. Whether the kernel knows frames in several buffers must be known before the socket is passed
+//!    on. A trial names an interface that does not exist: the kernel judges the flags first, and
+//!    the socket stays as it is.
 //!
 //! It allocates: it runs when something is granted, never on the data path.
 
@@ -26,7 +31,8 @@ use super::{Geometry, Granted};
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`, which libc lacks.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// `XDP_USE_SG` of `linux/if_xdp.h`: frames in several buffers, both ways. Kernels before 6.6 answer EINVAL.
+/// `XDP_USE_SG` of `linux/if_xdp.h`: frames in several buffers, both ways. Kernels before 6.6
+/// answer EINVAL.
 const XDP_USE_SG: u16 = 1 << 4;
 
 /// No interface has this index: the kernel hands them out from 1.
@@ -59,8 +65,8 @@ fn check_several_buffers(socket: BorrowedFd<'_>) -> Result<(), CreateError> {
 
 /// Binds `socket`, which [`create`] made of `geometry`.
 ///
-/// The interface must be up. The holder receives nothing until an XDP program on the interface redirects to the
-/// socket through an XSKMAP, which the control plane keeps.
+/// The interface must be up. The holder receives nothing until an XDP program on the interface
+/// redirects to the socket through an XSKMAP, which the control plane keeps.
 ///
 /// # Errors
 /// [`CreateError::Busy`] or [`CreateError::Bind`].
@@ -96,7 +102,8 @@ fn open_socket() -> Result<OwnedFd, CreateError> {
     )
 }
 
-/// Registers the memory behind `umem`. The kernel pins the pages, so our own mapping of them is temporary.
+/// Registers the memory behind `umem`. The kernel pins the pages, so our own mapping of them is
+/// temporary.
 fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
     let mapping = Mapping::of_file(umem, 0, geometry.umem_bytes()).creating("mapping the UMEM")?;
     let registration = XdpUmemReg {
@@ -130,8 +137,9 @@ fn size_rings(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateE
         .creating("sizing the completion ring")?;
     sockopt::set_xdp_rx_ring_size(socket, geometry.receive).creating("sizing the receive ring")?;
     sockopt::set_xdp_tx_ring_size(socket, geometry.transmit).creating("sizing the transmit ring")?;
-    // In copy mode each frame on its way is a kernel buffer charged to the socket; the default charge allows a
-    // tenth of a ring. Without CAP_NET_ADMIN the default stays, and a burst takes more flushes.
+    // In copy mode each frame on its way is a kernel buffer charged to the socket; the default
+    // charge allows a tenth of a ring. Without CAP_NET_ADMIN the default stays, and a burst takes
+    // more flushes.
     match sockopt::set_socket_send_buffer_size_force(socket, geometry.umem_bytes().min(i32::MAX as usize / 2))
     {
         Ok(()) | Err(Errno::PERM) => {}
@@ -143,8 +151,8 @@ fn size_rings(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateE
     Ok(())
 }
 
-/// Lets one system call send a whole ring instead of 32 frames. Kernels that do not know the option refuse it; then
-/// `Queue::flush` makes more calls.
+/// Lets one system call send a whole ring instead of 32 frames. Kernels that do not know the option
+/// refuse it; then `Queue::flush` makes more calls.
 fn raise_send_budget(socket: BorrowedFd<'_>, frames: u32) {
     // SAFETY: the option takes a 32-bit integer, and `frames` is one that outlives the call.
     let _unsupported = unsafe {

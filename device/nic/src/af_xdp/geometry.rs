@@ -1,8 +1,9 @@
 //! The sizes that both sides of a grant must agree on.
 //!
 //! 1. A frame that a chunk holds (behind the headroom that the kernel leaves) needs nothing else.
-//! 2. A larger one is *received* in several chunks, wherever they are. It is *sent* from a run: chunks that are neighbours, so that its bytes
-//!    are too. The runs are the last chunks of the UMEM. A socket whose UMEM has runs is bound with `XDP_USE_SG`.
+//! 2. A larger one is *received* in several chunks, wherever they are. It is *sent* from a run:
+//!    chunks that are neighbours, so that its bytes are too. The runs are the last chunks of the
+//!    UMEM. A socket whose UMEM has runs is bound with `XDP_USE_SG`.
 
 use sietch_ring::MAX_PIECES;
 
@@ -21,16 +22,17 @@ const MAX_RING: u32 = 1 << 15;
 /// The most chunks: enough to fill every ring of the greatest depth. 512 MiB of the largest chunks.
 const MAX_CHUNKS: u32 = 4 * MAX_RING;
 
-/// The depth of the rings of [`Geometry::for_mtu`]: 2048 full frames are 3 MB, the bandwidth-delay product of
-/// 25 Gbit/s at 1 ms.
+/// The depth of the rings of [`Geometry::for_mtu`]: 2048 full frames are 3 MB, the bandwidth-delay
+/// product of 25 Gbit/s at 1 ms.
 const DEFAULT_RING: u32 = 2048;
 
-/// The depth of the receiving rings where a frame takes many chunks: 32 MiB. Each of some tens of flows must be able to have a few segments of 64 KiB
-/// in the ring, or all of them starve on timeouts.
+/// The depth of the receiving rings where a frame takes many chunks: 32 MiB. Each of some tens of
+/// flows must be able to have a few segments of 64 KiB in the ring, or all of them starve on
+/// timeouts.
 const LARGE_RING: u32 = 8192;
 
-/// Runs of [`Geometry::for_mtu`]: 2 MiB of frames that are on their way, which are those of one `sendto`, for the kernel copies them in that
-/// call.
+/// Runs of [`Geometry::for_mtu`]: 2 MiB of frames that are on their way, which are those of one
+/// `sendto`, for the kernel copies them in that call.
 const DEFAULT_RUNS: u32 = 32;
 
 /// The largest MTU: the longest IPv4 packet.
@@ -46,11 +48,13 @@ pub struct Geometry {
     pub ifindex: u32,
     /// Queue of that interface.
     pub queue: u32,
-    /// Bytes in a chunk of the UMEM: 2048 or 4096. One chunk holds one frame, or a piece of a larger one.
+    /// Bytes in a chunk of the UMEM: 2048 or 4096. One chunk holds one frame, or a piece of a
+    /// larger one.
     pub chunk_size: u32,
     /// Chunks in the UMEM.
     pub chunks: u32,
-    /// Slots of the fill ring (free chunks for the kernel to receive into). Like all rings, a power of two.
+    /// Slots of the fill ring (free chunks for the kernel to receive into). Like all rings, a power
+    /// of two.
     pub fill: u32,
     /// Slots of the completion ring (chunks that the kernel has sent).
     pub completion: u32,
@@ -58,15 +62,17 @@ pub struct Geometry {
     pub receive: u32,
     /// Slots of the transmit ring.
     pub transmit: u32,
-    /// Runs of neighbouring chunks at the end of the UMEM, one for each frame sent that no chunk holds. None: the socket takes no such frames.
+    /// Runs of neighbouring chunks at the end of the UMEM, one for each frame sent that no chunk
+    /// holds. None: the socket takes no such frames.
     pub runs: u32,
     /// Chunks in each run.
     pub run_chunks: u32,
 }
 
 impl Geometry {
-    /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full receive ring plus a
-    /// full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`] the rings for receiving have 8192 slots, and runs come on top (42 MiB in all).
+    /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full
+    /// receive ring plus a full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`]
+    /// the rings for receiving have 8192 slots, and runs come on top (42 MiB in all).
     ///
     /// # Errors
     /// [`GeometryError::Mtu`] above 65535 bytes.
@@ -134,7 +140,8 @@ impl Geometry {
         Ok(())
     }
 
-    /// Checks that a frame of `mtu` bytes and its Ethernet header fit where the kernel puts a received frame.
+    /// Checks that a frame of `mtu` bytes and its Ethernet header fit where the kernel puts a
+    /// received frame.
     pub(super) fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
         let largest = if self.runs == 0 {
             largest_mtu(self.chunk_size)

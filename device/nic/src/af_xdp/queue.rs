@@ -1,22 +1,27 @@
 //! The application's side: a [`NicQueue`] over a granted AF_XDP socket.
 //!
-//! 1. Every chunk of the UMEM has one owner ([`BufferPool`]): free, the engine (as a [`Frame`]), the kernel to receive
-//!    into, or the kernel to send. A descriptor that comes out of a ring is copied, validated, and must name a chunk that
-//!    is the kernel's for that very purpose; otherwise it is counted and dropped.
-//! 2. *Receive*: take back what was sent, pop at most `limit` descriptors, give their slots back, then top up the fill
-//!    ring with free chunks. As many chunks as the fill ring has slots (at most half of all) are kept for
-//!    receiving: `allocate` does not touch what the fill ring is short of, so sending cannot starve receiving.
-//! 3. *Transmit*: push a descriptor; nobody sees it yet. *Flush*: publish them all in one store, and if the kernel asks for it
-//!    (always so on veth) make one `sendto` without data. The kernel may stop early, for lack of buffers or at the end of
-//!    its budget; as long as it makes progress it is asked again, at most `kick_limit` times. What is left stays
-//!    in the ring, and the next flush kicks again.
-//! 4. A frame larger than a chunk is received in a chain of chunks ([`super::chain`]): its head is the first, its tail the others. It is
-//!    allocated as a run of neighbours ([`super::runs`]), and sent as one descriptor a chunk. A frame that was received in a chain can be sent
-//!    as it is, too.
-//! 5. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever. ENETDOWN lasts
-//!    while the interface is down.
+//! 1. Every chunk of the UMEM has one owner ([`BufferPool`]): free, the engine (as a [`Frame`]),
+//!    the kernel to receive into, or the kernel to send. A descriptor that comes out of a ring is
+//!    copied, validated, and must name a chunk that is the kernel's for that very purpose;
+//!    otherwise it is counted and dropped.
+//! 2. *Receive*: take back what was sent, pop at most `limit` descriptors, give their slots back,
+//!    then top up the fill ring with free chunks. As many chunks as the fill ring has slots (at
+//!    most half of all) are kept for receiving: `allocate` does not touch what the fill ring is
+//!    short of, so sending cannot starve receiving.
+//! 3. *Transmit*: push a descriptor; nobody sees it yet. *Flush*: publish them all in one store,
+//!    and if the kernel asks for it (always so on veth) make one `sendto` without data. The kernel
+//!    may stop early, for lack of buffers or at the end of its budget; as long as it makes progress
+//!    it is asked again, at most `kick_limit` times. What is left stays in the ring, and the next
+//!    flush kicks again.
+//! 4. A frame larger than a chunk is received in a chain of chunks ([`super::chain`]): its head is
+//!    the first, its tail the others. It is allocated as a run of neighbours ([`super::runs`]), and
+//!    sent as one descriptor a chunk. A frame that was received in a chain can be sent as it is,
+//!    too.
+//! 5. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever.
+//!    ENETDOWN lasts while the interface is down.
 //!
-//! Nothing here allocates after [`Queue::open`], and no call does more work than the rings have slots.
+//! Nothing here allocates after [`Queue::open`], and no call does more work than the rings have
+//! slots.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -39,7 +44,8 @@ const CHAIN: u32 = 1 << 31;
 /// The bit of a frame's chunk that says that it is the number of a run.
 const RUN: u32 = 1 << 30;
 
-/// Frames that the kernel sends in one `sendto` if its budget could not be raised (`TX_BATCH_SIZE`).
+/// Frames that the kernel sends in one `sendto` if its budget could not be raised
+/// (`TX_BATCH_SIZE`).
 const KERNEL_SEND_BATCH: u32 = 32;
 
 /// What a queue has done since it was opened.
@@ -69,8 +75,8 @@ pub struct QueueCounters {
     pub ring_violations: u64,
 }
 
-/// What the kernel dropped on the way to or from this queue (`XDP_STATISTICS`; it does not count wrong entries of the
-/// fill ring).
+/// What the kernel dropped on the way to or from this queue (`XDP_STATISTICS`; it does not count
+/// wrong entries of the fill ring).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceDrops {
     /// Received frames without a place to put them, for other reasons than those below.
@@ -114,14 +120,15 @@ pub struct Queue {
     socket: OwnedFd,
 }
 
-/// How often one flush asks the kernel to send: often enough to empty the ring in the kernel's smallest batches, and
-/// once more for a completion ring that was full.
+/// How often one flush asks the kernel to send: often enough to empty the ring in the kernel's
+/// smallest batches, and once more for a completion ring that was full.
 fn kick_limit(transmit: u32) -> u32 {
     transmit / KERNEL_SEND_BATCH + 2
 }
 
 impl Queue {
-    /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu` bytes.
+    /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu`
+    /// bytes.
     ///
     /// # Errors
     /// [`OpenError`] if the grant is not what it should be, or was opened before.
@@ -132,8 +139,8 @@ impl Queue {
         check_socket(socket.as_fd())?;
         check_memory(umem.as_fd(), &geometry)?;
         let umem = Mapping::of_file(&umem, 0, geometry.umem_bytes()).opening("mapping the UMEM")?;
-        // SAFETY: we own the socket. Whoever else duplicated it and opened it as a queue has moved its producer
-        // words, which `map` refuses.
+        // SAFETY: we own the socket. Whoever else duplicated it and opened it as a queue has moved
+        // its producer words, which `map` refuses.
         let rings = unsafe { Rings::map(socket.as_fd(), &geometry) }?;
         let single = geometry.single_chunks();
         let mut queue = Self {
@@ -197,7 +204,8 @@ impl Queue {
         if self.gone.is_some() {
             return false;
         }
-        // Reads nothing (there is no data to read on such a socket), but the kernel checks the binding first.
+        // Reads nothing (there is no data to read on such a socket), but the kernel checks the
+        // binding first.
         let answer = recv(&self.socket, &mut [0_u8; 1][..], RecvFlags::DONTWAIT);
         !matches!(answer, Err(Errno::NETDOWN | Errno::NXIO | Errno::NODEV | Errno::BADF))
     }
@@ -236,7 +244,8 @@ impl Queue {
         u32::try_from(address >> self.chunk_bits).ok()
     }
 
-    /// The frame that `descriptor` announces or completes, or `None` if there is none yet or it is dropped; then its chunks are free again.
+    /// The frame that `descriptor` announces or completes, or `None` if there is none yet or it is
+    /// dropped; then its chunks are free again.
     #[inline]
     fn accept(&mut self, descriptor: FrameDescriptor) -> Option<Frame> {
         let chunk = self.chunk_of(descriptor.address);
@@ -317,7 +326,8 @@ impl Queue {
     /// Where the head of the frame lies in the UMEM.
     ///
     /// # Panics
-    /// If the frame is not the engine's, or not of this queue: then its bytes may be the kernel's to write.
+    /// If the frame is not the engine's, or not of this queue: then its bytes may be the kernel's
+    /// to write.
     #[inline]
     fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
         let (chunk, offset, _) = frame.parts();
@@ -441,8 +451,8 @@ fn check_memory(umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), OpenErr
 }
 
 impl AsFd for Queue {
-    /// Readable (POLLIN) when frames have arrived. That the interface was deleted is *not* reported there: bound the
-    /// sleep and ask [`Queue::is_alive`], or sleep on the control connection too.
+    /// Readable (POLLIN) when frames have arrived. That the interface was deleted is *not* reported
+    /// there: bound the sleep and ask [`Queue::is_alive`], or sleep on the control connection too.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -483,8 +493,9 @@ impl NicQueue for Queue {
 
     fn bytes(&self, frame: &Frame) -> &[u8] {
         let range = self.locate(frame);
-        // SAFETY: the chunk is the engine's (`locate`), so neither the kernel nor another frame writes it while
-        // `self` is borrowed; no other process maps the UMEM for writing but the control plane, which does not.
+        // SAFETY: the chunk is the engine's (`locate`), so neither the kernel nor another frame
+        // writes it while `self` is borrowed; no other process maps the UMEM for writing but the
+        // control plane, which does not.
         unsafe { self.umem.bytes(range) }
     }
 
@@ -494,7 +505,8 @@ impl NicQueue for Queue {
             return Foreign::EMPTY;
         }
         let Some(pieces) = self.chains.pieces(chunk & !CHAIN) else { return Foreign::EMPTY };
-        // SAFETY: each piece lies in a chunk of the UMEM (`join`), which is the engine's as long as the frame is: as in `bytes`.
+        // SAFETY: each piece lies in a chunk of the UMEM (`join`), which is the engine's as long as
+        // the frame is: as in `bytes`.
         let whole = unsafe { Foreign::from_pieces(self.umem.as_ptr(), pieces, frame.head_len()) };
         whole.take(frame.tail_len())
     }
@@ -549,7 +561,8 @@ impl NicQueue for Queue {
         }
         let (chunk, offset, length) = frame.parts();
         if (length as usize) < ETHERNET_HEADER {
-            // The kernel skips such a descriptor without ever completing it: the chunk would be lost.
+            // The kernel skips such a descriptor without ever completing it: the chunk would be
+            // lost.
             self.counters.tx_runts += 1;
             self.release(frame);
             return Ok(());

@@ -71,8 +71,8 @@ impl Rings {
                 map_ring(socket, "transmit", &offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit)?,
             )
         };
-        // The kernel moves nothing before we fill or transmit, so a producer word of ours that moved was moved by a
-        // former user, whose chunks we know nothing about.
+        // The kernel moves nothing before we fill or transmit, so a producer word of ours that
+        // moved was moved by a former user, whose chunks we know nothing about.
         if index(fill.producer()) != 0 || index(transmit.producer()) != 0 {
             return Err(OpenError::AlreadyUsed);
         }
@@ -85,7 +85,8 @@ impl Rings {
         })
     }
 
-    /// Times the kernel's words were impossible: never, unless something in this process scribbled over them.
+    /// Times the kernel's words were impossible: never, unless something in this process scribbled
+    /// over them.
     pub(super) fn violations(&self) -> u64 {
         self.fill.violations()
             + self.completion.violations()

@@ -1,8 +1,9 @@
 //! Runs of neighbouring chunks, from which frames are sent that no chunk holds.
 //!
 //! 1. A run is one buffer of a pool of its own, free, the engine's or the kernel's as a whole.
-//! 2. It is sent as one descriptor a chunk. The kernel gives each chunk back by itself, in any order: which are still under way is a bit
-//!    each, and with the last the run is free. A chunk that is not under way cannot come back.
+//! 2. It is sent as one descriptor a chunk. The kernel gives each chunk back by itself, in any
+//!    order: which are still under way is a bit each, and with the last the run is free. A chunk
+//!    that is not under way cannot come back.
 
 use sietch_ring::{BufferPool, MAX_PIECES, Owner};
 
@@ -64,7 +65,8 @@ impl Runs {
         (self.first_chunk as usize + run as usize * self.chunks as usize) * self.chunk_size as usize
     }
 
-    /// Hands the first `chunks` of a run, one at least, to the kernel. Returns whether the run was the engine's.
+    /// Hands the first `chunks` of a run, one at least, to the kernel. Returns whether the run was
+    /// the engine's.
     #[must_use]
     pub(super) fn send(&mut self, run: u32, chunks: u32) -> bool {
         if chunks == 0 || chunks > self.chunks || !self.pool.pass(run, Owner::Engine, Owner::Transmit) {

@@ -1,13 +1,17 @@
 //! The control plane's eye on the rings that the kernel reads.
 //!
-//! 1. The kernel walks over invalid entries of the fill ring, in softirq context, as far as the producer word says; kernels before 6.6 do so
-//!    in the transmit ring as well. A holder that puts the word far ahead costs the host up to 2^32 entries of time.
-//! 2. An honest producer word is never more than the ring's slots ahead of the consumer word. [`RingWatch::overrun`] compares the two. The
-//!    consumer word is read before and after the producer word: if it did not move, the distance is the true one.
-//! 3. [`RingWatch::repair`] puts a valid entry into every slot, which ends the walk at the next entry that the kernel reads, and takes the
-//!    producer word back. A holder that still runs can undo that: it is stopped first.
+//! 1. The kernel walks over invalid entries of the fill ring, in softirq context, as far as the
+//!    producer word says; kernels before 6.6 do so in the transmit ring as well. A holder that puts
+//!    the word far ahead costs the host up to 2^32 entries of time.
+//! 2. An honest producer word is never more than the ring's slots ahead of the consumer word.
+//!    [`RingWatch::overrun`] compares the two. The consumer word is read before and after the
+//!    producer word: if it did not move, the distance is the true one.
+//! 3. [`RingWatch::repair`] puts a valid entry into every slot, which ends the walk at the next
+//!    entry that the kernel reads, and takes the producer word back. A holder that still runs can
+//!    undo that: it is stopped first.
 //!
-//! The mapping lives as long as the grant. It must be made before the socket is bound where kernels before 6.4 are to work.
+//! The mapping lives as long as the grant. It must be made before the socket is bound where kernels
+//! before 6.4 are to work.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,7 +23,8 @@ use sietch_ring::Mapping;
 
 use super::Geometry;
 
-/// How often a moving consumer word is read again before the next look: it moves once a batch of frames.
+/// How often a moving consumer word is read again before the next look: it moves once a batch of
+/// frames.
 const TRIES: usize = 4;
 
 /// One ring that the holder produces into.
@@ -107,7 +112,8 @@ impl Watched {
         None
     }
 
-    /// Entry after entry names a whole chunk of the UMEM; those of the transmit ring the shortest frame at its start.
+    /// Entry after entry names a whole chunk of the UMEM; those of the transmit ring the shortest
+    /// frame at its start.
     fn fill_with_valid(&self, chunk_size: u32, chunks: u32) {
         /// An Ethernet header: what the kernel sends at least.
         const SHORTEST: u32 = 14;

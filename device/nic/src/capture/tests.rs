@@ -24,7 +24,8 @@ fn write(tap: &mut Tap, frame: &[u8], time: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is read is what was written, in order, cut at the snap length, across the end of the ring; what found no room is counted.
+    /// What is read is what was written, in order, cut at the snap length, across the end of the
+    /// ring; what found no room is counted.
     #[test]
     fn frames_come_out_as_they_went_in(
         steps in prop::collection::vec((prop::bool::weighted(0.6), 1_usize..9000), 1..200),

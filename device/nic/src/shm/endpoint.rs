@@ -1,18 +1,23 @@
 //! One end of a link as a queue.
 //!
-//! 1. *Allocate* reserves bytes in our own region, first in first out: frames lie one behind the other, each on a cache line of its own
-//!    start, none across the end. While little is in flight only the first [`WARM`] bytes are used, which then stay in the cache.
-//!    The engine writes the frame right there; nobody else can write it.
-//! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes all of it with one store and
-//!    rings the bell if the peer asks for it. Frames released unsent never get a slot.
-//! 3. What the peer has consumed is looked at when memory runs short. Bytes come back in the order of allocation.
-//! 4. *Receive* copies each descriptor once and checks the copy: length and bounds. A frame of at most [`COPIED`] bytes is
-//!    copied whole into a private chunk, the one used last, and its slot is free at once. Of a larger one the first
-//!    [`LEAST_HEAD`] bytes are copied; the rest is a foreign tail, and the slot is held until the frame is released. Slots go
-//!    back to the peer in order.
+//! 1. *Allocate* reserves bytes in our own region, first in first out: frames lie one behind the
+//!    other, each on a cache line of its own start, none across the end. While little is in flight
+//!    only the first [`WARM`] bytes are used, which then stay in the cache. The engine writes the
+//!    frame right there; nobody else can write it.
+//! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes
+//!    all of it with one store and rings the bell if the peer asks for it. Frames released unsent
+//!    never get a slot.
+//! 3. What the peer has consumed is looked at when memory runs short. Bytes come back in the order
+//!    of allocation.
+//! 4. *Receive* copies each descriptor once and checks the copy: length and bounds. A frame of at
+//!    most [`COPIED`] bytes is copied whole into a private chunk, the one used last, and its slot
+//!    is free at once. Of a larger one the first [`LEAST_HEAD`] bytes are copied; the rest is a
+//!    foreign tail, and the slot is held until the frame is released. Slots go back to the peer in
+//!    order.
 //! 5. A received frame that is transmitted is copied into our region.
-//! 6. A wrong descriptor costs its frame. An impossible producer or consumer word, the word `revoked`, or a doorbell that the
-//!    peer has closed end the link: nothing more is received, and every flush fails.
+//! 6. A wrong descriptor costs its frame. An impossible producer or consumer word, the word
+//!    `revoked`, or a doorbell that the peer has closed end the link: nothing more is received, and
+//!    every flush fails.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,10 +35,11 @@ use super::grant::{EndpointFds, OpenError, open};
 use super::layout::{self, ALIGNMENT, Geometry, REVOKED, WAKE};
 use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
-/// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than holding a slot for it, and
-/// what most links carry (MTU 1500) fits.
+/// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than
+/// holding a slot for it, and what most links carry (MTU 1500) fits.
 const COPIED: usize = 2048;
-/// Bytes of our region that a light load stays within: a quarter of a common second-level cache, for each of the two sides use it.
+/// Bytes of our region that a light load stays within: a quarter of a common second-level cache,
+/// for each of the two sides use it.
 const WARM: u64 = 128 << 10;
 /// The bit of a frame's chunk that says that it lies in our own region.
 const OURS: u32 = 1 << 31;
@@ -131,7 +137,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu` bytes.
+    /// Opens what the control plane granted, as the station with address `mac` on a link of `mtu`
+    /// bytes.
     ///
     /// # Errors
     /// [`OpenError`] if the grant is not what it should be, or was opened before.
@@ -180,7 +187,8 @@ impl Endpoint {
         self.generation
     }
 
-    /// Asks the peer to ring when it sends. Returns whether something is there already: then do not sleep.
+    /// Asks the peer to ring when it sends. Returns whether something is there already: then do not
+    /// sleep.
     pub fn arm(&mut self) -> bool {
         self.mine.word(WAKE).inspect(|word| wake::arm_counted(word));
         self.is_over() || self.consumer.ready(1) > 0
@@ -189,7 +197,8 @@ impl Endpoint {
     /// Takes the request back, and makes the descriptor unreadable again.
     pub fn disarm(&mut self) {
         self.mine.word(WAKE).inspect(|word| wake::disarm_counted(word));
-        // One call takes all that an honest peer can have rung. One that rings more wakes us more, as sending more would.
+        // One call takes all that an honest peer can have rung. One that rings more wakes us more,
+        // as sending more would.
         match recv(&self.bell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = self.gone.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -197,7 +206,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the link is whole: not revoked, and the peer not gone. A system call: not for the data path.
+    /// Whether the link is whole: not revoked, and the peer not gone. A system call: not for the
+    /// data path.
     pub fn is_alive(&mut self) -> bool {
         let mut entries = [PollFd::new(&self.bell, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -328,8 +338,8 @@ impl Endpoint {
         let Some(number) = self.reserve(frame.len()) else { return Err(TransmitError::RingFull(frame)) };
         let (head, tail) = (self.bytes(&frame), self.tail(&frame));
         let start = self.geometry.data_start() + self.allocations[number as usize].offset as usize;
-        // SAFETY: these bytes of our region were reserved just now: no frame has them, and no other process writes them. The
-        // borrow ends before anything else is done with the region.
+        // SAFETY: these bytes of our region were reserved just now: no frame has them, and no other
+        // process writes them. The borrow ends before anything else is done with the region.
         let out = unsafe { self.mine.bytes_mut(start..start + head.len() + tail.len()) };
         let (near, far) = out.split_at_mut(head.len());
         near.copy_from_slice(head);
@@ -380,7 +390,8 @@ impl Endpoint {
         out.len() - before
     }
 
-    /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is nonsense.
+    /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is
+    /// nonsense.
     #[inline]
     fn accept(&mut self, descriptor: u64, chunk: u32, index: u32) -> Option<Frame> {
         let (offset, length) = layout::place(descriptor);
@@ -406,7 +417,8 @@ impl Endpoint {
     /// The engine's allocation behind a frame.
     ///
     /// # Panics
-    /// If the frame is not the engine's, or not of this queue: then its bytes may be on their way to the peer.
+    /// If the frame is not the engine's, or not of this queue: then its bytes may be on their way
+    /// to the peer.
     #[inline]
     fn locate(&self, frame: &Frame) -> std::ops::Range<usize> {
         let allocation = &self.allocations[((frame.chunk & !OURS) & self.mask()) as usize];
@@ -478,8 +490,8 @@ impl NicQueue for Endpoint {
         if frame.chunk & OURS == 0 {
             return &self.chunks[self.chunk(frame)];
         }
-        // SAFETY: the engine's allocation (`locate`) in our own region, which no other process writes but for the words of the
-        // first page.
+        // SAFETY: the engine's allocation (`locate`) in our own region, which no other process
+        // writes but for the words of the first page.
         unsafe { self.mine.bytes(self.locate(frame)) }
     }
 
@@ -504,7 +516,8 @@ impl NicQueue for Endpoint {
             let range = self.chunk(frame);
             return &mut self.chunks[range];
         }
-        // SAFETY: as in `bytes`, and `self` is borrowed exclusively. The peer can read these bytes at any time, which harms nobody.
+        // SAFETY: as in `bytes`, and `self` is borrowed exclusively. The peer can read these bytes
+        // at any time, which harms nobody.
         unsafe { self.mine.bytes_mut(self.locate(frame)) }
     }
 

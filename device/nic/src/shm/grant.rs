@@ -1,13 +1,16 @@
 //! What the control plane hands out for a link, and how it takes it back.
 //!
-//! 1. Each region is a fresh memfd, so its bytes are zero. It is sized, its header is written, and it is sealed: nobody can
-//!    shrink it under somebody who has it mapped.
-//! 2. Its owner gets the descriptor that can write. The other side gets one that was opened for reading: a mapping of it cannot be
-//!    made writable. To keep it from being opened anew through /proc, the file's mode lets only the control plane's
-//!    user open it (`fchmod` 0600). So sides that must not trust each other run as users other than the control plane's.
-//! 3. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither can make the other block.
-//! 4. [`Revocation`] stays with the control plane. It sets the word `revoked` in both regions and shuts the doorbell: a side that is
-//!    honest stops reading what the other writes, and sends it nothing more.
+//! 1. Each region is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
+//!    it is sealed: nobody can shrink it under somebody who has it mapped.
+//! 2. Its owner gets the descriptor that can write. The other side gets one that was opened for
+//!    reading: a mapping of it cannot be made writable. To keep it from being opened anew through
+//!    /proc, the file's mode lets only the control plane's user open it (`fchmod` 0600). So sides
+//!    that must not trust each other run as users other than the control plane's.
+//! 3. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
+//!    can make the other block.
+//! 4. [`Revocation`] stays with the control plane. It sets the word `revoked` in both regions and
+//!    shuts the doorbell: a side that is honest stops reading what the other writes, and sends it
+//!    nothing more.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -163,8 +166,8 @@ pub(super) fn open(fds: EndpointFds, geometry: Geometry, mtu: usize) -> Result<O
     let mut bytes = [0; HEADER];
     theirs.bytes(0..HEADER).copy_to(0, &mut bytes);
     let peer = check_header(&bytes, geometry)?;
-    // SAFETY: the mapping is new and nobody else in this process knows it; other processes do not write this region, but for
-    // the control plane's one word, which lies behind the header.
+    // SAFETY: the mapping is new and nobody else in this process knows it; other processes do not
+    // write this region, but for the control plane's one word, which lies behind the header.
     bytes.copy_from_slice(unsafe { mine.bytes(0..HEADER) });
     let own = check_header(&bytes, geometry)?;
     if own.generation != peer.generation {
@@ -181,8 +184,8 @@ pub(super) fn open(fds: EndpointFds, geometry: Geometry, mtu: usize) -> Result<O
     let (mine, theirs) = (Arc::new(mine), Arc::new(theirs));
     let layout =
         CrossedLayout { producer: PRODUCER, slots: RING, capacity: geometry.slots, consumer: CONSUMER };
-    // SAFETY: the mappings are new; the endpoint makes one producer of the one and one consumer of the other, and uses the words
-    // and slots through them alone.
+    // SAFETY: the mappings are new; the endpoint makes one producer of the one and one consumer of
+    // the other, and uses the words and slots through them alone.
     let rings = unsafe {
         (CrossedRing::outgoing(&mine, &theirs, layout), CrossedRing::incoming(&mine, &theirs, layout))
     };

@@ -1,6 +1,7 @@
 //! Where everything lies in a region. The page is `docs/spec/shm-link.md`.
 //!
-//! Each word that one side writes while the other polls it has 128 bytes of its own: processors fetch lines in pairs.
+//! Each word that one side writes while the other polls it has 128 bytes of its own: processors
+//! fetch lines in pairs.
 
 use sietch_ring::lead;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

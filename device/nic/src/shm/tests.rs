@@ -88,7 +88,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Frames allocated, discarded, sent and released in any order: what was sent arrives, once, whole, in the order of sending.
+    /// Frames allocated, discarded, sent and released in any order: what was sent arrives, once,
+    /// whole, in the order of sending.
     #[test]
     fn what_was_sent_arrives_whole_and_in_order(steps in prop::collection::vec(step(), 0..400)) {
         let (mut a, mut b, _revocation) = ends(SMALL, 9000);
@@ -158,7 +159,8 @@ proptest! {
         prop_assert_eq!(a.counters().ring_violations + b.counters().invalid_descriptors, 0);
     }
 
-    /// A peer that writes anything anywhere in its region costs us the link at worst: no panic, no endless work, no stray access.
+    /// A peer that writes anything anywhere in its region costs us the link at worst: no panic, no
+    /// endless work, no stray access.
     #[test]
     fn a_peer_that_scribbles_harms_only_the_link(
         writes in prop::collection::vec((0..6_u8, any::<u32>(), any::<u64>()), 1..200)
@@ -303,7 +305,8 @@ fn the_peers_region_cannot_be_written() {
     .expect("nobody else opens the region");
 }
 
-/// Two threads, each with its own mappings as two processes have them; the receiver sleeps whenever there is nothing.
+/// Two threads, each with its own mappings as two processes have them; the receiver sleeps whenever
+/// there is nothing.
 #[test]
 fn a_sleeper_is_woken_for_every_frame() {
     let (mut a, mut b, _revocation) = ends(SMALL, 1500);

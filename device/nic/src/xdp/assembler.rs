@@ -12,11 +12,11 @@
 //! 1. Every method appends one instruction (a 64-bit immediate: two slots). Nothing is checked yet.
 //! 2. A [`Label`] is made by [`Assembler::label`], named by jumps, and bound to a place by
 //!    [`Assembler::bind`] before or after those jumps.
-//! 3. [`Assembler::assemble`] writes each jump's distance, counted in slots from the slot after the jump
-//!    (RFC 9669, section 4.3), and refuses unbound labels and jumps that an i16 cannot reach.
+//! 3. [`Assembler::assemble`] writes each jump's distance, counted in slots from the slot after the
+//!    jump (RFC 9669, section 4.3), and refuses unbound labels and jumps that an i16 cannot reach.
 //!
-//! Only instructions that Linux 5.12 and later know are offered, so that a program which this assembler can
-//! express loads on every kernel that Sietch supports.
+//! Only instructions that Linux 5.12 and later know are offered, so that a program which this
+//! assembler can express loads on every kernel that Sietch supports.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
@@ -25,7 +25,8 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// A register. `R0` holds results, `R1`-`R5` arguments, `R6`-`R9` survive calls, `R10` is the frame pointer.
+/// A register. `R0` holds results, `R1`-`R5` arguments, `R6`-`R9` survive calls, `R10` is the frame
+/// pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)] // The names are the whole meaning.
@@ -57,7 +58,8 @@ pub enum Size {
     Double = 0x18,
 }
 
-/// How much of a register an operation works on. A 32-bit operation clears the upper half of its result.
+/// How much of a register an operation works on. A 32-bit operation clears the upper half of its
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// The lower half.
@@ -279,12 +281,14 @@ impl Assembler {
         self.alu64(Alu::Move, destination, operand);
     }
 
-    /// Converts the lower `bits` (16, 32 or 64) between host and big-endian order and clears those above.
+    /// Converts the lower `bits` (16, 32 or 64) between host and big-endian order and clears those
+    /// above.
     pub fn to_big_endian(&mut self, register: Register, bits: i32) {
         self.push(ALU_END | SOURCE_REGISTER | CLASS_ALU32, register as u8, 0, 0, bits);
     }
 
-    /// Converts the lower `bits` (16, 32 or 64) between host and little-endian order and clears those above.
+    /// Converts the lower `bits` (16, 32 or 64) between host and little-endian order and clears
+    /// those above.
     pub fn to_little_endian(&mut self, register: Register, bits: i32) {
         self.push(ALU_END | CLASS_ALU32, register as u8, 0, 0, bits);
     }
@@ -302,7 +306,8 @@ impl Assembler {
         self.push(0, 0, 0, 0, i32::from_le_bytes([e, f, g, h]));
     }
 
-    /// `destination = ` the map behind `fd`, in two slots. The kernel resolves the fd while it loads the program.
+    /// `destination = ` the map behind `fd`, in two slots. The kernel resolves the fd while it
+    /// loads the program.
     pub fn set_map(&mut self, destination: Register, map: MapReference) {
         self.push(CLASS_LD | MODE_IMM | Size::Double as u8, destination as u8, PSEUDO_MAP_FD, 0, map.0);
         self.push(0, 0, 0, 0, 0);

@@ -4,7 +4,8 @@ use super::error::XdpError;
 use super::kernel::{Map, possible_cpus};
 use super::layout::COUNTER_ROWS;
 
-/// Why a frame was dropped. The order is the order of the rows in the counter maps and never changes.
+/// Why a frame was dropped. The order is the order of the rows in the counter maps and never
+/// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {

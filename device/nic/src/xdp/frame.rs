@@ -1,4 +1,5 @@
-//! The parts that the filter programs share: reading a frame, matching it against maps, counting the verdict.
+//! The parts that the filter programs share: reading a frame, matching it against maps, counting
+//! the verdict.
 //!
 //! Registers hold the same things in every program, from [`FrameProgram::begin`] on:
 //!
@@ -9,8 +10,9 @@
 //! | R9 | the configuration row (VNIC programs) |
 //! | R0-R5 | scratch, lost across calls |
 //!
-//! A drop is a jump to a label of its [`Reason`]; [`FrameProgram::finish`] lays down one tail a reason that was used
-//! (the verifier refuses code that nothing reaches), and one counting routine behind them all.
+//! A drop is a jump to a label of its [`Reason`]; [`FrameProgram::finish`] lays down one tail a
+//! reason that was used (the verifier refuses code that nothing reaches), and one counting routine
+//! behind them all.
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::assembler::{
@@ -73,7 +75,8 @@ pub const ETHERTYPE_IPV4: i32 = wire16(0x0800);
 /// Where the program's context keeps what a program needs of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
-    /// Size of a pointer as loaded: the verifier turns 32-bit loads from `struct xdp_md` into pointers.
+    /// Size of a pointer as loaded: the verifier turns 32-bit loads from `struct xdp_md` into
+    /// pointers.
     pub pointer: Size,
     /// First byte.
     pub data: i16,
@@ -81,7 +84,8 @@ pub struct Context {
     pub data_end: i16,
     /// Receive queue.
     pub queue: i16,
-    /// Frames may lie in several buffers, of which the program sees the first: it asks for the length of the whole.
+    /// Frames may lie in several buffers, of which the program sees the first: it asks for the
+    /// length of the whole.
     pub several: bool,
 }
 
@@ -196,7 +200,8 @@ impl FrameProgram {
         self.code.jump_if(Width::Bits64, condition, left, right, label);
     }
 
-    /// As [`FrameProgram::drop_if`], in the lower 32 bits: for 32-bit constants whose top bit is set.
+    /// As [`FrameProgram::drop_if`], in the lower 32 bits: for 32-bit constants whose top bit is
+    /// set.
     fn drop_unless_word(&mut self, left: Register, right: i32, reason: Reason) {
         let label = self.drop_label(reason);
         self.code.jump_if(Width::Bits32, Condition::NotEqual, left, right, label);
@@ -227,7 +232,8 @@ impl FrameProgram {
         self.code.call(HELPER_MAP_LOOKUP);
     }
 
-    /// `R0 = ` the value in `map` under the 32-bit key in `register`, or 0. [`FrameProgram::reload_key`] gets it back.
+    /// `R0 = ` the value in `map` under the 32-bit key in `register`, or 0.
+    /// [`FrameProgram::reload_key`] gets it back.
     pub fn look_up_key(&mut self, map: MapReference, register: impl Into<Operand>) {
         self.code.store(Size::Word, R10, KEY, register);
         self.look_up(map, KEY);
@@ -270,7 +276,8 @@ impl FrameProgram {
         self.code.alu64(Alu::Or, destination, scratch);
     }
 
-    /// Drops frames without an Ethernet header, and those that are neither ARP nor IP; IPv6 also if the VNIC has no address for it.
+    /// Drops frames without an Ethernet header, and those that are neither ARP nor IP; IPv6 also if
+    /// the VNIC has no address for it.
     pub fn ethernet(&mut self) {
         self.require_or_drop(ETHERNET);
         let known = self.code.label();
@@ -300,8 +307,8 @@ impl FrameProgram {
         self.jump_if(Condition::Equal, R3, ETHERTYPE_IPV4, label);
     }
 
-    /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own address, or on the way to it announcements of
-    /// others' (RFC 5227 section 3).
+    /// Drops ARP packets that are not Ethernet/IPv4 requests or replies about the VNIC's own
+    /// address, or on the way to it announcements of others' (RFC 5227 section 3).
     pub fn arp(&mut self, direction: Direction) {
         self.require_or_drop(ARP_END);
         self.code.load(Size::Word, R1, R7, 14);
@@ -358,7 +365,8 @@ impl FrameProgram {
         self.drop_if(Condition::NotEqual, R3, R4, Reason::Address);
     }
 
-    /// Drops IPv4 packets whose other side is not in the peer list, if there is one, and packets sent to groups.
+    /// Drops IPv4 packets whose other side is not in the peer list, if there is one, and packets
+    /// sent to groups.
     pub fn peer(&mut self, direction: Direction, peers: MapReference) {
         if direction == Direction::Transmit {
             self.code.load(Size::Byte, R1, R7, 30);
@@ -375,7 +383,8 @@ impl FrameProgram {
         self.code.bind(anybody);
     }
 
-    /// Drops IPv4 packets that are neither TCP nor UDP on a granted port, nor ICMP that a VNIC may see or send.
+    /// Drops IPv4 packets that are neither TCP nor UDP on a granted port, nor ICMP that a VNIC may
+    /// see or send.
     pub fn transport(&mut self, direction: Direction, ports: MapReference) {
         let tcp = self.code.label();
         let udp = self.code.label();
@@ -407,7 +416,8 @@ impl FrameProgram {
         self.code.bind(done);
     }
 
-    /// Drops the packet unless its port is in the set that begins at word R0. R4 points to its transport header.
+    /// Drops the packet unless its port is in the set that begins at word R0. R4 points to its
+    /// transport header.
     fn granted_port(&mut self, direction: Direction, ports: MapReference) {
         self.require_transport(TRANSPORT_MINIMUM, Reason::Header);
         self.code.load(Size::Half, R1, R4, direction.own_port());
@@ -426,14 +436,16 @@ impl FrameProgram {
         self.drop_if(Condition::Equal, R1, 0, Reason::Port);
     }
 
-    /// Shows the verifier that `bytes` from R4 on are inside the frame. The lengths checked before say so already.
+    /// Shows the verifier that `bytes` from R4 on are inside the frame. The lengths checked before
+    /// say so already.
     fn require_transport(&mut self, bytes: i32, reason: Reason) {
         self.code.set(R5, R4);
         self.code.alu64(Alu::Add, R5, bytes);
         self.drop_if(Condition::Greater, R5, R8, reason);
     }
 
-    /// R2 has the bytes after the IPv4 header, R4 points there. Jumps to `done` if the message is acceptable.
+    /// R2 has the bytes after the IPv4 header, R4 points there. Jumps to `done` if the message is
+    /// acceptable.
     fn icmp(&mut self, direction: Direction, done: Label) {
         self.drop_if(Condition::Less, R2, TRANSPORT_MINIMUM, Reason::Header);
         self.require_transport(TRANSPORT_MINIMUM, Reason::Header);
@@ -451,8 +463,8 @@ impl FrameProgram {
             Direction::Transmit => {
                 self.jump_if(Condition::Equal, R1, 0, done);
                 self.jump_if(Condition::Equal, R1, 8, done);
-                // "Unreachable" cuts a connection or lowers its path MTU: only about packets that came to us, or
-                // one tenant could harm another's connections by guessing ports.
+                // "Unreachable" cuts a connection or lowers its path MTU: only about packets that
+                // came to us, or one tenant could harm another's connections by guessing ports.
                 self.drop_if(Condition::NotEqual, R1, 3, Reason::Icmp);
                 self.drop_if(Condition::Less, R2, 28, Reason::Icmp);
                 self.require_transport(28, Reason::Icmp);
@@ -464,8 +476,8 @@ impl FrameProgram {
         self.code.jump(done);
     }
 
-    /// Asks the kernel to redirect the frame to the entry of `map` that R2 names; R7 (no longer the frame) has its answer,
-    /// [`REDIRECT`] or, if there is no such entry, [`DROP`].
+    /// Asks the kernel to redirect the frame to the entry of `map` that R2 names; R7 (no longer the
+    /// frame) has its answer, [`REDIRECT`] or, if there is no such entry, [`DROP`].
     pub fn redirect(&mut self, map: MapReference) {
         self.code.set_map(R1, map);
         self.code.set(R3, DROP);

@@ -1,11 +1,13 @@
 //! `bpf(2)` by hand: maps, programs, and finding both again after a restart.
 //!
-//! 1. Each command has its own `#[repr(C)]` attribute block, the leading part of the kernel's `union bpf_attr`.
-//!    The kernel takes any prefix of the union and reads the rest as zero, so older kernels accept them too.
-//! 2. Every object is an [`OwnedFd`]. An object lives while an fd, a program that uses it, or an interface it is
-//!    attached to lives: closing the fds of an attached program changes nothing on the wire.
-//! 3. A program is loaded without a log first. Only when the verifier refuses it is it offered again with a log
-//!    buffer, for the error message.
+//! 1. Each command has its own `#[repr(C)]` attribute block, the leading part of the kernel's
+//!    `union bpf_attr`. The kernel takes any prefix of the union and reads the rest as zero, so
+//!    older kernels accept them too.
+//! 2. Every object is an [`OwnedFd`]. An object lives while an fd, a program that uses it, or an
+//!    interface it is attached to lives: closing the fds of an attached program changes nothing on
+//!    the wire.
+//! 3. A program is loaded without a log first. Only when the verifier refuses it is it offered
+//!    again with a log buffer, for the error message.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -32,7 +34,8 @@ const NAME_LENGTH: usize = 16;
 const MAXIMUM_PROGRAM_MAPS: usize = 64;
 /// Enough of the verifier's log to see the instruction that it refused and how it came there.
 const VERIFIER_LOG_BYTES: usize = 256 << 10;
-/// The programs call no helper that is reserved to GPL programs, so they carry the project's own licence.
+/// The programs call no helper that is reserved to GPL programs, so they carry the project's own
+/// licence.
 const LICENCE: &[u8] = b"Apache-2.0 OR MIT\0";
 
 /// `BPF_F_XDP_HAS_FRAGS`
@@ -81,15 +84,17 @@ pub struct MapShape {
 }
 
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: `attributes` is one of the `#[repr(C)]` prefixes of `union bpf_attr` below, exclusively borrowed
-    // for the call and passed with its true size; each call site keeps alive the buffers that it points at.
+    // SAFETY: `attributes` is one of the `#[repr(C)]` prefixes of `union bpf_attr` below,
+    // exclusively borrowed for the call and passed with its true size; each call site keeps alive
+    // the buffers that it points at.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn own(result: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel has just returned this fd to us, and nobody else knows it. An fd fits an i32.
+    // SAFETY: the kernel has just returned this fd to us, and nobody else knows it. An fd fits an
+    // i32.
     unsafe { OwnedFd::from_raw_fd(result as RawFd) }
 }
 
@@ -340,7 +345,8 @@ impl Map {
     /// The kernel's refusal.
     pub fn keys(&self) -> Result<Vec<Vec<u8>>, XdpError> {
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        // The kernel's walk restarts when a key vanishes beneath it: more steps than entries mean just that.
+        // The kernel's walk restarts when a key vanishes beneath it: more steps than entries mean
+        // just that.
         while keys.len() <= self.shape.entries as usize {
             let mut next = vec![0; self.shape.key as usize];
             let mut attributes = Element {
@@ -368,7 +374,8 @@ impl Map {
 /// How the frames lie that a program is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
-    /// Each in one buffer. An interface whose MTU exceeds a page less headroom does not take the program.
+    /// Each in one buffer. An interface whose MTU exceeds a page less headroom does not take the
+    /// program.
     One,
     /// In one or several, of which the program sees the first: the headers. Needs Linux 5.18.
     Several,
@@ -524,7 +531,8 @@ impl Program {
         })
     }
 
-    /// Runs the program `repeat` times over `frame` (14 bytes at least) without a network, and gives the last verdict.
+    /// Runs the program `repeat` times over `frame` (14 bytes at least) without a network, and
+    /// gives the last verdict.
     ///
     /// # Errors
     /// The kernel's refusal: `EINVAL` for a frame shorter than an Ethernet header.
@@ -541,7 +549,8 @@ impl Program {
     }
 }
 
-/// How many values a per-CPU map holds under one key: CPUs that may ever appear, not those online. It never changes.
+/// How many values a per-CPU map holds under one key: CPUs that may ever appear, not those online.
+/// It never changes.
 ///
 /// # Errors
 /// `/sys` cannot be read or says something unknown.
@@ -559,7 +568,8 @@ pub fn possible_cpus() -> Result<usize, XdpError> {
     Ok(*COUNT.get_or_init(|| count))
 }
 
-/// Number of CPU slots in a list such as `0-3,8`: the kernel numbers them without gaps in per-CPU maps.
+/// Number of CPU slots in a list such as `0-3,8`: the kernel numbers them without gaps in per-CPU
+/// maps.
 fn parse_cpu_list(text: &str) -> Option<usize> {
     let mut count = 0;
     for range in text.split(',') {

@@ -1,7 +1,8 @@
 //! The maps that programs and daemon share: names, shapes and words. `docs/spec/xdp.md` draws them.
 //!
-//! All words are in host order unless they hold bytes of a frame: a MAC or an IPv4 address is stored as the number
-//! that a load of its bytes from the frame gives, so that programs compare without swapping.
+//! All words are in host order unless they hold bytes of a frame: a MAC or an IPv4 address is
+//! stored as the number that a load of its bytes from the frame gives, so that programs compare
+//! without swapping.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -76,13 +77,15 @@ pub const COST_SHIFT: i32 = 16;
 
 /// Bits of one protocol's port set, and words that hold them.
 pub const PORT_WORDS: usize = 65_536 / 64;
-/// Prefixes in a peer list. A tenant's list is written by hand; each costs about 100 bytes of kernel memory.
+/// Prefixes in a peer list. A tenant's list is written by hand; each costs about 100 bytes of
+/// kernel memory.
 pub const MAXIMUM_PEERS: u32 = 1_024;
 /// Receive queues an application's end may have. The daemon makes veths of one queue.
 pub const MAXIMUM_QUEUES: u32 = 64;
 /// VNICs behind one uplink.
 pub const MAXIMUM_VNICS: u32 = 1_024;
-/// Rows of a counter map; greater than any program uses, so that a new reason does not change the shape.
+/// Rows of a counter map; greater than any program uses, so that a new reason does not change the
+/// shape.
 pub const COUNTER_ROWS: u32 = 32;
 
 const fn array(name: &'static str, value: u32, entries: u32, flags: u32) -> MapShape {
@@ -139,7 +142,8 @@ pub const VNICS: MapShape = MapShape {
     entries: MAXIMUM_VNICS,
     flags: READ_ONLY_TO_PROGRAMS,
 };
-/// IPv6 address to MAC (as [`Word::Mac`]) and the VNIC's IPv4 address (as in a frame): the key of its device.
+/// IPv6 address to MAC (as [`Word::Mac`]) and the VNIC's IPv4 address (as in a frame): the key of
+/// its device.
 pub const VNICS6: MapShape = MapShape { name: "sietch_vnics6", key: 16, value: 16, ..VNICS };
 /// Address (as in a frame) to the peer's end of the VNIC.
 pub const VNIC_DEVICES: MapShape = MapShape {
@@ -175,8 +179,8 @@ pub const fn word_of(bytes: [u8; 8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// The words of a VNIC's IPv6: both halves of `address`, the second of its link-local address, and the second halves of the groups in
-/// which the two are asked for. Zeroes without one.
+/// The words of a VNIC's IPv6: both halves of `address`, the second of its link-local address, and
+/// the second halves of the groups in which the two are asked for. Zeroes without one.
 pub fn words6(address: Option<Ipv6Addr>, link_local: Ipv6Addr) -> [(Word, u64); 5] {
     let half = |address: Ipv6Addr, from: usize| {
         let mut bytes = [0; 8];

@@ -1,11 +1,13 @@
 //! Attaching XDP programs to interfaces through rtnetlink.
 //!
-//! An attachment made here (`IFLA_XDP`) belongs to the interface, not to a process: it outlives the daemon and goes
-//! with the interface. A BPF link would be dropped with its last fd.
+//! An attachment made here (`IFLA_XDP`) belongs to the interface, not to a process: it outlives the
+//! daemon and goes with the interface. A BPF link would be dropped with its last fd.
 //!
-//! 1. A request is one `RTM_SETLINK` or `RTM_GETLINK` message over a socket made for it; the answer is awaited.
+//! 1. A request is one `RTM_SETLINK` or `RTM_GETLINK` message over a socket made for it; the answer
+//!    is awaited.
 //! 2. Attaching never replaces a program blindly: `UPDATE_IF_NOEXIST` when there must be none,
-//!    `REPLACE` with the expected program's fd when there must be a certain one. The kernel compares and swaps.
+//!    `REPLACE` with the expected program's fd when there must be a certain one. The kernel
+//!    compares and swaps.
 //! 3. The kernel's own words (extended acknowledgement) end up in the error.
 
 use std::io;
@@ -48,8 +50,8 @@ pub enum Expect<'a> {
 /// Attaches `program` in driver (native) mode if the interface carries what is expected.
 ///
 /// # Errors
-/// [`XdpError::Occupied`] if something else is there; [`XdpError::Netlink`] for the rest (no such interface, a
-/// driver without native XDP, a greater MTU than it takes).
+/// [`XdpError::Occupied`] if something else is there; [`XdpError::Netlink`] for the rest (no such
+/// interface, a driver without native XDP, a greater MTU than it takes).
 pub fn attach(ifindex: u32, program: BorrowedFd<'_>, expect: Expect<'_>) -> Result<(), XdpError> {
     change(ifindex, program.as_raw_fd(), expect, "attach an XDP program")
 }
@@ -70,7 +72,8 @@ pub fn attached(ifindex: u32) -> Result<Option<u32>, XdpError> {
     attached_in(ifindex, None)
 }
 
-/// The same of an interface in another namespace: `namespace` is the number by which this one knows it.
+/// The same of an interface in another namespace: `namespace` is the number by which this one knows
+/// it.
 ///
 /// # Errors
 /// As [`attached`].

@@ -1,12 +1,13 @@
 //! Offloads of an interface that XDP must not meet: `ethtool -K IFACE tx off`, `rxvlan off` and
 //! `rx-vlan-stag-hw-parse off`, by ioctl.
 //!
-//! A veth passes frames with an unfinished L4 checksum (`CHECKSUM_PARTIAL`), counting on the receiver to be the same
-//! kernel. An AF_XDP socket at the other end sees such a frame as corrupt. With transmit checksumming switched off on
-//! the sending end the kernel finishes each checksum itself.
+//! A veth passes frames with an unfinished L4 checksum (`CHECKSUM_PARTIAL`), counting on the
+//! receiver to be the same kernel. An AF_XDP socket at the other end sees such a frame as corrupt.
+//! With transmit checksumming switched off on the sending end the kernel finishes each checksum
+//! itself.
 //!
-//! A device that takes VLAN tags off received frames keeps them where XDP does not see them: a frame of another network looks
-//! like one of ours.
+//! A device that takes VLAN tags off received frames keeps them where XDP does not see them: a
+//! frame of another network looks like one of ours.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -200,8 +201,9 @@ fn exchange(ifindex: u32, value: &mut [u32]) -> io::Result<()> {
         ifr_name: name,
         ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: value.as_mut_ptr().cast() },
     };
-    // SAFETY: SIOCETHTOOL takes an ifreq whose data points at a command and what belongs to it. Both live until the call returns. The
-    // commands of this module with a value read and write two words, the others as many as the lengths in them say, which are those of `value`.
+    // SAFETY: SIOCETHTOOL takes an ifreq whose data points at a command and what belongs to it.
+    // Both live until the call returns. The commands of this module with a value read and write two
+    // words, the others as many as the lengths in them say, which are those of `value`.
     let result =
         unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, std::ptr::from_mut(&mut request)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! The program that lets everything pass. A veth end needs one where the other end is redirected into.
+//! The program that lets everything pass. A veth end needs one where the other end is redirected
+//! into.
 
 use std::os::fd::AsFd;
 

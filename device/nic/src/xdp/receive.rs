@@ -1,13 +1,16 @@
 //! The receive filter: XDP on the application's end of a veth.
 //!
 //! 1. A VNIC that is not enabled gets nothing.
-//! 2. Only ARP and IP, to the VNIC's MAC; ARP also by broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
-//! 3. ARP: Ethernet/IPv4 requests and replies whose target is the VNIC's address, or the sender's own: an announcement.
-//! 4. IPv4: a sound header, no fragment, to the VNIC's address, from a peer in the list (if there is one).
-//!    IPv6: no extension headers, to one of the VNIC's addresses, from a peer; neighbour discovery from anybody, and to the groups
-//!    that they are in as well.
+//! 2. Only ARP and IP, to the VNIC's MAC; ARP also by broadcast, IPv6 also to groups, and only if
+//!    the VNIC has an address for it.
+//! 3. ARP: Ethernet/IPv4 requests and replies whose target is the VNIC's address, or the sender's
+//!    own: an announcement.
+//! 4. IPv4: a sound header, no fragment, to the VNIC's address, from a peer in the list (if there
+//!    is one). IPv6: no extension headers, to one of the VNIC's addresses, from a peer; neighbour
+//!    discovery from anybody, and to the groups that they are in as well.
 //! 5. TCP and UDP to a granted port; ICMP echo and errors.
-//! 6. What is left goes to the AF_XDP socket on the queue where it came in. Everything else is dropped and counted.
+//! 6. What is left goes to the AF_XDP socket on the queue where it came in. Everything else is
+//!    dropped and counted.
 
 use super::assembler::Register::{R1, R2, R7, R9, R10};
 use super::assembler::{AssembleError, Condition, Instruction, MapReference, Size};

@@ -1,10 +1,12 @@
-//! The rules of `docs/spec/xdp.md` in plain Rust, for frames that no XDP program sees: the software switch judges with them.
+//! The rules of `docs/spec/xdp.md` in plain Rust, for frames that no XDP program sees: the software
+//! switch judges with them.
 //!
-//! 1. Only the head of a frame is read: all headers lie there, in memory that its sender cannot change meanwhile. `length` is that
-//!    of the whole frame.
-//! 2. The order of the checks is the programs', so the reason that is counted is the same. A property test holds both to one
-//!    oracle.
-//! 3. A switch is an uplink to everybody: in [`transmit`] any unicast MAC may be the destination, everybody's for ARP, and a group's for IPv6.
+//! 1. Only the head of a frame is read: all headers lie there, in memory that its sender cannot
+//!    change meanwhile. `length` is that of the whole frame.
+//! 2. The order of the checks is the programs', so the reason that is counted is the same. A
+//!    property test holds both to one oracle.
+//! 3. A switch is an uplink to everybody: in [`transmit`] any unicast MAC may be the destination,
+//!    everybody's for ARP, and a group's for IPv6.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;

@@ -1,4 +1,5 @@
-//! The filters against an oracle in plain Rust, under an interpreter and under the kernel, and over real veths.
+//! The filters against an oracle in plain Rust, under an interpreter and under the kernel, and over
+//! real veths.
 
 mod frames;
 mod interpreted;

@@ -1,32 +1,38 @@
-//! The transmit filter and rate limit: XDP on the *peer's* end of a veth, where an AF_XDP socket's frames come out.
+//! The transmit filter and rate limit: XDP on the *peer's* end of a veth, where an AF_XDP socket's
+//! frames come out.
 //!
 //! 1. A VNIC that is not enabled sends nothing.
-//! 2. Only ARP and IP, from the VNIC's MAC. To the host's MAC, or with an uplink to any unicast MAC; ARP also by
-//!    broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
+//! 2. Only ARP and IP, from the VNIC's MAC. To the host's MAC, or with an uplink to any unicast
+//!    MAC; ARP also by broadcast, IPv6 also to groups, and only if the VNIC has an address for it.
 //! 3. ARP: Ethernet/IPv4 requests and replies whose sender is the VNIC's MAC and address.
-//! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list (if there is
-//!    one) and never to a group.
-//!    IPv6: no extension headers, from one of the VNIC's addresses, to a peer; neighbour discovery also from none, to groups, and to
-//!    anybody. What it says of the VNIC must be true.
-//! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the VNIC.
+//! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list
+//!    (if there is one) and never to a group. IPv6: no extension headers, from one of the VNIC's
+//!    addresses, to a peer; neighbour discovery also from none, to groups, and to anybody. What it
+//!    says of the VNIC must be true.
+//! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the
+//!    VNIC.
 //! 6. The token bucket, last, so that a frame which is dropped anyway costs no tokens.
-//! 7. To the host's stack; with an uplink, all but what is addressed to the host's MAC leaves through the uplink.
+//! 7. To the host's stack; with an uplink, all but what is addressed to the host's MAC leaves
+//!    through the uplink.
 //!
 //! # The token bucket
 //!
-//! A bucket of `burst` bytes that fills at `rate` bytes a second is kept as one number: the time `full` at which it
-//! will be full again (the generic cell rate algorithm; the two are equivalent). With `now` the clock, `window = burst / rate`
-//! and `cost = length / rate`, all in 2^-6 ns:
+//! A bucket of `burst` bytes that fills at `rate` bytes a second is kept as one number: the time
+//! `full` at which it will be full again (the generic cell rate algorithm; the two are equivalent).
+//! With `now` the clock, `window = burst / rate` and `cost = length / rate`, all in 2^-6 ns:
 //!
-//! 1. `ahead = full - now`, as a signed number; below zero it counts as zero: the bucket is full and stays full.
-//! 2. `ahead > window` cannot follow from these steps. It means that the rules changed: `full = now + window`, an empty
-//!    bucket, and the frame is dropped.
+//! 1. `ahead = full - now`, as a signed number; below zero it counts as zero: the bucket is full
+//!    and stays full.
+//! 2. `ahead > window` cannot follow from these steps. It means that the rules changed: `full = now +
+//!    window`, an empty bucket, and the frame is dropped.
 //! 3. `ahead + cost > window`: not enough tokens, the frame is dropped.
-//! 4. `full = now + ahead + cost`, by compare-and-exchange. Losing it to another CPU drops the frame: the limit is never
-//!    exceeded. (A VNIC has one queue, thus one CPU at a time; the exchange makes this safe, not just likely.)
+//! 4. `full = now + ahead + cost`, by compare-and-exchange. Losing it to another CPU drops the
+//!    frame: the limit is never exceeded. (A VNIC has one queue, thus one CPU at a time; the
+//!    exchange makes this safe, not just likely.)
 //!
-//! Nothing overflows: a frame has less than 2^17 bytes and `rate` is at least [`super::vnic::MINIMUM_RATE`], so that
-//! `length * cost_per_byte < 2^60`; `window` is bounded by [`super::vnic::MAXIMUM_WINDOW`].
+//! Nothing overflows: a frame has less than 2^17 bytes and `rate` is at least
+//! [`super::vnic::MINIMUM_RATE`], so that `length * cost_per_byte < 2^60`; `window` is bounded by
+//! [`super::vnic::MAXIMUM_WINDOW`].
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::assembler::{Alu, AssembleError, Atomic, Condition, Instruction, MapReference, Size, Width};

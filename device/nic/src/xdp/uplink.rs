@@ -1,13 +1,17 @@
-//! The program on a physical interface that hands each VNIC its frames, and the daemon's side of it.
+//! The program on a physical interface that hands each VNIC its frames, and the daemon's side of
+//! it.
 //!
-//! 1. IPv4 and IPv6 to a VNIC's granted address *and* MAC, ARP about a VNIC's address to its MAC or to everybody, and neighbour
-//!    solicitations to a group about one, are redirected into the peer's end of that VNIC's veth. They come out at the application's
-//!    end, where the receive filter judges them.
-//! 2. Everything else, what is sent to all nodes and to link-local addresses among it, goes to the host as before.
+//! 1. IPv4 and IPv6 to a VNIC's granted address *and* MAC, ARP about a VNIC's address to its MAC or
+//!    to everybody, and neighbour solicitations to a group about one, are redirected into the
+//!    peer's end of that VNIC's veth. They come out at the application's end, where the receive
+//!    filter judges them.
+//! 2. Everything else, what is sent to all nodes and to link-local addresses among it, goes to the
+//!    host as before.
 //! 3. A frame for a VNIC whose veth is gone is dropped: the host must not answer for it.
 //!
-//! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it promiscuous. Its driver
-//! must transmit redirected frames (`ndo_xdp_xmit`); a veth does if its other end carries an XDP program too.
+//! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it
+//! promiscuous. Its driver must transmit redirected frames (`ndo_xdp_xmit`); a veth does if its
+//! other end carries an XDP program too.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -95,7 +99,8 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     frame.finish()
 }
 
-/// Where IPv6 goes. Sent to one it must have the VNIC's MAC; what is sent to a group is a VNIC's if it asks about its address.
+/// Where IPv6 goes. Sent to one it must have the VNIC's MAC; what is sent to a group is a VNIC's if
+/// it asks about its address.
 fn sort_ipv6(
     frame: &mut FrameProgram,
     vnics: MapReference,
@@ -221,7 +226,8 @@ impl Uplink {
         Ok(Self { ifindex, program, vnics, vnics6, devices, counters })
     }
 
-    /// Hands frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`, replacing an earlier entry.
+    /// Hands frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`,
+    /// replacing an earlier entry.
     ///
     /// # Errors
     /// The kernel's refusal: no such interface, or too many VNICs.
@@ -231,7 +237,8 @@ impl Uplink {
         self.vnics.update(&key, &mac_word(mac).to_ne_bytes())
     }
 
-    /// Hands frames for the IPv6 address of the VNIC of `address`, which was added before, to it as well.
+    /// Hands frames for the IPv6 address of the VNIC of `address`, which was added before, to it as
+    /// well.
     ///
     /// # Errors
     /// The kernel's refusal: too many VNICs.

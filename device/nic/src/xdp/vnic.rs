@@ -1,13 +1,17 @@
 //! A VNIC's two programs and their maps, from the daemon's side.
 //!
-//! 1. [`VnicPrograms::install`] makes the maps, loads both programs over them, writes the rules, and attaches:
-//!    first the transmit filter, then the receive filter. Whoever gets the socket after that is confined.
-//! 2. [`VnicPrograms::update`] rewrites the maps; the programs stay. What is added is added first, what is taken away is
-//!    taken away before it returns. Each map word changes at once, a set of them does not: a frame in between may
-//!    meet the old port set and the new address, each of which was granted.
-//! 3. [`VnicPrograms::set_enabled`] with `false` is revocation: one word, and every later frame is dropped.
-//! 4. Dropping the value closes fds and changes nothing on the wire. [`VnicPrograms::adopt`] finds the programs of an earlier daemon by
-//!    asking the interfaces, and checks names, shapes, magic and recorded interfaces before it believes them.
+//! 1. [`VnicPrograms::install`] makes the maps, loads both programs over them, writes the rules,
+//!    and attaches: first the transmit filter, then the receive filter. Whoever gets the socket
+//!    after that is confined.
+//! 2. [`VnicPrograms::update`] rewrites the maps; the programs stay. What is added is added first,
+//!    what is taken away is taken away before it returns. Each map word changes at once, a set of
+//!    them does not: a frame in between may meet the old port set and the new address, each of
+//!    which was granted.
+//! 3. [`VnicPrograms::set_enabled`] with `false` is revocation: one word, and every later frame is
+//!    dropped.
+//! 4. Dropping the value closes fds and changes nothing on the wire. [`VnicPrograms::adopt`] finds
+//!    the programs of an earlier daemon by asking the interfaces, and checks names, shapes, magic
+//!    and recorded interfaces before it believes them.
 //! 5. [`VnicPrograms::detach`] removes the programs, and only these. Deleting the veth does too.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -33,7 +37,8 @@ use crate::namespace::Namespace;
 pub const MINIMUM_RATE: u64 = 1_000;
 /// Bytes a second: eight terabit. Above it the cost of a byte would lose precision.
 pub const MAXIMUM_RATE: u64 = 1_000_000_000_000;
-/// Bytes. The longest frame in one buffer is shorter; a bucket smaller than a frame would never let that frame pass.
+/// Bytes. The longest frame in one buffer is shorter; a bucket smaller than a frame would never let
+/// that frame pass.
 pub const MINIMUM_BURST: u64 = 4_096;
 /// The same for frames in several buffers, of which the longest has 65549 bytes.
 pub const MINIMUM_LARGE_BURST: u64 = 128 << 10;
@@ -197,7 +202,8 @@ impl VnicSpec {
         !self.names_nobody() && self.peers.iter().all(|prefix| prefix.length > 0)
     }
 
-    /// The same over IPv6. A list of everybody that says nothing of IPv6 restricts nobody there either.
+    /// The same over IPv6. A list of everybody that says nothing of IPv6 restricts nobody there
+    /// either.
     pub fn is_restricted6(&self) -> bool {
         let everybody = self.peers6.is_empty() && !self.is_restricted();
         !everybody && self.peers6.iter().all(|prefix| prefix.length > 0)
@@ -336,8 +342,9 @@ impl VnicMaps {
 }
 
 impl VnicPrograms {
-    /// Installs the rules and attaches both filters, for frames that lie in `buffers`. `xsk` is the application's AF_XDP socket, with its UMEM registered;
-    /// `queue` the receive queue that it is, or will be, bound to.
+    /// Installs the rules and attaches both filters, for frames that lie in `buffers`. `xsk` is the
+    /// application's AF_XDP socket, with its UMEM registered; `queue` the receive queue that it is,
+    /// or will be, bound to.
     ///
     /// # Errors
     /// [`XdpError`]; then nothing stays attached.
@@ -412,8 +419,8 @@ impl VnicPrograms {
         Ok(programs)
     }
 
-    /// Finds the filters that an earlier process attached to this pair of interfaces, of which the application's may lie in the namespace
-    /// that this one knows by a number.
+    /// Finds the filters that an earlier process attached to this pair of interfaces, of which the
+    /// application's may lie in the namespace that this one knows by a number.
     ///
     /// # Errors
     /// [`XdpError::Foreign`] if what is there, if anything, is not Sietch's or not of this version.
@@ -481,7 +488,8 @@ impl VnicPrograms {
     /// Makes `spec` the rules. Whether the VNIC is enabled does not change.
     ///
     /// # Errors
-    /// [`XdpError::Rules`] before anything changed, or the kernel's refusal in between: call again, or revoke.
+    /// [`XdpError::Rules`] before anything changed, or the kernel's refusal in between: call again,
+    /// or revoke.
     pub fn update(&mut self, spec: &VnicSpec) -> Result<(), XdpError> {
         spec.validate()?;
         let (cost, window) = spec.bucket()?;
@@ -537,7 +545,8 @@ impl VnicPrograms {
         Ok(())
     }
 
-    /// `false` drops every frame of the VNIC from now on, both ways; `true` applies the rules again.
+    /// `false` drops every frame of the VNIC from now on, both ways; `true` applies the rules
+    /// again.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -593,8 +602,8 @@ impl VnicPrograms {
 
     /// Removes both filters from their interfaces. Interfaces that are gone are no error.
     ///
-    /// An application that still has its socket would send unconfined after this: delete the veth instead, or revoke and
-    /// switch the application's end off first.
+    /// An application that still has its socket would send unconfined after this: delete the veth
+    /// instead, or revoke and switch the application's end off first.
     ///
     /// # Errors
     /// Somebody replaced a filter, or the kernel refused.

@@ -159,12 +159,13 @@ fn a_process_without_capabilities_uses_its_grant() {
         let socket = kernel_socket();
         let (opened, ready) = rustix::pipe::pipe().expect("two descriptors to spare");
         let (waits, bound) = rustix::pipe::pipe().expect("two descriptors to spare");
-        // SAFETY: the child runs on a copy of this thread alone; it takes no lock that another thread could have held
-        // (glibc re-arms malloc's), prints nothing, and ends with `_exit`.
+        // SAFETY: the child runs on a copy of this thread alone; it takes no lock that another
+        // thread could have held (glibc re-arms malloc's), prints nothing, and ends with `_exit`.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork");
         if child == 0 {
-            // SAFETY: plain system calls; in the child there is one thread, whose identity they change.
+            // SAFETY: plain system calls; in the child there is one thread, whose identity they
+            // change.
             let dropped = unsafe {
                 libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()) == 0
                     && libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534) == 0
@@ -183,7 +184,8 @@ fn a_process_without_capabilities_uses_its_grant() {
         }
         drop((ready, waits));
         let mut answer = [0; 64];
-        // Before the queue is open there is no buffer to receive into. End of file: it never will be.
+        // Before the queue is open there is no buffer to receive into. End of file: it never will
+        // be.
         let open = rustix::io::read(&opened, &mut [0_u8; 1]).expect("a pipe");
         if open > 0 {
             // The holder has mapped the rings, and what it holds is bound from here.

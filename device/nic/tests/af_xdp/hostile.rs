@@ -1,4 +1,5 @@
-//! Somebody in the application's own process scribbles over the rings that it shares with the kernel.
+//! Somebody in the application's own process scribbles over the rings that it shares with the
+//! kernel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -15,14 +16,14 @@ use sietch_ring::Mapping;
 use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, ifindex, ip, with_veth};
 use crate::station::{ECHO_PORT, MTU, echo, granted, granted_of, kernel_socket, open, transmit, wait};
 
-/// How far a producer word that the kernel reads is put ahead. The kernel walks every entry that such a word claims,
-/// so this bounds the time of the test, not what the queue survives.
+/// How far a producer word that the kernel reads is put ahead. The kernel walks every entry that
+/// such a word claims, so this bounds the time of the test, not what the queue survives.
 const KERNEL_WALK: u32 = 1 << 16;
 
 /// A second mapping of a socket's rings.
 struct Scribbler {
-    /// With the offsets of the producer and consumer words and of the first slot, the bytes in a slot, the
-    /// slots, and whether the kernel reads the producer word.
+    /// With the offsets of the producer and consumer words and of the first slot, the bytes in a
+    /// slot, the slots, and whether the kernel reads the producer word.
     rings: Vec<(Mapping, [usize; 3], usize, u32, bool)>,
     state: u64,
 }
@@ -199,7 +200,8 @@ fn a_watch_never_takes_an_honest_holder_for_another() {
     });
 }
 
-/// What a wild fill or transmit ring costs the kernel: `-- --ignored --nocapture`. See docs/spec/vnic.md.
+/// What a wild fill or transmit ring costs the kernel: `-- --ignored --nocapture`. See
+/// docs/spec/vnic.md.
 #[test]
 #[ignore = "a measurement, not a test"]
 fn kernel_time_for_a_wild_producer_word() {

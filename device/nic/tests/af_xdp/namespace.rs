@@ -1,4 +1,5 @@
-//! A network namespace of the test's own, with a veth pair in it. Both vanish with the test's thread.
+//! A network namespace of the test's own, with a veth pair in it. Both vanish with the test's
+//! thread.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};

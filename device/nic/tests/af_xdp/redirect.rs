@@ -1,4 +1,5 @@
-//! The smallest XDP program that feeds an AF_XDP socket: every frame goes to the socket of its queue.
+//! The smallest XDP program that feeds an AF_XDP socket: every frame goes to the socket of its
+//! queue.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -34,7 +35,8 @@ impl Attributes {
     }
 
     fn call(&mut self, command: libc::c_long) -> io::Result<libc::c_long> {
-        // SAFETY: the attributes are as long as said, and what they point to outlives the call (see the callers).
+        // SAFETY: the attributes are as long as said, and what they point to outlives the call (see
+        // the callers).
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut self.0, 128) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
     }

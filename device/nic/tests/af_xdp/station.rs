@@ -84,7 +84,8 @@ pub fn wait(queue: &impl AsFd) -> bool {
     poll(&mut fds, Some(&patience)).expect("poll of a socket") == 1
 }
 
-/// Sends a UDP datagram from the queue's station to the kernel's `port`. False if there was no buffer or no slot.
+/// Sends a UDP datagram from the queue's station to the kernel's `port`. False if there was no
+/// buffer or no slot.
 pub fn transmit(queue: &mut Queue, port: u16, payload: &[u8]) -> bool {
     let Some(mut frame) = queue.allocate(HEADERS + payload.len()) else { return false };
     write_datagram(queue.bytes_mut(&mut frame), port, payload);
@@ -119,7 +120,8 @@ pub fn write_datagram(bytes: &mut [u8], port: u16, payload: &[u8]) {
     ip[28..].copy_from_slice(payload);
 }
 
-/// Answers every datagram for [`ECHO_PORT`] that has arrived, in its own buffer, and returns how many.
+/// Answers every datagram for [`ECHO_PORT`] that has arrived, in its own buffer, and returns how
+/// many.
 pub fn echo(queue: &mut Queue, frames: &mut Vec<Frame>) -> usize {
     queue.receive(frames, 256);
     let mut answered = 0;

@@ -12,7 +12,8 @@ impl Pages {
     fn new() -> Self {
         holes::answer_faults();
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: the kernel chooses addresses that are not in use; the last page is ours to take away.
+        // SAFETY: the kernel chooses addresses that are not in use; the last page is ours to take
+        // away.
         unsafe {
             let start = libc::mmap(ptr::null_mut(), 3 * PAGE, access, flags, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);

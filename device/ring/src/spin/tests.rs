@@ -60,7 +60,8 @@ fn one_core_never_spins() {
     assert_eq!(spin.idle(10), Idle::Sleep);
 }
 
-/// Two loops, each of which answers the other after `work`, or after being woken, which takes `wake` more.
+/// Two loops, each of which answers the other after `work`, or after being woken, which takes
+/// `wake` more.
 #[test]
 fn two_loops_that_wait_for_each_other_wake_up_for_good() {
     let (work, wake) = (8_000, 30_000);

@@ -1,15 +1,18 @@
 //! When what was published became readable: an order between streams.
 //!
-//! 1. A consumer that was busy finds several streams ready, and has to serve first what came first. So a producer notes beside its tail from which
-//!    position on something came, and when, by the processor's clock, which all processors of a host share.
-//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has looked at the tail has them, and a producer writes no second line. The
-//!    oldest gives way to the newest once it concerns nothing that is unread. While it does, nothing more is noted: what counts is since when something
-//!    waits.
-//! 3. The producer keeps the consumer's head from when it last read it, and reads it again only if the oldest note is unread by what it has kept. The head lies
-//!    on a cache line that the consumer is about to write. (Measured with redis-benchmark and 50 connections: reading it with each message, with notes on
-//!    two cache lines, cost a seventh of the requests.)
-//! 4. The notes come from the other side and may be lies. So they decide about order alone, and the consumer holds each time between when it last reported or
-//!    registered the stream and now.
+//! 1. A consumer that was busy finds several streams ready, and has to serve first what came first.
+//!    So a producer notes beside its tail from which position on something came, and when, by the
+//!    processor's clock, which all processors of a host share.
+//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has looked at the
+//!    tail has them, and a producer writes no second line. The oldest gives way to the newest once
+//!    it concerns nothing that is unread. While it does, nothing more is noted: what counts is
+//!    since when something waits.
+//! 3. The producer keeps the consumer's head from when it last read it, and reads it again only if
+//!    the oldest note is unread by what it has kept. The head lies on a cache line that the
+//!    consumer is about to write. (Measured with redis-benchmark and 50 connections: reading it
+//!    with each message, with notes on two cache lines, cost a seventh of the requests.)
+//! 4. The notes come from the other side and may be lies. So they decide about order alone, and the
+//!    consumer holds each time between when it last reported or registered the stream and now.
 
 use std::cmp::Reverse;
 
@@ -33,14 +36,16 @@ const fn distance(from: u64, to: u64) -> i64 {
     (to.wrapping_sub(from) << TIME).cast_signed() >> TIME
 }
 
-/// Ticks from the time of a note to `now`; none for one of the future: clocks that differ by a little, or a lie.
+/// Ticks from the time of a note to `now`; none for one of the future: clocks that differ by a
+/// little, or a lie.
 #[inline]
 fn age(note: u64, now: u64) -> u64 {
     let ago = ((now >> TICK).wrapping_sub(note >> POSITION) << POSITION).cast_signed() >> POSITION;
     ago.max(0).cast_unsigned()
 }
 
-/// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may be wrong by a factor.
+/// Cycles of the processor's clock: some nanoseconds to read, never calibrated, only for what may
+/// be wrong by a factor.
 #[inline]
 pub fn cycles() -> u64 {
     #[cfg(any(loom, miri))]
@@ -60,8 +65,8 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// Notes that something comes from `position` on. `next` and `head` are the producer's own: the note that gives way, and what was read when that
-/// was last asked; `head_now` asks.
+/// Notes that something comes from `position` on. `next` and `head` are the producer's own: the
+/// note that gives way, and what was read when that was last asked; `head_now` asks.
 #[inline]
 pub(super) fn note(
     notes: &[AtomicU64; KEPT],
@@ -87,8 +92,8 @@ pub(super) fn note(
     next.store(after as u32, Ordering::Relaxed);
 }
 
-/// When the first thing came that begins at `position` or later, or else the last before; none if nothing is noted. Of several notes of one
-/// position the oldest counts.
+/// When the first thing came that begins at `position` or later, or else the last before; none if
+/// nothing is noted. Of several notes of one position the oldest counts.
 #[inline]
 pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
     // Mostly something came once since the caller looked: exactly there.

@@ -9,8 +9,8 @@ use super::private::{Private, flag};
 use super::{Receive, Send, arrivals, holes, lock, waiters};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more than
-/// a few in turn are those of a process that holds this end and means harm to it.
+/// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more
+/// than a few in turn are those of a process that holds this end and means harm to it.
 const DRAINS: u32 = 64;
 
 /// Nanoseconds of a sleep while somebody drains the doorbell and does not come to an end.
@@ -19,7 +19,8 @@ const UNSURE: u64 = 20_000_000;
 /// Milliseconds beside the same drainer after which it counts as dead.
 const STUCK: u32 = 20_000;
 
-/// Times that who closes tries to say so beside somebody who publishes: that takes a copy each time.
+/// Times that who closes tries to say so beside somebody who publishes: that takes a copy each
+/// time.
 const PUBLICATIONS: u32 = 64;
 
 /// What is waited for.
@@ -40,12 +41,14 @@ pub enum Hangup {
     Reset,
 }
 
-/// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake those who poll the socket.
+/// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake
+/// those who poll the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// Bytes that the other has published: more of them wake who waits for data.
     pub arrived: u64,
-    /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the own shutdowns.
+    /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the
+    /// own shutdowns.
     pub changes: u32,
     /// [`End::is_closing`], which is no edge.
     pub closing: bool,
@@ -91,12 +94,13 @@ pub struct End {
     private: Mapped,
     index: usize,
     pub(super) geometry: Geometry,
-    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits the millisecond since when; 0 for none.
+    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits
+    /// the millisecond since when; 0 for none.
     pub(super) stuck: std::sync::atomic::AtomicU64,
 }
 
-// SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring is accessed through atomics; the bytes
-// are accessed under the locks of `Receive` and `Send`.
+// SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring
+// is accessed through atomics; the bytes are accessed under the locks of `Receive` and `Send`.
 unsafe impl std::marker::Send for End {}
 // SAFETY: as above.
 unsafe impl Sync for End {}
@@ -111,14 +115,15 @@ impl Drop for End {
 }
 
 impl End {
-    /// Maps the end whose private page is `private`, of the connection whose common memory is `common`.
+    /// Maps the end whose private page is `private`, of the connection whose common memory is
+    /// `common`.
     ///
     /// # Errors
     /// [`AttachError`]: memory that did not come from [`super::Memory::create`], or not both from the same one's geometry.
     pub fn attach(common: BorrowedFd<'_>, private: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let private = Mapped::of(private, PRIVATE)?;
-        // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it is atomics but for the names, which nobody
-        // writes any more.
+        // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it
+        // is atomics but for the names, which nobody writes any more.
         let page = unsafe { private.address.cast::<Private>().as_ref() };
         let geometry = page.geometry();
         let index = page.end.load(Ordering::Relaxed) as usize;
@@ -145,7 +150,8 @@ impl End {
 
     #[inline]
     pub(super) fn common(&self) -> &Common {
-        // SAFETY: at the start of a mapping that is longer, page-aligned, and alive as long as `self`; all atomics.
+        // SAFETY: at the start of a mapping that is longer, page-aligned, and alive as long as
+        // `self`; all atomics.
         unsafe { self.common.address.cast::<Common>().as_ref() }
     }
 
@@ -161,7 +167,8 @@ impl End {
         &self.common().directions[self.index]
     }
 
-    /// The first byte of the region of `1 << log2` bytes of a direction; `log2` is one that the geometry has.
+    /// The first byte of the region of `1 << log2` bytes of a direction; `log2` is one that the
+    /// geometry has.
     #[inline]
     pub(super) fn region(&self, inbound: bool, log2: u8) -> *mut u8 {
         debug_assert!(self.geometry.has(log2));
@@ -217,7 +224,8 @@ impl End {
         1 << Send::largest(self)
     }
 
-    /// Whether `poll(2)` would call it writable: a quarter of the ring is free, or it may still grow without asking.
+    /// Whether `poll(2)` would call it writable: a quarter of the ring is free, or it may still
+    /// grow without asking.
     pub fn is_writable(&self) -> bool {
         let log2 =
             moved::log2(self.private().sending.region.load(Ordering::Acquire)).min(self.geometry.largest);
@@ -243,7 +251,8 @@ impl End {
         self.publish_flags(0);
     }
 
-    /// Whether the other sees a reset when this end's last holder is gone (`SO_LINGER` with a time of zero).
+    /// Whether the other sees a reset when this end's last holder is gone (`SO_LINGER` with a time
+    /// of zero).
     pub fn abort_on_close(&self, yes: bool) {
         let private = self.private();
         if yes {
@@ -254,15 +263,16 @@ impl End {
         self.publish_flags(0);
     }
 
-    /// To be called by a process that closes its last descriptor of this end, before it closes it: the other asks the kernel soon whether it was the
-    /// last of all. The caller rings ([`End::ring_for_data`]) only if it must not rely on the hang-up itself.
+    /// To be called by a process that closes its last descriptor of this end, before it closes it:
+    /// the other asks the kernel soon whether it was the last of all. The caller rings
+    /// ([`End::ring_for_data`]) only if it must not rely on the hang-up itself.
     pub fn closing(&self) {
         let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
         self.publish_flags(tail::CLOSING | unread);
     }
 
-    /// Resets the connection, whoever else holds this end: the other has a reset from now on, and so have all holders here, who know of it. The caller
-    /// rings ([`End::ring_for_data`]).
+    /// Resets the connection, whoever else holds this end: the other has a reset from now on, and
+    /// so have all holders here, who know of it. The caller rings ([`End::ring_for_data`]).
     pub fn reset(&self) {
         self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
         self.publish_flags(0);
@@ -291,7 +301,8 @@ impl End {
         });
     }
 
-    /// When the other published what comes from `position` on, in cycles, as it says ([`arrivals`]); never later than `now`.
+    /// When the other published what comes from `position` on, in cycles, as it says
+    /// ([`arrivals`]); never later than `now`.
     #[inline]
     pub fn arrived_after(&self, position: u64, now: u64) -> Option<u64> {
         arrivals::after(&self.inbound().producer.arrivals, position, now)
@@ -305,11 +316,13 @@ impl End {
 
     fn publish_flags(&self, more: u64) {
         let sending = &self.private().sending;
-        // A process that closes goes on without the lock if it does not get it soon: the sender of this end may have written the word.
+        // A process that closes goes on without the lock if it does not get it soon: the sender of
+        // this end may have written the word.
         let closes = more & tail::CLOSING != 0;
         let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
         let published = &self.outbound().producer.tail;
-        // Read back from where the other could have changed it, which would lose it a hint of its own peer's end.
+        // Read back from where the other could have changed it, which would lose it a hint of its
+        // own peer's end.
         let mut before = published.load(Ordering::Relaxed);
         let flags = |before: u64| {
             let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
@@ -332,7 +345,8 @@ impl End {
             }
             return;
         }
-        // Who has the lock may be publishing, and has the say about positions. With these flags the other takes what is held back by itself.
+        // Who has the lock may be publishing, and has the say about positions. With these flags the
+        // other takes what is held back by itself.
         for _ in 0..PUBLICATIONS {
             let word = tail::word(tail::position(before), flags(before));
             match published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed) {
@@ -342,15 +356,17 @@ impl End {
         }
     }
 
-    /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the kernel (`POLLHUP` of the own descriptor), then
-    /// call [`End::hung_up`] or [`End::still_there`].
+    /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the
+    /// kernel (`POLLHUP` of the own descriptor), then call [`End::hung_up`] or
+    /// [`End::still_there`].
     #[inline]
     pub fn may_be_gone(&self) -> bool {
         self.is_closing() && self.is_new(self.hint())
     }
 
-    /// As [`End::may_be_gone`], and also, however often the kernel was asked, while nobody has accepted this connection: the end of a queue in which it
-    /// waits leaves no hint. For who acts, not for who waits: asking changes nothing as long as it waits.
+    /// As [`End::may_be_gone`], and also, however often the kernel was asked, while nobody has
+    /// accepted this connection: the end of a queue in which it waits leaves no hint. For who acts,
+    /// not for who waits: asking changes nothing as long as it waits.
     #[inline]
     pub fn is_worth_asking(&self) -> bool {
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
@@ -395,8 +411,8 @@ impl End {
         self.private().receiving.vetted.store(hint.0, Ordering::Relaxed);
     }
 
-    /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE` of this end's descriptor). What that meant; the
-    /// same however often it is asked.
+    /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE`
+    /// of this end's descriptor). What that meant; the same however often it is asked.
     pub fn hung_up(&self) -> Hangup {
         let private = self.private();
         let before = private.flags.load(Ordering::Acquire);
@@ -408,14 +424,17 @@ impl End {
         let held = private.sending.held.load(Ordering::Acquire);
         let sent = private.sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
-        // What was sent after it closed does not count; that is known if the last that it said is that it closes, having read everything. The hint of another
-        // holder, who was not the last, says nothing.
+        // What was sent after it closed does not count; that is known if the last that it said is
+        // that it closes, having read everything. The hint of another holder, who was not the last,
+        // says nothing.
         let vetted = private.receiving.vetted.load(Ordering::Relaxed) == word;
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
-        // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds TCP_CLOSE.
+        // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds
+        // TCP_CLOSE.
         let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
-        // What is held back may have been read when it was due. What was not counts as unsent: Linux sends it when the other closes, and hears of a reset
-        // which its reader is not told of either.
+        // What is held back may have been read when it was due. What was not counts as unsent:
+        // Linux sends it when the other closes, and hears of a reset which its reader is not told
+        // of either.
         let unread = !(sent..=held.max(sent)).contains(&head) || head < held;
         let aborted = (unread && !read_all) || word & tail::ABORT != 0;
         let reset = word & tail::RESET != 0 || aborted && !over;
@@ -423,15 +442,16 @@ impl End {
         if reset { Hangup::Reset } else { Hangup::Finished }
     }
 
-    /// The other has published what cannot be: from now on it counts as having reset the connection, and nothing can be read any more. (A reader that
-    /// is at it in another thread may put its own position there again; the next one finds the same nonsense.)
+    /// The other has published what cannot be: from now on it counts as having reset the
+    /// connection, and nothing can be read any more. (A reader that is at it in another thread may
+    /// put its own position there again; the next one finds the same nonsense.)
     #[cold]
     pub(super) fn distrust(&self) {
         self.private().distrust();
     }
 
-    /// A page of the common memory was refused to somebody who writes or reads it for this process, as the kernel: as
-    /// if the other were not to be believed.
+    /// A page of the common memory was refused to somebody who writes or reads it for this process,
+    /// as the kernel: as if the other were not to be believed.
     pub fn met_a_hole(&self) {
         self.distrust();
     }
@@ -472,8 +492,8 @@ impl End {
         if want == Want::Data { &rung.data } else { &rung.room }
     }
 
-    /// Counts the caller as a waiter until it calls [`End::disarm`], once it has returned from its sleep. It must look once more before it sleeps on its
-    /// descriptor. The number of its request.
+    /// Counts the caller as a waiter until it calls [`End::disarm`], once it has returned from its
+    /// sleep. It must look once more before it sleeps on its descriptor. The number of its request.
     #[inline]
     pub fn arm(&self, want: Want) -> u64 {
         let word = self.waiters(want);
@@ -494,7 +514,8 @@ impl End {
         waiters::disarm(self.waiters(want));
     }
 
-    /// Asks to be rung in the place of others at this end who sleep without being counted, until [`End::asked_no_more`].
+    /// Asks to be rung in the place of others at this end who sleep without being counted, until
+    /// [`End::asked_no_more`].
     pub fn ask_for_others(&self, want: Want) {
         waiters::ask(self.waiters(want));
         if self.is_draining() {
@@ -508,8 +529,10 @@ impl End {
         waiters::asked_no_more(self.waiters(want));
     }
 
-    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for all of them. None: somebody else waits here as well,
-    /// so it has to be [`End::arm`]. The caller fences once for all that it arms so, asks each [`End::is_draining`], and then looks at all.
+    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for
+    /// all of them. None: somebody else waits here as well, so it has to be [`End::arm`]. The
+    /// caller fences once for all that it arms so, asks each [`End::is_draining`], and then looks
+    /// at all.
     #[inline]
     #[must_use = "who is not counted is not rung"]
     pub fn arm_among_many(&self, sleep: u64) -> Option<u64> {
@@ -526,7 +549,8 @@ impl End {
         request
     }
 
-    /// Who is counted still has come to another sleep, or to one that is for this end alone (0). Then as [`End::arm_among_many`].
+    /// Who is counted still has come to another sleep, or to one that is for this end alone (0).
+    /// Then as [`End::arm_among_many`].
     #[inline]
     pub fn number_sleep(&self, sleep: u64) {
         self.inbound().waiters.sleep.store(sleep, Ordering::Release);
@@ -544,20 +568,23 @@ impl End {
         waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
     }
 
-    /// Whether a request of the caller has been answered: it is rung for no more before it arms again. The lower half of its number is enough.
+    /// Whether a request of the caller has been answered: it is rung for no more before it arms
+    /// again. The lower half of its number is enough.
     #[inline]
     pub fn is_answered(&self, want: Want, request: u32) -> bool {
         waiters::is_answered(self.answered(want), request)
     }
 
-    /// Whether somebody takes bytes from the doorbell: who has armed waits for the end of it, and arms again.
+    /// Whether somebody takes bytes from the doorbell: who has armed waits for the end of it, and
+    /// arms again.
     #[inline]
     pub fn is_draining(&self) -> bool {
         waiters::is_draining(&self.private().doorbell.draining) != 0
     }
 
-    /// Waits until nobody drains the doorbell, and makes the request again: all of it within one budget, because any holder of this end can write
-    /// that word. If the budget is spent the caller does not sleep for long ([`End::longest_sleep`]).
+    /// Waits until nobody drains the doorbell, and makes the request again: all of it within one
+    /// budget, because any holder of this end can write that word. If the budget is spent the
+    /// caller does not sleep for long ([`End::longest_sleep`]).
     #[cold]
     fn arm_after_drain(&self, want: Want) -> u64 {
         let word = &self.private().doorbell.draining;
@@ -567,7 +594,8 @@ impl End {
             let free = lock::wait_for(word, &mut budget);
             let request = waiters::arm_again(self.waiters(want));
             let thread = waiters::is_draining(word);
-            // A handler that interrupted its own thread must not wait for it: it sleeps too short at worst.
+            // A handler that interrupted its own thread must not wait for it: it sleeps too short
+            // at worst.
             if thread == 0 || thread == lock::holder() {
                 self.stuck.store(0, Relaxed);
                 return request;
@@ -580,8 +608,9 @@ impl End {
         waiters::arm_again(self.waiters(want))
     }
 
-    /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another PID namespace, or there is none. `before` is what
-    /// was noted last. From one that is there for [`STUCK`] the word is taken.
+    /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another
+    /// PID namespace, or there is none. `before` is what was noted last. From one that is there for
+    /// [`STUCK`] the word is taken.
     fn note_stuck(&self, before: u64) {
         let word = &self.private().doorbell.draining;
         let thread = waiters::is_draining(word);
@@ -597,8 +626,9 @@ impl End {
         self.stuck.store(noted, Relaxed);
     }
 
-    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other holds bytes back ([`End::held_for`]), or somebody
-    /// drains the doorbell, who may take the byte that answers the caller.
+    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other
+    /// holds bytes back ([`End::held_for`]), or somebody drains the doorbell, who may take the byte
+    /// that answers the caller.
     #[inline]
     pub fn longest_sleep(&self) -> Option<u64> {
         let held = self.held_for();
@@ -611,8 +641,9 @@ impl End {
         self.private().doorbell.drained.load(Ordering::Acquire)
     }
 
-    /// Bytes that the other end has counted as written since `drained` bytes were taken. More than these lie in
-    /// the doorbell only for a moment, or where a writer was killed before it counted its byte.
+    /// Bytes that the other end has counted as written since `drained` bytes were taken. More than
+    /// these lie in the doorbell only for a moment, or where a writer was killed before it counted
+    /// its byte.
     #[inline]
     pub fn rung_since(&self, drained: u32) -> u32 {
         let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
@@ -628,8 +659,9 @@ impl End {
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
-    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if nobody is counted as a waiter at this end but `own`;
-    /// it returns whether it did. Says whether none was to be left; false also if another thread is taking some.
+    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if
+    /// nobody is counted as a waiter at this end but `own`; it returns whether it did. Says whether
+    /// none was to be left; false also if another thread is taking some.
     pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
         let doorbell = &self.private().doorbell;
         let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
@@ -645,15 +677,16 @@ impl End {
         !leave
     }
 
-    /// After sending, finishing or closing: what is due to who waits for data at the other end: if anything, a byte written to the own descriptor, and then
-    /// [`End::rang`].
+    /// After sending, finishing or closing: what is due to who waits for data at the other end: if
+    /// anything, a byte written to the own descriptor, and then [`End::rang`].
     #[inline]
     pub fn ring_for_data(&self) -> Due {
         let rung = &self.common().rung[self.index ^ 1];
         Due::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
     }
 
-    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung ([`Due::sleep`]): nothing is due if the consumer is in one of them.
+    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung ([`Due::sleep`]):
+    /// nothing is due if the consumer is in one of them.
     #[inline]
     pub fn ring_for_data_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Due {
         let (waiters, rung) = (&self.outbound().waiters, &self.common().rung[self.index ^ 1]);
@@ -663,7 +696,8 @@ impl End {
         }
     }
 
-    /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer is rung when a quarter of its ring is free.
+    /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer
+    /// is rung when a quarter of its ring is free.
     #[inline]
     pub fn ring_for_room(&self) -> Due {
         let rung = &self.common().rung[self.index ^ 1];
@@ -676,7 +710,8 @@ impl End {
         let mine = self.private().receiving.region.load(Ordering::Relaxed);
         let log2 = moved::log2(mine).min(self.geometry.largest);
         let left = self.inbound().moves.left[usize::from(log2)].load(Ordering::Acquire);
-        // Room is counted in the region that the producer is in, so there is none before the consumer has come there.
+        // Room is counted in the region that the producer is in, so there is none before the
+        // consumer has come there.
         moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
     }
 
@@ -690,7 +725,8 @@ impl End {
         }
     }
 
-    /// Says that options on the private page are others now. The caller writes a byte to the own descriptor.
+    /// Says that options on the private page are others now. The caller writes a byte to the own
+    /// descriptor.
     pub fn announce(&self) {
         self.outbound().producer.news.fetch_add(1, Ordering::Release);
     }
@@ -740,7 +776,8 @@ impl End {
         self.private().sending.space.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// How often there was room again after somebody had found none (wrapping): what wakes those who wait for room.
+    /// How often there was room again after somebody had found none (wrapping): what wakes those
+    /// who wait for room.
     #[inline]
     pub fn spaces(&self) -> u32 {
         let word = &self.private().sending.space;

@@ -1,21 +1,29 @@
 //! Bytes that are held back: what `MSG_MORE` and `TCP_CORK` ask for.
 //!
-//! 1. A producer that is to hold bytes back stages them and does not publish them. How far they go stands in its private page, so that whoever
-//!    writes next, in any process, goes on behind them and publishes them with its own. A shutdown, a close, a full ring and a full segment publish them as well.
-//! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy with something else for ever, and nobody is to wait for
-//!    that. So the producer says beside its tail how far the bytes go and when they are due, and rings. The consumer that is woken
-//!    finds nothing, sleeps no longer than until then ([`End::held_for`], asked *before* its last look), and publishes them itself, in the producer's place ([`End::inbound_tail`]).
-//! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word there, with these bytes in it or behind them. A producer takes no
-//!    tail from the common memory, so for itself it has not published what its consumer may have read; it only believes a head that is as far as what it staged.
-//! 4. The word is the other's, like all else there. It can say when bytes are due that lie in the ring, which the other could publish as well, and
-//!    have the consumer wake, as any byte of the doorbell does.
+//! 1. A producer that is to hold bytes back stages them and does not publish them. How far they go
+//!    stands in its private page, so that whoever writes next, in any process, goes on behind them
+//!    and publishes them with its own. A shutdown, a close, a full ring and a full segment publish
+//!    them as well.
+//! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy
+//!    with something else for ever, and nobody is to wait for that. So the producer says beside its
+//!    tail how far the bytes go and when they are due, and rings. The consumer that is woken finds
+//!    nothing, sleeps no longer than until then ([`End::held_for`], asked *before* its last look),
+//!    and publishes them itself, in the producer's place ([`End::inbound_tail`]).
+//! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word
+//!    there, with these bytes in it or behind them. A producer takes no tail from the common
+//!    memory, so for itself it has not published what its consumer may have read; it only believes
+//!    a head that is as far as what it staged.
+//! 4. The word is the other's, like all else there. It can say when bytes are due that lie in the
+//!    ring, which the other could publish as well, and have the consumer wake, as any byte of the
+//!    doorbell does.
 
 use super::layout::tail;
 use super::private::flag;
 use super::{End, Send};
 use crate::sync::Ordering;
 
-/// Milliseconds that bytes are held back at most (`TCP_RTO_MIN` of Linux, after which its timer sends what is corked).
+/// Milliseconds that bytes are held back at most (`TCP_RTO_MIN` of Linux, after which its timer
+/// sends what is corked).
 pub const LONGEST: u64 = 200;
 
 /// Bytes of a segment of the kernel's loopback: so many leave whatever was asked.
@@ -32,13 +40,15 @@ const fn word(position: u64, at: u64) -> u64 {
     if word == 0 { 1 << POSITION } else { word }
 }
 
-/// Milliseconds that are left of a word at `now`: none of what is due, or would be later than anybody may say.
+/// Milliseconds that are left of a word at `now`: none of what is due, or would be later than
+/// anybody may say.
 const fn left(word: u64, now: u64) -> Option<u64> {
     let left = (word >> POSITION).wrapping_sub(now) & ((1 << (u64::BITS - POSITION)) - 1);
     if left == 0 || left > LONGEST { None } else { Some(left) }
 }
 
-/// Milliseconds of the monotonic clock, some behind; two processes agree unless they are in different time namespaces, and then what is held is due.
+/// Milliseconds of the monotonic clock, some behind; two processes agree unless they are in
+/// different time namespaces, and then what is held is due.
 pub(super) fn now() -> u64 {
     if cfg!(miri) {
         return 0;
@@ -64,7 +74,8 @@ impl End {
         let producer = &self.inbound().producer;
         let word = producer.held.load(Ordering::Acquire);
         let before = producer.tail.load(Ordering::Acquire);
-        // Who is gone, or sends nothing more, holds nothing back. Of one of several who has closed that is not known before the kernel was asked.
+        // Who is gone, or sends nothing more, holds nothing back. Of one of several who has closed
+        // that is not known before the kernel was asked.
         let closing = before & tail::CLOSING != 0 && !self.is_vetted(before);
         let over = before & tail::FIN != 0 || closing || self.private().has(flag::HUNG_UP);
         if word == 0 || left(word, now()).is_some() && !over {
@@ -80,8 +91,9 @@ impl End {
         let _ = producer.held.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds bytes back until then. To be asked before the last look
-    /// ahead of a sleep: another reader of this end may take them when they are due, and rings nobody.
+    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds
+    /// bytes back until then. To be asked before the last look ahead of a sleep: another reader of
+    /// this end may take them when they are due, and rings nobody.
     #[inline]
     pub fn held_for(&self) -> Option<u64> {
         match self.inbound().producer.held.load(Ordering::Acquire) {
@@ -114,8 +126,8 @@ impl End {
 }
 
 impl Send<'_> {
-    /// Ends without publishing what was staged, but for full segments. The caller rings all the same ([`End::ring_for_data`]): the consumer
-    /// has to know until when.
+    /// Ends without publishing what was staged, but for full segments. The caller rings all the
+    /// same ([`End::ring_for_data`]): the consumer has to know until when.
     pub fn hold(mut self) {
         self.publish_segments();
         if self.is_published() {

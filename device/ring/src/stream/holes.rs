@@ -1,22 +1,31 @@
 //! Pages of the common memory that the kernel refuses.
 //!
-//! A peer can make holes in the common memory. They read as zeros, unless the kernel has no page for whoever touches one next
-//! (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes and allows bytes, so the fault is answered.
+//! A peer can make holes in the common memory. They read as zeros, unless the kernel has no page
+//! for whoever touches one next (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes
+//! and allows bytes, so the fault is answered.
 //!
-//! 1. Each mapped end is listed here ([`List`]): where its common memory lies, and its private page.
-//! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes ([`crate::guarded`]), the copy ends.
-//! 3. Any other access is one of this crate's to a word that the peer may write anyhow, or a copy of a service core. It goes on
-//!    in a page of this process that takes the hole's place. That page was there before: when pages are refused there is no new one to be had. It is put
-//!    there as a second mapping of the same memory (`mremap` of no bytes), for which nothing has to be promised. All holes share it,
-//!    also with children of a fork: only what a reset connection publishes is written there.
-//! 4. The list is of words alone. The handler waits for nothing, allocates nothing, and uses no memory of the thread's own.
-//! 5. An entry is used again, and what it names is unmapped. So the handler pins an entry ([`Pinned`]): it counts itself, then looks whether the entry
-//!    is still of the generation in which the address lay. Who takes an end off the list begins another generation, then waits until nothing is
-//!    counted. One of the two sees the other, and the handler never waits. The wait is bounded: a handler that another one interrupted or jumped out
-//!    of, or of a thread that a fork left behind, counts for ever. Then the end stays mapped, and its entry is not used again.
+//! 1. Each mapped end is listed here ([`List`]): where its common memory lies, and its private
+//!    page.
+//! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes
+//!    ([`crate::guarded`]), the copy ends.
+//! 3. Any other access is one of this crate's to a word that the peer may write anyhow, or a copy
+//!    of a service core. It goes on in a page of this process that takes the hole's place. That
+//!    page was there before: when pages are refused there is no new one to be had. It is put there
+//!    as a second mapping of the same memory (`mremap` of no bytes), for which nothing has to be
+//!    promised. All holes share it, also with children of a fork: only what a reset connection
+//!    publishes is written there.
+//! 4. The list is of words alone. The handler waits for nothing, allocates nothing, and uses no
+//!    memory of the thread's own.
+//! 5. An entry is used again, and what it names is unmapped. So the handler pins an entry
+//!    ([`Pinned`]): it counts itself, then looks whether the entry is still of the generation in
+//!    which the address lay. Who takes an end off the list begins another generation, then waits
+//!    until nothing is counted. One of the two sees the other, and the handler never waits. The
+//!    wait is bounded: a handler that another one interrupted or jumped out of, or of a thread that
+//!    a fork left behind, counts for ever. Then the end stays mapped, and its entry is not used
+//!    again.
 //!
-//! A process that runs only code of Sietch calls [`answer_faults`]. The library for other programs has a handler of its own, because theirs
-//! come after it, and calls [`prepare`] and [`answer`].
+//! A process that runs only code of Sietch calls [`answer_faults`]. The library for other programs
+//! has a handler of its own, because theirs come after it, and calls [`prepare`] and [`answer`].
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -32,18 +41,22 @@ const PAGE: usize = 4096;
 
 /// Entries of one part of the list.
 const PART: usize = 1024;
-/// Parts: room for both ends of all connections that a user may have (131,072), twice. Memory of a part comes when it is needed.
+/// Parts: room for both ends of all connections that a user may have (131,072), twice. Memory of a
+/// part comes when it is needed.
 const PARTS: usize = 512;
 
-/// Looks of who takes an end off the list at handlers that have it pinned: a handler stores two words and maps a page.
+/// Looks of who takes an end off the list at handlers that have it pinned: a handler stores two
+/// words and maps a page.
 const LOOKS: u32 = 4096;
 
 /// One mapped end.
 #[derive(Debug)]
 struct Entry {
-    /// Odd while an end is listed here. The three below change only while it is even and nothing is pinned.
+    /// Odd while an end is listed here. The three below change only while it is even and nothing is
+    /// pinned.
     generation: AtomicUsize,
-    /// Where the common memory begins; 0 for a free entry, 1 for one that is taken and not yet written.
+    /// Where the common memory begins; 0 for a free entry, 1 for one that is taken and not yet
+    /// written.
     start: AtomicUsize,
     length: AtomicUsize,
     private: AtomicUsize,
@@ -81,7 +94,8 @@ impl Entry {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// Nothing is found here any more, and the entry is free. False: something has it pinned and does not let go.
+    /// Nothing is found here any more, and the entry is free. False: something has it pinned and
+    /// does not let go.
     fn clear(&self) -> bool {
         self.generation.fetch_add(1, SeqCst);
         for _ in 0..LOOKS {
@@ -147,7 +161,8 @@ impl List {
                 }
             };
         }
-        // SAFETY: a mapping of that size, of zeros at first, which are entries; it is never unmapped.
+        // SAFETY: a mapping of that size, of zeros at first, which are entries; it is never
+        // unmapped.
         Some(unsafe { &*part })
     }
 
@@ -182,7 +197,8 @@ fn pages(length: usize, sharing: MapFlags) -> Option<NonNull<libc::c_void>> {
     NonNull::new(start.ok()?)
 }
 
-/// Lists an end. `None`: there is no room or memory, and a hole in it would end this process, which relies on an answer.
+/// Lists an end. `None`: there is no room or memory, and a hole in it would end this process, which
+/// relies on an answer.
 pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Option<Listed> {
     let entry = LIST.take();
     if let Some(entry) = entry {
@@ -192,7 +208,8 @@ pub(super) fn list(common: (NonNull<u8>, usize), private: NonNull<u8>) -> Option
 }
 
 impl Listed {
-    /// Takes the end off the list. False: a handler may go on using what is mapped, and it has to stay.
+    /// Takes the end off the list. False: a handler may go on using what is mapped, and it has to
+    /// stay.
     #[must_use]
     pub(super) fn take_off(&mut self) -> bool {
         let Some(entry) = self.0.take() else { return true };
@@ -221,7 +238,8 @@ pub fn prepare() {
     }
 }
 
-/// Answers a fault if it is one of this crate's: then the handler returns, and what was interrupted goes on.
+/// Answers a fault if it is one of this crate's: then the handler returns, and what was interrupted
+/// goes on.
 ///
 /// # Safety
 /// What the kernel gave to a handler of SIGSEGV or SIGBUS.
@@ -267,7 +285,8 @@ fn before(signal: i32) -> &'static AtomicPtr<libc::sigaction> {
     &BEFORE[usize::from(signal == libc::SIGBUS)]
 }
 
-/// From now on faults of this kind do not end the process, which runs only code of Sietch: others meet what was installed before.
+/// From now on faults of this kind do not end the process, which runs only code of Sietch: others
+/// meet what was installed before.
 pub fn answer_faults() {
     prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
@@ -296,8 +315,9 @@ extern "C" fn handler(signal: i32, information: *mut libc::siginfo_t, context: *
     if unsafe { answer(signal, information, context.cast()) } {
         return;
     }
-    // What was there before is called when the instruction faults again, or for a signal that was sent, when that is sent again.
-    // SAFETY: never freed, and not null since this handler is installed.
+    // What was there before is called when the instruction faults again, or for a signal that was
+    // sent, when that is sent again. SAFETY: never freed, and not null since this handler is
+    // installed.
     unsafe {
         libc::sigaction(signal, before(signal).load(Acquire), ptr::null_mut());
         if (*information).si_code <= 0 {

@@ -9,7 +9,8 @@ pub const PRIVATE: usize = 4096;
 /// First word of both kinds of memory, version included: another layout has another word.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIETCHS5");
 
-/// The smallest and the largest region that any geometry may have: a page, and what 46 bits of addresses hold for 100,000 connections.
+/// The smallest and the largest region that any geometry may have: a page, and what 46 bits of
+/// addresses hold for 100,000 connections.
 pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
 
 /// Sizes of regions, as powers of two.
@@ -22,8 +23,8 @@ pub struct Geometry {
 }
 
 impl Default for Geometry {
-    /// 16 KiB, which holds any request of most protocols and leaves 50 connections in a second-level cache; 4 MiB, what Linux lets a socket buffer
-    /// grow to (`net.ipv4.tcp_wmem`).
+    /// 16 KiB, which holds any request of most protocols and leaves 50 connections in a
+    /// second-level cache; 4 MiB, what Linux lets a socket buffer grow to (`net.ipv4.tcp_wmem`).
     fn default() -> Self {
         Self { smallest: 14, largest: 22 }
     }
@@ -40,7 +41,8 @@ impl Geometry {
         (self.smallest..=self.largest).contains(&log2)
     }
 
-    /// Bytes of one direction's regions. Region `n` begins at byte `1 << n`: those below it have fewer bytes in all.
+    /// Bytes of one direction's regions. Region `n` begins at byte `1 << n`: those below it have
+    /// fewer bytes in all.
     pub fn area(self) -> usize {
         2 << self.largest
     }
@@ -51,7 +53,8 @@ impl Geometry {
     }
 }
 
-/// The addresses of both ends, as one of them sees them: `sockaddr_in` or `sockaddr_in6`, and how many bytes of it count.
+/// The addresses of both ends, as one of them sees them: `sockaddr_in` or `sockaddr_in6`, and how
+/// many bytes of it count.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names {
@@ -84,7 +87,8 @@ pub struct Producer {
 /// Slots of a table by region: no geometry has a region of a power beyond [`BOUNDS`].
 pub const REGIONS: usize = 32;
 
-/// Where the producer left each region the last time, see [`moved`]; zero for never. Written once a move.
+/// Where the producer left each region the last time, see [`moved`]; zero for never. Written once a
+/// move.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Moves {
@@ -108,7 +112,8 @@ pub struct Waiters {
     pub data: AtomicU64,
     /// Producers that wait for room, and their requests.
     pub room: AtomicU64,
-    /// In which of its sleeps the consumer is that sleeps for many; 0 for none. See [`super::waiters`].
+    /// In which of its sleeps the consumer is that sleeps for many; 0 for none. See
+    /// [`super::waiters`].
     pub sleep: AtomicU64,
 }
 
@@ -144,7 +149,8 @@ pub struct Rung {
 pub struct Common {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// [`Geometry::smallest`] and, shifted by 8, [`Geometry::largest`]. For display: each end has it in its private page.
+    /// [`Geometry::smallest`] and, shifted by 8, [`Geometry::largest`]. For display: each end has
+    /// it in its private page.
     pub geometry: AtomicU32,
     /// Direction `n` is produced by end `n`.
     pub directions: [Direction; 2],
@@ -175,7 +181,8 @@ pub mod tail {
     pub const UNREAD: u64 = 8;
     /// With `CLOSING`: this end has reset the connection, whoever else may hold it.
     pub const RESET: u64 = 16;
-    /// Counts closings at one position (modulo 8), so that the hint of the last differs from that of the one before.
+    /// Counts closings at one position (modulo 8), so that the hint of the last differs from that
+    /// of the one before.
     pub const TURN: u64 = 0xe0;
     /// What stands there while nobody has accepted the connection.
     pub const UNACCEPTED: u64 = word(0, ABORT | CLOSING);

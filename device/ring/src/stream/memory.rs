@@ -55,7 +55,8 @@ pub enum AttachError {
     Foreign,
 }
 
-/// The memories of a connection, as their maker passes them on: the common one to both, a private one to each.
+/// The memories of a connection, as their maker passes them on: the common one to both, a private
+/// one to each.
 #[derive(Debug)]
 pub struct Memory {
     /// What both ends map.
@@ -65,10 +66,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memories for a connection that nothing has gone through; `names` of end 0 (who connected) and end 1.
+    /// Memories for a connection that nothing has gone through; `names` of end 0 (who connected)
+    /// and end 1.
     ///
     /// # Errors
-    /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for a geometry out of bounds.
+    /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for
+    /// a geometry out of bounds.
     pub fn create(geometry: Geometry, names: [Names; 2]) -> io::Result<Self> {
         if !geometry.is_valid() {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -95,8 +98,10 @@ impl Memory {
         Ok(Self { common, private })
     }
 
-    /// Lets the end of end 1 be a reset until who accepts it says otherwise (`End::abort_on_close(false)`): a connection that waits in a queue that
-    /// goes away has been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks the kernel once, before it relies on it.
+    /// Lets the end of end 1 be a reset until who accepts it says otherwise
+    /// (`End::abort_on_close(false)`): a connection that waits in a queue that goes away has been
+    /// refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks the
+    /// kernel once, before it relies on it.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.
@@ -110,7 +115,8 @@ impl Memory {
     }
 }
 
-/// Tells the holders of the end of this private page that the other one is a service ([`flag::SERVED`]). Before it is handed over.
+/// Tells the holders of the end of this private page that the other one is a service
+/// ([`flag::SERVED`]). Before it is handed over.
 ///
 /// # Errors
 /// Those of `pwrite(2)`.
@@ -173,7 +179,8 @@ impl Mapped {
             return Err(AttachError::Foreign);
         }
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
-        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is touched.
+        // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is
+        // touched.
         let address =
             unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file.as_fd(), 0) }
                 .map_err(io)?;

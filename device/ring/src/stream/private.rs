@@ -1,4 +1,5 @@
-//! The page of an end: what its holders (any number of processes and threads) share with nobody else.
+//! The page of an end: what its holders (any number of processes and threads) share with nobody
+//! else.
 
 use super::layout::{Geometry, Names, PRIVATE};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -29,7 +30,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 32;
     /// `SO_LINGER` with a time of zero.
     pub const ABORT_ON_CLOSE: u32 = 64;
-    /// The other end is a service core with a connection of the network behind it: it is told of options ([`super::super::End::announce`]).
+    /// The other end is a service core with a connection of the network behind it: it is told of
+    /// options ([`super::super::End::announce`]).
     pub const SERVED: u32 = 128;
     /// This end has reset the connection.
     pub const HAS_RESET: u32 = 256;
@@ -37,11 +39,13 @@ pub mod flag {
     pub const CORKED: u32 = 512;
     /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
-    /// From here on: how often a holder did what wakes everybody who watches this end, changing anything or not (`shutdown(2)`), wrapping.
+    /// From here on: how often a holder did what wakes everybody who watches this end, changing
+    /// anything or not (`shutdown(2)`), wrapping.
     pub const WOKEN: u32 = 1 << 20;
 }
 
-/// Words of [`Private::options`]: 0 for what nobody set, or [`option::SET`] and a value, as `docs/spec/stream.md` has them.
+/// Words of [`Private::options`]: 0 for what nobody set, or [`option::SET`] and a value, as
+/// `docs/spec/stream.md` has them.
 pub mod option {
     /// Words there are.
     pub const COUNT: usize = 40;
@@ -103,14 +107,15 @@ pub(super) struct Sending {
     pub head: AtomicU64,
     /// The other's head when the ring was last found full; `u64::MAX`: never.
     pub full_at: AtomicU64,
-    /// Lowest bit: somebody found no room since there last was some (`SOCK_NOSPACE` of Linux). The others: how often there was room again.
+    /// Lowest bit: somebody found no room since there last was some (`SOCK_NOSPACE` of Linux). The
+    /// others: how often there was room again.
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
     pub noted: AtomicU32,
     /// The other's head when a note needed it last. Nothing but the notes goes by it.
     pub noted_head: AtomicU64,
-    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more than `tail`. Not 0 either while the producer moves to
-    /// another region.
+    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more
+    /// than `tail`. Not 0 either while the producer moves to another region.
     pub held: AtomicU64,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],
@@ -148,11 +153,13 @@ pub struct Private {
     pub(super) doorbell: Doorbell,
     /// Socket options, see [`option`]. Zero at first.
     pub options: [AtomicU64; option::COUNT],
-    /// Bytes that were sent to nobody: nothing but a reset answers them. A holder's word; zero at first.
+    /// Bytes that were sent to nobody: nothing but a reset answers them. A holder's word; zero at
+    /// first.
     pub lost: AtomicU32,
 }
 
-/// Where whoever set the connection up writes [`Private::state`] and, right behind it, [`Private::error`], with `pwrite(2)`.
+/// Where whoever set the connection up writes [`Private::state`] and, right behind it,
+/// [`Private::error`], with `pwrite(2)`.
 #[cfg(not(loom))]
 pub const STATE_OFFSET: usize = std::mem::offset_of!(Private, state);
 

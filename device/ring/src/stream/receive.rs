@@ -7,7 +7,8 @@ use crate::foreign::Foreign;
 use crate::guarded;
 use crate::sync::Ordering;
 
-/// A place in the stream: a position, the region that it is in, and since which position the producer was in it.
+/// A place in the stream: a position, the region that it is in, and since which position the
+/// producer was in it.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     position: u64,
@@ -31,7 +32,8 @@ impl<'a> Receive<'a> {
     pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
         let receiving = &end.private().receiving;
         let region = receiving.region.load(Ordering::Relaxed);
-        // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
+        // A private word that is nonsense can only be the doing of another holder of this end; it
+        // must not lead out of the mapping.
         let log2 = moved::log2(region).clamp(end.geometry.smallest, end.geometry.largest);
         let position = receiving.head.load(Ordering::Relaxed);
         let at = Place { position, since: moved::at(region), log2 };
@@ -44,12 +46,13 @@ impl<'a> Receive<'a> {
         Self { end, at, published, _guard: guard }
     }
 
-    /// How many bytes lie in the region of `place` from there on, and the word of the move that ends them, if one does. Nonsense of the producer gives
-    /// no bytes.
+    /// How many bytes lie in the region of `place` from there on, and the word of the move that
+    /// ends them, if one does. Nonsense of the producer gives no bytes.
     #[inline]
     fn run(&self, place: Place) -> (u64, Option<u64>) {
         let left = self.end.inbound().moves.left[usize::from(place.log2) % REGIONS].load(Ordering::Acquire);
-        // A move before `since` is one of an earlier visit; one beyond what is published will concern us later.
+        // A move before `since` is one of an earlier visit; one beyond what is published will
+        // concern us later.
         let ends = moved::at(left) > place.since && moved::at(left) <= self.published;
         let limit = if ends { moved::at(left) } else { self.published };
         match limit.checked_sub(place.position) {
@@ -84,7 +87,8 @@ impl<'a> Receive<'a> {
         (self.published - self.at.position) as usize
     }
 
-    /// The first bytes, in order, as they lie: none only if nothing is available (or the producer is not to be believed). After they are consumed there may be more.
+    /// The first bytes, in order, as they lie: none only if nothing is available (or the producer
+    /// is not to be believed). After they are consumed there may be more.
     #[inline]
     pub fn pieces(&mut self) -> [Foreign<'_>; 2] {
         self.consume(0);
@@ -94,7 +98,8 @@ impl<'a> Receive<'a> {
 
     #[inline]
     fn pieces_of(&self, place: Place, length: u64) -> [Foreign<'_>; 2] {
-        // SAFETY: inside the mapping (`runs_of`), which outlives the borrow. This process writes there in no way: it is the other's direction.
+        // SAFETY: inside the mapping (`runs_of`), which outlives the borrow. This process writes
+        // there in no way: it is the other's direction.
         self.runs_of(place, length).map(|(start, bytes)| unsafe { Foreign::from_raw(start, bytes) })
     }
 
@@ -104,12 +109,14 @@ impl<'a> Receive<'a> {
         let size = 1_u64 << place.log2;
         let at = place.position & (size - 1);
         let first = length.min(size - at);
-        // `log2` is one that the geometry has (`new`, `enter`), so the region is inside the mapping; at + first <= size, and length <= size (`run`).
+        // `log2` is one that the geometry has (`new`, `enter`), so the region is inside the
+        // mapping; at + first <= size, and length <= size (`run`).
         let start = self.end.region(true, place.log2).cast_const();
         [(start.wrapping_add(at as usize), first as usize), (start, (length - first) as usize)]
     }
 
-    /// Copies up to `length` bytes to `to`, beginning `skip` bytes after the first; consumes nothing. How many.
+    /// Copies up to `length` bytes to `to`, beginning `skip` bytes after the first; consumes
+    /// nothing. How many.
     ///
     /// # Safety
     /// `to` may be written for `length` bytes, or a handler answers faults ([`crate::guarded`]).
@@ -119,7 +126,8 @@ impl<'a> Receive<'a> {
     #[inline]
     pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> Result<usize, Cut> {
         let (mut copied, mut skip, mut place) = (0, skip as u64, self.at);
-        // Each turn but the last leaves a region for good: no more turns than regions, whatever the producer does.
+        // Each turn but the last leaves a region for good: no more turns than regions, whatever the
+        // producer does.
         for _ in 0..=REGIONS {
             let (run, end) = self.run(place);
             let passed = skip.min(run);
@@ -128,7 +136,8 @@ impl<'a> Receive<'a> {
             for (piece, bytes) in self.runs_of(place, run - passed) {
                 let now = bytes.min(length - copied);
                 if now != 0 {
-                    // SAFETY: the caller's: `copied + now <= length`; the piece is as in `pieces_of`.
+                    // SAFETY: the caller's: `copied + now <= length`; the piece is as in
+                    // `pieces_of`.
                     unsafe { guarded::copy(to.wrapping_add(copied), piece, now) }
                         .map_err(|fault| Cut::at(fault, self.end))?;
                     copied += now;
@@ -142,7 +151,8 @@ impl<'a> Receive<'a> {
         Ok(copied)
     }
 
-    /// Gives `bytes` back to the producer, at most what is available. The caller asks [`End::ring_for_room`] when it is done.
+    /// Gives `bytes` back to the producer, at most what is available. The caller asks
+    /// [`End::ring_for_room`] when it is done.
     #[inline]
     pub fn consume(&mut self, bytes: usize) {
         let mut left = (bytes as u64).min(self.published - self.at.position);
@@ -192,7 +202,8 @@ impl<'a> Receive<'a> {
         if end.is_none() && now <= size - at {
             if now != 0 {
                 let from = self.end.region(true, self.at.log2).wrapping_add(at as usize);
-                // SAFETY: inside the region, as in `runs_of`: at + now <= size; the rest is the caller's: now <= length.
+                // SAFETY: inside the region, as in `runs_of`: at + now <= size; the rest is the
+                // caller's: now <= length.
                 unsafe { guarded::copy(to, from, now as usize) }.map_err(|fault| Cut::at(fault, self.end))?;
                 self.at.position += now;
                 self.publish();

@@ -28,14 +28,16 @@ impl Cut {
     }
 }
 
-/// The right to write to an end, until it is dropped; what was staged is published then, unless it is held back ([`super::held`]).
+/// The right to write to an end, until it is dropped; what was staged is published then, unless it
+/// is held back ([`super::held`]).
 #[derive(Debug)]
 pub struct Send<'a> {
     end: &'a End,
     /// Published and staged.
     tail: u64,
     published: u64,
-    /// How far the consumer may have read: what is published, and what was held back before and may have been due.
+    /// How far the consumer may have read: what is published, and what was held back before and may
+    /// have been due.
     readable: u64,
     head: u64,
     since: u64,
@@ -52,7 +54,8 @@ impl<'a> Send<'a> {
         let published = sending.tail.load(Ordering::Relaxed);
         let word = sending.region.load(Ordering::Relaxed);
         let head = sending.head.load(Ordering::Relaxed);
-        // A private word that is nonsense can only be the doing of another holder of this end; it must not lead out of the mapping.
+        // A private word that is nonsense can only be the doing of another holder of this end; it
+        // must not lead out of the mapping.
         let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
         let held = sending.held.load(Ordering::Relaxed);
         let (tail, since, log2) = if held == 0 {
@@ -64,14 +67,16 @@ impl<'a> Send<'a> {
         Self { end, tail, published, readable: tail, head, since, log2, unusual: held != 0, _guard: guard }
     }
 
-    /// Completes a move to another region that a killed writer began. To be called with the lock, before [`End::holds_nothing`] forgets it.
+    /// Completes a move to another region that a killed writer began. To be called with the lock,
+    /// before [`End::holds_nothing`] forgets it.
     pub(super) fn complete_begun_move(end: &End) {
         let word = end.private().sending.region.load(Ordering::Relaxed);
         let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
         Self::take_over(end, moved::at(word), log2);
     }
 
-    /// Bytes are held back, or a killed writer began to move to another region. Returns the current region and the position where it begins.
+    /// Bytes are held back, or a killed writer began to move to another region. Returns the current
+    /// region and the position where it begins.
     #[cold]
     fn take_over(end: &End, since: u64, log2: u8) -> (u64, u8) {
         let left = end.private().sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
@@ -131,7 +136,8 @@ impl<'a> Send<'a> {
             && (log2 < EAGER_LOG2 || head == sending.full_at.load(Ordering::Relaxed))
     }
 
-    /// Bytes that can be staged now, after looking at what was read meanwhile, and growing if that is due.
+    /// Bytes that can be staged now, after looking at what was read meanwhile, and growing if that
+    /// is due.
     #[inline]
     pub fn room(&mut self) -> usize {
         if self.free() == 0 {
@@ -178,7 +184,8 @@ impl<'a> Send<'a> {
         end.private().sending.region.store(word, Ordering::Release);
     }
 
-    /// Where the next bytes go: at most [`Send::room`] in all. Valid until the next call of any method.
+    /// Where the next bytes go: at most [`Send::room`] in all. Valid until the next call of any
+    /// method.
     #[inline]
     pub fn space(&mut self) -> [(*mut u8, usize); 2] {
         let room = self.room() as u64;
@@ -198,10 +205,12 @@ impl<'a> Send<'a> {
     /// Copies up to `length` bytes from `from` and stages them. How many.
     ///
     /// # Safety
-    /// `from` is none of this connection's memory. It may be read for `length` bytes, or a handler answers faults ([`crate::guarded`]).
+    /// `from` is none of this connection's memory. It may be read for `length` bytes, or a handler
+    /// answers faults ([`crate::guarded`]).
     ///
     /// # Errors
-    /// [`Cut`]; bytes that were staged before it stay so until they are taken back ([`Send::take_back`]).
+    /// [`Cut`]; bytes that were staged before it stay so until they are taken back
+    /// ([`Send::take_back`]).
     #[inline]
     pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, Cut> {
         let at = self.tail & (self.size() - 1);
@@ -233,8 +242,8 @@ impl<'a> Send<'a> {
             let before = copied;
             for (to, bytes) in space {
                 let now = bytes.min(length - copied);
-                // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but this producer until they are published; the
-                // source is the caller's.
+                // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but
+                // this producer until they are published; the source is the caller's.
                 unsafe { guarded::copy(to, from.wrapping_add(copied), now) }
                     .map_err(|fault| Cut::at(fault, self.end))?;
                 copied += now;
@@ -253,14 +262,16 @@ impl<'a> Send<'a> {
         self.tail
     }
 
-    /// Takes back what was staged since `mark` ([`Send::staged`]), but for what was published meanwhile because the ring grew: how much that is.
+    /// Takes back what was staged since `mark` ([`Send::staged`]), but for what was published
+    /// meanwhile because the ring grew: how much that is.
     #[cold]
     pub fn take_back(&mut self, mark: u64) -> usize {
         self.tail = self.published.max(mark);
         (self.tail - mark) as usize
     }
 
-    /// Copies what fits of `bytes` and publishes it. How many. The caller asks [`End::ring_for_data`] when it is done.
+    /// Copies what fits of `bytes` and publishes it. How many. The caller asks
+    /// [`End::ring_for_data`] when it is done.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         // SAFETY: a slice; the mapping is not reachable as one.

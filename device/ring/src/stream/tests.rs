@@ -132,7 +132,8 @@ proptest! {
         prop_assert_eq!(read(&consumer, 1 << 20), Vec::from(oracle));
     }
 
-    /// The other end writes what it likes into the common memory: whatever is called, nothing panics, faults or loops, and the end is given up.
+    /// The other end writes what it likes into the common memory: whatever is called, nothing
+    /// panics, faults or loops, and the end is given up.
     #[test]
     fn a_scribbling_peer_ends_its_own_connection_only(
         scribbles in prop::collection::vec((0..9_usize, any::<u64>(), any::<bool>()), 1..60),
@@ -486,7 +487,8 @@ fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
 fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 10]);
-    // This process's first thread lives as long as it does, and another namespace's threads nobody here knows of.
+    // This process's first thread lives as long as it does, and another namespace's threads nobody
+    // here knows of.
     let first = std::process::id() | mine.private().sending.lock.load(Ordering::Relaxed);
     let held = mine.send().expect("free");
     let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;

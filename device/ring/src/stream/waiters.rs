@@ -1,26 +1,35 @@
 //! Counted waiters and the doorbell that wakes them: step 5 of [`super`].
 //!
-//! 1. **Requests.** A waiter adds 1 to the count and 1 to the number of *requests* in one step ([`arm`]), fences, looks once more, and sleeps. It takes itself
-//!    off the count when it has returned ([`disarm`]), never before, and nobody else takes it off. A waiter that was woken for nothing and sleeps again makes
-//!    another request ([`arm_again`]).
-//! 2. **Notifications.** A ringer publishes, fences, and reads the word ([`due`]). If anybody is counted and the last request is another than the one
-//!    that was last answered, it writes one byte to the doorbell and then notes that request as answered ([`answer`]). The byte wakes all who sleep there; each
-//!    looks. The fences are sequentially consistent, so of a waiter that still finds nothing and a ringer that still finds no new request at most one
-//!    can be. A ringer that is killed before the byte was written has noted nothing. A waiter that is killed stays counted, and costs nothing:
-//!    it makes no requests.
-//! 3. **Bytes.** Every sleeper is woken by a byte that is written, and sees that it is there; so a byte may be taken only if no sleeper still needs it. Whoever takes
-//!    bytes says so first ([`Drain`]), fences, and looks at the count: if others are counted, one byte at least must stay. A waiter that has counted itself
-//!    and finds that somebody is taking bytes waits for the end of it and makes its request again ([`is_draining`]). Of the two at
-//!    least one sees the other, so no byte that answers a request is taken before its waiter has returned.
-//! 4. **One ring a sleep.** Who sleeps for many streams at once ([`arm_among_many`]) says beside each in which of its sleeps it is: a number that it never uses
-//!    twice. A ringer that has rung for that sleep somewhere need not ring again ([`due_unless`]), because whoever wakes looks at all of them before it sleeps
-//!    again. The waiter numbers its sleep, fences, and looks at each; a ringer publishes, fences, and looks at the number.
+//! 1. **Requests.** A waiter adds 1 to the count and 1 to the number of *requests* in one step
+//!    ([`arm`]), fences, looks once more, and sleeps. It takes itself off the count when it has
+//!    returned ([`disarm`]), never before, and nobody else takes it off. A waiter that was woken
+//!    for nothing and sleeps again makes another request ([`arm_again`]).
+//! 2. **Notifications.** A ringer publishes, fences, and reads the word ([`due`]). If anybody is
+//!    counted and the last request is another than the one that was last answered, it writes one
+//!    byte to the doorbell and then notes that request as answered ([`answer`]). The byte wakes all
+//!    who sleep there; each looks. The fences are sequentially consistent, so of a waiter that
+//!    still finds nothing and a ringer that still finds no new request at most one can be. A ringer
+//!    that is killed before the byte was written has noted nothing. A waiter that is killed stays
+//!    counted, and costs nothing: it makes no requests.
+//! 3. **Bytes.** Every sleeper is woken by a byte that is written, and sees that it is there; so a
+//!    byte may be taken only if no sleeper still needs it. Whoever takes bytes says so first
+//!    ([`Drain`]), fences, and looks at the count: if others are counted, one byte at least must
+//!    stay. A waiter that has counted itself and finds that somebody is taking bytes waits for the
+//!    end of it and makes its request again ([`is_draining`]). Of the two at least one sees the
+//!    other, so no byte that answers a request is taken before its waiter has returned.
+//! 4. **One ring a sleep.** Who sleeps for many streams at once ([`arm_among_many`]) says beside
+//!    each in which of its sleeps it is: a number that it never uses twice. A ringer that has rung
+//!    for that sleep somewhere need not ring again ([`due_unless`]), because whoever wakes looks at
+//!    all of them before it sleeps again. The waiter numbers its sleep, fences, and looks at each;
+//!    a ringer publishes, fences, and looks at the number.
 //!
-//! The other side may write these words too. A count that is too small, or a request that counts as answered, loses its own peer's wake-up; others cost a write.
+//! The other side may write these words too. A count that is too small, or a request that counts as
+//! answered, loses its own peer's wake-up; others cost a write.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The sleeps for which a ringer has rung lately: as many as an application has processes that sleep by turns.
+/// The sleeps for which a ringer has rung lately: as many as an application has processes that
+/// sleep by turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rung {
     sleeps: [u64; 8],
@@ -44,17 +53,20 @@ impl Rung {
     }
 }
 
-/// The number of waiters: more than there can be threads (`PID_MAX_LIMIT` is 2^22, and a word that overflows costs its own side a wake-up).
+/// The number of waiters: more than there can be threads (`PID_MAX_LIMIT` is 2^22, and a word that
+/// overflows costs its own side a wake-up).
 const COUNT: u64 = (1 << 22) - 1;
 /// Beside the number of waiters: one of them sleeps for many streams.
 const AMONG_MANY: u64 = 1 << 22;
-/// Beside the number of waiters: somebody asked in the place of others who sleep without being counted ([`ask`]).
+/// Beside the number of waiters: somebody asked in the place of others who sleep without being
+/// counted ([`ask`]).
 const ASKED: u64 = 1 << 23;
 /// One request.
 const REQUEST: u64 = 1 << 24;
 /// Whoever is to be woken.
 const ANYBODY: u64 = COUNT | ASKED;
-/// 40 bits of requests: a waiter that makes one each microsecond comes round after twelve days, and then the number in [`answer`] has moved as well.
+/// 40 bits of requests: a waiter that makes one each microsecond comes round after twelve days, and
+/// then the number in [`answer`] has moved as well.
 const REQUESTS: u64 = !(REQUEST - 1);
 
 /// The number of the last request.
@@ -78,7 +90,8 @@ pub fn arm(word: &AtomicU64) -> u64 {
     request(before.wrapping_add(REQUEST))
 }
 
-/// The caller, who is counted, is about to sleep again, and must look once more before. The number of its request.
+/// The caller, who is counted, is about to sleep again, and must look once more before. The number
+/// of its request.
 #[inline]
 pub fn arm_again(word: &AtomicU64) -> u64 {
     let before = word.fetch_add(REQUEST, Ordering::AcqRel);
@@ -92,7 +105,8 @@ pub fn disarm(word: &AtomicU64) {
     change(word, |seen| if seen & COUNT == 0 { seen } else { seen - 1 });
 }
 
-/// Asks in the place of others who sleep at this end, not counted, and that still do: until [`asked_no_more`].
+/// Asks in the place of others who sleep at this end, not counted, and that still do: until
+/// [`asked_no_more`].
 pub fn ask(word: &AtomicU64) {
     change(word, |seen| (seen | ASKED).wrapping_add(REQUEST));
     fence(Ordering::SeqCst);
@@ -106,8 +120,9 @@ pub fn asked_no_more(word: &AtomicU64) {
     }
 }
 
-/// Counts the caller as one who sleeps for many, if nobody else waits: the number of the sleep would be understood as theirs. The caller then stores that
-/// number, fences once for all that it arms so, and looks at all of them. The number of its request.
+/// Counts the caller as one who sleeps for many, if nobody else waits: the number of the sleep
+/// would be understood as theirs. The caller then stores that number, fences once for all that it
+/// arms so, and looks at all of them. The number of its request.
 #[inline]
 #[must_use = "who is not counted is not rung"]
 pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
@@ -156,8 +171,8 @@ pub fn due(word: &AtomicU64, answered: &AtomicU64) -> Option<u64> {
     (seen & ANYBODY != 0 && answered.load(Ordering::Relaxed) != last).then_some(last)
 }
 
-/// As [`due`], but none if the only one who waits does so in a sleep that the ringer has rung for. Beside it the sleep that is rung for by that, 0 for
-/// none.
+/// As [`due`], but none if the only one who waits does so in a sleep that the ringer has rung for.
+/// Beside it the sleep that is rung for by that, 0 for none.
 #[inline]
 #[must_use = "who is not rung sleeps on"]
 pub fn due_unless(
@@ -187,7 +202,8 @@ pub fn answer(answered: &AtomicU64, request: u64) {
     answered.store(request, Ordering::Release);
 }
 
-/// Whether a byte was written since the caller made its request (its lower half is enough): the caller is then rung for no more unless it arms again.
+/// Whether a byte was written since the caller made its request (its lower half is enough): the
+/// caller is then rung for no more unless it arms again.
 #[inline]
 pub fn is_answered(answered: &AtomicU64, request: u32) -> bool {
     (answered.load(Ordering::Acquire) as u32).wrapping_sub(request).cast_signed() >= 0
@@ -201,7 +217,8 @@ pub struct Drain<'a> {
 }
 
 impl<'a> Drain<'a> {
-    /// Begins; `thread` is not 0. None: somebody else is at it. Who waits is to be counted afterwards.
+    /// Begins; `thread` is not 0. None: somebody else is at it. Who waits is to be counted
+    /// afterwards.
     #[inline]
     pub fn begin(word: &'a AtomicU32, thread: u32) -> Option<Self> {
         word.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -218,7 +235,8 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// The thread that takes bytes from the doorbell now, 0 for none: to be asked by who has armed. Who finds one waits for the end of it, and arms again.
+/// The thread that takes bytes from the doorbell now, 0 for none: to be asked by who has armed. Who
+/// finds one waits for the end of it, and arms again.
 #[inline]
 pub fn is_draining(word: &AtomicU32) -> u32 {
     word.load(Ordering::Acquire)

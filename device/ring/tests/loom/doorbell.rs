@@ -1,8 +1,11 @@
-//! A stream's waiters and its doorbell: two waiters at one end, in threads or in processes, and the other end that rings, closes or is killed.
+//! A stream's waiters and its doorbell: two waiters at one end, in threads or in processes, and the
+//! other end that rings, closes or is killed.
 //!
-//! The doorbell is a socket as the kernel has it: a byte that is written wakes whoever sleeps there. A *level* sleep ends while a byte lies there; an
-//! *edge* sleep ends for a byte that was written since it was last asked, if one still lies there then. A wake-up that is lost is a deadlock, which
-//! loom reports. [`old`] is a protocol that loses some: it shows that this model sees it.
+//! The doorbell is a socket as the kernel has it: a byte that is written wakes whoever sleeps
+//! there. A *level* sleep ends while a byte lies there; an *edge* sleep ends for a byte that was
+//! written since it was last asked, if one still lies there then. A wake-up that is lost is a
+//! deadlock, which loom reports. [`old`] is a protocol that loses some: it shows that this model
+//! sees it.
 
 // Not loom's, whose drop is a step of the model: a deadlock must be able to unwind.
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The receive buffers that all connections of an io_uring share.
 //!
-//! The kernel takes a buffer from the ring only when bytes have arrived, so ten thousand silent connections
-//! hold none. A buffer goes back as soon as its bytes were handed on.
+//! The kernel takes a buffer from the ring only when bytes have arrived, so ten thousand silent
+//! connections hold none. A buffer goes back as soon as its bytes were handed on.
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,8 +11,8 @@ use io_uring::types::BufRingEntry;
 
 use crate::RECEIVE_BYTES;
 
-/// Buffers in the ring: 4 MiB in all, so that 256 connections can deliver in one turn. Running out only costs a
-/// re-arm.
+/// Buffers in the ring: 4 MiB in all, so that 256 connections can deliver in one turn. Running out
+/// only costs a re-arm.
 const BUFFERS: u16 = 256;
 
 /// The buffer group's name towards the kernel.
@@ -38,8 +38,9 @@ impl Buffers {
         let zeroed = |pages: usize| (0..pages).map(|_| Page([0; 4096])).collect::<Box<[Page]>>();
         let mut buffers = Self { entries: zeroed(ENTRY_PAGES), data: zeroed(DATA_PAGES), tail: 0 };
         let address = buffers.entries.as_mut_ptr() as u64;
-        // SAFETY: the entries are page-aligned, zeroed, large enough for BUFFERS of them, and live in a heap
-        // allocation that neither moves nor is freed before the ring is closed (see `Uring`, field order and drop).
+        // SAFETY: the entries are page-aligned, zeroed, large enough for BUFFERS of them, and live
+        // in a heap allocation that neither moves nor is freed before the ring is closed (see
+        // `Uring`, field order and drop).
         unsafe { ring.submitter().register_buf_ring_with_flags(address, BUFFERS, GROUP, 0)? };
         for buffer in 0..BUFFERS {
             buffers.put(buffer);
@@ -55,8 +56,8 @@ impl Buffers {
             "the kernel named a buffer that it was not given"
         );
         let first = self.data.as_ptr().cast::<u8>();
-        // SAFETY: the range lies inside `data` (just asserted). The kernel has handed this buffer over and does not
-        // write to it before `put` gives it back, which needs `&mut self`.
+        // SAFETY: the range lies inside `data` (just asserted). The kernel has handed this buffer
+        // over and does not write to it before `put` gives it back, which needs `&mut self`.
         unsafe { std::slice::from_raw_parts(first.add(usize::from(buffer) * RECEIVE_BYTES), length) }
     }
 
@@ -64,8 +65,9 @@ impl Buffers {
     pub(super) fn put(&mut self, buffer: u16) {
         let base = self.entries.as_mut_ptr().cast::<BufRingEntry>();
         let address = self.data.as_mut_ptr().cast::<u8>() as u64 + u64::from(buffer) * RECEIVE_BYTES as u64;
-        // SAFETY: the index is masked into the BUFFERS entries of the allocation, which are plain integers and so
-        // always initialised; the kernel does not read an entry before the tail passes it.
+        // SAFETY: the index is masked into the BUFFERS entries of the allocation, which are plain
+        // integers and so always initialised; the kernel does not read an entry before the tail
+        // passes it.
         let entry = unsafe { &mut *base.add(usize::from(self.tail & (BUFFERS - 1))) };
         entry.set_addr(address);
         entry.set_len(RECEIVE_BYTES as u32);
@@ -76,8 +78,8 @@ impl Buffers {
     /// Shows the kernel every buffer given back so far.
     pub(super) fn publish(&mut self) {
         let base = self.entries.as_ptr().cast::<BufRingEntry>();
-        // SAFETY: `base` is the first entry of the registered ring, where the kernel reads the tail as an
-        // aligned 16-bit word; atomics allow it to read concurrently.
+        // SAFETY: `base` is the first entry of the registered ring, where the kernel reads the tail
+        // as an aligned 16-bit word; atomics allow it to read concurrently.
         let tail = unsafe { &*BufRingEntry::tail(base).cast::<AtomicU16>() };
         tail.store(self.tail, Ordering::Release);
     }

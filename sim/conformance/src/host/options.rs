@@ -1,4 +1,5 @@
-//! Socket options, as far as the engine has what they name. Anything else is `ENOPROTOOPT`, never silently taken.
+//! Socket options, as far as the engine has what they name. Anything else is `ENOPROTOOPT`, never
+//! silently taken.
 
 use sietch_net::congestion::Kind as Congestion;
 use sietch_net::{FlowId, FlowInfo, State};
@@ -138,8 +139,9 @@ impl Host {
         }
     }
 
-    /// A field of `struct tcp_info` by its name, for a script's assertions; and a few that only scripts know, in the engine's own units:
-    /// `cwnd_bytes`, `peer_window`, `rto_ns`, `rtt_ns`, and `count_` before the name of any counter. `None` if there is no such field.
+    /// A field of `struct tcp_info` by its name, for a script's assertions; and a few that only
+    /// scripts know, in the engine's own units: `cwnd_bytes`, `peer_window`, `rto_ns`, `rtt_ns`,
+    /// and `count_` before the name of any counter. `None` if there is no such field.
     pub fn info(&self, fd: i32, field: &str) -> Option<i64> {
         let info = self.flow(fd).and_then(|flow| self.engine.flow_info(flow));
         let mss = info.as_ref().map_or(536, |info| i64::from(info.segment_size)).max(1);
@@ -192,7 +194,8 @@ const fn linux_state(info: Option<&FlowInfo>, listens: bool) -> u8 {
     }
 }
 
-/// The part of Linux' `struct tcp_info` that the engine knows: 104 bytes, as it was for many years; the rest is what a reader takes to be zero.
+/// The part of Linux' `struct tcp_info` that the engine knows: 104 bytes, as it was for many years;
+/// the rest is what a reader takes to be zero.
 fn tcp_info(info: Option<&FlowInfo>, listens: bool) -> Vec<u8> {
     const TIMESTAMPS: u8 = 1;
     let mut bytes = vec![0; 104];

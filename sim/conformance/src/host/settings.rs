@@ -1,5 +1,5 @@
-//! What can be said about a machine before it starts: `name=value`, separated by commas. The same words stand in a script's `--so_flags` line
-//! and on packetdrill's command line.
+//! What can be said about a machine before it starts: `name=value`, separated by commas. The same
+//! words stand in a script's `--so_flags` line and on packetdrill's command line.
 //!
 //! | name | value |
 //! | --- | --- |
@@ -97,7 +97,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The engine's configuration. The secret is fixed: the same script gives the same packets every time.
+    /// The engine's configuration. The secret is fixed: the same script gives the same packets
+    /// every time.
     pub(super) fn config(&self) -> Config {
         // With a prefix of no bits everybody is on the link, whatever addresses a script uses.
         let mut config = Config::new(self.local, 0, *b"conformance-2026");

@@ -1,9 +1,10 @@
-//! Socket calls, with the results and errors of Linux. No call waits: what would is `EAGAIN` (or `EINPROGRESS`), and the caller
-//! tries again when time has passed.
+//! Socket calls, with the results and errors of Linux. No call waits: what would is `EAGAIN` (or
+//! `EINPROGRESS`), and the caller tries again when time has passed.
 //!
-//! 1. A socket is `Fresh` until it listens, connects or is accepted. Options set before that are applied then.
-//! 2. The engine's events change sockets as they come: a new connection waits in its listener's queue, the end of a flow
-//!    leaves an error behind that the next call reports once.
+//! 1. A socket is `Fresh` until it listens, connects or is accepted. Options set before that are
+//!    applied then.
+//! 2. The engine's events change sockets as they come: a new connection waits in its listener's
+//!    queue, the end of a flow leaves an error behind that the next call reports once.
 //! 3. Closing a listener resets the connections in its queue, as Linux does.
 
 use std::collections::VecDeque;
@@ -431,7 +432,8 @@ impl Host {
         match stream.phase {
             Phase::Connecting => {}
             Phase::Connected => {
-                // A third of the buffer must be free, as Linux has it, so that writers are not woken for a byte.
+                // A third of the buffer must be free, as Linux has it, so that writers are not
+                // woken for a byte.
                 if !stream.writes
                     || self.engine.send_space(stream.flow) > self.engine.unacknowledged(stream.flow) / 2
                 {

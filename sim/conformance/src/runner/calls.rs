@@ -1,4 +1,5 @@
-//! The calls of a script. Each finds its arguments, makes the call on the host, and compares what came back beside the result.
+//! The calls of a script. Each finds its arguments, makes the call on the host, and compares what
+//! came back beside the result.
 
 use std::net::SocketAddr;
 
@@ -183,7 +184,8 @@ impl Runner {
         Ok(Ok(count))
     }
 
-    /// Compares the result of a call with what the script says, and learns the number of a new socket.
+    /// Compares the result of a call with what the script says, and learns the number of a new
+    /// socket.
     pub(super) fn check_outcome(&mut self, call: &Call, outcome: &Outcome) -> Result<(), String> {
         let makes_socket = matches!(call.name.as_str(), "socket" | "accept" | "accept4");
         let expected = match (&call.result, &call.errno) {

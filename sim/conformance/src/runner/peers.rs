@@ -1,4 +1,5 @@
-//! The script's side of each connection: numbers as the script counts them, to numbers on the wire and back.
+//! The script's side of each connection: numbers as the script counts them, to numbers on the wire
+//! and back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,7 +31,8 @@ struct Peer {
     initial: Option<u32>,
     /// That of a SYN which the host has not answered yet.
     offered: Option<u32>,
-    /// How far the host's initial sequence number has moved since the last connection of the same name.
+    /// How far the host's initial sequence number has moved since the last connection of the same
+    /// name.
     advance: Option<i64>,
     /// Whether the host began.
     active: bool,
@@ -156,8 +158,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// What is added to the script's numbers of its own stream. As packetdrill has it, a SYN carries the number that stands there, and what
-    /// follows is counted from it.
+    /// What is added to the script's numbers of its own stream. As packetdrill has it, a SYN
+    /// carries the number that stands there, and what follows is counted from it.
     fn own_offset(&self, syn: bool) -> u32 {
         if syn { 0 } else { self.initial.unwrap_or(0) }
     }
@@ -200,7 +202,8 @@ impl Peer {
         }
     }
 
-    /// The ICMP error that the script sends: from the peer's address, about a segment of the host's.
+    /// The ICMP error that the script sends: from the peer's address, about a segment of the
+    /// host's.
     fn error(&self, port: u16, (local, remote): (IpAddr, IpAddr), error: &IcmpError) -> Icmp {
         let quoted = Packet {
             source: local,
@@ -217,7 +220,8 @@ impl Peer {
             }),
         };
         let mut payload = quoted.build();
-        // An IPv4 router quotes at least the header and eight bytes; an IPv6 one all that fits the smallest MTU.
+        // An IPv4 router quotes at least the header and eight bytes; an IPv6 one all that fits the
+        // smallest MTU.
         payload.truncate(if local.is_ipv4() { 28 } else { 1232 });
         Icmp { kind: error.kind, code: error.code, rest: error.mtu, payload }
     }
@@ -300,7 +304,8 @@ impl Peer {
     }
 }
 
-/// Options of the host with timestamps, and the numbers of the script's stream, as the script counts them.
+/// Options of the host with timestamps, and the numbers of the script's stream, as the script
+/// counts them.
 fn relative(options: &[TcpOption], stamps: u32, own: u32) -> Vec<TcpOption> {
     options
         .iter()

@@ -4,7 +4,8 @@
 //! direction [:peer] [marks] flags seq:end(length) [ack N] [win N] [urg N] [<options>]
 //! direction [:peer] icmp unreachable CODE [mtu N] [seq:end(length)]
 //! ```
-//! Marks in square brackets: `noecn`, `ect0`, `ect1`, `ect01`, `ce`; and `badsum` for a packet that comes with a wrong checksum.
+//! Marks in square brackets: `noecn`, `ect0`, `ect1`, `ect01`, `ce`; and `badsum` for a packet that
+//! comes with a wrong checksum.
 
 use super::lexer::{Token, Tokens};
 use super::{Content, IcmpError, Packet, ScriptError, Segment};
@@ -111,7 +112,8 @@ fn options(tokens: &mut Tokens) -> Result<Option<Vec<TcpOption>>, ScriptError> {
                 }
                 TcpOption::Sack(blocks)
             }
-            // A request for a cookie of TCP Fast Open (RFC 7413 section 4.1.1), which the engine has never heard of.
+            // A request for a cookie of TCP Fast Open (RFC 7413 section 4.1.1), which the engine
+            // has never heard of.
             "FO" => TcpOption::Unknown(34, Vec::new()),
             other => return Err(tokens.error(format!("there is no option `{other}`"))),
         });

@@ -1,8 +1,12 @@
-//! An actor: carries out the commands that it is sent, one after the other, and says what came of each.
+//! An actor: carries out the commands that it is sent, one after the other, and says what came of
+//! each.
 //!
-//! 1. A command is `INDEX START OPERATION`. If `START` is 1 the actor says `>` before the call. After it it says `= RESULT`.
-//! 2. `+ PROCESS THREAD` comes first of all: who it is. `reset` closes every descriptor of a program; the answer is `=`.
-//! 3. A result ends with ` !N` if N signals of the director interrupted the call, and with ` sigpipe` if it raised `SIGPIPE`.
+//! 1. A command is `INDEX START OPERATION`. If `START` is 1 the actor says `>` before the call.
+//!    After it it says `= RESULT`.
+//! 2. `+ PROCESS THREAD` comes first of all: who it is. `reset` closes every descriptor of a
+//!    program; the answer is `=`.
+//! 3. A result ends with ` !N` if N signals of the director interrupted the call, and with `
+//!    sigpipe` if it raised `SIGPIPE`.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, Ordering};
@@ -24,7 +28,8 @@ static PORTS: [AtomicU16; SLOTS] = [const { AtomicU16::new(0) }; SLOTS];
 /// Bytes that `fill` has sent from a slot.
 pub static FILLED: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
-/// The ends of an actor's pipes: where it reads commands, where they are written, where results are read, where it writes them.
+/// The ends of an actor's pipes: where it reads commands, where they are written, where results are
+/// read, where it writes them.
 #[derive(Clone, Copy)]
 pub struct Pipes {
     /// The actor reads commands here.
@@ -95,7 +100,8 @@ pub fn serve(actor: Actor) {
         let result = result(actor, index, &operation);
         say(pipes, &format!("= {result}"));
         if let Operation::Exit { status } = operation {
-            // SAFETY: nothing of this process is left to be done; a child of `fork` must not run what its parent registered.
+            // SAFETY: nothing of this process is left to be done; a child of `fork` must not run
+            // what its parent registered.
             unsafe { libc::_exit(i32::try_from(status).unwrap_or(1)) };
         }
     }

@@ -44,7 +44,8 @@ fn family(number: i32) -> [u8; 2] {
     u16::try_from(number).unwrap_or(0).to_ne_bytes()
 }
 
-/// What a call wrote into a buffer of `room` bytes, if it says that the address has `length`. A port is `@` and its number.
+/// What a call wrote into a buffer of `room` bytes, if it says that the address has `length`. A
+/// port is `@` and its number.
 pub fn describe(bytes: &[u8], room: usize, length: usize) -> String {
     let room = room.min(bytes.len());
     let overrun = bytes[room..].iter().any(|byte| *byte != CANARY);

@@ -184,8 +184,8 @@ fn outq(fd: i32) -> String {
     format!("0 value={}", if value == 0 { "0" } else { "more" })
 }
 
-/// Waits until what was sent has left this end: on the loopback it has arrived then. Nagle's algorithm may hold it back until
-/// the peer's delayed acknowledgement, a full window for ever.
+/// Waits until what was sent has left this end: on the loopback it has arrived then. Nagle's
+/// algorithm may hold it back until the peer's delayed acknowledgement, a full window for ever.
 pub fn settle(fd: i32) {
     let before = super::signals::counts();
     for _ in 0..1500 {
@@ -250,8 +250,9 @@ fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
 fn fault(call: Faulty, fd: i32) -> Returned {
     let nowhere = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [0_u8; ROOM];
-    // SAFETY: a null pointer leads nowhere, so that the kernel (and whoever stands in for it) must answer EFAULT or refuse the call
-    // for another reason; what is passed besides outlives each call.
+    // SAFETY: a null pointer leads nowhere, so that the kernel (and whoever stands in for it) must
+    // answer EFAULT or refuse the call for another reason; what is passed besides outlives each
+    // call.
     unsafe {
         match call.name() {
             "sendmsg" => Returned::of_length(libc::sendmsg(fd, nowhere.cast(), libc::MSG_DONTWAIT)),

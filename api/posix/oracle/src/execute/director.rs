@@ -1,7 +1,8 @@
 //! The director: reads programs and has the actors carry them out.
 //!
-//! A program comes as `program TICK` (milliseconds), its steps, `end`. Each step that gives a result is answered with
-//! `NUMBER RESULT`, the program with `end`. If a call can be interrupted by nothing, the director says `hung` and ends the process.
+//! A program comes as `program TICK` (milliseconds), its steps, `end`. Each step that gives a
+//! result is answered with `NUMBER RESULT`, the program with `end`. If a call can be interrupted by
+//! nothing, the director says `hung` and ends the process.
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
@@ -110,8 +111,9 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is read of a thread while calls are under way, at numbers beyond those of the program: a file that were opened then would take the number from under a
-/// call that is about to set the lowest one aside.
+/// What is read of a thread while calls are under way, at numbers beyond those of the program: a
+/// file that were opened then would take the number from under a call that is about to set the
+/// lowest one aside.
 fn out_of_the_way(process: i32, thread: i32) -> std::io::Result<[File; 2]> {
     let open = |name: &str| {
         let file = File::open(format!("/proc/{process}/task/{thread}/{name}"))?;
@@ -151,8 +153,9 @@ impl Known {
         None
     }
 
-    /// Whether the kernel says that the thread sleeps, in a system call that is not one of those by which it speaks with the director; a thread that is gone
-    /// does, one that somebody has stopped does not.
+    /// Whether the kernel says that the thread sleeps, in a system call that is not one of those by
+    /// which it speaks with the director; a thread that is gone does, one that somebody has stopped
+    /// does not.
     fn sleeps(&self) -> bool {
         let Some(told) = &self.told else { return true };
         let [call, state] = told.each_ref().map(|file| {

@@ -1,7 +1,7 @@
 //! Calls that move data.
 //!
-//! What is sent is a pattern that depends on the step; of what is received a hash is said, so that a byte that is lost, doubled or
-//! out of order shows.
+//! What is sent is a pattern that depends on the step; of what is received a hash is said, so that
+//! a byte that is lost, doubled or out of order shows.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,8 @@ use crate::operation::words::{MessageFlags, Slot};
 const MOST: usize = 1 << 20;
 /// What `fill` sends at once.
 const CHUNK: usize = 16 << 10;
-/// Milliseconds after which a socket that takes nothing more is full: longer than a delayed acknowledgement.
+/// Milliseconds after which a socket that takes nothing more is full: longer than a delayed
+/// acknowledgement.
 const FULL_AFTER: i32 = 60;
 /// Waits of that kind: a busy machine acknowledges late.
 const REFUSALS: u32 = 2;
@@ -218,7 +219,8 @@ fn stream(at: usize, length: usize) -> Vec<u8> {
 fn fill(fd: Slot) -> String {
     let before = super::signals::counts();
     let mut total = 0;
-    // What is in flight is acknowledged a little later, and the kernel may take more then: full is who refuses again and again.
+    // What is in flight is acknowledged a little later, and the kernel may take more then: full is
+    // who refuses again and again.
     let mut refused = 0;
     let error = loop {
         match raw::send(descriptor(fd), &stream(total, CHUNK), libc::MSG_DONTWAIT).0 {
@@ -282,7 +284,8 @@ fn rights(operation: &Operation) -> Option<String> {
     message.msg_control = control.as_mut_ptr().cast();
     match *operation {
         Operation::SendDescriptor { via, fd } => {
-            // SAFETY: the control buffer has room and alignment for one header and one int; message and buffers outlive the call.
+            // SAFETY: the control buffer has room and alignment for one header and one int; message
+            // and buffers outlive the call.
             let returned = unsafe {
                 message.msg_controllen = usize::try_from(libc::CMSG_SPACE(4)).unwrap_or(0);
                 let header = libc::CMSG_FIRSTHDR(&raw const message);
@@ -296,7 +299,8 @@ fn rights(operation: &Operation) -> Option<String> {
         }
         Operation::ReceiveDescriptor { via, to, flags } => {
             message.msg_controllen = std::mem::size_of::<Control>();
-            // SAFETY: message and buffers outlive the call; the header is read only if the kernel says that there is one.
+            // SAFETY: message and buffers outlive the call; the header is read only if the kernel
+            // says that there is one.
             let (returned, fd) = unsafe {
                 let returned = Returned::of_length(libc::recvmsg(descriptor(via), &raw mut message, flags.0));
                 let header = libc::CMSG_FIRSTHDR(&raw const message);

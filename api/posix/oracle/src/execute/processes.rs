@@ -26,8 +26,8 @@ pub fn perform(actor: Actor, operation: &Operation) -> Option<String> {
 }
 
 fn fork(child: u8) -> String {
-    // SAFETY: the child runs `serve` alone, with libc calls and allocations, which glibc makes usable after `fork`; it never returns
-    // to the code of its parent.
+    // SAFETY: the child runs `serve` alone, with libc calls and allocations, which glibc makes
+    // usable after `fork`; it never returns to the code of its parent.
     let process = unsafe { libc::fork() };
     if process == 0 {
         // SAFETY: numbers only. The child ends with the executor.

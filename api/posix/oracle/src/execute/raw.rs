@@ -1,4 +1,5 @@
-//! Socket calls of libc behind safe functions: every pointer is made here, from a slice that outlives the call.
+//! Socket calls of libc behind safe functions: every pointer is made here, from a slice that
+//! outlives the call.
 
 use std::ptr;
 
@@ -175,7 +176,8 @@ pub fn writev(fd: i32, first: &mut [u8], second: &mut [u8]) -> Returned {
 
 /// `setsockopt` of bytes, as long as `length` says.
 pub fn setsockopt(fd: i32, level: i32, option: i32, bytes: &[u8; 64], length: i64) -> Returned {
-    // A length beyond the buffer would have the kernel read what is not ours; a negative one it refuses before it reads.
+    // A length beyond the buffer would have the kernel read what is not ours; a negative one it
+    // refuses before it reads.
     let length = u32::try_from(length.clamp(-1, 64) & 0xffff_ffff).unwrap_or(0);
     // SAFETY: the array has as many bytes as `length` says.
     Returned::of(unsafe { libc::setsockopt(fd, level, option, bytes.as_ptr().cast(), length) })
@@ -212,7 +214,8 @@ pub fn memfd() -> Returned {
     Returned::of(unsafe { libc::memfd_create(c"program".as_ptr(), libc::MFD_ALLOW_SEALING) })
 }
 
-/// Forbids to change a file in memory: what `sendfile` has sent of it, the kernel reads only when it is received.
+/// Forbids to change a file in memory: what `sendfile` has sent of it, the kernel reads only when
+/// it is received.
 pub fn seal(fd: i32) {
     // SAFETY: numbers only.
     unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
@@ -244,7 +247,8 @@ pub fn rewind(fd: i32) {
     unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
 }
 
-/// Whether `fd` can be read within that time; for the director and for waits that are no part of a call.
+/// Whether `fd` can be read within that time; for the director and for waits that are no part of a
+/// call.
 pub fn wait_for(fd: i32, events: i16, milliseconds: i32) -> bool {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one entry.

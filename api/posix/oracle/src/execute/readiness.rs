@@ -48,7 +48,8 @@ fn poll(watched: &Watched, milliseconds: i64, with_mask: bool) -> String {
         })
         .collect();
     let count = libc::nfds_t::try_from(entries.len()).unwrap_or(0);
-    // SAFETY: as many entries as `count` says, and a time, outlive the call; without a mask signals stay as they are.
+    // SAFETY: as many entries as `count` says, and a time, outlive the call; without a mask signals
+    // stay as they are.
     let returned = Returned::of(unsafe {
         if with_mask {
             let time = time(milliseconds);
@@ -128,7 +129,8 @@ fn epoll_wait(epoll: Slot, most: i64, milliseconds: i64, with_mask: bool) -> Str
     let room = usize::try_from(most).unwrap_or(0).clamp(1, 64);
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let most = int(most.min(64));
-    // SAFETY: the vector has as many places as `most` says; without a mask signals stay as they are.
+    // SAFETY: the vector has as many places as `most` says; without a mask signals stay as they
+    // are.
     let returned = Returned::of(unsafe {
         if with_mask {
             libc::epoll_pwait(

@@ -1,6 +1,7 @@
 //! The signals by which the director interrupts calls, and `SIGPIPE`.
 //!
-//! Each is counted for the thread that it reaches. A handler touches nothing but a cell of its thread.
+//! Each is counted for the thread that it reaches. A handler touches nothing but a cell of its
+//! thread.
 
 use std::cell::Cell;
 
@@ -48,8 +49,9 @@ pub fn set_counts(counts: Counts) {
 pub fn install(restart: bool) {
     for signal in [FIRST, SECOND, libc::SIGPIPE] {
         let flags = if restart && signal == FIRST { libc::SA_RESTART } else { 0 };
-        // SAFETY: `sigaction` is plain data whose zeros are an empty mask; `count` only touches a cell of its own thread, which
-        // has neither a destructor nor a lazy beginning, so it may interrupt anything.
+        // SAFETY: `sigaction` is plain data whose zeros are an empty mask; `count` only touches a
+        // cell of its own thread, which has neither a destructor nor a lazy beginning, so it may
+        // interrupt anything.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;

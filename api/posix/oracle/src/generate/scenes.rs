@@ -162,7 +162,8 @@ impl Generator {
         if self.random.percent(40) {
             self.main(Operation::Connect { fd: client, address });
         }
-        // One that was refused without waiting is the kernel's from then on, and meets a listener of ours by way of the service, a moment later.
+        // One that was refused without waiting is the kernel's from then on, and meets a listener
+        // of ours by way of the service, a moment later.
         if flags == "-" && self.random.percent(40) {
             self.main(Operation::Listen { fd: bound, backlog: 5 });
             self.model.at(bound).kind = Kind::Listening;
@@ -274,7 +275,8 @@ impl Generator {
             }
         }
         if self.random.percent(60) {
-            // Of one that is shut down both ways a poll says that it is over without asking who holds it.
+            // Of one that is shut down both ways a poll says that it is over without asking who
+            // holds it.
             let shut = self
                 .steps
                 .iter()
@@ -292,12 +294,14 @@ impl Generator {
         }
     }
 
-    /// Has the kernel asked about every connection. Who was killed left no word, nor does a descriptor that is lost in a message: that it is gone is
-    /// heard by who waits, not by who writes or looks once (`docs/posix.md`).
+    /// Has the kernel asked about every connection. Who was killed left no word, nor does a
+    /// descriptor that is lost in a message: that it is gone is heard by who waits, not by who
+    /// writes or looks once (`docs/posix.md`).
     pub fn notice(&mut self) {
         for slot in (0..Slot::COUNT).map(Slot) {
             if self.model.at(slot).kind == Kind::Connected {
-                // One at a time and for nothing but the end: where something is ready already, nobody asks further.
+                // One at a time and for nothing but the end: where something is ready already,
+                // nobody asks further.
                 let watched = Watched(vec![(slot, Events::of("-"))]);
                 self.main(Operation::Poll { watched, milliseconds: 0 });
             }
@@ -312,7 +316,8 @@ impl Generator {
             *self.model.at(slot) = Place { kind: Kind::Unix, peer: Some(peer), ..Place::default() };
         }
         let passed = if self.random.percent(20) { self.model.any(&mut self.random) } else { one };
-        // A socket in its own queue is garbage, and when the kernel collects that is its own business. An epoll that was passed on is not known again.
+        // A socket in its own queue is garbage, and when the kernel collects that is its own
+        // business. An epoll that was passed on is not known again.
         let passed = if passed == second || self.model.at(passed).kind == Kind::Epoll { one } else { passed };
         let fork = self.random.percent(40) && !self.model.children[0];
         if fork && self.random.percent(50) {
@@ -370,7 +375,8 @@ impl Generator {
         } else {
             let (one, two) = self.pair();
             let operation = self.sleeping_operation(one);
-            // What else becomes of the socket then wakes a poll in the kernel, but not here (`docs/posix.md`).
+            // What else becomes of the socket then wakes a poll in the kernel, but not here
+            // (`docs/posix.md`).
             let polls = matches!(operation, Operation::Poll { .. } | Operation::Select { .. });
             self.start(sleeper, operation);
             for _ in 0..1 + self.random.below(3) {

@@ -123,7 +123,8 @@ impl Generator {
             flags = "-";
         }
         let mut flags = MessageFlags::of(flags);
-        // A receive of nothing that waits is ended by whatever wakes it, a late acknowledgement for one.
+        // A receive of nothing that waits is ended by whatever wakes it, a late acknowledgement for
+        // one.
         if !patient || length == 0 {
             flags.0 |= libc::MSG_DONTWAIT;
         }
@@ -335,8 +336,8 @@ impl Generator {
                 let host = Host::named(
                     self.random.one(&["lo4", "any4", "lo6", "any6", "away4", "short", "unspec", "two4"]),
                 );
-                // Never the port of a connection, nor a port for one that is over: the service's ports are not taken in the kernel, and such a name is not
-                // held (`docs/posix.md`).
+                // Never the port of a connection, nor a port for one that is over: the service's
+                // ports are not taken in the kernel, and such a name is not held (`docs/posix.md`).
                 let named = self.model.some(&mut self.random, &[Kind::Bound, Kind::Listening]);
                 let connected = self.model.at(fd).kind == Kind::Connected;
                 let port =

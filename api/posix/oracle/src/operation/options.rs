@@ -47,7 +47,8 @@ const BIND_ADDRESS_NO_PORT: i32 = 24;
 /// Numbers that no option has.
 const UNKNOWN: i32 = 9999;
 
-/// Values a program sets never make a buffer or window so small that what is sent would wait, nor start a clock of less than a second.
+/// Values a program sets never make a buffer or window so small that what is sent would wait, nor
+/// start a clock of less than a second.
 const TABLE: [Entry; 50] = [
     entry("reuseaddr", SOCKET, libc::SO_REUSEADDR, &[0, 1, 2, -1]),
     entry("reuseport", SOCKET, libc::SO_REUSEPORT, &[0, 1]),

@@ -52,7 +52,8 @@ macro_rules! choice {
             /// Every name.
             pub const NAMES: &'static [&'static str] = &[$( $name ),*];
 
-            /// The value with that name; a name that is not in the table is a mistake in this crate.
+            /// The value with that name; a name that is not in the table is a mistake in this
+            /// crate.
             pub fn named(name: &str) -> Self {
                 <Self as Word>::read(name).expect("a name of the table")
             }
@@ -93,7 +94,8 @@ macro_rules! flags {
             /// Every name with its bits.
             pub const NAMES: &'static [(&'static str, i32)] = &[$( ($name, $value) ),*];
 
-            /// The flags of a word such as `a+b`; a name that is not in the table is a mistake in this crate.
+            /// The flags of a word such as `a+b`; a name that is not in the table is a mistake in
+            /// this crate.
             pub fn of(text: &str) -> Self {
                 <Self as Word>::read(text).expect("names of the table")
             }

@@ -1,4 +1,5 @@
-//! The suite itself: two executors without the shim agree always, and what a program writes it reads.
+//! The suite itself: two executors without the shim agree always, and what a program writes it
+//! reads.
 
 use std::path::Path;
 use std::time::Duration;

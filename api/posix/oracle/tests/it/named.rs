@@ -1,6 +1,8 @@
-//! Programs by name (`tests/programs/*.txt`): each must do under the shim what it does under the kernel.
+//! Programs by name (`tests/programs/*.txt`): each must do under the shim what it does under the
+//! kernel.
 //!
-//! `pair fA fB [HOST]` stands for the steps that make a connection, A the client, through a listener that is closed afterwards.
+//! `pair fA fB [HOST]` stands for the steps that make a connection, A the client, through a
+//! listener that is closed afterwards.
 
 use sietch_posix_oracle::program::Program;
 use sietch_posix_oracle::session::{Session, Setting};

@@ -1,6 +1,7 @@
 //! The two settings: the kernel, and the shim with a socket service.
 //!
-//! The library is built anew by the first test that asks for it, into the folder that this test was built into: never is a stale one tested.
+//! The library is built anew by the first test that asks for it, into the folder that this test was
+//! built into: never is a stale one tested.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -56,8 +57,9 @@ fn library() -> PathBuf {
     library
 }
 
-/// Starts a socket service in a process of its own, which ends with this one; the path of its socket. In this process it would lend its
-/// descriptors to every executor between its fork and its exec, and closed connections would live on that long.
+/// Starts a socket service in a process of its own, which ends with this one; the path of its
+/// socket. In this process it would lend its descriptors to every executor between its fork and its
+/// exec, and closed connections would live on that long.
 fn serve() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sockets");
     // Of an earlier run; there may be none.

@@ -1,7 +1,9 @@
-//! Random programs: in CI the same thousands each time, as far as time allows; fresh ones in `cargo xtask soak posix` (`SIETCH_SIM_SOAK`).
+//! Random programs: in CI the same thousands each time, as far as time allows; fresh ones in `cargo
+//! xtask soak posix` (`SIETCH_SIM_SOAK`).
 //!
-//! `SIETCH_SIM_SEEDS` programs at most, for `SIETCH_SIM_SECONDS` at most; `SIETCH_POSIX_SEED` is the first seed, for one that failed;
-//! `SIETCH_POSIX_FAILURES` is how many differences end the run.
+//! `SIETCH_SIM_SEEDS` programs at most, for `SIETCH_SIM_SECONDS` at most; `SIETCH_POSIX_SEED` is
+//! the first seed, for one that failed; `SIETCH_POSIX_FAILURES` is how many differences end the
+//! run.
 
 use std::time::Duration;
 
@@ -17,7 +19,8 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 /// The first seed of CI, and how many follow.
 const FIRST: u64 = 20_000_000;
 const PROGRAMS: u64 = 5000;
-/// Of those, what differs still: both sides have shut down reading, which looks like the end of the other.
+/// Of those, what differs still: both sides have shut down reading, which looks like the end of the
+/// other.
 const REMAINING: [u64; 2] = [20_000_477, 20_001_257];
 
 /// Runs programs. Most of a program's time is waiting, so several run at once on each core.

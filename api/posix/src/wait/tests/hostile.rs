@@ -83,7 +83,8 @@ fn a_child_that_closes_an_epoll_cannot_change_it_any_more() {
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
     let of_parent = interest(&epoll);
-    // SAFETY: the child calls what may be called in a child of a process with threads: no allocation, no lock of the C library.
+    // SAFETY: the child calls what may be called in a child of a process with threads: no
+    // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
         crate::wait::after_fork();

@@ -100,7 +100,8 @@ fn parent_and_child_of_a_fork_use_one_epoll() {
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
     let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
-    // SAFETY: the child calls what may be called in a child of a process with threads: no allocation, no lock of the C library.
+    // SAFETY: the child calls what may be called in a child of a process with threads: no
+    // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
         crate::wait::after_fork();
@@ -128,7 +129,8 @@ fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
     let (stream, _peer) = pair();
     let held = ManuallyDrop::new(table::find(stream.0).expect("a stream"));
     for want in [Want::Data, Want::Room] {
-        // As `sleep::until` has it while it sleeps. The jump leaves the frame, so nothing in it is dropped.
+        // As `sleep::until` has it while it sleeps. The jump leaves the frame, so nothing in it is
+        // dropped.
         let held = ManuallyDrop::new((*held).clone());
         let stay = ManuallyDrop::new(crate::sleep::Stay::begin(stream.0, &held));
         stream.end(|end| end.arm(want));

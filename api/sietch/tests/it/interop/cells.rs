@@ -160,7 +160,8 @@ fn frames_of_sixty_four_kilobytes() {
 #[test]
 fn a_router_on_the_path_takes_smaller_packets_only() {
     for family in [Family::V4, Family::V6] {
-        // Only on Sietch's way out: what a router says to the kernel would have to pass the VNIC's filter, which takes it for a forgery.
+        // Only on Sietch's way out: what a router says to the kernel would have to pass the VNIC's
+        // filter, which takes it for a forgery.
         let mtu = Some(Mtu { bytes: 1300, router: Router::Answers });
         let link = LinkConfig { there: Direction { mtu, ..path() }, back: path() };
         let conditions = Conditions { family, link: Some(link), ..Conditions::default() };
@@ -189,8 +190,8 @@ fn draw(seed: u64) -> (Conditions, Load) {
     let link = random.chance(850).then(|| LinkConfig::swarm(&mut random)).map(|mut link| {
         // A router's word to the kernel does not pass the filter.
         link.back.mtu = None;
-        // Time is real here: what would only be waited for is left to the simulator. A burst lasts until frames have ended it, and
-        // between repetitions that back off there are few.
+        // Time is real here: what would only be waited for is left to the simulator. A burst lasts
+        // until frames have ended it, and between repetitions that back off there are few.
         for direction in [&mut link.there, &mut link.back] {
             direction.loss = direction.loss.min(20);
             direction.burst = direction.burst.map(|burst| Burst { end: burst.end.max(300), ..burst });
@@ -237,7 +238,8 @@ fn draw(seed: u64) -> (Conditions, Load) {
         control: *random.pick(&[Kind::Cubic, Kind::NewReno]),
         alone: std::env::var_os("SIETCH_SIM_THREADS").is_none(),
     };
-    // At most some dozens of the smallest windows, for the longest round trips take a quarter of a second.
+    // At most some dozens of the smallest windows, for the longest round trips take a quarter of a
+    // second.
     let window = conditions.kernel_buffer.unwrap_or(usize::MAX).min(conditions.buffer) as u64;
     let mut bytes = || {
         let size = random.between(0, 21);

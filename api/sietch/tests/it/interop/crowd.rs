@@ -171,7 +171,8 @@ fn connections_come_and_go_at_full_speed_and_end_in_every_way() {
             &conditions,
             move |net| services::all(net, family),
             move || {
-                // Ports come round again while Sietch still remembers the connection that had them before.
+                // Ports come round again while Sietch still remembers the connection that had them
+                // before.
                 meeting::set("ip_local_port_range", "20000 20099").expect("the namespace is ours");
                 if ending == Ending::ClientCloses {
                     // There it is the kernel that remembers.
@@ -315,7 +316,8 @@ fn lost_handshakes_are_repeated_by_both_sides() {
 
 #[test]
 fn a_client_that_vanishes_is_noticed_by_what_it_no_longer_answers() {
-    // The kernel drops all that comes for an address that it no longer has; a new connection from another one is served.
+    // The kernel drops all that comes for an address that it no longer has; a new connection from
+    // another one is served.
     let conditions = Conditions::default();
     let at_kernel = conditions.clone();
     let outcome = meet(

@@ -54,7 +54,8 @@ pub fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::R
     patient(socket.into())
 }
 
-/// A connection to `port` of Sietch. A bad path may lose every question for its link address; then it asks again.
+/// A connection to `port` of Sietch. A bad path may lose every question for its link address; then
+/// it asks again.
 pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
     for _ in 0..5 {
         match connect_from(conditions.family.kernel(), port, conditions) {

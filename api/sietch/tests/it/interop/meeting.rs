@@ -1,9 +1,12 @@
-//! A meeting of the two stacks: a namespace, a veth pair, a path, conditions; and what must hold when it is over.
+//! A meeting of the two stacks: a namespace, a veth pair, a path, conditions; and what must hold
+//! when it is over.
 //!
-//! 1. The calling thread starts one in a namespace of its own, where the pair is made and Sietch runs.
-//! 2. That thread starts the kernel's side, which inherits the namespace. Every wait of the kernel's side has a limit, so it ends.
-//! 3. Its end wakes Sietch from another thread, through a waker. Sietch goes on until its connections have ended and its buffers
-//!    are back, and says what it counted.
+//! 1. The calling thread starts one in a namespace of its own, where the pair is made and Sietch
+//!    runs.
+//! 2. That thread starts the kernel's side, which inherits the namespace. Every wait of the
+//!    kernel's side has a limit, so it ends.
+//! 3. Its end wakes Sietch from another thread, through a waker. Sietch goes on until its
+//!    connections have ended and its buffers are back, and says what it counted.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -111,7 +114,8 @@ pub struct Conditions {
     /// Bytes of Sietch's buffers.
     pub buffer: usize,
     pub control: Kind,
-    /// Meetings one after the other, so that none takes the cores from another. The long runs use all cores.
+    /// Meetings one after the other, so that none takes the cores from another. The long runs use
+    /// all cores.
     pub alone: bool,
 }
 
@@ -160,7 +164,8 @@ impl Conditions {
         set("tcp_ecn", flag(self.ecn))?;
         // Else what one connection learned of a path becomes the next one's conditions.
         set("tcp_no_metrics_save", "1")?;
-        // For foreign programs: others than this one may not be the default outside the first namespace.
+        // For foreign programs: others than this one may not be the default outside the first
+        // namespace.
         set("tcp_congestion_control", "reno")
     }
 }
@@ -277,7 +282,8 @@ where
     Outcome { value, metrics, tallies: runtime.queue().cable.tallies() }
 }
 
-/// Waits for the end of the kernel's side, then for that of all connections. Notes what is left if they do not end.
+/// Waits for the end of the kernel's side, then for that of all connections. Notes what is left if
+/// they do not end.
 async fn settle(net: Net, over: Arc<Over>, left: Rc<RefCell<Option<String>>>) {
     over.wait().await;
     let quiet = async {
@@ -294,7 +300,8 @@ async fn settle(net: Net, over: Arc<Over>, left: Rc<RefCell<Option<String>>>) {
 
 /// No buffer of the queue is missing.
 fn finish(name: &str, runtime: &mut Runtime<Wire>, free: usize) {
-    // What the device has sent comes back with the next receive; a few turns, for frames that still arrive.
+    // What the device has sent comes back with the next receive; a few turns, for frames that still
+    // arrive.
     let mut have = 0;
     for _ in 0..1000 {
         runtime.turn(clock::now()).expect("the device stays");

@@ -189,7 +189,8 @@ fn curl(name: &'static str, family: Family) {
                 program(&format!("curl -g -sS --max-filesize 1000 {large}")).output().expect("it starts");
             assert!(!gone.status.success(), "{gone:?}");
             assert_eq!(run(&format!("curl -g -sS {page}")).stdout, b"welcome\n");
-            // curl no longer pipelines: a hundred requests in one write, and all answers in their order.
+            // curl no longer pipelines: a hundred requests in one write, and all answers in their
+            // order.
             let mut stream = connect(services::HTTP, &Conditions::over(family)).expect("Sietch accepts");
             let requests: String = (0..100)
                 .map(|number| {

@@ -1,4 +1,5 @@
-//! What Sietch offers at every meeting, each at a port of its own, and its side of a transfer as a client.
+//! What Sietch offers at every meeting, each at a port of its own, and its side of a transfer as a
+//! client.
 
 use std::io;
 use std::net::SocketAddr;
@@ -175,8 +176,8 @@ async fn transfer(
     writer.await.map_err(io::Error::other)?
 }
 
-/// Connects to a port of the kernel's that somebody is about to listen on. A bad path may lose every question for its link address, and the
-/// host is unreachable then: ask again.
+/// Connects to a port of the kernel's that somebody is about to listen on. A bad path may lose
+/// every question for its link address, and the host is unreachable then: ask again.
 pub async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
     loop {
         match net.connect(SocketAddr::new(family.kernel(), port)).await {

@@ -57,11 +57,13 @@ const KEYS: &[&str] = &[
     "MOVE $any $c",
     "EXPIREAT $any $far [ NX|XX|GT|LT ]",
     "PEXPIREAT $any $farms [ NX|XX|GT|LT ]",
-    // A point of time that is compared with another must not hang on either side's clock: no GT, no LT.
+    // A point of time that is compared with another must not hang on either side's clock: no GT, no
+    // LT.
     "!EXPIRE|PEXPIRE $any $ttl [ NX|XX ]",
     "!SET $same $v PXAT 1;TTL|GET|EXISTS|PERSIST|STRLEN $same;DEL $same",
     "!SET $same $v;!PEXPIREAT $same $farms;=sign TTL|EXISTS $same;DEL $same",
-    // What is overdue when the watch begins. It is deleted at the end: until somebody finds it overdue it counts as a key.
+    // What is overdue when the watch begins. It is deleted at the end: until somebody finds it
+    // overdue it counts as a key.
     "!SET $same $v PXAT 1;!WATCH $same;!GET|DEL|PERSIST|TYPE $same;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v PXAT 1;!WATCH $same;!SET|APPEND|SETNX|GETSET $same $v;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v;!WATCH $same;!PEXPIREAT $same $farms;!MULTI;GET $same;!EXEC;!DEL $same",

@@ -1,6 +1,7 @@
 //! EXPIRE, TTL and their kin.
 //!
-//! What is recorded is always an absolute time (PEXPIREAT), so that a replay does not prolong a key's life.
+//! What is recorded is always an absolute time (PEXPIREAT), so that a replay does not prolong a
+//! key's life.
 
 use super::{Context, Fault, NEVER, Outcome, delete, integer};
 use crate::commands::is;

@@ -1,7 +1,8 @@
 //! OBJECT, DUMP and RESTORE.
 //!
-//! DUMP's payload is Sietch's own: the bytes `SIETCH1`, the effects that build the value under an empty key (see
-//! `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in particular no payload of Redis.
+//! DUMP's payload is Sietch's own: the bytes `SIETCH1`, the effects that build the value under an
+//! empty key (see `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in
+//! particular no payload of Redis.
 
 use super::{Context, Fault, NEVER, Outcome, delete, integer};
 use crate::commands::{flag, is, refused_subcommand};
@@ -63,7 +64,8 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     Ok(())
 }
 
-/// FNV-1a: it finds accidents; nothing here defends against a forged payload but the checks of RESTORE.
+/// FNV-1a: it finds accidents; nothing here defends against a forged payload but the checks of
+/// RESTORE.
 fn checksum(bytes: &[u8]) -> [u8; 8] {
     bytes
         .iter()

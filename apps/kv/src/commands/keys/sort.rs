@@ -1,10 +1,11 @@
 //! SORT and SORT_RO.
 //!
 //! 1. The elements of a list, set or sorted set are gathered.
-//! 2. Each gets a weight: itself, or what BY's pattern names (a string, or a field of a hash after `->`). A pattern
-//!    without `*` names no key for any element: the order stays as it is (DESC turns a list or sorted set round).
-//! 3. They are sorted by number or (ALPHA) by bytes, and LIMIT cuts. Numbers that are the same are in order of
-//!    their bytes.
+//! 2. Each gets a weight: itself, or what BY's pattern names (a string, or a field of a hash after
+//!    `->`). A pattern without `*` names no key for any element: the order stays as it is (DESC
+//!    turns a list or sorted set round).
+//! 3. They are sorted by number or (ALPHA) by bytes, and LIMIT cuts. Numbers that are the same are
+//!    in order of their bytes.
 //! 4. GET replaces each by what its patterns name; STORE makes a list of the result.
 
 use std::cmp::Ordering;

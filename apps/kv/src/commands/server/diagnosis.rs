@@ -62,7 +62,8 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     Ok(())
 }
 
-/// Nothing is sampled: the shard reads no clock while it runs commands. The replies have the right shape.
+/// Nothing is sampled: the shard reads no clock while it runs commands. The replies have the right
+/// shape.
 pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), arguments.len()) {

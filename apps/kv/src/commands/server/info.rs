@@ -192,7 +192,8 @@ fn seconds(nanoseconds: Option<u64>) -> i64 {
     nanoseconds.map_or(-1, |time| (time / 1_000_000_000) as i64)
 }
 
-/// A compaction of the log is what stands for BGSAVE and BGREWRITEAOF alike, so both families of fields tell of it.
+/// A compaction of the log is what stands for BGSAVE and BGREWRITEAOF alike, so both families of
+/// fields tell of it.
 fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let kept = store.settings.durability.keeps_log();
     let told = &store.persistence;

@@ -1,7 +1,7 @@
 //! Operations on several sorted sets. Plain sets take part with a score of 1 for each member.
 //!
-//! Sources are visited in order of size (but for a difference), because that is the order in which Redis adds
-//! scores up, and sums of floats depend on it.
+//! Sources are visited in order of size (but for a difference), because that is the order in which
+//! Redis adds scores up, and sums of floats depend on it.
 
 use std::collections::HashMap;
 

@@ -54,7 +54,8 @@ pub fn pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool) -> Out
     Ok(())
 }
 
-/// The first of the keys that holds a sorted set. For a client that waits already, other types are passed over.
+/// The first of the keys that holds a sorted set. For a client that waits already, other types are
+/// passed over.
 fn first_set<'k>(context: &mut Context<'_>, keys: &[&'k [u8]]) -> Result<Option<&'k [u8]>, Fault> {
     let waits = context.client.blocked.is_some();
     for key in keys {

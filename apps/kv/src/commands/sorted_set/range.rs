@@ -1,7 +1,8 @@
 //! Ranges of sorted sets: by rank, by score, by name.
 //!
-//! Every range is turned into a range of ranks first: bounds by score or by name are looked up in the order, then an
-//! offset and a limit are taken off. Ranges by name are defined where all scores are the same.
+//! Every range is turned into a range of ranks first: bounds by score or by name are looked up in
+//! the order, then an offset and a limit are taken off. Ranges by name are defined where all scores
+//! are the same.
 
 use super::super::collection::{Collection, read, span, write};
 use super::super::{Context, Fault, Outcome, integer, is};
@@ -133,7 +134,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// `arguments` start with the two bounds. Kind and direction are options unless the command says them.
+    /// `arguments` start with the two bounds. Kind and direction are options unless the command
+    /// says them.
     fn parse(
         arguments: &[&'a [u8]],
         mut kind: Option<Kind>,

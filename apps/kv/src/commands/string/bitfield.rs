@@ -1,7 +1,8 @@
 //! BITFIELD: integers of any width at any bit of a string.
 //!
 //! 1. All operations are read and checked before the first one runs.
-//! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string are zero.
+//! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string
+//!    are zero.
 //! 3. What was changed is recorded as the command, which always does the same to the same string;
 //!    where it is longer than the new string, or has more arguments than an effect may have, as
 //!    that string (SET with KEEPTTL). As in Redis, a field that is written with what it held is no

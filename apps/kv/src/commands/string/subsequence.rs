@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two strings.
 //!
-//! The classic table of lengths, one row for each byte of the first string. It takes 4 bytes a cell, so its size is bounded
-//! before it is made.
+//! The classic table of lengths, one row for each byte of the first string. It takes 4 bytes a
+//! cell, so its size is bounded before it is made.
 
 use super::{Context, Fault, Outcome, integer};
 use crate::commands::is;

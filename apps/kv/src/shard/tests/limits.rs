@@ -231,7 +231,8 @@ fn an_effect_that_fails_although_nothing_is_missing_is_damage_at_once() {
     bench.shard.replay(1, &effects(&[&[b"SET", b"key", b"text"]]), bench.now).expect("it can be applied");
     let said = bench.shard.replay(2, &fails, bench.now).expect_err("it was acknowledged").to_string();
     assert!(said.contains("record 2") && said.contains("LSET") && said.contains("'new'"), "{said}");
-    // A snapshot explains what came before its walk had ended, of any key, and nothing that came later.
+    // A snapshot explains what came before its walk had ended, of any key, and nothing that came
+    // later.
     let mut walked = Bench::new();
     walked.shard.begin_snapshot();
     let mut snapshot = Vec::new();

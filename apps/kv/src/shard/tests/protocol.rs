@@ -161,7 +161,8 @@ fn clients_can_be_killed() {
     assert!(bench.shard.wants_close(killer));
 }
 
-/// Whatever a command in the middle does to its client, a pipeline is answered as the same commands one by one.
+/// Whatever a command in the middle does to its client, a pipeline is answered as the same commands
+/// one by one.
 #[test]
 fn a_pipeline_is_answered_as_its_commands_one_by_one() {
     let words = [

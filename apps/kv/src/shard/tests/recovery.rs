@@ -303,8 +303,8 @@ fn a_large_value_is_dumped_in_slices_also_if_it_changes_meanwhile() {
     assert!(dump(&again.shard) == dump(&logged.bench.shard), "the snapshot gives another data set");
 }
 
-/// Takes a snapshot in slices and runs what `between` says after each; then what snapshot and log give is
-/// what is there. The bytes of the largest slice, and the slices.
+/// Takes a snapshot in slices and runs what `between` says after each; then what snapshot and log
+/// give is what is there. The bytes of the largest slice, and the slices.
 fn sliced(
     logged: &mut Logged,
     budget: usize,

@@ -1,4 +1,5 @@
-//! A collection that is changed while a snapshot dumps it is dumped in slices, and is the same again.
+//! A collection that is changed while a snapshot dumps it is dumped in slices, and is the same
+//! again.
 
 use proptest::prelude::*;
 
@@ -116,7 +117,8 @@ fn the_dump_of_a_collection_that_grows_faster_than_it_is_dumped_ends() {
     }
 }
 
-/// The last slice has nothing to say of the list, but as of when that is so: what shortened it must not be done again.
+/// The last slice has nothing to say of the list, but as of when that is so: what shortened it must
+/// not be done again.
 #[test]
 fn a_list_that_shrinks_to_what_is_dumped_of_it_is_not_shortened_twice() {
     let mut logged = filled(1000);
@@ -271,7 +273,8 @@ proptest! {
 #[test]
 fn a_score_of_negative_zero_is_what_it_was() {
     let mut logged = Logged::new();
-    // A small set does not know it, one that is large does, and goes on with it when it has become smaller.
+    // A small set does not know it, one that is large does, and goes on with it when it has become
+    // smaller.
     logged.run("ZADD small -0 a");
     for number in 0..200 {
         logged.run(&format!("ZADD large {number} m{number}"));

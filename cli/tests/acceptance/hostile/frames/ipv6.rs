@@ -1,4 +1,5 @@
-//! IPv6 of the attacker: an honest datagram, and forgeries of addresses, ports, headers and neighbours.
+//! IPv6 of the attacker: an honest datagram, and forgeries of addresses, ports, headers and
+//! neighbours.
 
 use std::net::Ipv6Addr;
 
@@ -39,7 +40,8 @@ pub fn forged(link: Link) -> Vec<Vec<u8>> {
     let [a, b, c, d, e, f] = stranger.map(u16::from);
     let foreign = Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f);
     let mut frames = vec![
-        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, nobody's, a group's, another link-local one.
+        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, nobody's, a group's,
+        // another link-local one.
         changed(6, &stranger),
         changed(6, &link.host),
         plain(NEIGHBOUR, 7000),
@@ -54,7 +56,8 @@ pub fn forged(link: Link) -> Vec<Vec<u8>> {
         plain(ADDRESS, 53),
         plain(ADDRESS, 7010),
         changed(20, &[6]),
-        // Extension headers: hop by hop, routing, destination, a fragment; protocols that no VNIC speaks.
+        // Extension headers: hop by hop, routing, destination, a fragment; protocols that no VNIC
+        // speaks.
         changed(20, &[0]),
         changed(20, &[43]),
         changed(20, &[60]),
@@ -70,7 +73,8 @@ pub fn forged(link: Link) -> Vec<Vec<u8>> {
         // One station in a group's frame, which all would take for theirs.
         changed(0, &[0x33, 0x33, 0, 0, 0, 1]),
     ];
-    // ICMPv6: a router's advertisement, a redirect, a report of groups, too big, an error about another's connection.
+    // ICMPv6: a router's advertisement, a redirect, a report of groups, too big, an error about
+    // another's connection.
     for kind in [134, 137, 143, 2, 1] {
         let mut body = neighbour(kind, NEIGHBOUR, link.own);
         body.extend_from_slice(&[0; 40]);
@@ -78,7 +82,8 @@ pub fn forged(link: Link) -> Vec<Vec<u8>> {
         frames.push(packet(link, ADDRESS, GATEWAY, ICMP, &body));
     }
     for to in [GATEWAY, ALL_NODES] {
-        // It says that it has another's address; or that its own is somewhere else, which would be another's trouble.
+        // It says that it has another's address; or that its own is somewhere else, which would be
+        // another's trouble.
         for target in [NEIGHBOUR, GATEWAY, foreign] {
             frames.push(message(ADDRESS, to, ADVERTISEMENT, target, link.own));
         }

@@ -23,7 +23,8 @@ impl Drop for Scratch {
 
 const SIZE: u64 = 64 << 10;
 
-/// tmpfs keeps no descriptor that is open from writing: whoever runs the daemon hears it, with what to do.
+/// tmpfs keeps no descriptor that is open from writing: whoever runs the daemon hears it, with what
+/// to do.
 #[test]
 fn a_file_system_that_makes_revoking_void_is_warned_of() {
     let folder = std::path::PathBuf::from(format!("/dev/shm/sietch-void-{}", std::process::id()));
@@ -177,7 +178,8 @@ fn two_who_come_at_once_never_get_more_than_the_bound() {
     assert_eq!(std::fs::read_dir(scratch.0.join("areas")).unwrap().count(), 0, "a refusal leaves nothing");
 }
 
-/// All of a volume on persistent memory that needs none: what is refused where mappings are not synchronous, and what revoking does instead.
+/// All of a volume on persistent memory that needs none: what is refused where mappings are not
+/// synchronous, and what revoking does instead.
 #[test]
 fn an_area_that_is_mapped_moves_when_it_is_revoked() {
     let scratch = Scratch::new("dax");

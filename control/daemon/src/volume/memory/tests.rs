@@ -57,7 +57,8 @@ fn its_holder_can_neither_stretch_nor_cut_nor_keep_what_it_gave_back() {
     write(&both.files[0], 2 * MIB - 4096, 9);
     memory.resize("a", MIB).unwrap();
     assert_eq!((pages(&both.files[0]), pages(&both.files[1])), (MIB, 0), "what was cut off is freed at once");
-    // It touches what is no longer its: that is counted where it can be had again, and is its own memory elsewhere.
+    // It touches what is no longer its: that is counted where it can be had again, and is its own
+    // memory elsewhere.
     write(&both.files[1], 0, 8);
     write(&both.files[0], 2 * MIB - 4096, 8);
     let found = memory.find("a").unwrap();

@@ -1,4 +1,5 @@
-//! A daemon with devices in memory (or real ones), its directory, and applications in processes of their own.
+//! A daemon with devices in memory (or real ones), its directory, and applications in processes of
+//! their own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -201,7 +202,8 @@ impl Scene {
         Daemon { thread: Some(thread), crash: Some(crash), started }
     }
 
-    /// A daemon in a process of its own, which can be killed. It runs the ignored test `daemon_process`.
+    /// A daemon in a process of its own, which can be killed. It runs the ignored test
+    /// `daemon_process`.
     pub fn start_process(&self) -> Process {
         self.start_process_by(Command::new(std::env::current_exe().unwrap()))
     }
@@ -297,8 +299,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Read while a process is started. Between fork and exec it has every descriptor of this one, locks that a daemon
-/// has left among them, and the next daemon would find them taken.
+/// Read while a process is started. Between fork and exec it has every descriptor of this one,
+/// locks that a daemon has left among them, and the next daemon would find them taken.
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// Starts a process, and returns when it has none of this one's descriptors any more.
@@ -375,8 +377,8 @@ impl Drop for Process {
     }
 }
 
-/// A quota of the test's own user on the volume that is configured before it: who is no administrator
-/// makes areas within one.
+/// A quota of the test's own user on the volume that is configured before it: who is no
+/// administrator makes areas within one.
 pub fn quota() -> String {
     format!("[[volume.quota]]\nuid = {}\nsize = \"64MiB\"\n", rustix::process::geteuid().as_raw())
 }
@@ -404,7 +406,8 @@ fn daemon_process() {
     ended.unwrap();
 }
 
-/// The application of [`Scene::application`]: does what its standard input says, one line after another.
+/// The application of [`Scene::application`]: does what its standard input says, one line after
+/// another.
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn application_process() {
@@ -456,7 +459,8 @@ fn application_process() {
                 let line = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
                 println!("CAPABILITIES {line}");
             }
-            // Keeps the area and fills it with this byte, over and over, until it is killed or a write fails.
+            // Keeps the area and fills it with this byte, over and over, until it is killed or a
+            // write fails.
             other if other.starts_with("storm ") => {
                 let (_, file) = connection.acquire_vsa(&other[6..]).unwrap();
                 println!("DID storm");
@@ -543,7 +547,8 @@ impl Rings {
         }
     }
 
-    /// Puts the producer word as far ahead of the consumer word as it goes, over entries that are all zero.
+    /// Puts the producer word as far ahead of the consumer word as it goes, over entries that are
+    /// all zero.
     fn scribble(&self) {
         // SAFETY: both words lie inside the mapping, as the kernel said, and are aligned.
         unsafe {
@@ -563,7 +568,8 @@ fn peek(connection: &mut Connection, name: &str) -> u64 {
 /// What [`storm`] writes.
 const STORM: u8 = 0xba;
 
-/// Writes as fast as it can, inside the area, on its edge and far beyond, without any library that checks; ends when it is refused.
+/// Writes as fast as it can, inside the area, on its edge and far beyond, without any library that
+/// checks; ends when it is refused.
 fn storm(file: &OwnedFd) {
     let size = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
     let bytes = [STORM; 65536];
@@ -603,7 +609,8 @@ fn rush(queue: &mut sietch::disk::AreaQueue) {
     }
 }
 
-/// Makes an area that it holds longer and shorter while another thread writes all over it; the size that it has then.
+/// Makes an area that it holds longer and shorter while another thread writes all over it; the size
+/// that it has then.
 fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> String {
     const BLOCKS: [u64; 6] = [700, 10, 300, 768, 1, 512];
     let (_, files) = connection.acquire_vsa_parts(name).unwrap();
@@ -615,7 +622,8 @@ fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> S
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // Beyond its end, cut off under it, longer than it may be: whatever comes of it is this process' own.
+                // Beyond its end, cut off under it, longer than it may be: whatever comes of it is
+                // this process' own.
                 let _ = rustix::io::pwrite(&files[0], &bytes, block * 4096);
                 if block % 64 == 0 {
                     let _ = rustix::fs::ftruncate(&files[0], 4 << 20);
@@ -625,7 +633,8 @@ fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> S
         for blocks in BLOCKS.iter().cycle().take(24) {
             match connection.resize_held_vsa(name, blocks * 4096) {
                 Ok((_, mut parts)) => kept.append(&mut parts),
-                // Its buffered writes meet the daemon's direct ones, for which the kernel gives this file EIO: its own affair as well.
+                // Its buffered writes meet the daemon's direct ones, for which the kernel gives
+                // this file EIO: its own affair as well.
                 Err(sietch_protocol::CallError::Refused(_)) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -669,8 +678,9 @@ fn escape(file: &OwnedFd) -> String {
     worked.join(", ")
 }
 
-/// `create NAME SIZE`, `create-for UID NAME SIZE`, `resize NAME SIZE`, `trim NAME OFFSET LENGTH`, `delete NAME`, `acquire NAME`, `list`:
-/// `ok` and what came of it, or the sort of refusal and its text.
+/// `create NAME SIZE`, `create-for UID NAME SIZE`, `resize NAME SIZE`, `trim NAME OFFSET LENGTH`,
+/// `delete NAME`, `acquire NAME`, `list`: `ok` and what came of it, or the sort of refusal and its
+/// text.
 fn area_command(connection: &mut Connection, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |word: &str| word.parse::<u64>().unwrap();

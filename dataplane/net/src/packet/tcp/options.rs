@@ -6,9 +6,10 @@
 //! 8 10 value echo    timestamps (RFC 7323) 1           padding
 //! ```
 //!
-//! 1. What data segments carry is timestamps or nothing; one comparison tells. Everything else goes through a loop that skips
-//!    what it does not know and ends at what it cannot read.
-//! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and only who wants them reads them.
+//! 1. What data segments carry is timestamps or nothing; one comparison tells. Everything else goes
+//!    through a loop that skips what it does not know and ends at what it cannot read.
+//! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and only who wants
+//!    them reads them.
 
 use crate::sequence::Seq;
 
@@ -158,7 +159,8 @@ pub enum Options {
         mss: u16,
         /// Our window scale, unless the peer spoke first and offered none.
         shift: Option<u8>,
-        /// Whether the peer may send us selective acknowledgements, unless it spoke first and did not say so.
+        /// Whether the peer may send us selective acknowledgements, unless it spoke first and did
+        /// not say so.
         sack: bool,
         /// Timestamps, unless the peer spoke first and offered none.
         timestamps: Option<(u32, u32)>,

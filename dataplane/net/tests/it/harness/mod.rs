@@ -250,7 +250,8 @@ impl Network {
         true
     }
 
-    /// Lets all timers run out and checks that nothing is left: no frame buffer, no memory, no timer.
+    /// Lets all timers run out and checks that nothing is left: no frame buffer, no memory, no
+    /// timer.
     pub fn settle(&mut self) {
         self.run_until(self.now + 400 * SECOND);
         for host in [&mut self.client, &mut self.server] {

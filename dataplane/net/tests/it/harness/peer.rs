@@ -87,7 +87,8 @@ impl Peer {
         self.turn();
     }
 
-    /// Sends data or control `offset` bytes into our stream, acknowledging `acknowledged` bytes of theirs.
+    /// Sends data or control `offset` bytes into our stream, acknowledging `acknowledged` bytes of
+    /// theirs.
     pub fn say(&mut self, offset: u32, acknowledged: u32, flags: u8, payload: &[u8]) {
         self.put(PEER_ISS.plus(1 + offset), self.irs.plus(1 + acknowledged), flags, Options::None, payload);
     }

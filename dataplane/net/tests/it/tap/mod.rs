@@ -1,4 +1,5 @@
-//! A queue on a TAP device in a network namespace of the calling thread, and the damage that a bad wire does.
+//! A queue on a TAP device in a network namespace of the calling thread, and the damage that a bad
+//! wire does.
 //!
 //! The kernel's TCP stands at the other end of the device: it is the oracle.
 
@@ -99,7 +100,8 @@ impl Tap {
         (self.random >> 20) % 1000
     }
 
-    /// What becomes of a frame in direction `side`: appended to `out` no, once, twice, or some frames later.
+    /// What becomes of a frame in direction `side`: appended to `out` no, once, twice, or some
+    /// frames later.
     fn damage(&mut self, side: usize, frame: Vec<u8>, out: &mut VecDeque<Vec<u8>>) {
         let chance = self.chance();
         let Damage { lose, duplicate, reorder } = self.damage;

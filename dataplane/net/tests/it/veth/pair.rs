@@ -1,4 +1,5 @@
-//! A VNIC as an application gets it: an AF_XDP socket on one end of a veth pair, behind its filters. The other end is the kernel's.
+//! A VNIC as an application gets it: an AF_XDP socket on one end of a veth pair, behind its
+//! filters. The other end is the kernel's.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -41,7 +42,8 @@ pub struct Pair {
 /// The filters of a pair.
 pub struct Filters(VnicPrograms);
 
-/// Puts the calling thread, and those that it will start, into a network namespace of their own. False if it may not.
+/// Puts the calling thread, and those that it will start, into a network namespace of their own.
+/// False if it may not.
 pub fn enter_namespace() -> bool {
     #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
     rustix::thread::unshare(UnshareFlags::NEWNET).is_ok()
@@ -72,7 +74,8 @@ impl Pair {
             text(MAC),
             text(HOST_MAC)
         ))?;
-        // Without IPv6 addresses of its own the kernel adds no frames to the VNIC's. Below 1280 bytes there is no IPv6.
+        // Without IPv6 addresses of its own the kernel adds no frames to the VNIC's. Below 1280
+        // bytes there is no IPv6.
         let quiet = if *mtu < 1280 { "" } else { "addrgenmode none" };
         ip(&format!("link set vn0 {quiet} up"))?;
         ip(&format!("link set {HOST_END} {quiet} up"))?;

@@ -1,7 +1,8 @@
 //! An application whose state is checked by itself, and what a crash may do to it.
 //!
-//! Record `n` has a content and a length that follow from `n`. The state after record `n` is `n`: a snapshot says it, with some
-//! filling. So recovery can be judged alone: whatever it delivers must be a snapshot of some `n` and then `n + 1`, `n + 2`, ...
+//! Record `n` has a content and a length that follow from `n`. The state after record `n` is `n`: a
+//! snapshot says it, with some filling. So recovery can be judged alone: whatever it delivers must
+//! be a snapshot of some `n` and then `n + 1`, `n + 2`, ...
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -35,7 +36,8 @@ fn snapshot_payload(n: u64, part: u64) -> Vec<u8> {
     bytes
 }
 
-/// The state, rebuilt from what recovery delivers. Records before the first one may have been given up.
+/// The state, rebuilt from what recovery delivers. Records before the first one may have been given
+/// up.
 #[derive(Default)]
 pub struct Rebuilt {
     pub n: u64,

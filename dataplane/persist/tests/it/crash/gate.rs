@@ -1,7 +1,8 @@
 //! The mutation gate: whatever the log makes durable is there for a reason that some crash shows.
 //!
-//! 1. [`SITES`] lists every line of the source at which something is made durable, in the order of the lines, and the fences that it makes. A
-//!    line that is not in the table fails the gate, and so does a fence that no line of the table makes: there is no flush without a mutation.
+//! 1. [`SITES`] lists every line of the source at which something is made durable, in the order of
+//!    the lines, and the fences that it makes. A line that is not in the table fails the gate, and
+//!    so does a fence that no line of the table makes: there is no flush without a mutation.
 //! 2. Each fence must be met. Then the disk ignores it, and some crash must break the promise.
 //! 3. Without a mutation nothing breaks.
 
@@ -16,7 +17,8 @@ const MARKS: [&str; 5] =
     ["Operation::Flush)", "durable: true", "next_write(durable)", "settle(&mut", "write_superblock(disk, "];
 const CALL: &str = "write_superblock(&mut ";
 
-/// A line of the source: its file, a part of it, and the fences that it makes (none: the function that it calls makes them).
+/// A line of the source: its file, a part of it, and the fences that it makes (none: the function
+/// that it calls makes them).
 type Site = (&'static str, &'static str, &'static [Fence]);
 
 const SITES: &[Site] = &[

@@ -1,6 +1,7 @@
 //! An application whose area changes size under it, and what a crash may do to it.
 //!
-//! Record `n` follows from `n`; a snapshot says the state after record `n`. So whatever recovery delivers can be judged alone.
+//! Record `n` follows from `n`; a snapshot says the state after record `n`. So whatever recovery
+//! delivers can be judged alone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

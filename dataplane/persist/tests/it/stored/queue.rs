@@ -206,7 +206,8 @@ fn a_queue_takes_more_than_memory_and_hands_it_out_in_order() {
     }
     let mut queue = open(queue.into_disk(), Durability::Always).expect("nothing is wrong");
     assert!(queue.bytes().0 == 2000 * 4000 && queue.bytes().1 <= WINDOW);
-    // Nobody acknowledges for a while: what is handed out goes from memory too, and comes back when its lease ends.
+    // Nobody acknowledges for a while: what is handed out goes from memory too, and comes back when
+    // its lease ends.
     for (round, deliveries) in [(0, 1), (1, 2)] {
         let now = round * 1000;
         let mut next = 0_u32;

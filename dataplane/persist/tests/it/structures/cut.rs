@@ -1,9 +1,12 @@
 //! A loop device whose backing file is cut at a random recorded write.
 //!
-//! 1. A queue or a map works on a real file; a recorder in front of it keeps every write and flush, in the order of their completion, with what
-//!    had been submitted by then, and what was known to be durable after each step.
-//! 2. For a drawn moment the backing file is rebuilt: what was durable then is on it, of what was not any subset of its sectors.
-//! 3. The file is attached as a loop device, and the structure must recover from the device and go on.
+//! 1. A queue or a map works on a real file; a recorder in front of it keeps every write and flush,
+//!    in the order of their completion, with what had been submitted by then, and what was known to
+//!    be durable after each step.
+//! 2. For a drawn moment the backing file is rebuilt: what was durable then is on it, of what was
+//!    not any subset of its sectors.
+//! 3. The file is attached as a loop device, and the structure must recover from the device and go
+//!    on.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -174,7 +177,8 @@ impl Drop for Place {
     }
 }
 
-/// Works on a real file; what passed through, and how much of it there was each time something was known.
+/// Works on a real file; what passed through, and how much of it there was each time something was
+/// known.
 fn record(kind: Kind, place: &Place, seed: u64) -> (Vec<Event>, Vec<(usize, Knowledge)>) {
     let path = place.0.join("area");
     drop(std::fs::remove_file(&path));

@@ -1,4 +1,5 @@
-//! The largest and the strangest that each format may hold is written, and read back: no reader has a limit that its writer does not obey.
+//! The largest and the strangest that each format may hold is written, and read back: no reader has
+//! a limit that its writer does not obey.
 
 use proptest::prelude::*;
 use sietch_disk::MemoryQueue;
@@ -43,7 +44,8 @@ fn settle(log: &mut Log<MemoryQueue>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Records and snapshots of lengths at every edge, and one that takes all the room that the log says it has.
+    /// Records and snapshots of lengths at every edge, and one that takes all the room that the log
+    /// says it has.
     #[test]
     fn log_records(lengths in prop::collection::vec(edge(), 1..8), snapshot in prop::collection::vec(edge(), 0..3)) {
         let mut disk = MemoryQueue::new(AREA);
@@ -134,7 +136,8 @@ proptest! {
     }
 }
 
-/// A superblock with as many runs as it can name: each opening adds one, and the one after the last refuses records until a snapshot.
+/// A superblock with as many runs as it can name: each opening adds one, and the one after the last
+/// refuses records until a snapshot.
 #[test]
 fn superblock() {
     let mut disk = MemoryQueue::new(AREA);

@@ -1,4 +1,5 @@
-//! The structures under test behind one face: what is done to them is drawn from one set of operations.
+//! The structures under test behind one face: what is done to them is drawn from one set of
+//! operations.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,10 @@
 //! Which ports connections to one destination have, so that a free one is found without a search.
 //!
-//! 1. Two connections may have one port if they differ in anything else, so there is a set of ports for each pair of an address to
-//!    connect from and a name to connect to.
-//! 2. A set is words of 64 ports, of which those exist that are not empty: a user with many destinations takes one for each
-//!    connection, and one with all connections to one destination the 512 words of all ephemeral ports.
+//! 1. Two connections may have one port if they differ in anything else, so there is a set of ports
+//!    for each pair of an address to connect from and a name to connect to.
+//! 2. A set is words of 64 ports, of which those exist that are not empty: a user with many
+//!    destinations takes one for each connection, and one with all connections to one destination
+//!    the 512 words of all ephemeral ports.
 //! 3. A free port is looked for word by word, from a cursor on, and once around.
 
 use std::collections::{BTreeMap, HashMap};
@@ -52,7 +53,8 @@ impl Ports {
         let (first, last) = range;
         let start = if (first..=last).contains(&start) { start } else { first };
         let words = self.0.get(&between(namespace, from, to));
-        // A connection from a name to itself is TCP's simultaneous open, which nobody asked for here.
+        // A connection from a name to itself is TCP's simultaneous open, which nobody asked for
+        // here.
         let own = ((from.ip, from.scope) == (to.ip, to.scope)).then_some(to.port);
         let search = |first: u16, last: u16| {
             (first / WORD..=last / WORD).find_map(|at| {

@@ -1,12 +1,16 @@
 //! Bytes between applications and engine, and who is looked at for them.
 //!
-//! 1. Out: pieces of the application's ring go into the engine's send buffer, copied once. If that takes less than there is, the connection is *blocked* until
-//!    the engine has room: what it sends meanwhile stays in its ring.
-//! 2. In: what the engine has received in order goes into the application's ring, and is consumed. If that is *full*, the rest stays in the engine.
-//! 3. Ends follow the bytes: FIN when everything that was sent before it was taken, end of stream when everything received was delivered.
-//! 4. Before all that, socket options that the application has changed are told to the engine. What was written under a cork has a time at which it goes.
-//! 5. Who had his share of a turn is left for the next; the list is turned by one then, so that none of an application's connections is
-//!    always the last.
+//! 1. Out: pieces of the application's ring go into the engine's send buffer, copied once. If that
+//!    takes less than there is, the connection is *blocked* until the engine has room: what it
+//!    sends meanwhile stays in its ring.
+//! 2. In: what the engine has received in order goes into the application's ring, and is consumed.
+//!    If that is *full*, the rest stays in the engine.
+//! 3. Ends follow the bytes: FIN when everything that was sent before it was taken, end of stream
+//!    when everything received was delivered.
+//! 4. Before all that, socket options that the application has changed are told to the engine. What
+//!    was written under a cork has a time at which it goes.
+//! 5. Who had his share of a turn is left for the next; the list is turned by one then, so that
+//!    none of an application's connections is always the last.
 
 use super::{Application, Connection, Host, Phase, unread};
 use crate::tcp::channel::{Channel, Wanted};
@@ -70,7 +74,8 @@ impl<C: Channel> Host<C> {
         moved
     }
 
-    /// Arms a connection on which nothing has moved for `patience`, among many if it is for a sleep. Says whether it needs no more looking at.
+    /// Arms a connection on which nothing has moved for `patience`, among many if it is for a
+    /// sleep. Says whether it needs no more looking at.
     fn cool(&mut self, key: u64, patience: u64, sleep: Option<u64>) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return true };
         if self.now.saturating_sub(connection.moved_at) < patience {
@@ -92,7 +97,8 @@ impl<C: Channel> Host<C> {
         true
     }
 
-    /// Arms everybody, for the loop is about to sleep. `false`: somebody has done something meanwhile, do not sleep.
+    /// Arms everybody, for the loop is about to sleep. `false`: somebody has done something
+    /// meanwhile, do not sleep.
     pub fn rest(&mut self) -> bool {
         let mut active = std::mem::take(&mut self.active);
         self.sleep = self.sleep.wrapping_add(1).max(1);
@@ -111,7 +117,8 @@ impl<C: Channel> Host<C> {
         self.active.is_empty()
     }
 
-    /// The loop has slept, or did not come to it: those that were in use just before need not ring to be looked at.
+    /// The loop has slept, or did not come to it: those that were in use just before need not ring
+    /// to be looked at.
     pub fn wake(&mut self) {
         for key in std::mem::take(&mut self.resting) {
             let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -280,8 +287,8 @@ fn receive<C: Channel>(
     received
 }
 
-/// What the engine has received on a connection that is over goes to the application, as far as it has room: it came before the end.
-/// Returns how many bytes that are.
+/// What the engine has received on a connection that is over goes to the application, as far as it
+/// has room: it came before the end. Returns how many bytes that are.
 pub(super) fn receive_last<C: Channel>(
     engine: &mut sietch_net::Engine,
     connection: &mut Connection<C>,

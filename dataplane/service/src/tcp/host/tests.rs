@@ -1,7 +1,8 @@
-//! A host on a simulated link, its applications on one side, an engine as everybody's peer on the other, in virtual time.
+//! A host on a simulated link, its applications on one side, an engine as everybody's peer on the
+//! other, in virtual time.
 //!
-//! Applications sleep as programs do: they run only when they were rung, and the host hears of them only when they ring. A wake-up that is lost
-//! shows as a connection that never ends.
+//! Applications sleep as programs do: they run only when they were rung, and the host hears of them
+//! only when they ring. A wake-up that is lost shows as a connection that never ends.
 
 mod pipe;
 mod world;

@@ -1,14 +1,17 @@
 //! What arrived on a connection before it ended, and its application has not read.
 //!
-//! 1. Linux keeps what came before a reset, and a program reads it before it hears of the reset. The engine keeps it until its events are taken
-//!    again: what the application's ring has no room for is copied out of the engine.
-//! 2. The connection stays, without a flow ([`Phase::Unread`]). Its application gets the rest as it makes room, then the error. What it
-//!    sends is thrown away, as by a peer that is gone.
-//! 3. A connection that is reset before it is accepted waits on at its listener. Who accepts it reads what it brought, then hears of the reset.
-//! 4. The bytes of an application, and of a VNIC, are bounded ([`UNREAD_BYTES`]): beyond that the error comes at once. So is the time in which an
-//!    application reads nothing ([`UNREAD`]). An arrival that nobody accepts for so long loses its
-//!    bytes, and keeps its error.
-//! 5. [`ENDED_ARRIVALS`](crate::tcp::limits::ENDED_ARRIVALS) bounds the arrivals that wait on. Beyond it an arrival that ends leaves its queue.
+//! 1. Linux keeps what came before a reset, and a program reads it before it hears of the reset.
+//!    The engine keeps it until its events are taken again: what the application's ring has no room
+//!    for is copied out of the engine.
+//! 2. The connection stays, without a flow ([`Phase::Unread`]). Its application gets the rest as it
+//!    makes room, then the error. What it sends is thrown away, as by a peer that is gone.
+//! 3. A connection that is reset before it is accepted waits on at its listener. Who accepts it
+//!    reads what it brought, then hears of the reset.
+//! 4. The bytes of an application, and of a VNIC, are bounded ([`UNREAD_BYTES`]): beyond that the
+//!    error comes at once. So is the time in which an application reads nothing ([`UNREAD`]). An
+//!    arrival that nobody accepts for so long loses its bytes, and keeps its error.
+//! 5. [`ENDED_ARRIVALS`](crate::tcp::limits::ENDED_ARRIVALS) bounds the arrivals that wait on.
+//!    Beyond it an arrival that ends leaves its queue.
 
 use rustix::io::Errno;
 use sietch_net::{CloseReason, FlowId};
@@ -53,7 +56,8 @@ pub(super) fn error_of(reason: CloseReason) -> Errno {
 }
 
 impl<C: Channel> Host<C> {
-    /// Copies out of the engine what a flow that is over has left. Beyond the bounds that is nothing.
+    /// Copies out of the engine what a flow that is over has left. Beyond the bounds that is
+    /// nothing.
     fn keep_unread(&mut self, flow: FlowId, application: u64, error: Errno) -> Unread {
         let (first, second) = self.engine.received(flow);
         let count = first.len() + second.len();

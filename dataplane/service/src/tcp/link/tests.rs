@@ -160,7 +160,8 @@ fn the_end_of_the_service_is_a_reset_and_that_of_the_application_is_what_it_left
     assert_eq!(link.drain(100, |piece| piece.len()), 8);
 }
 
-/// Whatever stands in the memory that the application writes, the service only ever loses this connection.
+/// Whatever stands in the memory that the application writes, the service only ever loses this
+/// connection.
 #[test]
 fn scribbled_memory_costs_its_own_connection() {
     let mut random = sietch_sim::Random::new(11);

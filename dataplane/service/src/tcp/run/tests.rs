@@ -84,7 +84,8 @@ impl Served {
     }
 }
 
-/// Moves VNICs to and fro between two threads while each echoes a stream: every byte comes back, in order.
+/// Moves VNICs to and fro between two threads while each echoes a stream: every byte comes back, in
+/// order.
 #[test]
 fn vnics_change_threads_while_bytes_flow() {
     const TOTAL: usize = 1 << 20;

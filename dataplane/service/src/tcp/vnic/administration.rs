@@ -1,8 +1,9 @@
 //! Who has what on a VNIC, and that somebody shall have it no longer.
 //!
 //! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs.
-//! 2. To revoke an application closes its listeners and resets its connections, for both sides to hear. What it asks for after that is refused by the
-//!    socket service, which remembers it. Connections between two programs of a VNIC are the socket service's own affair.
+//! 2. To revoke an application closes its listeners and resets its connections, for both sides to
+//!    hear. What it asks for after that is refused by the socket service, which remembers it.
+//!    Connections between two programs of a VNIC are the socket service's own affair.
 
 use std::os::fd::OwnedFd;
 

@@ -1,10 +1,11 @@
 //! What applications ask of a VNIC, judged and answered.
 //!
 //! 1. Only applications of the VNIC's user are heard (and root's).
-//! 2. BIND reserves a name; the answer carries what holds it. LISTEN takes a reservation, or reserves and listens at once. CONNECT begins from a
-//!    reservation's port, or any.
+//! 2. BIND reserves a name; the answer carries what holds it. LISTEN takes a reservation, or
+//!    reserves and listens at once. CONNECT begins from a reservation's port, or any.
 //! 3. A destination that is the host's loopback is not this VNIC's: the kernel has it.
-//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory, and hear how its connection stands (INFORMATION).
+//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory, and hear how
+//!    its connection stands (INFORMATION).
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -35,7 +36,8 @@ const IN_PAIR: usize = 64;
 /// An answer, and what goes with it and is closed here.
 pub(super) type Answer = (Reply, Vec<OwnedFd>);
 
-/// What stands for a VNIC where network namespaces are told apart: no number that the kernel gives to one (those count up from 1).
+/// What stands for a VNIC where network namespaces are told apart: no number that the kernel gives
+/// to one (those count up from 1).
 fn namespace(name: &str) -> u64 {
     // FNV-1a.
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
@@ -322,7 +324,8 @@ fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
     Ok([takes_no_descriptors(pair), placeholder])
 }
 
-/// The service's end of something whose other end a program has: nothing comes over it that a thread of a VNIC would have to close. Before Linux 6.16 it may.
+/// The service's end of something whose other end a program has: nothing comes over it that a
+/// thread of a VNIC would have to close. Before Linux 6.16 it may.
 pub(super) fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
     // Of an older kernel's error nothing follows.
     let _ = sietch_socket::kernel::refuse_descriptors(&own);

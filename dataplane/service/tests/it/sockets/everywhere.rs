@@ -16,7 +16,8 @@ use sietch_service::tcp::link::names as bytes;
 
 use super::*;
 
-/// A VNIC on which the user with this number has an application of the id that is asked for, and what it was asked to do.
+/// A VNIC on which the user with this number has an application of the id that is asked for, and
+/// what it was asked to do.
 struct Pretended {
     uid: u32,
     ended: usize,
@@ -242,7 +243,8 @@ fn a_program_that_closes_everything_meanwhile_is_revoked_as_well() {
     assert_eq!(reply.error(), Errno::ACCESS);
 }
 
-/// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned holds it.
+/// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned
+/// holds it.
 fn enter(place: &Place) -> [OwnedFd; 2] {
     let uid = rustix::process::geteuid().as_raw();
     let application = Application { uid, id: [7; 16] };

@@ -1,5 +1,5 @@
-//! A kernel's listening socket that somebody else has too, who is not under Sietch: a process that was refused, or a child that is
-//! linked statically.
+//! A kernel's listening socket that somebody else has too, who is not under Sietch: a process that
+//! was refused, or a child that is linked statically.
 
 use std::io::ErrorKind;
 

@@ -7,8 +7,9 @@ use rustix::io::Errno;
 use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
 
-/// Asks something about a socket whose last close hangs as long as the peer that is returned is there. Nobody else has the socket once the rest is
-/// dropped: if the service does not read before, it is the service that hangs, else it may be who drops.
+/// Asks something about a socket whose last close hangs as long as the peer that is returned is
+/// there. Nobody else has the socket once the rest is dropped: if the service does not read before,
+/// it is the service that hangs, else it may be who drops.
 fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
     let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");

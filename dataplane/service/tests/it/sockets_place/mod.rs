@@ -43,7 +43,8 @@ impl Place {
         Self::after(rules, |_| {})
     }
 
-    /// One that has not begun to serve when `before` is done: what that asks waits in the socket's queue. It is given the path.
+    /// One that has not begun to serve when `before` is done: what that asks waits in the socket's
+    /// queue. It is given the path.
     pub fn after(rules: Rules, before: impl FnOnce(&Path)) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +108,8 @@ impl Place {
     pub fn tell(&self, command: Command) {
         self.commands.send(command).expect("a service in this process serves");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("a service in this process serves");
-        // The bell is read in the turn in which the command is obeyed; before, a request may be answered as if there were none.
+        // The bell is read in the turn in which the command is obeyed; before, a request may be
+        // answered as if there were none.
         let start = Instant::now();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         while poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&none)) == Ok(1) {
@@ -251,8 +253,8 @@ pub fn arrival(placeholder: &OwnedFd) -> (Arrival, Descriptors) {
     }
 }
 
-/// Listens at a name that is about to be free. A child that another test of this program has forked and that has not started its own program yet holds
-/// whatever was open here.
+/// Listens at a name that is about to be free. A child that another test of this program has forked
+/// and that has not started its own program yet holds whatever was open here.
 pub fn bind_when_free(name: SocketAddr) -> TcpListener {
     let start = Instant::now();
     loop {

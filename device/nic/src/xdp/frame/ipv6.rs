@@ -1,11 +1,15 @@
-//! The rules of IPv6. A VNIC has two addresses at most: the granted one, and the link-local one that follows from its MAC.
+//! The rules of IPv6. A VNIC has two addresses at most: the granted one, and the link-local one
+//! that follows from its MAC.
 //!
-//! 1. The header is fixed; what comes after it must be TCP, UDP or ICMPv6. Extension headers could hide a port or a fragment.
-//! 2. The VNIC's side is one of its addresses. What goes to a group, or comes from nobody's address, is neighbour discovery or nothing;
-//!    [`REST`] remembers that until the protocol is known. From nobody's address a VNIC asks for its own addresses alone.
-//! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, is with anybody: the router on the way may be no peer.
-//! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and what a VNIC says of itself in it is
-//!    true: its own MAC, and its own addresses.
+//! 1. The header is fixed; what comes after it must be TCP, UDP or ICMPv6. Extension headers could
+//!    hide a port or a fragment.
+//! 2. The VNIC's side is one of its addresses. What goes to a group, or comes from nobody's
+//!    address, is neighbour discovery or nothing; [`REST`] remembers that until the protocol is
+//!    known. From nobody's address a VNIC asks for its own addresses alone.
+//! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, is with
+//!    anybody: the router on the way may be no peer.
+//! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and
+//!    what a VNIC says of itself in it is true: its own MAC, and its own addresses.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10};
 use super::super::assembler::{Alu, Condition, Label, MapReference, Size};
@@ -19,7 +23,8 @@ pub const ETHERTYPE_IPV6: i32 = wire16(0x86dd);
 const IPV6_END: i32 = 54;
 /// Where the payload's length is.
 const PAYLOAD_LENGTH: i16 = 18;
-/// Where the ICMPv6 type, an option of neighbour discovery, and the destination of a quoted packet are.
+/// Where the ICMPv6 type, an option of neighbour discovery, and the destination of a quoted packet
+/// are.
 const TYPE: i16 = 54;
 const TARGET: i16 = 62;
 const OPTION: i16 = 78;
@@ -106,7 +111,8 @@ impl FrameProgram {
         self.transport6(direction, ports, peers);
     }
 
-    /// Jumps to `ours` if the address at `offset` is one of the VNIC's. R1 and R4 have its halves afterwards.
+    /// Jumps to `ours` if the address at `offset` is one of the VNIC's. R1 and R4 have its halves
+    /// afterwards.
     fn if_own_address6(&mut self, offset: i16, ours: Label) {
         let not_granted = self.code.label();
         let not_local = self.code.label();
@@ -136,7 +142,8 @@ impl FrameProgram {
                 self.drop_if(Condition::NotEqual, R1, R5, Reason::Address);
                 self.code.set_wide(R5, ALL_NODES);
                 self.jump_if(Condition::Equal, R4, R5, group);
-                // Its second half is that of all nodes, and three bytes of the address that is asked for (RFC 4291 section 2.7.1).
+                // Its second half is that of all nodes, and three bytes of the address that is
+                // asked for (RFC 4291 section 2.7.1).
                 self.code.load(Size::Double, R5, R9, Word::Solicited.offset());
                 self.jump_if(Condition::Equal, R4, R5, group);
                 self.code.load(Size::Double, R5, R9, Word::SolicitedLinkLocal.offset());
@@ -162,7 +169,8 @@ impl FrameProgram {
         }
     }
 
-    /// Drops packets to one host in frames to a group: each host that listens would take them for its own to judge.
+    /// Drops packets to one host in frames to a group: each host that listens would take them for
+    /// its own to judge.
     fn group_mac_means_group(&mut self) {
         let done = self.code.label();
         self.code.load(Size::Byte, R1, R7, 0);
@@ -208,8 +216,8 @@ impl FrameProgram {
         self.code.bind(done);
     }
 
-    /// For what is not neighbour discovery: drops what goes to a group, comes from nobody, or whose other side is no peer. Keeps R2
-    /// (the payload's length) and R3.
+    /// For what is not neighbour discovery: drops what goes to a group, comes from nobody, or whose
+    /// other side is no peer. Keeps R2 (the payload's length) and R3.
     fn only_if_anything(&mut self, direction: Direction, peers: MapReference) {
         self.code.load(Size::Double, R1, R10, REST);
         self.drop_if(Condition::Equal, R1, DISCOVERY, direction.group_reason());
@@ -236,7 +244,8 @@ impl FrameProgram {
         self.jump_if(Condition::Equal, R3, SOLICITATION, discovery);
         self.jump_if(Condition::Equal, R3, ADVERTISEMENT, discovery);
         self.only_if_anything(Direction::Receive, peers);
-        // Unreachable, too big, time exceeded, parameter problem, echo request and reply (RFC 4443).
+        // Unreachable, too big, time exceeded, parameter problem, echo request and reply (RFC
+        // 4443).
         for accepted in [1, 2, 3, 4, 128, 129] {
             self.jump_if(Condition::Equal, R3, accepted, done);
         }
@@ -285,7 +294,8 @@ impl FrameProgram {
         self.code.load(Size::Double, R1, R10, REST);
         self.jump_if(Condition::NotEqual, R1, TRIAL, with_option);
         self.drop_if(Condition::NotEqual, R2, 24, Reason::Icmp);
-        // Whoever has an address gives it up when somebody else tries it out: only the VNIC's own may be tried.
+        // Whoever has an address gives it up when somebody else tries it out: only the VNIC's own
+        // may be tried.
         self.require_or_drop(IPV6_END + 24);
         self.if_own_address6(TARGET, done);
         self.drop(Reason::Icmp);
@@ -293,8 +303,8 @@ impl FrameProgram {
         self.link_address_option(0x0101, done);
     }
 
-    /// Jumps to `done` if nothing follows the target, or one option of this type and length with the VNIC's MAC; drops all else.
-    /// R2 has the message's length.
+    /// Jumps to `done` if nothing follows the target, or one option of this type and length with
+    /// the VNIC's MAC; drops all else. R2 has the message's length.
     fn link_address_option(&mut self, option: u16, done: Label) {
         self.jump_if(Condition::Equal, R2, 24, done);
         self.drop_if(Condition::NotEqual, R2, 32, Reason::Icmp);

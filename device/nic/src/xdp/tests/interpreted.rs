@@ -1,5 +1,6 @@
-//! The filters under rbpf, with maps in memory: no privilege needed, frames of any length, and every access checked
-//! against the frame's bounds by an interpreter that knows nothing of the kernel's verifier.
+//! The filters under rbpf, with maps in memory: no privilege needed, frames of any length, and
+//! every access checked against the frame's bounds by an interpreter that knows nothing of the
+//! kernel's verifier.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -167,7 +168,8 @@ pub fn uplink_program() -> Vec<u8> {
 fn run(program: &[u8], world: World, frame: &[u8]) -> (i32, usize) {
     let range = |start: usize, bytes: usize| start as u64..(start + bytes) as u64;
     let mut machine = rbpf::EbpfVmMbuff::new(None).unwrap();
-    // rbpf's verifier does not know atomics, which programs may contain and these runs do not reach.
+    // rbpf's verifier does not know atomics, which programs may contain and these runs do not
+    // reach.
     machine.set_verifier(|_| Ok(())).unwrap();
     machine.set_program(program).unwrap();
     machine.register_helper(1, look_up).unwrap();

@@ -1,4 +1,5 @@
-//! The filters as the kernel runs them: its verifier, its maps, its compiler, through `BPF_PROG_TEST_RUN`.
+//! The filters as the kernel runs them: its verifier, its maps, its compiler, through
+//! `BPF_PROG_TEST_RUN`.
 
 use std::time::Instant;
 
@@ -282,11 +283,13 @@ fn frames_in_several_buffers_are_judged_as_a_whole() {
 #[test]
 fn the_rate_holds() {
     const SECONDS: f64 = 0.5;
-    // The kernel takes milliseconds to begin a test run: a few frames a run would not meet the limit.
+    // The kernel takes milliseconds to begin a test run: a few frames a run would not meet the
+    // limit.
     const MORE_THAN_A_BURST: u32 = 50_000;
     in_namespace("the_rate_holds", || {
         for rate in [2_000_000_u32, 50_000_000] {
-            // A second of burst: this test may be kept from the CPU as long without a byte being forfeited.
+            // A second of burst: this test may be kept from the CPU as long without a byte being
+            // forfeited.
             let burst = f64::from(rate);
             let loaded =
                 Loaded::new(VnicSpec { rate: Some(rate.into()), burst: rate.into(), ..frames::spec() });
@@ -324,7 +327,8 @@ fn a_lower_rate_takes_hold_of_a_full_bucket() {
         frame.resize(1_000, 0);
         let program = loaded.program(Direction::Transmit);
         program.test_run(&frame, 500_000).unwrap();
-        // The debt under the old rules is far beyond the new window: it must neither grant a burst nor last for long.
+        // The debt under the old rules is far beyond the new window: it must neither grant a burst
+        // nor last for long.
         loaded.spec.rate = Some(1_000_000);
         loaded.spec.burst = 5_000;
         let start = Instant::now();
@@ -390,7 +394,8 @@ fn rules_that_cannot_be_enforced_are_refused() {
     frames::spec().validate().unwrap();
 }
 
-/// Instructions and time a frame. `cargo test -p sietch-nic cost_of -- --ignored --nocapture`, on an idle machine.
+/// Instructions and time a frame. `cargo test -p sietch-nic cost_of -- --ignored --nocapture`, on
+/// an idle machine.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_each_program() {

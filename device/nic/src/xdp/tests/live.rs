@@ -164,7 +164,8 @@ fn two_vnics_filters_are_not_mixed_up() {
 #[test]
 fn a_vnic_reaches_the_wire_and_is_reached() {
     in_namespace("a_vnic_reaches_the_wire_and_is_reached", || {
-        // The uplink, and the other end of its wire. A veth takes redirected frames if its other end has a program.
+        // The uplink, and the other end of its wire. A veth takes redirected frames if its other
+        // end has a program.
         let (wire, far) = veth(("wire", [2, 0, 0, 0, 1, 1]), ("far", [2, 0, 0, 0, 1, 2]));
         let _pass = pass::attach(far).unwrap();
         let mut uplink = Uplink::attach(wire).unwrap();
@@ -192,12 +193,14 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         assert_eq!(arrived, [legal, request]);
         assert_eq!(at_host.received().len(), 0, "the host saw nothing");
 
-        // The other way: the VNIC's frames go to the VNIC, even after the daemon died; the host's go to the host.
+        // The other way: the VNIC's frames go to the VNIC, even after the daemon died; the host's
+        // go to the host.
         drop(uplink);
         let mut uplink = Uplink::adopt(wire).unwrap();
         assert_eq!(uplink.vnics().unwrap(), [(frames::ADDRESS, MAC)]);
         let at_wire = Raw::at(wire);
-        // What others announce to everybody is the host's, as is what does not go to the granted address.
+        // What others announce to everybody is the host's, as is what does not go to the granted
+        // address.
         let about_us = |frame: &Vec<u8>| match (frame[0], frame[12..14] == [0x86, 0xdd]) {
             (0x33, true) => frame[62..78] == frames::ipv6::ADDRESS.octets(),
             (_, true) => frame[38..54] == frames::ipv6::ADDRESS.octets(),

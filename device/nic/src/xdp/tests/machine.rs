@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::xdp::netlink;
 
-/// Runs `test` on its own thread in its own network namespace, which goes with the thread. Says so and does nothing
-/// without root.
+/// Runs `test` on its own thread in its own network namespace, which goes with the thread. Says so
+/// and does nothing without root.
 pub fn in_namespace(name: &str, test: impl FnOnce() + Send) {
     // SAFETY: no pointers.
     if unsafe { libc::geteuid() } != 0 {
@@ -136,7 +136,8 @@ impl Socket {
             flags: 0,
             metadata: 0,
         };
-        // SAFETY: reads `registration` to its size; the memory that it names stays mapped until drop.
+        // SAFETY: reads `registration` to its size; the memory that it names stays mapped until
+        // drop.
         let result = unsafe {
             libc::setsockopt(
                 fd,
@@ -198,7 +199,8 @@ impl Raw {
         assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
     }
 
-    /// The frames that arrived, without waiting; those that this namespace itself sent here are left out.
+    /// The frames that arrived, without waiting; those that this namespace itself sent here are
+    /// left out.
     pub fn received(&self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {

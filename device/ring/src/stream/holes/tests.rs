@@ -5,7 +5,8 @@ use super::super::private::flag;
 use super::*;
 use crate::guarded::{Fault, copy};
 
-/// A mapping that is longer than its file: a touch behind its end is SIGBUS, as one of a page that the kernel refuses.
+/// A mapping that is longer than its file: a touch behind its end is SIGBUS, as one of a page that
+/// the kernel refuses.
 struct Short {
     common: NonNull<u8>,
     private: NonNull<u8>,

@@ -1,12 +1,14 @@
 //! A store on a simulated disk, its clients, and an oracle.
 //!
-//! 1. A [`World`] turns a shard and its log as the server's loop does, in virtual time. Clients feed it commands;
-//!    what is released to them is *acknowledged*, and with it everything that ran before.
-//! 2. The oracle is a second shard without a log that runs the same commands. After each turn its state is noted, so the states
-//!    that a crash may leave are known: those after some turn, no earlier than the last acknowledged one.
+//! 1. A [`World`] turns a shard and its log as the server's loop does, in virtual time. Clients
+//!    feed it commands; what is released to them is *acknowledged*, and with it everything that ran
+//!    before.
+//! 2. The oracle is a second shard without a log that runs the same commands. After each turn its
+//!    state is noted, so the states that a crash may leave are known: those after some turn, no
+//!    earlier than the last acknowledged one.
 //! 3. What clients receive must be, byte by byte, what the oracle answers.
-//! 4. A crash or the death of the process ends a shard; the next one recovers, its state is looked up among the
-//!    allowed ones, and the oracle goes back to that turn.
+//! 4. A crash or the death of the process ends a shard; the next one recovers, its state is looked
+//!    up among the allowed ones, and the oracle goes back to that turn.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -170,7 +172,8 @@ impl World {
                 let client = self.gone + number;
                 let mut bytes = Vec::new();
                 for _ in 0..self.random.between(1, self.plan.pipeline) {
-                    // In which order several blocked clients time out at one instant is nobody's promise.
+                    // In which order several blocked clients time out at one instant is nobody's
+                    // promise.
                     command(&mut self.random, self.plan.value, number == 0, &mut bytes);
                 }
                 input.push((client, bytes));
@@ -248,8 +251,8 @@ impl World {
         Err("the log never comes to rest".into())
     }
 
-    /// A client beside the others, whose replies are looked at and not compared. Sends `request`, turns until there is an
-    /// answer and returns it; `None` if none comes.
+    /// A client beside the others, whose replies are looked at and not compared. Sends `request`,
+    /// turns until there is an answer and returns it; `None` if none comes.
     pub fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
         let now = at(self.now);
         let id = self.shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients");
@@ -284,7 +287,8 @@ impl World {
         self.clients.values().map(|(id, _)| self.shard.output(*id).len()).sum()
     }
 
-    /// Ends the store in order, and returns what its next opening says: the state, or why it refuses.
+    /// Ends the store in order, and returns what its next opening says: the state, or why it
+    /// refuses.
     pub fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
         let Self { media, plan, now, ledger, steps, .. } = self;
         ledger.into_log().close().expect("the disk works");
@@ -343,8 +347,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the promise holds if the power comes back like this; with `again` it fails once more in recovery. The world
-    /// stays as it was.
+    /// Whether the promise holds if the power comes back like this; with `again` it fails once more
+    /// in recovery. The world stays as it was.
     pub fn check_crash(&mut self, how: Crash, again: bool) -> Verdict {
         self.media.crash(how);
         if again {

@@ -1,9 +1,10 @@
-//! Random commands whose effects and replies follow from the state alone: no random members, no unordered replies.
+//! Random commands whose effects and replies follow from the state alone: no random members, no
+//! unordered replies.
 
 use sietch_sim::Random;
 
-/// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes, and only who
-/// `may_block` waits.
+/// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes, and
+/// only who `may_block` waits.
 pub fn command(random: &mut Random, value: usize, may_block: bool, out: &mut Vec<u8>) {
     match random.below(100) {
         0 => {

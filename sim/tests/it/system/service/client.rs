@@ -73,7 +73,8 @@ pub struct Client {
     model: Model,
     /// As of the last command sent.
     ahead: Model,
-    /// After a connection was lost: what may have come of the pending commands, one of which the answer must fit.
+    /// After a connection was lost: what may have come of the pending commands, one of which the
+    /// answer must fit.
     candidates: Vec<(Model, Vec<u8>)>,
     answered: Vec<u8>,
     left: u32,

@@ -1,11 +1,12 @@
 //! A whole store behind a simulated link, and its clients on the other side of it.
 //!
-//! 1. The server is the loop's own [`Plane`]: shard, log on a simulated disk, engine on a tapped queue. It can lose its
-//!    power or its process, and come back.
-//! 2. Clients are connections of one engine ([`client`]). Each knows what every reply must be, byte by byte. When it
-//!    loses its connection it comes back later and asks for its data: they must be what they were after some of the commands
-//!    it had sent, all acknowledged ones among them.
-//! 3. Time jumps to the next deadline of anybody; while the log waits for the disk it goes in small steps.
+//! 1. The server is the loop's own [`Plane`]: shard, log on a simulated disk, engine on a tapped
+//!    queue. It can lose its power or its process, and come back.
+//! 2. Clients are connections of one engine ([`client`]). Each knows what every reply must be, byte
+//!    by byte. When it loses its connection it comes back later and asks for its data: they must be
+//!    what they were after some of the commands it had sent, all acknowledged ones among them.
+//! 3. Time jumps to the next deadline of anybody; while the log waits for the disk it goes in small
+//!    steps.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -30,7 +31,8 @@ const BUFFERS: u32 = 512;
 const DISK_STEP: u64 = 20_000;
 /// Turns at one instant after which the server counts as spinning.
 const SPINS: u32 = 1000;
-/// Bytes that the server may use: its data are small, and slow readers must not cost more than their soft limit each.
+/// Bytes that the server may use: its data are small, and slow readers must not cost more than
+/// their soft limit each.
 const MEMORY: u64 = 24 << 20;
 
 type Machine = Plane<WireQueue, SimDisk>;

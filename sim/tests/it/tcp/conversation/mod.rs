@@ -1,12 +1,13 @@
 //! Two hosts that talk TCP over a simulated link, and the applications on them.
 //!
-//! 1. A [`World`] has two engines on tapped queues, joined by a link, and a list of [`Connection`]s to be opened at
-//!    some time by one of them. Time jumps from deadline to deadline; when there is none left the run is over, so a lost
-//!    wake-up shows as a connection that never ended.
-//! 2. An [`End`] is the application at one side of a connection. It works by events alone, as the engine's contract
-//!    allows: it reads after `Readable`, sends after `Writable`, and polls nothing.
-//! 3. Every byte of a stream follows from the connection, the direction and its position, so any byte that is lost,
-//!    repeated, moved or foreign is seen when it is read.
+//! 1. A [`World`] has two engines on tapped queues, joined by a link, and a list of [`Connection`]s
+//!    to be opened at some time by one of them. Time jumps from deadline to deadline; when there is
+//!    none left the run is over, so a lost wake-up shows as a connection that never ended.
+//! 2. An [`End`] is the application at one side of a connection. It works by events alone, as the
+//!    engine's contract allows: it reads after `Readable`, sends after `Writable`, and polls
+//!    nothing.
+//! 3. Every byte of a stream follows from the connection, the direction and its position, so any
+//!    byte that is lost, repeated, moved or foreign is seen when it is read.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,8 +29,9 @@ pub const PORT: u16 = 7000;
 pub const GUEST_PORT: u16 = 6666;
 /// The port from and to which both hosts connect when they open at the same time.
 pub const CROSSED_PORT: u16 = 6000;
-/// Time without any byte or event at any application after which the world counts as stuck, though the link delivers: past the
-/// longest retransmission timeout and the time that keepalive takes to notice a dead peer (135 s).
+/// Time without any byte or event at any application after which the world counts as stuck, though
+/// the link delivers: past the longest retransmission timeout and the time that keepalive takes to
+/// notice a dead peer (135 s).
 const STUCK: u64 = 300 * SECOND;
 /// Turns that an engine asked for and did nothing in, in one second.
 const IDLE_TURNS: u32 = 20_000;
@@ -40,7 +42,8 @@ pub const SECOND: u64 = 1_000 * MILLISECOND;
 /// Buffers of each host's queue.
 pub const BUFFERS: u32 = 512;
 const MTU: usize = 1500;
-/// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends by it.
+/// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends
+/// by it.
 pub const KEEPALIVE: u64 = 60 * SECOND;
 /// Turns at one and the same instant after which a host counts as spinning.
 const SPINS: u32 = 1000;
@@ -226,7 +229,8 @@ impl World {
         self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
 
-    /// Moves on, deadline by deadline, until nothing is due any more or `until` has come. Returns whether it is over.
+    /// Moves on, deadline by deadline, until nothing is due any more or `until` has come. Returns
+    /// whether it is over.
     pub fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
@@ -422,9 +426,10 @@ impl World {
                 .get(&(1 - side, remote.port()))
                 .unwrap_or_else(|| panic!("a connection from {remote} that nobody opened"));
             if std::mem::replace(&mut self.accepted[number], true) {
-                // A late copy of the SYN met a host that had forgotten the connection, and its opener happened to
-                // acknowledge the number chosen anew; or what once answered a cookie came again when all was over, before the application
-                // had looked. Two live flows of one connection are never right.
+                // A late copy of the SYN met a host that had forgotten the connection, and its
+                // opener happened to acknowledge the number chosen anew; or what once answered a
+                // cookie came again when all was over, before the application had looked. Two live
+                // flows of one connection are never right.
                 let first = self.end(number, 1).map(|end| (end.phase, end.flow));
                 let gone = first.is_some_and(|(phase, flow)| {
                     matches!(phase, Phase::Left | Phase::Closed(_))
@@ -515,7 +520,8 @@ impl World {
         }
     }
 
-    /// The end of connection `number` at its opener (0) or the other side (1), if there ever was one.
+    /// The end of connection `number` at its opener (0) or the other side (1), if there ever was
+    /// one.
     pub fn end(&self, number: usize, role: usize) -> Option<&End> {
         let side = self.connections[number].opener ^ role;
         self.hosts[side].ends.iter().find(|end| end.connection == number)
@@ -580,7 +586,8 @@ impl End {
                 break;
             }
             if self.script.sleepiness > 0 {
-                // A slow reader takes a bite at a time, and comes back by itself: no event tells of old bytes.
+                // A slow reader takes a bite at a time, and comes back by itself: no event tells of
+                // old bytes.
                 self.asleep_until = now + random.between(1, self.script.longest_sleep);
                 break;
             }

@@ -11,9 +11,11 @@ use super::SECOND;
 pub enum Finish {
     /// Half-closes when all is sent, and stays until the engine says that it is over.
     HalfClose,
-    /// Closes when all is sent and the peer has ended; not for both sides, each would wait for the other.
+    /// Closes when all is sent and the peer has ended; not for both sides, each would wait for the
+    /// other.
     CloseAtEnd,
-    /// Half-closes when all is sent, and closes when so many bytes have come, whatever the peer still has to say.
+    /// Half-closes when all is sent, and closes when so many bytes have come, whatever the peer
+    /// still has to say.
     CloseAfter(u64),
     /// Half-closes when all is sent, and resets when so many bytes have passed.
     AbortAfter(u64),
@@ -37,7 +39,8 @@ pub struct Script {
     pub lends: bool,
     /// Takes received buffers, and keeps each while it sleeps, instead of copying bites.
     pub takes: bool,
-    /// Speaks in turns: so many bytes of its own may follow so many of its peer's, and it begins or does not.
+    /// Speaks in turns: so many bytes of its own may follow so many of its peer's, and it begins or
+    /// does not.
     pub turns: Option<Turns>,
 }
 
@@ -85,8 +88,8 @@ impl Script {
         })
     }
 
-    /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side without regard for
-    /// the other.
+    /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side
+    /// without regard for the other.
     pub fn pair(random: &mut Random, most: u64, rude: u64) -> [Self; 2] {
         let opener = Self::random(random, most, rude);
         let mut other = Self::random(random, most, rude);

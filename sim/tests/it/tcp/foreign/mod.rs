@@ -107,7 +107,8 @@ impl Foreign {
         socket.connect(self.interface.context(), remote, 40_000).expect("it is closed yet");
     }
 
-    /// One turn: frames, then the application, then frames again. `opener`: whether it opened the connection.
+    /// One turn: frames, then the application, then frames again. `opener`: whether it opened the
+    /// connection.
     pub fn work(&mut self, now: u64, opener: bool) {
         self.interface.poll(instant(now), &mut self.port, &mut self.sockets);
         let socket = self.sockets.get_mut::<Socket>(self.handle);

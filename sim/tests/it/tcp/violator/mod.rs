@@ -1,13 +1,18 @@
-//! A third host on the link that breaks every rule of TCP, towards connections of its own and, blindly, towards those of others.
+//! A third host on the link that breaks every rule of TCP, towards connections of its own and,
+//! blindly, towards those of others.
 //!
-//! 1. It opens connections like anybody and then sends what comes to its mind: numbers in and out of the window, overlapping and
-//!    contradicting data, acknowledgements in crumbs, too many, too far, withheld or taken back, selective acknowledgements of
-//!    nothing, windows that shrink, options that are no options, random flags.
+//! 1. It opens connections like anybody and then sends what comes to its mind: numbers in and out
+//!    of the window, overlapping and contradicting data, acknowledgements in crumbs, too many, too
+//!    far, withheld or taken back, selective acknowledgements of nothing, windows that shrink,
+//!    options that are no options, random flags.
 //! 2. It floods with SYNs from addresses that do not exist, and sends noise.
-//! 3. It knows who talks to whom and pretends to be the honest peer, but cannot see their numbers (RFC 5961).
-//! 4. Some of its ICMP errors quote real packets: lies of a router on the path. They may slow a connection down, never end it.
+//! 3. It knows who talks to whom and pretends to be the honest peer, but cannot see their numbers
+//!    (RFC 5961).
+//! 4. Some of its ICMP errors quote real packets: lies of a router on the path. They may slow a
+//!    connection down, never end it.
 //!
-//! At some time it falls silent, like a host that was switched off, and the engine has to get rid of it.
+//! At some time it falls silent, like a host that was switched off, and the engine has to get rid
+//! of it.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -222,11 +227,13 @@ impl Violator {
             .collect()
     }
 
-    /// A segment in the name of the honest peer of a connection, with numbers that can only be guessed.
+    /// A segment in the name of the honest peer of a connection, with numbers that can only be
+    /// guessed.
     fn pretend(&mut self) -> Option<Vec<u8>> {
         let heard = self.heard.borrow();
         let frame = heard.others.get(self.random.index(heard.others.len()))?;
-        // Who opens a connection believes the first SYN that comes from the right port: RFC 9293 section 3.5 has it so.
+        // Who opens a connection believes the first SYN that comes from the right port: RFC 9293
+        // section 3.5 has it so.
         let real = Segment::decode(frame).filter(|real| !real.has(SYN))?;
         let flags = *self.random.pick(&[RST, RST | ACK, SYN, SYN | ACK, ACK, ACK | PSH, FIN | ACK, 0, 0xff]);
         let (seq, ack) = (self.random.word() as u32, self.random.word() as u32);

@@ -258,7 +258,8 @@ impl World {
             let begins = self.cases.iter().filter(|case| !case.begun).map(|case| case.plan.at);
             let due = [self.host.next_deadline(), self.peer.next_deadline(), self.link.next_deadline()];
             let Some(next) = due.into_iter().flatten().chain(begins).min() else {
-                // A peer whose reset was lost, and who has nothing to send, is never heard of again.
+                // A peer whose reset was lost, and who has nothing to send, is never heard of
+                // again.
                 return self.host.counters().connections == 0
                     && self.cases.iter().all(|case| case.done || case.key.is_none());
             };
