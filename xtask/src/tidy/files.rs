@@ -12,7 +12,7 @@ const FUNCTION_LINES: usize = 90;
 /// Crates that may contain `unsafe`: each block there has a SAFETY line. `sim/packetdrill` is a C
 /// interface for tests.
 const UNSAFE_FOLDERS: [&str; 6] =
-    ["device/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/", "sim/packetdrill/"];
+    ["foundation/ring/", "device/nic/", "device/disk/", "device/socket/", "api/posix/", "sim/packetdrill/"];
 
 /// Module names that say nothing about what is inside.
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];
@@ -185,10 +185,11 @@ mod tests {
     #[test]
     fn unsafe_needs_a_reason_and_a_place() {
         let bare = "fn f() { unsafe { g() } }\n";
-        assert!(findings("device/ring/src/a.rs", bare).contains("SAFETY"));
+        assert!(findings("foundation/ring/src/a.rs", bare).contains("SAFETY"));
         assert!(findings("apps/kv/src/a.rs", bare).contains("move it down"));
         assert!(
-            findings("device/ring/src/a.rs", "// SAFETY: g has no contract.\nunsafe { g() }\n").is_empty()
+            findings("foundation/ring/src/a.rs", "// SAFETY: g has no contract.\nunsafe { g() }\n")
+                .is_empty()
         );
         assert!(findings("apps/kv/src/lib.rs", "").contains("forbid"));
     }

@@ -4,8 +4,8 @@ use super::SourceFile;
 
 /// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
 const HOUSE: [(&str, &str, u32); 22] = [
-    ("sietch-ring", "device/ring/Cargo.toml", 0),
-    ("sietch-protocol", "control/protocol/Cargo.toml", 0),
+    ("sietch-ring", "foundation/ring/Cargo.toml", 0),
+    ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
     ("sietch-disk", "device/disk/Cargo.toml", 1),
     ("sietch-socket", "device/socket/Cargo.toml", 1),
