@@ -23,10 +23,11 @@ use std::process::{Command, ExitStatus};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::cargo::cargo;
 use crate::{generate, guest, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
-pub fn run(root: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path) -> Result<(), String> {
     step("format", || cargo(root, &["fmt", "--all", "--check"], &[]))?;
     step("tidy", || tidy::run(root))?;
     step("clippy", || {
@@ -45,7 +46,7 @@ pub fn run(root: &Path) -> Result<(), String> {
 }
 
 /// The rings and doorbells under loom, built apart.
-pub fn loom(root: &Path) -> Result<(), String> {
+pub(crate) fn loom(root: &Path) -> Result<(), String> {
     let target = root.join("target/loom");
     cargo(
         root,
@@ -99,21 +100,5 @@ impl Beside {
         }
         println!("== {name}: ok in {} s, beside the tests", time.as_secs());
         Ok(())
-    }
-}
-
-/// Runs cargo with `arguments` and extra environment in `root`.
-pub fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(program)
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .current_dir(root)
-        .status()
-        .map_err(|cause| format!("cannot start cargo: {cause}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("`cargo {}` ended with {status}", arguments.join(" ")))
     }
 }

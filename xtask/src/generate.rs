@@ -15,7 +15,7 @@ const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// What to do with what was generated.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Replace the committed files.
     Write,
     /// Compare with the committed files.
@@ -23,7 +23,7 @@ pub enum Mode {
 }
 
 /// Generates every file and writes or compares it.
-pub fn run(root: &Path, mode: Mode) -> Result<(), String> {
+pub(crate) fn run(root: &Path, mode: Mode) -> Result<(), String> {
     let scratch = root.join("target/generated");
     remove(&scratch)?;
     produce(root, &scratch)?;

@@ -15,7 +15,7 @@
 //! failure.
 
 mod archive;
-pub mod inside;
+pub(crate) mod inside;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
@@ -62,7 +62,7 @@ enum Outcome {
 }
 
 /// Boots the kernel of `package`, or Debian's usual one, and does in it what a user would do.
-pub fn run(root: &Path, package: Option<&str>) -> Result<(), String> {
+pub(crate) fn run(root: &Path, package: Option<&str>) -> Result<(), String> {
     match attempt(root, package)? {
         Outcome::Passed => {}
         Outcome::Skipped(why) => println!("SKIPPED guest: {why}"),
@@ -85,7 +85,7 @@ fn attempt(root: &Path, package: Option<&str>) -> Result<Outcome, String> {
     };
     // As the tests are built: alone, or without what tests depend on, crates have other features,
     // and most of the workspace would be built once more.
-    crate::ci::cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])?;
+    crate::cargo::cargo(root, &["test", "--workspace", "--no-run", "--locked"], &[])?;
     let initramfs = folder.join("initramfs");
     pack(root, &kernel, &initramfs)?;
     println!("guest: {}", kernel.package);

@@ -8,13 +8,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::ci::cargo;
+use crate::cargo::cargo;
 
 /// The runner's version: that of `gungraun` in Cargo.toml.
 const VERSION: &str = "0.20.0";
 
 /// Counts, and fails if a limit is exceeded.
-pub fn run(root: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path) -> Result<(), String> {
     if Command::new("valgrind").arg("--version").output().is_err() {
         return Err("instructions: valgrind is missing; install it (Debian: apt install valgrind)".into());
     }

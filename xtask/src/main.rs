@@ -1,7 +1,8 @@
-//! Chores of the project: `cargo xtask ci | tidy | soak | guest | ordinary | mutations | loom |
-//! instructions | generate | packetdrill | suites`.
+//! Chores of the project: `cargo xtask ci | tidy | modules | soak | guest | ordinary | mutations |
+//! loom | instructions | generate | packetdrill | suites`.
 #![forbid(unsafe_code)]
 
+mod cargo;
 mod ci;
 mod generate;
 mod guest;
@@ -10,6 +11,7 @@ mod mutations;
 mod ordinary;
 mod packetdrill;
 mod soak;
+mod sources;
 mod suites;
 mod tidy;
 
@@ -20,7 +22,8 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   ci               everything that must hold before a change lands (what .ci/run runs)
-  tidy             the rules of the house that no compiler checks
+  tidy             the rules that no compiler checks
+  modules CRATE    the files of a crate (its folder) in the order of their layers, with what each imports
   guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
   generate         write the generated files again (man pages, shell completions)
   loom             the rings and doorbells under each order of their threads' steps
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["ci"] => ci::run(&root()),
         ["tidy"] => tidy::run(&root()),
+        ["modules", folder] => tidy::modules(&root(), folder),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
         ["guest"] => guest::run(&root(), None),
         ["guest", package] => guest::run(&root(), Some(package)),

@@ -14,7 +14,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::tidy::SourceFile;
+use crate::sources::SourceFile;
 
 /// A comparison taken away.
 struct Mutation {
@@ -179,7 +179,7 @@ const WORDS: [&str; 8] =
 const OPERATORS: [&str; 6] = [" == ", " != ", " < ", " <= ", " > ", " >= "];
 
 /// Holds the table to the source: findings as `path:line: what; mend`.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+pub(crate) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for mutation in &MUTATIONS {
         let text =
             sources.iter().find(|source| source.path == mutation.file).map_or("", |source| &source.text);
@@ -218,7 +218,7 @@ fn is_listed(path: &str, line: &str) -> bool {
 }
 
 /// Makes each mutation whose text or file contains `filter`, and looks whether its test notices.
-pub fn run(root: &Path, filter: &str) -> Result<(), String> {
+pub(crate) fn run(root: &Path, filter: &str) -> Result<(), String> {
     let tree = root.join("target/mutations");
     copy(root, &tree)?;
     let mut unnoticed = Vec::new();

@@ -22,7 +22,7 @@ const LEFT_OUT: &str = "tests/posix/";
 const USER: &str = "65534";
 
 /// Runs the tests of [`CRATES`] as an ordinary user.
-pub fn run(root: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path) -> Result<(), String> {
     if !is_root() {
         println!("the tests have just run as an ordinary user");
         return Ok(());

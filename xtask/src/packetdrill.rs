@@ -29,14 +29,14 @@ const PATIENCE: &str = "90";
 const WORKERS: usize = 2;
 
 /// Runs all scripts with the tool of that path, or the one in PATH.
-pub fn run(root: &Path, tool: Option<&str>) -> Result<(), String> {
+pub(crate) fn run(root: &Path, tool: Option<&str>) -> Result<(), String> {
     let Some(tool) = found(tool) else {
         println!(
             "SKIPPED packetdrill: there is no packetdrill in PATH; name it: cargo xtask packetdrill FILE"
         );
         return Ok(());
     };
-    crate::ci::cargo(root, &["build", "--locked", "-p", "sietch-packetdrill"], &[])?;
+    crate::cargo::cargo(root, &["build", "--locked", "-p", "sietch-packetdrill"], &[])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let library = target.join("debug/libsietch_packetdrill.so");
     let page = std::fs::read_to_string(root.join(PAGE)).map_err(|cause| format!("{PAGE}: {cause}"))?;

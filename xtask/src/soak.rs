@@ -90,7 +90,7 @@ impl Suite {
 }
 
 /// Runs the suite of that name, or all of them.
-pub fn run(root: &Path, suite: &str) -> Result<(), String> {
+pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
     let chosen: Vec<_> = SUITES.iter().filter(|each| suite == "all" || suite == each.name).collect();
     if chosen.is_empty() && suite != FRESH {
         let names: Vec<_> = SUITES.iter().map(|each| each.name).collect();

@@ -76,14 +76,18 @@ fi
 "#;
 
 /// Runs all modules, or one.
-pub fn run(root: &Path, module: Option<&str>) -> Result<(), String> {
+pub(crate) fn run(root: &Path, module: Option<&str>) -> Result<(), String> {
     if let Some(why) = missing() {
         println!("SKIPPED suites: {why}");
         return Ok(());
     }
     let folder = root.join("target/suites");
     std::fs::create_dir_all(&folder).map_err(|cause| format!("cannot make {}: {cause}", folder.display()))?;
-    crate::ci::cargo(root, &["build", "--release", "-p", "sietch-cli", "-p", "sietch-posix-preload"], &[])?;
+    crate::cargo::cargo(
+        root,
+        &["build", "--release", "-p", "sietch-cli", "-p", "sietch-posix-preload"],
+        &[],
+    )?;
     let suite = fetched(&folder)?;
     let side = |name, module| Side { root, folder: &folder, suite: &suite, name, module }.run();
     let (mut connections, mut failed) = (0, Vec::new());

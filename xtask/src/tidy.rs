@@ -1,38 +1,34 @@
-//! The rules of the house that no compiler checks. Each rule is one function over the files git
+//! The rules of the project that no compiler checks. Each rule is one function over the files git
 //! tracks and has a test of its own that shows it firing.
 //!
-//! 1. [`floors`]: imports between crates run downwards only.
-//! 2. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII,
+//! 1. [`layers`]: imports between crates run downwards only.
+//! 2. [`cycles`]: modules of a crate import downwards only.
+//! 3. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII,
 //!    SAFETY lines, `unsafe` only where the design allows it.
-//! 3. [`links`]: every relative link in a document leads somewhere.
-//! 4. [`promises`]: every file and test that a page names in passing exists.
-//! 5. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
+//! 4. [`links`]: every relative link in a document leads somewhere.
+//! 5. [`promises`]: every file and test that a page names in passing exists.
+//! 6. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
 //!    and shown.
-//! 6. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
+//! 7. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
 //!    notice.
 
 mod counters;
+mod cycles;
 mod files;
-mod floors;
+mod layers;
 mod links;
 mod promises;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-/// A file that git tracks (or would, were it added), with its text.
-pub struct SourceFile {
-    /// Path relative to the root, with `/`.
-    pub path: String,
-    /// The whole text.
-    pub text: String,
-}
+use crate::sources;
 
-/// Applies every rule and prints each finding as `path:line: what; mend`.
-pub fn run(root: &Path) -> Result<(), String> {
-    let sources = tracked(root)?;
+/// Applies every rule and prints each finding as `path:line: what; fix`.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let sources = sources::tracked(root)?;
     let mut findings = Vec::new();
-    floors::check(&sources, &mut findings);
+    layers::check(&sources, &mut findings);
+    cycles::check(&sources, &mut findings);
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
     promises::check(&sources, &mut findings);
@@ -48,22 +44,11 @@ pub fn run(root: &Path) -> Result<(), String> {
     Err(format!("tidy: {} findings", findings.len()))
 }
 
-fn tracked(root: &Path) -> Result<Vec<SourceFile>, String> {
-    let output = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
-        .current_dir(root)
-        .output()
-        .map_err(|cause| format!("cannot start git: {cause}"))?;
-    if !output.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let mut sources = Vec::new();
-    for name in output.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let path = String::from_utf8_lossy(name).into_owned();
-        // A file deleted in the working tree, or one that is no text, has no style.
-        if let Ok(text) = std::fs::read_to_string(root.join(PathBuf::from(&path))) {
-            sources.push(SourceFile { path, text });
-        }
-    }
-    Ok(sources)
+/// Prints the modules of the crate in `folder` in the order of their layers.
+///
+/// # Errors
+///
+/// git cannot list the files, or one cannot be parsed.
+pub(crate) fn modules(root: &Path, folder: &str) -> Result<(), String> {
+    cycles::print(&sources::tracked(root)?, folder)
 }

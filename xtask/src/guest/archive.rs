@@ -9,35 +9,35 @@ const CHARACTERS: u32 = 0o020_000;
 
 /// An archive in the making.
 #[derive(Default)]
-pub struct Archive {
+pub(super) struct Archive {
     bytes: Vec<u8>,
     names: BTreeSet<String>,
 }
 
 impl Archive {
     /// Adds a folder, once.
-    pub fn folder(&mut self, name: &str) {
+    pub(super) fn folder(&mut self, name: &str) {
         if !name.is_empty() && self.names.insert(name.to_owned()) {
             self.entry(name, FOLDER | 0o755, (0, 0), &[]);
         }
     }
 
     /// Adds a file, once.
-    pub fn file(&mut self, name: &str, mode: u32, bytes: &[u8]) {
+    pub(super) fn file(&mut self, name: &str, mode: u32, bytes: &[u8]) {
         if self.names.insert(name.to_owned()) {
             self.entry(name, FILE | mode, (0, 0), bytes);
         }
     }
 
     /// Adds a character device by its major and minor number, once.
-    pub fn device(&mut self, name: &str, numbers: (usize, usize)) {
+    pub(super) fn device(&mut self, name: &str, numbers: (usize, usize)) {
         if self.names.insert(name.to_owned()) {
             self.entry(name, CHARACTERS | 0o666, numbers, &[]);
         }
     }
 
     /// The whole of it.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
     }

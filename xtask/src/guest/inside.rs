@@ -8,9 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Said at the end, if all went well.
-pub const PASSED: &str = "GUEST PASSED";
+pub(crate) const PASSED: &str = "GUEST PASSED";
 /// Said before what went wrong.
-pub const FAILED: &str = "GUEST FAILED";
+pub(crate) const FAILED: &str = "GUEST FAILED";
 
 /// The limit of every single wait.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,12 +43,12 @@ vsa = \"store\"
 ";
 
 /// Whether this process is the guest's first.
-pub fn is_this() -> bool {
+pub(crate) fn is_this() -> bool {
     std::process::id() == 1
 }
 
 /// Does everything, and switches the guest off.
-pub fn run() -> ! {
+pub(crate) fn run() -> ! {
     match steps() {
         Ok(()) => println!("{PASSED}"),
         Err(why) => println!("{FAILED} {}", why.replace('\n', " / ")),

@@ -3,10 +3,10 @@
 //!
 //! And each is shown: some file that is no test reads it, or takes its struct apart without `..`.
 
-use super::SourceFile;
+use crate::sources::SourceFile;
 
 /// Reports the counters that nobody changes.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for metrics in sources.iter().filter(|source| source.path.ends_with("/metrics.rs")) {
         let Some(folder) = metrics.path.find("/src/").map(|end| &metrics.path[..end + 5]) else {
             continue;

@@ -1,6 +1,6 @@
 //! What a reviewer should not have to look for in a single file.
 
-use super::SourceFile;
+use crate::sources::SourceFile;
 
 /// Lines after which a file hides a second idea.
 const FILE_LINES: usize = 800;
@@ -18,7 +18,7 @@ const UNSAFE_FOLDERS: [&str; 6] =
 const EMPTY_NAMES: [&str; 5] = ["utils", "util", "helpers", "common", "manager"];
 
 /// Reports the findings of every file.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for source in sources {
         // This file holds the very words that it looks for.
         if source.path == "xtask/src/tidy/files.rs" {

@@ -1,10 +1,10 @@
 //! Every relative link in a document leads to a file, and every `#part` of the same page to a
 //! heading.
 
-use super::SourceFile;
+use crate::sources::SourceFile;
 
 /// Reports the dead links of every Markdown page.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
         for (index, line) in source.text.lines().enumerate() {
             for target in targets(line) {

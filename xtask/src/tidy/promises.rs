@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use super::SourceFile;
+use crate::sources::SourceFile;
 
 /// Words of a name that make it one of a test; counters and options have fewer.
 const WORDS: usize = 4;
 
 /// Reports the names of the pages below `docs` that nothing has.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     let code: Vec<_> = sources.iter().filter(|source| source.path.ends_with(".rs")).collect();
     let functions: BTreeSet<&str> = code.iter().flat_map(|source| functions(&source.text)).collect();
     for page in sources.iter().filter(|source| is_page(&source.path)) {

@@ -1,9 +1,9 @@
-//! Imports between crates run downwards only (ARCHITECTURE.md, "Floors").
+//! Imports between crates run downwards only (ARCHITECTURE.md, "Workspace and layers").
 
-use super::SourceFile;
+use crate::sources::SourceFile;
 
-/// A crate of the house: its name, the path of its manifest, its floor (higher may use lower).
-const HOUSE: [(&str, &str, u32); 22] = [
+/// A crate of the workspace: its name, the path of its manifest, its layer (higher may use lower).
+const CRATES: [(&str, &str, u32); 22] = [
     ("sietch-ring", "foundation/ring/Cargo.toml", 0),
     ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),
@@ -28,26 +28,26 @@ const HOUSE: [(&str, &str, u32); 22] = [
     ("xtask", "xtask/Cargo.toml", 6),
 ];
 
-/// Crates that one may never link, whatever their floors: the daemon is never on a data path.
+/// Crates that one may never link, whatever their layers: the daemon is never on a data path.
 const FORBIDDEN: [(&str, &str); 3] =
     [("sietch-daemon", "sietch-net"), ("sietch-daemon", "sietch-persist"), ("sietch-daemon", "sietch")];
 
-/// Reports every dependency that runs up, or sideways, and every crate that has no floor.
-pub fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
+/// Reports every dependency that runs up, or sideways, and every crate that has no layer.
+pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for source in sources.iter().filter(|source| source.path.ends_with("/Cargo.toml")) {
-        let Some((name, _, floor)) = HOUSE.iter().find(|(_, path, _)| *path == source.path) else {
+        let Some((name, _, layer)) = CRATES.iter().find(|(_, path, _)| *path == source.path) else {
             findings.push(format!(
-                "{}:1: a crate without a floor; give it one in xtask/src/tidy/floors.rs",
+                "{}:1: a crate without a layer; give it one in xtask/src/tidy/layers.rs",
                 source.path
             ));
             continue;
         };
         for (line, dependency) in dependencies(&source.text) {
-            let Some((_, _, below)) = HOUSE.iter().find(|(other, _, _)| *other == dependency) else {
+            let Some((_, _, below)) = CRATES.iter().find(|(other, _, _)| *other == dependency) else {
                 continue;
             };
             let forbidden = FORBIDDEN.contains(&(*name, dependency));
-            if below >= floor || forbidden {
+            if below >= layer || forbidden {
                 findings.push(format!(
                     "{}:{line}: {name} may not use {dependency}; imports run downwards only",
                     source.path
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_crate_needs_a_floor() {
+    fn a_new_crate_needs_a_layer() {
         assert_eq!(findings("device/new/Cargo.toml", "").len(), 1);
     }
 }

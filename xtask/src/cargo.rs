@@ -1,0 +1,20 @@
+//! Cargo, started as the one that runs this program.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Runs cargo with `arguments` and extra environment in `root`.
+pub(crate) fn cargo(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<(), String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(program)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root)
+        .status()
+        .map_err(|cause| format!("cannot start cargo: {cause}"))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`cargo {}` ended with {status}", arguments.join(" ")))
+    }
+}
