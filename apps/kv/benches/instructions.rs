@@ -17,6 +17,7 @@ use gungraun::{
 use sietch_kv::client::ClientId;
 use sietch_kv::settings::{Durability, Settings};
 use sietch_kv::shard::{Now, Shard};
+use sietch_structures::XorShift64;
 
 /// Commands that a measurement counts.
 const COMMANDS: usize = 3200;
@@ -79,13 +80,8 @@ fn request(out: &mut Vec<u8>, set: bool, key: u64) {
 
 fn scene(set: bool, pipeline: usize) -> Scene {
     let mut scene = Scene::new();
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed % KEYS
-    };
+    let mut generator = XorShift64::new(0x9e37_79b9_7f4a_7c15);
+    let mut random = move || generator.word() % KEYS;
     let mut pipelines = |set: bool| -> Vec<Vec<u8>> {
         let one = |_| {
             let mut bytes = Vec::new();

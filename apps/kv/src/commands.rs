@@ -27,8 +27,10 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
+use sietch_structures::XorShift64Star;
+
 use crate::client::{Client, ReplyMode, TimeoutReply};
-use crate::keyspace::{Data, Random};
+use crate::keyspace::Data;
 use crate::resp::Reply;
 use crate::shard::Peers;
 use crate::value;
@@ -358,7 +360,7 @@ pub struct Context<'a> {
     /// Where the reply goes.
     pub reply: Reply,
     /// Source of random words, beside `data` so that it can be used while a value is borrowed.
-    pub random: &'a mut Random,
+    pub random: &'a mut XorShift64Star,
     /// The client that asks. It is not among `peers` meanwhile.
     pub client: &'a mut Client,
     /// All other clients, and publish and subscribe.

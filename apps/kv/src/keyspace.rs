@@ -15,6 +15,8 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use sietch_structures::XorShift64Star;
+
 use crate::acl::Users;
 use crate::client::ClientId;
 use crate::index::{Index, Keyed, Seeds};
@@ -54,27 +56,6 @@ pub struct Now {
     pub monotonic_ns: u64,
     /// Milliseconds since 1970.
     pub unix_ms: u64,
-}
-
-/// A small, fast generator (xorshift64*). It need not be secret: it chooses samples. Seeds of hash
-/// tables come from [`Seeds`].
-#[derive(Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// A generator of this seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    /// The next word.
-    #[expect(clippy::should_implement_trait, reason = "an iterator would wrap what never ends in an option")]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
 }
 
 /// What entries take.
@@ -239,7 +220,8 @@ pub struct Store {
     dead_expires: Vec<Expires>,
     pool: Vec<eviction::Candidate>,
     ticket: u32,
-    random: Random,
+    /// Chooses samples. Seeds of hash tables, which have to be secret, come from [`Seeds`].
+    random: XorShift64Star,
     seeds: Seeds,
 }
 
@@ -274,7 +256,7 @@ impl Store {
             dead_expires: Vec::new(),
             pool: Vec::new(),
             ticket: 0,
-            random: Random::new(seeds.next()),
+            random: XorShift64Star::new(seeds.next()),
             seeds,
         }
     }

@@ -16,11 +16,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use sietch_structures::XorShift64Star;
+
 use crate::client::{Client, ClientId, Closing};
 use crate::commands::{Fault, Table};
 use crate::index::Seeds;
 use crate::journal::Journal;
-use crate::keyspace::{Random, Store};
+use crate::keyspace::Store;
 use crate::metrics::Metrics;
 use crate::persistence::Persistence;
 use crate::settings::Settings;
@@ -85,7 +87,7 @@ pub struct Shard {
     store: Store,
     peers: Peers,
     table: Table,
-    random: Random,
+    random: XorShift64Star,
     now: Now,
     /// Everything up to here is durable.
     durable: u64,
@@ -115,7 +117,7 @@ impl Shard {
     pub fn new(settings: Settings, seed: u64) -> Self {
         let table = Table::new();
         let mut seeds = Seeds::new(seed);
-        let random = Random::new(seeds.next());
+        let random = XorShift64Star::new(seeds.next());
         let guards = Guards::new(seeds.next(), seeds.next());
         Self {
             store: Store::new(settings, seeds.next(), table.commands().len()),

@@ -14,6 +14,7 @@ use std::io;
 
 use hdrhistogram::Histogram;
 use sietch::clock;
+use sietch_structures::XorShift64;
 
 use super::transport::Transport;
 
@@ -83,7 +84,7 @@ impl Timeline {
 pub(super) struct Generator {
     transport: Box<dyn Transport>,
     connections: Vec<Connection>,
-    seed: u64,
+    random: XorShift64,
     /// While keys are taken in order: the next.
     ordered: Option<u64>,
     /// A GET and a SET, of which the keys alone are new each time.
@@ -101,7 +102,7 @@ impl Generator {
         Self {
             transport,
             connections,
-            seed: 0x9e37_79b9_7f4a_7c15,
+            random: XorShift64::new(0x9e37_79b9_7f4a_7c15),
             ordered: None,
             get: Vec::new(),
             set: Vec::new(),
@@ -193,17 +194,17 @@ impl Generator {
             for request in self.pipeline.chunks_exact_mut(length.max(1)) {
                 let key = match &mut self.ordered {
                     Some(key) => std::mem::replace(key, *key + 1),
-                    None => next(&mut self.seed),
+                    None => self.random.word(),
                 };
                 put_key(request, key % shape.keys.max(1));
             }
         } else {
             self.pipeline.clear();
             for _ in 0..shape.pipeline {
-                let set = next(&mut self.seed) % 100 < u64::from(shape.writes);
+                let set = self.random.word() % 100 < u64::from(shape.writes);
                 let begin = self.pipeline.len();
                 self.pipeline.extend_from_slice(if set { &self.set } else { &self.get });
-                put_key(&mut self.pipeline[begin..], next(&mut self.seed) % shape.keys.max(1));
+                put_key(&mut self.pipeline[begin..], self.random.word() % shape.keys.max(1));
             }
         }
         self.connections[user].awaited = shape.pipeline;
@@ -227,14 +228,6 @@ impl Generator {
 
 /// Where the digits of the key are in a request.
 const KEY: std::ops::Range<usize> = 22..34;
-
-/// The next of a sequence of numbers that look drawn (xorshift).
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
 
 /// A request for the first key, as redis-benchmark writes it.
 fn request(shape: Shape, set: bool) -> Vec<u8> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sietch_structures::XorShift64;
+
 use crate::client::{Client, Reply, encode};
 use crate::place::{Place, in_own_network};
 
@@ -11,14 +13,8 @@ const VALUES: u64 = 40;
 
 /// Bytes that never repeat within a value and differ between values.
 fn value(seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    });
-    words.flat_map(u64::to_le_bytes).take(VALUE).collect()
+    let mut random = XorShift64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    std::iter::repeat_with(|| random.word()).flat_map(u64::to_le_bytes).take(VALUE).collect()
 }
 
 #[test]

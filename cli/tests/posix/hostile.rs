@@ -3,6 +3,7 @@
 //! tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
 
 use rustix::process::{Signal, kill_process};
+use sietch_structures::XorShift64;
 
 use crate::place::{self, Place, Sides};
 use crate::process::Process;
@@ -154,16 +155,12 @@ fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_ev
 fn programs_killed_at_random_points_leave_nothing_behind() {
     both(&["redis-server", "redis-cli", "redis-benchmark"], |place| {
         let bystander = Bystander::start(place);
-        // xorshift: which numbers does not matter.
-        let mut dice = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = XorShift64::new(0x9e37_79b9_7f4a_7c15);
         for _ in 0..place.size(15, 1000) {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
             let words = ["-p", "6379", "-c", "20", "-n", "10000000", "-q", "-t", "set"];
             let load = place.start(place.client_command("redis-benchmark", &words), "benchmark");
             // Somewhere between its first instruction and its full load.
-            let wanted = (dice % 22) as usize;
+            let wanted = (random.word() % 22) as usize;
             place.wait_for("a point", || (wanted == 0 || place.connections() >= wanted).then_some(()));
             load.signal(Signal::KILL);
             load.finish();

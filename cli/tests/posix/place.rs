@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use sietch_structures::XorShift64;
 
 use crate::process::{self, Finished, Process};
 
@@ -454,14 +455,10 @@ pub fn loopback_octets() -> u64 {
 
 /// Bytes that differ from place to place, the same in every run.
 pub fn pattern(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = XorShift64::new(0x9e37_79b9_7f4a_7c15);
     let mut all = Vec::with_capacity(bytes + 8);
     while all.len() < bytes {
-        // xorshift64 (Marsaglia, 2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        all.extend_from_slice(&state.to_le_bytes());
+        all.extend_from_slice(&random.word().to_le_bytes());
     }
     all.truncate(bytes);
     all

@@ -18,7 +18,8 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
-use crate::slots::Slots;
+use sietch_structures::{Key, Slab};
+
 use crate::{Appetite, ConnectionId, Handler, RECEIVE_BYTES, Verdict, address};
 
 /// Events taken in one turn.
@@ -29,6 +30,12 @@ const ACCEPTS: usize = 64;
 
 const LISTENER: u64 = 1 << 62;
 const WATCH: u64 = 1 << 63;
+
+/// The word that the kernel returns with each event of a connection. The two highest bits tell
+/// listeners and watches from connections, so two bits of the generation are left out.
+const fn token(key: Key) -> u64 {
+    key.to_word() & !(LISTENER | WATCH)
+}
 
 struct Connection {
     socket: OwnedFd,
@@ -43,7 +50,7 @@ pub struct Epoll {
     poll: OwnedFd,
     listeners: Vec<OwnedFd>,
     watches: Vec<Option<(OwnedFd, u64)>>,
-    connections: Slots<Connection>,
+    connections: Slab<Connection>,
     /// There was no descriptor for a new connection: listeners are not polled before one has ended.
     starved: bool,
     events: Vec<epoll::Event>,
@@ -62,7 +69,7 @@ impl Epoll {
             poll: epoll::create(CreateFlags::CLOEXEC)?,
             listeners: Vec::new(),
             watches: Vec::new(),
-            connections: Slots::new(),
+            connections: Slab::new(),
             starved: false,
             events: Vec::with_capacity(BATCH),
             buffer: vec![0; RECEIVE_BYTES],
@@ -150,7 +157,7 @@ impl Epoll {
                 Ok(socket) => self.admit(socket, handler),
                 // Readable for ever, and nothing to be done about it before a connection has ended.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-                    if self.connections.indices().next().is_some() =>
+                    if !self.connections.is_empty() =>
                 {
                     return self.poll_listeners(false);
                 }
@@ -173,7 +180,7 @@ impl Epoll {
 
     /// Takes a connection out, and goes on accepting if that had waited for its descriptor.
     fn remove(&mut self, index: u32) -> Option<Connection> {
-        let connection = self.connections.remove(index);
+        let connection = self.connections.remove_at(index);
         if self.starved {
             self.poll_listeners(true);
         }
@@ -186,23 +193,21 @@ impl Epoll {
             return;
         };
         let connection = Connection { socket, user: 0, reading: true, writing: false, ended: false };
-        let Some(id) = self.connections.insert(connection) else {
-            return;
-        };
+        let id = ConnectionId(self.connections.insert(connection));
         match handler.accepted(id, peer, local) {
             Verdict::Accept(user) => {
-                let Some(connection) = self.connections.get(id) else {
+                let Some(connection) = self.connections.get_mut(id.0) else {
                     return;
                 };
                 connection.user = user;
-                let token = EventData::new_u64(id.word());
-                if epoll::add(&self.poll, &connection.socket, token, EventFlags::IN).is_err() {
-                    self.remove(id.index());
+                let data = EventData::new_u64(token(id.0));
+                if epoll::add(&self.poll, &connection.socket, data, EventFlags::IN).is_err() {
+                    self.remove(id.0.index());
                     handler.broken(user);
                 }
             }
             Verdict::Refuse(words) => {
-                if let Some(connection) = self.remove(id.index()) {
+                if let Some(connection) = self.remove(id.0.index()) {
                     address::refuse(connection.socket, words);
                 }
             }
@@ -211,11 +216,11 @@ impl Epoll {
 
     fn serve(&mut self, place: u64, flags: EventFlags, handler: &mut impl Handler) {
         let index = (place & u64::from(u32::MAX)) as u32;
-        // An event of a connection that ended earlier in this very batch is nobody's.
-        if self.connections.id(index).is_none_or(|id| id.word() != place) {
+        // A connection that ended earlier in this very batch may still have an event.
+        if self.connections.key_at(index).is_none_or(|key| token(key) != place) {
             return;
         }
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         let user = connection.user;
@@ -224,7 +229,7 @@ impl Epoll {
             self.interest(index);
             handler.writable(user);
         }
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if flags.contains(EventFlags::ERR) || (flags.contains(EventFlags::HUP) && connection.ended) {
@@ -243,7 +248,7 @@ impl Epoll {
     }
 
     fn read(&mut self, index: u32, handler: &mut impl Handler) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         let user = connection.user;
@@ -269,21 +274,21 @@ impl Epoll {
 
     /// Tells the kernel what to poll a connection for.
     fn interest(&mut self, index: u32) {
-        let Some(id) = self.connections.id(index) else {
+        let Some(key) = self.connections.key_at(index) else {
             return;
         };
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, connection.reading && !connection.ended);
         flags.set(EventFlags::OUT, connection.writing);
         // It cannot fail for a descriptor that is in the set, and every connection's is.
-        let _ = epoll::modify(&self.poll, &connection.socket, EventData::new_u64(id.word()), flags);
+        let _ = epoll::modify(&self.poll, &connection.socket, EventData::new_u64(token(key)), flags);
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
-        let Some(connection) = self.connections.get(id) else {
+        let Some(connection) = self.connections.get_mut(id.0) else {
             return bytes.len();
         };
         let sent = match net::send(&connection.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -294,7 +299,7 @@ impl Epoll {
         };
         if sent < bytes.len() && !connection.writing {
             connection.writing = true;
-            self.interest(id.index());
+            self.interest(id.0.index());
         }
         sent
     }
@@ -305,17 +310,17 @@ impl Epoll {
     }
 
     pub(crate) fn resume(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get(id)
+        if let Some(connection) = self.connections.get_mut(id.0)
             && !connection.reading
         {
             connection.reading = true;
-            self.interest(id.index());
+            self.interest(id.0.index());
         }
     }
 
     pub(crate) fn close(&mut self, id: ConnectionId) {
-        if self.connections.get(id).is_some()
-            && let Some(connection) = self.remove(id.index())
+        if self.connections.get(id.0).is_some()
+            && let Some(connection) = self.remove(id.0.index())
         {
             address::bound_last_bytes(&connection.socket);
         }

@@ -22,13 +22,14 @@ mod address;
 mod epoll;
 pub mod kernel;
 pub mod patience;
-mod slots;
 mod uring;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+use sietch_structures::Key;
 
 /// Bytes taken from one connection in one go: one receive buffer.
 pub const RECEIVE_BYTES: usize = 16 * 1024;
@@ -44,12 +45,9 @@ pub const BACKLOG: i32 = 4096;
 /// milliseconds: a peer that stopped reading must not hold them for ever.
 pub const LAST_BYTES_MS: u32 = 30_000;
 
-/// A connection. Stale ones (closed, and the place reused) are recognised and ignored.
+/// A connection. The id of one that is closed is recognised as stale and ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnectionId {
-    index: u32,
-    generation: u32,
-}
+pub struct ConnectionId(Key);
 
 /// What a handler makes of a new connection.
 #[derive(Debug, Clone, Copy)]

@@ -25,7 +25,8 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::net::Shutdown;
 
-use crate::slots::Slots;
+use sietch_structures::{Key, Slab};
+
 use crate::{Appetite, ConnectionId, Handler, SEND_QUEUE_BYTES, Verdict, address};
 use buffers::Buffers;
 
@@ -119,7 +120,7 @@ pub struct Uring {
     // The ring is dropped before the memory that its requests name.
     ring: IoUring,
     buffers: Buffers,
-    connections: Slots<Connection>,
+    connections: Slab<Connection>,
     listeners: Vec<Listener>,
     watches: Vec<Watch>,
     /// Requests that found the submission queue full.
@@ -154,7 +155,7 @@ impl Uring {
         Ok(Self {
             ring,
             buffers,
-            connections: Slots::new(),
+            connections: Slab::new(),
             listeners: Vec::new(),
             watches: Vec::new(),
             overflow: VecDeque::new(),
@@ -228,7 +229,7 @@ impl Uring {
             }
         }
         // Without a connection whose end could free a descriptor there is nothing to wait for.
-        if self.starved && self.connections.indices().next().is_none() {
+        if self.starved && self.connections.is_empty() {
             self.starved = false;
             self.arm_listeners();
         }
@@ -248,7 +249,7 @@ impl Uring {
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId, bytes: &[u8]) -> usize {
-        let Some(connection) = self.connections.get(id) else {
+        let Some(connection) = self.connections.get_mut(id.0) else {
             return bytes.len();
         };
         let held = if connection.busy { connection.queued.len() } else { 0 };
@@ -260,7 +261,7 @@ impl Uring {
             connection.sending.clear();
             connection.sending.extend_from_slice(&bytes[..taken]);
             connection.sent = 0;
-            self.send_rest(id.index());
+            self.send_rest(id.0.index());
         }
         taken
     }
@@ -270,27 +271,27 @@ impl Uring {
     }
 
     pub(crate) fn resume(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(id) else {
+        let Some(connection) = self.connections.get_mut(id.0) else {
             return;
         };
         if connection.wanted || connection.closing {
             return;
         }
         connection.wanted = true;
-        self.resumed.push(id.index());
+        self.resumed.push(id.0.index());
     }
 
     pub(crate) fn close(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get(id) {
+        if let Some(connection) = self.connections.get_mut(id.0) {
             connection.closing = true;
             address::bound_last_bytes(&connection.socket);
-            self.retire(id.index());
+            self.retire(id.0.index());
         }
     }
 
     /// Shuts a closing connection down once its bytes are sent, and frees it once nothing names it.
     fn retire(&mut self, index: u32) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if !connection.closing || connection.busy {
@@ -302,7 +303,7 @@ impl Uring {
             let _ = rustix::net::shutdown(&connection.socket, Shutdown::Both);
         }
         if connection.receiving == Receiving::Idle {
-            self.connections.remove(index);
+            self.connections.remove_at(index);
             if self.starved {
                 self.starved = false;
                 self.arm_listeners();
@@ -372,18 +373,16 @@ impl Uring {
             closing: false,
             shut: false,
         };
-        let Some(id) = self.connections.insert(connection) else {
-            return;
-        };
+        let id = ConnectionId(self.connections.insert(connection));
         match handler.accepted(id, peer, local) {
             Verdict::Accept(user) => {
-                if let Some(connection) = self.connections.get(id) {
+                if let Some(connection) = self.connections.get_mut(id.0) {
                     connection.user = user;
                 }
-                self.arm_receive(id.index());
+                self.arm_receive(id.0.index());
             }
             Verdict::Refuse(words) => {
-                if let Some(connection) = self.connections.remove(id.index()) {
+                if let Some(connection) = self.connections.remove_at(id.0.index()) {
                     address::refuse(connection.socket, words);
                 }
             }
@@ -392,7 +391,7 @@ impl Uring {
 
     fn received(&mut self, index: u32, result: i32, flags: u32, handler: &mut impl Handler) {
         let buffer = cqueue::buffer_select(flags);
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             if let Some(buffer) = buffer {
                 self.buffers.put(buffer);
             }
@@ -413,7 +412,7 @@ impl Uring {
             }
             self.buffers.put(buffer);
         }
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         let over = result == 0 && !cqueue::more(flags);
@@ -435,7 +434,7 @@ impl Uring {
     }
 
     fn deliver_stash(&mut self, index: u32, handler: &mut impl Handler) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if connection.closing || !connection.wanted {
@@ -453,7 +452,7 @@ impl Uring {
     }
 
     fn sent(&mut self, index: u32, result: i32, handler: &mut impl Handler) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         connection.busy = false;
@@ -477,7 +476,7 @@ impl Uring {
             std::mem::swap(&mut connection.sending, &mut connection.queued);
             self.send_rest(index);
         }
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if connection.closing {
@@ -489,7 +488,7 @@ impl Uring {
 
     /// The connection has failed: tells the owner, once, and lets go of it.
     fn lose(&mut self, index: u32, handler: &mut impl Handler) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if !connection.closing {
@@ -500,7 +499,7 @@ impl Uring {
     }
 
     fn send_rest(&mut self, index: u32) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         connection.busy = true;
@@ -513,7 +512,7 @@ impl Uring {
     }
 
     fn arm_receive(&mut self, index: u32) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if connection.receiving != Receiving::Idle || connection.ended || connection.closing {
@@ -525,7 +524,7 @@ impl Uring {
     }
 
     fn stop_receive(&mut self, index: u32) {
-        let Some(connection) = self.connections.at(index) else {
+        let Some(connection) = self.connections.at_mut(index) else {
             return;
         };
         if connection.receiving == Receiving::Armed {
@@ -626,8 +625,8 @@ impl Handler for Deaf {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        for index in self.connections.indices().collect::<Vec<_>>() {
-            if let Some(connection) = self.connections.at(index) {
+        for index in self.connections.keys().map(Key::index).collect::<Vec<_>>() {
+            if let Some(connection) = self.connections.at_mut(index) {
                 connection.closing = true;
                 connection.queued.clear();
                 connection.shut = true;
@@ -638,19 +637,19 @@ impl Drop for Uring {
         // A send to a peer that does not read ends with the shutdown; give the kernel a moment to
         // say so.
         for _ in 0..DRAIN_ROUNDS {
-            let busy = self.connections.indices().next().is_some();
+            let busy = !self.connections.is_empty();
             if !busy || self.poll(&mut Deaf).is_err() {
                 break;
             }
-            for index in self.connections.indices().collect::<Vec<_>>() {
+            for index in self.connections.keys().map(Key::index).collect::<Vec<_>>() {
                 self.retire(index);
             }
             let pause = types::Timespec::from(Duration::from_millis(10));
             let _ = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&pause));
         }
-        let stuck: Vec<u32> = self.connections.indices().collect();
+        let stuck: Vec<u32> = self.connections.keys().map(Key::index).collect();
         for index in stuck {
-            if let Some(connection) = self.connections.remove(index) {
+            if let Some(connection) = self.connections.remove_at(index) {
                 // Better a leak than memory that the kernel reads after it was reused.
                 std::mem::forget(connection.sending);
             }

@@ -34,7 +34,7 @@ const EXCEPTIONS: [(&str, usize); 18] = [
     ("dataplane/service/src/", 16),
     ("device/disk/src/", 4),
     ("device/nic/src/", 6),
-    ("device/socket/src/", 6),
+    ("device/socket/src/", 5),
     ("foundation/protocol/src/", 5),
     ("foundation/ring/src/", 4),
     ("sim/conformance/src/", 8),

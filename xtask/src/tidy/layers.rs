@@ -3,7 +3,8 @@
 use crate::sources::SourceFile;
 
 /// A crate of the workspace: its name, the path of its manifest, its layer (higher may use lower).
-const CRATES: [(&str, &str, u32); 22] = [
+const CRATES: [(&str, &str, u32); 23] = [
+    ("sietch-structures", "foundation/structures/Cargo.toml", 0),
     ("sietch-ring", "foundation/ring/Cargo.toml", 0),
     ("sietch-protocol", "foundation/protocol/Cargo.toml", 0),
     ("sietch-nic", "device/nic/Cargo.toml", 1),

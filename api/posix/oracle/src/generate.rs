@@ -18,26 +18,24 @@ mod steps;
 
 use model::Model;
 
+use sietch_structures::SplitMix64;
+
 use crate::operation::Operation;
 use crate::program::{Actor, Program, Step};
 
-/// Numbers from a seed (SplitMix64).
+/// Draws from the numbers of a seed. The programs of recorded seeds depend on each of them.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
-    /// Numbers that depend on `seed` alone.
+    /// Draws that depend on `seed` alone.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next number.
     pub fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.word()
     }
 
     /// A number below `bound`, which is not 0.

@@ -188,7 +188,7 @@ fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let Some(many) = arguments.get(2) else {
         let hash = read::<Hash>(&mut context.data, arguments[1])?;
         let random = &mut *context.random;
-        let field = hash.and_then(|hash| hash.random(&mut || random.next()));
+        let field = hash.and_then(|hash| hash.random(&mut || random.word()));
         context.reply.bulk_or_nil(field.map(|field| &*field.name));
         return Ok(());
     };
@@ -207,7 +207,7 @@ fn hrandfield(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         return Ok(());
     };
     let random = &mut *context.random;
-    let mut next = || random.next();
+    let mut next = || random.word();
     let fields: Vec<&Field> = if unique {
         let all: Vec<&Field> = hash.iter().collect();
         if many >= all.len() {

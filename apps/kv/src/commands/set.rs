@@ -135,7 +135,7 @@ fn spop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         } else {
             let random = &mut *context.random;
             while taken.len() < wanted
-                && let Some(member) = set.random(&mut || random.next())
+                && let Some(member) = set.random(&mut || random.word())
             {
                 set.remove(&member);
                 taken.push(member);
@@ -165,7 +165,7 @@ fn srandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let set = read::<Set>(&mut context.data, arguments[1])?;
     let random = &mut *context.random;
-    let mut next = || random.next();
+    let mut next = || random.word();
     let Some((many, unique)) = wanted else {
         let member = set.and_then(|set| set.random(&mut next));
         context.reply.bulk_or_nil(member.as_deref());

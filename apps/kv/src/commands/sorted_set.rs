@@ -277,7 +277,7 @@ fn zrandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let Some(many) = arguments.get(2) else {
         let set = read::<SortedSet>(&mut context.data, arguments[1])?;
         let random = &mut *context.random;
-        let member = set.and_then(|set| set.random(&mut || random.next()));
+        let member = set.and_then(|set| set.random(&mut || random.word()));
         context.reply.bulk_or_nil(member.map(|(name, _)| name));
         return Ok(());
     };
@@ -296,7 +296,7 @@ fn zrandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         return Ok(());
     };
     let random = &mut *context.random;
-    let mut next = || random.next();
+    let mut next = || random.word();
     let members: Vec<(&[u8], f64)> = if !unique {
         (0..many).filter_map(|_| set.random(&mut next)).collect()
     } else if many >= set.len() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use sietch_structures::SplitMix64;
 
 use super::*;
 
@@ -51,14 +52,9 @@ impl<T: Keyed> Index<T> {
     }
 }
 
-fn generator(mut state: u64) -> impl FnMut() -> u64 {
-    move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
+fn generator(seed: u64) -> impl FnMut() -> u64 {
+    let mut numbers = SplitMix64::new(seed);
+    move || numbers.word()
 }
 
 #[derive(Debug, Clone)]

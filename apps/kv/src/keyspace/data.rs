@@ -317,7 +317,7 @@ impl<'a> Data<'a> {
         // Tries, lest a database full of overdue keys never ends.
         for _ in 0..100 {
             let Store { databases, random, .. } = &mut *self.store;
-            let entry = databases[self.database].index.random(&mut || random.next())?;
+            let entry = databases[self.database].index.random(&mut || random.word())?;
             let key: Box<[u8]> = entry.key[..].into();
             if self.exists(&key) {
                 return Some(key);

@@ -9,7 +9,9 @@
 //! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
 //! 4. Each eviction is a DEL in the log.
 
-use super::{Entry, NEVER, Now, Random, Store};
+use sietch_structures::XorShift64Star;
+
+use super::{Entry, NEVER, Now, Store};
 use crate::settings::Policy;
 
 /// Candidates kept between evictions, as many as Redis keeps.
@@ -41,14 +43,14 @@ fn minutes(now: Now) -> u32 {
 
 impl Entry {
     /// Notes an access.
-    pub(super) fn note_access(&mut self, policy: Policy, now: Now, random: &mut Random) {
+    pub(super) fn note_access(&mut self, policy: Policy, now: Now, random: &mut XorShift64Star) {
         if !policy.counts_frequency() {
             self.access = access_time(now);
             return;
         }
         let mut counter = self.frequency(now);
         let base = counter.saturating_sub(LFU_START);
-        if counter < 255 && random.next().is_multiple_of(u64::from(base * LFU_FACTOR + 1)) {
+        if counter < 255 && random.word().is_multiple_of(u64::from(base * LFU_FACTOR + 1)) {
             counter += 1;
         }
         self.access = minutes(now) << 8 | counter;
@@ -125,7 +127,7 @@ impl Store {
                 .min_by_key(|&(deadline, ..)| deadline)
                 .map(|(_, number, key)| (number, key.clone())),
             Policy::AllKeysRandom | Policy::VolatileRandom => {
-                let start = self.random.next() as usize;
+                let start = self.random.word() as usize;
                 let count = self.databases.len();
                 (0..count).map(|offset| (start.wrapping_add(offset)) % count).find_map(|database| {
                     self.sample(database, now).map(|candidate| (database, candidate.key))
@@ -151,19 +153,19 @@ impl Store {
             key: entry.key[..].into(),
         };
         if !policy.volatile() {
-            return index.random(&mut || random.next()).map(candidate);
+            return index.random(&mut || random.word()).map(candidate);
         }
         let (&(first, _), _) = expires.first_key_value()?;
         let (&(last, _), _) = expires.last_key_value()?;
         for _ in 0..VOLATILE_TRIES {
-            if let Some(entry) = index.random(&mut || random.next())
+            if let Some(entry) = index.random(&mut || random.word())
                 && entry.expire_at != NEVER
             {
                 return Some(candidate(entry));
             }
         }
         // Few keys have an expiry: take one whose deadline follows a random point of time.
-        let from = first + random.next() % (last - first).saturating_add(1).max(1);
+        let from = first + random.word() % (last - first).saturating_add(1).max(1);
         let (_, key) = expires.range((from, 0)..).next()?;
         index.get(key).map(candidate)
     }

@@ -18,6 +18,7 @@ use sietch::nic::NicQueue as _;
 use sietch::nic::af_xdp::{Geometry, Granted, Queue};
 use sietch_protocol::{QueueGeometry, VnicDescriptors};
 use sietch_ring::Mapping;
+use sietch_structures::XorShift64;
 
 use super::frames::{self, Link};
 
@@ -171,7 +172,7 @@ struct Ring {
 /// Writes wild words into the rings, behind the back of the library.
 struct Scribbler {
     rings: Vec<Ring>,
-    state: u64,
+    state: XorShift64,
 }
 
 impl Scribbler {
@@ -190,15 +191,12 @@ impl Scribbler {
             let mapping = Mapping::of_file(socket, page, length).expect("a ring of that size");
             Ring { mapping, producer, consumer, slots, width, count, kernel_reads }
         });
-        Self { rings: rings.collect(), state: 0x9e37_79b9_7f4a_7c15 }
+        Self { rings: rings.collect(), state: XorShift64::new(0x9e37_79b9_7f4a_7c15) }
     }
 
     /// A fixed sequence, so that a failure repeats.
     fn random(&mut self) -> u32 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        u32::try_from(self.state >> 32).unwrap()
+        u32::try_from(self.state.word() >> 32).unwrap()
     }
 
     /// One wild word in one ring: an index, or part of a descriptor.

@@ -15,21 +15,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use sietch_disk::{Completion, DiskQueue, Operation, Part, Priority, SubmitError};
+use sietch_structures::XorShift64;
 
-/// A small generator, so that a seed is all a failure needs.
+/// Draws from the numbers of a seed: the seed is all that a failure needs.
 #[derive(Clone)]
-pub struct Random(u64);
+pub struct Random(XorShift64);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Self(XorShift64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        // Multiplied, because the lowest bits of xorshift are weak.
+        self.0.word().wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {

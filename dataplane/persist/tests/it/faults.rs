@@ -10,6 +10,7 @@ use sietch_disk::{Completion, DiskQueue, MemoryQueue, Operation, Priority, Submi
 use sietch_persist::{
     AppendError, Durability, Entry, FormatOptions, Log, OpenError, Options, SnapshotError, Waiter, check,
 };
+use sietch_structures::XorShift64;
 
 const CAPACITY: usize = 16384 + 16 * 16384;
 const DATA: u64 = 16384;
@@ -557,13 +558,8 @@ fn rot_in_a_snapshot_is_named() {
 
 #[test]
 fn hostile_superblocks_and_garbage_never_panic() {
-    let mut seed = 1u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
+    let mut numbers = XorShift64::new(1);
+    let mut random = move || numbers.word();
     let (disk, _) = FaultyDisk::new(formatted());
     let (log, _) = serve(disk, 40);
     let bytes = log.into_disk().inner.into_bytes();

@@ -12,6 +12,7 @@ use rustix::net::xdp::{
 use sietch_nic::NicQueue;
 use sietch_nic::af_xdp::{Geometry, Granted, RingWatch};
 use sietch_ring::Mapping;
+use sietch_structures::XorShift64;
 
 use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, ifindex, ip, with_veth};
 use crate::station::{ECHO_PORT, MTU, echo, granted, granted_of, kernel_socket, open, transmit, wait};
@@ -25,7 +26,7 @@ struct Scribbler {
     /// With the offsets of the producer and consumer words and of the first slot, the bytes in a
     /// slot, the slots, and whether the kernel reads the producer word.
     rings: Vec<(Mapping, [usize; 3], usize, u32, bool)>,
-    state: u64,
+    state: XorShift64,
 }
 
 impl Scribbler {
@@ -45,15 +46,12 @@ impl Scribbler {
             (mapping, places, width, slots, kernel_reads)
         })
         .collect();
-        Self { rings, state: 0x9e37_79b9_7f4a_7c15 }
+        Self { rings, state: XorShift64::new(0x9e37_79b9_7f4a_7c15) }
     }
 
     /// A fixed sequence, so that a failure repeats.
     fn random(&mut self) -> u32 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 16) as u32
+        (self.state.word() >> 16) as u32
     }
 
     /// One wild word in one ring: an index, or part of a descriptor.

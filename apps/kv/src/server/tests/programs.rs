@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
+use sietch_structures::XorShift64Star;
+
 use super::*;
-use crate::keyspace::Random;
 use crate::server::recover;
 
 /// Programs in one run unless the environment says otherwise.
@@ -93,9 +94,9 @@ fn words(text: &str) -> Vec<Vec<u8>> {
 }
 
 /// One command: of these sizes, or a hundred thousand times them.
-fn command(random: &mut Random) -> Vec<Vec<u8>> {
-    let huge = random.next().is_multiple_of(12);
-    let mut below = |limit: u64| random.next() % limit;
+fn command(random: &mut XorShift64Star) -> Vec<Vec<u8>> {
+    let huge = random.word().is_multiple_of(12);
+    let mut below = |limit: u64| random.word() % limit;
     let types = ["s", "l", "e", "h", "z"];
     let (a, b) = (below(3), below(3));
     let size = if huge { 100_000 + below(1_500_000) } else { 1 + below(40) };
@@ -156,11 +157,11 @@ fn what_was_answered_outlives_a_restart_at_any_point() {
     let first = if fresh { RandomState::new().hash_one(programs) >> 1 } else { 1 };
     let (mut refused, mut restarts) = (0, 0);
     for seed in first..first + programs {
-        let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut random = XorShift64Star::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let now = Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 };
         let mut store = Store::start(MemoryQueue::new(AREA), now);
         for step in 0..COMMANDS {
-            let together = random.next().is_multiple_of(20);
+            let together = random.word().is_multiple_of(20);
             let mut program = vec![command(&mut random)];
             if together {
                 program.insert(0, words("MULTI"));
@@ -173,7 +174,7 @@ fn what_was_answered_outlives_a_restart_at_any_point() {
                 let name = String::from_utf8_lossy(&command[0]);
                 assert!(!store.ledger.has_failed(), "seed {seed}, step {step}, {name}: the log has failed");
             }
-            if random.next().is_multiple_of(50) {
+            if random.word().is_multiple_of(50) {
                 let state = store.state();
                 store = store.restarted();
                 restarts += 1;
