@@ -9,6 +9,8 @@ use sietch::net::Config;
 use sietch::nic::wire::{WireQueue, WireTap, tapped};
 use sietch::{JoinHandle, Net, Runtime, Stack, VnicQueue};
 
+#[path = "../../examples/durable_log.rs"]
+mod durable_log;
 #[path = "../../examples/http_balancer.rs"]
 mod http_balancer;
 #[path = "../../examples/http_server.rs"]
@@ -273,4 +275,15 @@ fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
     pair.revocation.revoke().expect("the regions are there");
     let ended = server.join().expect("it does not panic");
     assert!(ended.is_err(), "a revoked link ends the loop");
+}
+
+#[test]
+fn the_durable_log_finds_its_lines_again() {
+    let disk = sietch::disk::MemoryQueue::new(1 << 20);
+    let (mut log, lines) = durable_log::open(disk).expect("the area is unused");
+    assert!(lines.is_empty());
+    durable_log::append(&mut log, "first").expect("the log has room");
+    durable_log::append(&mut log, "second").expect("the log has room");
+    let (_, lines) = durable_log::open(log.into_disk()).expect("the log is whole");
+    assert_eq!(lines, ["first", "second"]);
 }
