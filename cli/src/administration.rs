@@ -16,7 +16,7 @@ pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// # Errors
 /// [`Error::Control`]: nobody listens there, or somebody of another version.
 pub fn connect(socket: &Path) -> Result<Connection, Error> {
-    Ok(Connection::administer(socket, "sietch", TIMEOUT)?)
+    Ok(Connection::connect_as_administrator(socket, "sietch", TIMEOUT)?)
 }
 
 /// Takes back every grant of `name`.

@@ -178,9 +178,9 @@ fn told_to_end() -> Result<Arc<AtomicBool>, Error> {
 impl Core {
     fn connect(&mut self, socket: &Path) -> Result<Connection, CallError> {
         self.forget_lost();
-        let mut connection = Connection::administer(socket, "service", PATIENCE)?;
+        let mut connection = Connection::connect_as_administrator(socket, "service", PATIENCE)?;
         let held = self.ports.iter().map(|(&grant, port)| HeldGrant { grant, generation: port.generation });
-        connection.serve_all(held.collect(), self.storage.held())?;
+        connection.serve_with_storage(held.collect(), self.storage.held())?;
         self.ports.values_mut().for_each(|port| port.shared = false);
         self.sockets.iter_mut().for_each(Sockets::share_again);
         Ok(connection)

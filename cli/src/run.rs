@@ -110,9 +110,9 @@ fn dress(
         None => command.env_remove(socket_service::VNIC_VARIABLE),
     };
     if arguments.always {
-        command.env_remove(socket_service::BRIEF_VARIABLE);
+        command.env_remove(socket_service::SHORT_LIVED_VARIABLE);
     } else {
-        command.env(socket_service::BRIEF_VARIABLE, "1");
+        command.env(socket_service::SHORT_LIVED_VARIABLE, "1");
     }
     match publish::variable(&arguments.publish, arguments.vnic.is_some(), service)? {
         Some(list) => command.env(socket_service::PUBLISH_VARIABLE, list),

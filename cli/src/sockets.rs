@@ -78,10 +78,10 @@ pub fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Re
     let failed = |source: std::io::Error, mend| Error::SocketService { path: path.to_owned(), mend, source };
     let mut received = Descriptors::default();
     let start = "start one with `sietch up`, or name its socket";
-    let administrators = administration::socket_of(path);
+    let administrators = administration::administrator_socket(path);
     let mut answer = call(administrators.as_os_str().as_bytes(), request, &[], &mut received);
     if let Err(error) = answer
-        && administration::is_out_of_reach(error)
+        && administration::is_unreachable(error)
     {
         answer = call(path.as_os_str().as_bytes(), request, &[], &mut received);
     }

@@ -153,8 +153,8 @@ fn detail(tcp: &TcpReport) -> String {
     if tcp.backoff > 0 {
         say("backoff", tcp.backoff.to_string());
     }
-    say("rtt", format!("{}/{}", milliseconds(tcp.round_trip), milliseconds(tcp.round_trip_variation)));
-    say("minrtt", milliseconds(tcp.least_round_trip));
+    say("rtt", format!("{}/{}", milliseconds(tcp.srtt), milliseconds(tcp.rttvar)));
+    say("minrtt", milliseconds(tcp.min_rtt));
     say("mss", tcp.segment_size.to_string());
     say("cwnd", tcp.congestion_window.to_string());
     if let Some(threshold) = tcp.slow_start_threshold {
@@ -215,7 +215,7 @@ mod tests {
             recovery: "open".to_owned(),
             timestamps: true,
             window_scale: (7, 8),
-            round_trip: 1_234_567,
+            srtt: 1_234_567,
             segment_size: 1448,
             congestion_window: 14_480,
             retransmits: 3,

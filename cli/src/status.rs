@@ -98,9 +98,9 @@ fn grants(daemon: &Status) -> Table {
             vnic.revoked,
             vnic.holder.as_ref(),
         ));
-        if let Some(trouble) = vnic.trouble.as_deref().filter(|_| vnic.holder.is_some()) {
+        if let Some(problem) = vnic.problem.as_deref().filter(|_| vnic.holder.is_some()) {
             let name = format!("VNIC {}", vnic.name);
-            table.row(vec![Cell::text(name), Cell::text(trouble).tone(Tone::Warning)]);
+            table.row(vec![Cell::text(name), Cell::text(problem).tone(Tone::Warning)]);
         }
     }
     for vsa in &daemon.vsas {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use sietch_protocol::message::MAX_PIECE;
 use sietch_protocol::{
-    AreaStatus, Ask, CallError, Connection, FileKind, Protection, ViewAnswer, ViewQuestion, VolumeStatus,
+    AreaStatus, CallError, Connection, FileKind, Protection, ViewOperation, ViewReply, ViewRequest,
+    VolumeStatus,
 };
 
 use crate::administration;
@@ -94,8 +95,8 @@ fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -
     let mut left = arguments.length.map_or(u64::MAX, |length| length.0);
     while left > 0 {
         let length = left.min(MAX_PIECE.into()) as u32;
-        let ask = Ask::Read { offset: at, length };
-        let question = ViewQuestion { path: view.to_owned(), ask };
+        let ask = ViewOperation::Read { offset: at, length };
+        let question = ViewRequest { path: view.to_owned(), operation: ask };
         let (_, piece) = connection.view(&arguments.name, question)?;
         out.write_all(&piece).map_err(output::failed)?;
         at += piece.len() as u64;
@@ -111,14 +112,15 @@ fn cat_view(connection: &mut Connection, arguments: &CatArguments, view: &str) -
 fn list(connection: &mut Connection, arguments: &LsArguments) -> Result<(), Error> {
     let mut cursor = Some(0);
     while let Some(at) = cursor {
-        let question = ViewQuestion { path: arguments.directory.clone(), ask: Ask::List { cursor: at } };
-        let (ViewAnswer::Page(page), _) = connection.view(&arguments.name, question)? else {
+        let question =
+            ViewRequest { path: arguments.directory.clone(), operation: ViewOperation::List { cursor: at } };
+        let (ViewReply::Page(page), _) = connection.view(&arguments.name, question)? else {
             return Err(CallError::Unexpected("no page").into());
         };
         let mut text = String::new();
         for entry in page.entries {
             text.push_str(&entry.name);
-            text.push_str(if entry.shown.kind == FileKind::Directory { "/\n" } else { "\n" });
+            text.push_str(if entry.attributes.kind == FileKind::Directory { "/\n" } else { "\n" });
         }
         output::print(&text)?;
         cursor = page.next;
@@ -171,7 +173,7 @@ fn render_volumes(volumes: &[VolumeStatus], palette: Palette) -> String {
         let model = volume.model.map(|model| format!(" ({model})")).unwrap_or_default();
         let (promise, tone) = match &volume.broken {
             Some(why) => (format!("broken: {why}"), Tone::Bad),
-            None => (format!("{}{model}", volume.promise), Tone::Plain),
+            None => (format!("{}{model}", volume.durability), Tone::Plain),
         };
         table.row(vec![
             Cell::text(&volume.name),
@@ -217,7 +219,7 @@ mod tests {
             free: 1 << 29,
             areas: 1,
             model: Some(MemoryModel { read_ns: 300, bytes_per_second: 2_000_000_000 }),
-            promise: "memory, lost at power off".to_owned(),
+            durability: "memory, lost at power off".to_owned(),
             quotas: vec![QuotaStatus { uid: 1000, bytes: 1 << 30, used: 1 << 29 }],
         };
         let text = render_volumes(&[volume], Palette::plain());

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use sietch_protocol::socket_service::{
-    APPLICATION_VARIABLE, BRIEF_VARIABLE, MOST_PUBLISHED, PUBLISH_VARIABLE, Published, SOCKET_VARIABLE,
+    APPLICATION_VARIABLE, SHORT_LIVED_VARIABLE, MAX_PUBLISHED, PUBLISH_VARIABLE, Published, SOCKET_VARIABLE,
     VNIC_VARIABLE,
 };
 
@@ -25,7 +25,7 @@ pub struct Context {
     vnic: [u8; 32],
     vnic_length: usize,
     /// Ports of the host that lead to ports of the program; the first ones are filled.
-    published: [Option<Published>; MOST_PUBLISHED],
+    published: [Option<Published>; MAX_PUBLISHED],
     /// Whether connections that are over after a few messages are left to the kernel
     /// ([`crate::history`]).
     pub brief_to_kernel: bool,
@@ -44,7 +44,7 @@ impl Context {
             application: [0; 16],
             vnic: [0; 32],
             vnic_length: vnic.len(),
-            published: [None; MOST_PUBLISHED],
+            published: [None; MAX_PUBLISHED],
             brief_to_kernel: false,
             debug: false,
         };
@@ -109,7 +109,7 @@ pub fn begin() {
         return;
     };
     let mut context = context.publishing(variable(PUBLISH_VARIABLE).unwrap_or_default());
-    context.brief_to_kernel = variable(BRIEF_VARIABLE).is_some();
+    context.brief_to_kernel = variable(SHORT_LIVED_VARIABLE).is_some();
     context.debug = variable("SIETCH_DEBUG").is_some();
     set(context);
 }

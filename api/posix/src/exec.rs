@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use sietch_protocol::socket_service::{
-    APPLICATION_VARIABLE, BRIEF_VARIABLE, PUBLISH_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
+    APPLICATION_VARIABLE, SHORT_LIVED_VARIABLE, PUBLISH_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
 };
 
 use crate::sys::{self, Errno};
@@ -43,7 +43,7 @@ const TEXT: usize = libc::PATH_MAX as usize + 32;
 
 /// Variables that are carried along beside the library.
 const CARRIED: [&str; 5] =
-    [SOCKET_VARIABLE, APPLICATION_VARIABLE, VNIC_VARIABLE, PUBLISH_VARIABLE, BRIEF_VARIABLE];
+    [SOCKET_VARIABLE, APPLICATION_VARIABLE, VNIC_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE];
 
 /// `NAME=value` and a zero; empty if the variable is not set.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use sietch_protocol::socket_service::{self as protocol, MOST_PUBLISHED_OF_PORT, Name};
+use sietch_protocol::socket_service::{self as protocol, MAX_PUBLISHED_PER_PORT, Name, SocketFamily};
 
 use crate::context::Context;
 use crate::service;
@@ -22,7 +22,7 @@ use crate::table::Held;
 
 /// Listening sockets of the kernel, closed with this.
 #[derive(Debug, Default)]
-pub struct Opened([Option<OwnedFd>; MOST_PUBLISHED_OF_PORT]);
+pub struct Opened([Option<OwnedFd>; MAX_PUBLISHED_PER_PORT]);
 
 impl Opened {
     /// The sockets.
@@ -42,7 +42,12 @@ pub fn open(context: &Context, held: &Held, flags: u32, name: &Name, backlog: u3
     let six = held.facts.domain.load(Relaxed).cast_signed() == libc::AF_INET6;
     let only_six = six && flags & protocol::ONLY_IPV6 != 0;
     let shared = flags & protocol::SHARED_PORT != 0;
-    let names = context.published(port).filter_map(|found| found.in_family(six, only_six));
+    let family = match (six, only_six) {
+        (false, _) => SocketFamily::Ipv4,
+        (true, true) => SocketFamily::Ipv6Only,
+        (true, false) => SocketFamily::DualStack,
+    };
+    let names = context.published(port).filter_map(|found| found.in_family(family));
     for (place, name) in opened.0.iter_mut().zip(names) {
         let name = Name::from(name);
         let made =

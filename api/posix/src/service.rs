@@ -226,7 +226,7 @@ pub fn listen(
     // Published ports have the places behind the first one; where nothing else is there, any of
     // them holds it.
     let first = own.or_else(|| published.sockets().next());
-    let mut places = [first; protocol::MOST_DESCRIPTORS];
+    let mut places = [first; protocol::MAX_DESCRIPTORS];
     let mut count = usize::from(first.is_some());
     for (place, socket) in places.iter_mut().skip(1).zip(published.sockets()) {
         *place = Some(socket);

@@ -372,7 +372,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
                 return sys::give_int(renewal::start_again(fd, held));
             }
             // SAFETY: the descriptor is open for the time of the call.
-            let _ = protocol::relisten(
+            let _ = protocol::change_backlog(
                 unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) },
                 backlog.cast_unsigned(),
             );

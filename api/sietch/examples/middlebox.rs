@@ -323,8 +323,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let port = arguments.value("--port")?.unwrap_or(80);
     let mut middlebox = Middlebox::new(SocketAddrV4::new(address, port), &servers);
     let mut queue = vnic.queue;
-    let held = sietch::Held { grants: vec![vnic.grant], lease: client.hold()? };
-    let mut rest = sietch::Rest::holding(held);
+    let held = sietch::HeldGrants { grants: vec![vnic.grant], lease: client.hold()? };
+    let mut rest = sietch::IdlePolicy::with_grants(held);
     loop {
         let now = sietch::clock::now();
         let busy = middlebox.turn(&mut queue, now)?;

@@ -16,7 +16,7 @@ use sietch_net::Config;
 use crate::client::Client;
 use crate::error::Error;
 use crate::path::socket_path;
-use crate::rest::Held;
+use crate::rest::HeldGrants;
 use crate::runtime::Runtime;
 use crate::stack::Stack;
 use crate::vnic::{Vnic, VnicQueue};
@@ -122,12 +122,12 @@ impl Arguments {
     ///
     /// # Errors
     /// As for [`Arguments::acquire`].
-    pub fn hold(&self) -> Result<(VnicQueue, Config, Held), Error> {
+    pub fn hold(&self) -> Result<(VnicQueue, Config, HeldGrants), Error> {
         let (client, vnic) = self.acquire()?;
         let mut secret = [0; 16];
         getrandom(&mut secret, GetRandomFlags::empty()).map_err(|cause| Error::Io(cause.into()))?;
         let config = vnic.engine_config(secret);
-        Ok((vnic.queue, config, Held { grants: vec![vnic.grant], lease: client.hold()? }))
+        Ok((vnic.queue, config, HeldGrants { grants: vec![vnic.grant], lease: client.hold()? }))
     }
 }
 
@@ -146,7 +146,7 @@ impl Stack<VnicQueue> {
     /// See [`Arguments::acquire`].
     pub fn open(arguments: &Arguments) -> Result<Self, Error> {
         let (queue, config, held) = arguments.hold()?;
-        Ok(Self::new(queue, &config).holding(held))
+        Ok(Self::new(queue, &config).with_grants(held))
     }
 }
 
@@ -165,7 +165,7 @@ impl Runtime<VnicQueue> {
     /// See [`Arguments::acquire`].
     pub fn open(arguments: &Arguments) -> Result<Self, Error> {
         let (queue, config, held) = arguments.hold()?;
-        Ok(Self::new(queue, &config)?.holding(held))
+        Ok(Self::new(queue, &config)?.with_grants(held))
     }
 }
 

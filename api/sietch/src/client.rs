@@ -11,11 +11,11 @@ use crate::grant::Grant;
 use crate::lease::{Lease, Parts, SharedPage};
 use crate::metrics::Metrics;
 use crate::vnic::Vnic;
-use crate::vsa::{Vsa, VsaParts};
+use crate::vsa::{Vsa, GrantedVsa};
 
 /// A VNIC as the daemon handed it out: what it is, and what it is made of.
 #[derive(Debug)]
-pub struct VnicParts {
+pub struct GrantedVnic {
     /// Whether it is still held.
     pub grant: Grant,
     /// Addresses, ports, peers, rate and geometry.
@@ -59,12 +59,12 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
-    pub fn acquire_vnic_parts(&mut self, name: &str) -> Result<VnicParts, Error> {
+    pub fn acquire_vnic_descriptors(&mut self, name: &str) -> Result<GrantedVnic, Error> {
         let (description, descriptors) = self.parts.connection.acquire_vnic(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
-        Ok(VnicParts { grant, description, descriptors })
+        Ok(GrantedVnic { grant, description, descriptors })
     }
 
     /// Says that the rings of the veth VNIC of `grant` are mapped: from now on frames pass.
@@ -81,7 +81,7 @@ impl Client {
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Queue`]: its memory cannot be mapped.
     pub fn acquire_vnic(&mut self, name: &str) -> Result<Vnic, Error> {
-        let parts = self.acquire_vnic_parts(name)?;
+        let parts = self.acquire_vnic_descriptors(name)?;
         let (grant, kind) = (parts.grant.clone(), parts.description.kind);
         let opened = Vnic::open(parts).and_then(|vnic| {
             if kind == VnicKind::Veth {
@@ -103,19 +103,19 @@ impl Client {
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Area`]: its file cannot be driven.
     pub fn acquire_vsa(&mut self, name: &str) -> Result<Vsa, Error> {
-        Vsa::open(self.acquire_vsa_parts(name)?)
+        Vsa::open(self.acquire_vsa_descriptors(name)?)
     }
 
     /// Opens the storage area `name` without making a queue for it.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, or the daemon is gone.
-    pub fn acquire_vsa_parts(&mut self, name: &str) -> Result<VsaParts, Error> {
-        let (description, files) = self.parts.connection.acquire_vsa_parts(name)?;
+    pub fn acquire_vsa_descriptors(&mut self, name: &str) -> Result<GrantedVsa, Error> {
+        let (description, files) = self.parts.connection.acquire_vsa_descriptors(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
         let grant = Grant::new(held, description.name.clone(), description.protection.clone());
         self.parts.grants.push(grant.clone());
-        Ok(VsaParts { grant, description, files })
+        Ok(GrantedVsa { grant, description, files })
     }
 
     /// Makes the storage area `name` (`/VOLUME/NAME`, or `NAME` on the volume `main`) of `size`
@@ -139,7 +139,7 @@ impl Client {
     pub fn resize_vsa(&mut self, vsa: &mut Vsa, size: u64) -> Result<(), Error> {
         vsa.check_idle()?;
         let (area, files) = self.parts.connection.resize_held_vsa(&vsa.description.name, size)?;
-        vsa.reopen(area.size, area.parts, files)
+        vsa.reopen(area.size, area.segments, files)
     }
 
     /// Makes a range of the storage area `vsa`, which this process holds, read as zeros, without a
@@ -184,8 +184,8 @@ impl Client {
     }
 
     /// Says that this process shows a view of the storage area of `grant`, once it is held: it
-    /// answers with [`Lease::show`].
-    pub fn show(&mut self, grant: &Grant) {
+    /// answers with [`Lease::answer_view_request`].
+    pub fn serve_view(&mut self, grant: &Grant) {
         self.parts.views.push(grant.id());
     }
 

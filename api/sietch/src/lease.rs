@@ -30,7 +30,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sietch_net::Engine;
 use sietch_nic::capture::Tap;
-use sietch_protocol::view::{ViewAnswer, ViewRefusal};
+use sietch_protocol::view::{ViewError, ViewReply};
 use sietch_protocol::{CallError, Connection, Notice, sealed};
 
 use crate::doorbell::Doorbell;
@@ -77,11 +77,11 @@ impl Shared {
     }
 }
 
-/// What a [`View`] showed, on its way to whoever asked.
+/// A view's reply that has not been sent yet; see [`Lease::prepare_view_reply`].
 #[derive(Debug)]
-pub struct Sighting {
+pub struct PreparedReply {
     id: u64,
-    seen: Seen,
+    reply: Seen,
 }
 
 /// Grants that are held until this is dropped, or the process ends.
@@ -125,46 +125,46 @@ impl Lease {
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
     }
 
-    /// Answers what somebody asks about `grants`, which this thread drives with `engine` over
-    /// `queue`: `sietch ss`, `sietch capture`. Call it once a turn; it is one load unless somebody
-    /// asks. [`crate::Stack`] and [`crate::Runtime`] do it themselves.
+    /// Answers the daemon's questions about `grants`, which this thread drives with `engine` over
+    /// `queue`: `sietch ss` and `sietch capture`. Call it once an iteration; without a question it
+    /// costs one load. [`crate::Stack`] and [`crate::Runtime`] call it themselves.
     #[inline]
-    pub fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
+    pub fn answer_diagnostics<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
         if self.shared.inquiries.is_asked() {
             self.shared.inquiries.answer(grants, engine, queue);
         }
     }
 
-    /// Whether somebody asks about a view: one load.
+    /// Whether a request about a view waits: one load.
     #[inline]
-    pub fn is_asked(&self) -> bool {
+    pub fn has_view_request(&self) -> bool {
         self.shared.questions.is_asked()
     }
 
-    /// Answers one question about the area of `grant` with what `view` shows. Call it once a turn,
-    /// if [`Lease::is_asked`]. Says whether another question about it waits, or this one again:
-    /// then the next turn should come soon.
-    pub fn show(&self, grant: &Grant, view: &mut dyn View) -> bool {
-        if !self.is_asked() {
+    /// Answers one request about the area of `grant` with what `view` returns. Call it once an
+    /// iteration, if [`Lease::has_view_request`]. Returns whether another request about the area
+    /// waits, or this one again: then the next iteration should come soon.
+    pub fn answer_view_request(&self, grant: &Grant, view: &mut dyn View) -> bool {
+        if !self.has_view_request() {
             return false;
         }
-        let (sighting, more) = self.look(grant, view);
-        if let Some(sighting) = sighting {
-            self.tell(sighting);
+        let (reply, more) = self.prepare_view_reply(grant, view);
+        if let Some(reply) = reply {
+            self.send_view_reply(reply);
         }
         more
     }
 
-    /// As [`Lease::show`], but what is seen is kept until [`Lease::tell`]: for who may not speak of
-    /// it before it is durable.
-    pub fn look(&self, grant: &Grant, view: &mut dyn View) -> (Option<Sighting>, bool) {
+    /// As [`Lease::answer_view_request`], but the reply is returned instead of sent. A program whose
+    /// data must be durable before it is shown calls [`Lease::send_view_reply`] once it is.
+    pub fn prepare_view_reply(&self, grant: &Grant, view: &mut dyn View) -> (Option<PreparedReply>, bool) {
         let (answered, more) = self.shared.questions.answer(grant.id(), view);
-        (answered.map(|(id, seen)| Sighting { id, seen }), more)
+        (answered.map(|(id, reply)| PreparedReply { id, reply }), more)
     }
 
-    /// Answers with what was seen.
-    pub fn tell(&self, sighting: Sighting) {
-        self.shared.inquiries.tell(sighting.id, Told::Seen(Box::new(sighting.seen)));
+    /// Sends a reply that [`Lease::prepare_view_reply`] made.
+    pub fn send_view_reply(&self, reply: PreparedReply) {
+        self.shared.inquiries.tell(reply.id, Told::Seen(Box::new(reply.reply)));
     }
 
     /// Whether the daemon said that it shuts down and takes its devices along.
@@ -337,16 +337,16 @@ impl Keeper {
         let connection = &mut self.parts.connection;
         let sent = match told {
             Told::Seen(seen) => show(connection, id, *seen),
-            Told::Done => connection.inform(id, Ok(0), None),
-            Told::Refused(why) => connection.inform(id, Err(why), None),
+            Told::Done => connection.answer_inquiry(id, Ok(0), None),
+            Told::Refused(why) => connection.answer_inquiry(id, Err(why), None),
             Told::Sockets(sockets, count) => {
                 let reports: Vec<_> = sockets.iter().map(report).collect();
                 match sietch_protocol::sockets::write(&reports) {
                     Ok((file, omitted)) => {
                         let omitted = omitted + (count - reports.len()) as u64;
-                        connection.inform(id, Ok(omitted), Some(file.as_fd()))
+                        connection.answer_inquiry(id, Ok(omitted), Some(file.as_fd()))
                     }
-                    Err(error) => connection.inform(id, Err(error.to_string()), None),
+                    Err(error) => connection.answer_inquiry(id, Err(error.to_string()), None),
                 }
             }
         };
@@ -412,14 +412,14 @@ impl Keeper {
 fn show(connection: &mut Connection, id: u64, seen: Seen) -> Result<(), CallError> {
     let (answer, bytes) = match seen {
         Ok(seen) => seen,
-        Err(refusal) => return connection.show(id, Err(refusal), None),
+        Err(refusal) => return connection.answer_view(id, Err(refusal), None),
     };
-    if answer != ViewAnswer::Piece {
-        return connection.show(id, Ok(answer), None);
+    if answer != ViewReply::Piece {
+        return connection.answer_view(id, Ok(answer), None);
     }
     match sealed::make("sietch-view", &bytes) {
-        Ok(piece) => connection.show(id, Ok(answer), Some(piece.as_fd())),
-        Err(error) => connection.show(id, Err(ViewRefusal::Failed(error.to_string())), None),
+        Ok(piece) => connection.answer_view(id, Ok(answer), Some(piece.as_fd())),
+        Err(error) => connection.answer_view(id, Err(ViewError::Failed(error.to_string())), None),
     }
 }
 

@@ -56,7 +56,7 @@ mod inquiry;
 mod lease;
 mod metrics;
 mod path;
-mod ready;
+mod startup_report;
 mod rest;
 mod runtime;
 mod stack;
@@ -71,15 +71,15 @@ pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
 
 pub use arguments::{ArgumentError, Arguments};
-pub use client::{Client, VnicParts};
+pub use client::{Client, GrantedVnic};
 pub use doorbell::{DiskDoorbell, Doorbell};
 pub use error::Error;
 pub use grant::Grant;
-pub use lease::{Lease, Sighting};
+pub use lease::{Lease, PreparedReply};
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
-pub use ready::{MAX_LINE as READY_MAX_LINE, Ready};
-pub use rest::{Held, Rest};
+pub use startup_report::{MAX_LINE as STARTUP_REPORT_MAX_LINE, StartupReport};
+pub use rest::{HeldGrants, IdlePolicy};
 pub use runtime::{
     Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, Elapsed, Interval,
     JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
@@ -88,4 +88,4 @@ pub use runtime::{
 pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
 pub use vnic::{Vnic, VnicQueue, socket_geometry};
-pub use vsa::{Vsa, VsaParts};
+pub use vsa::{Vsa, GrantedVsa};

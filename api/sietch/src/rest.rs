@@ -28,14 +28,14 @@ const BLIND: Duration = Duration::from_millis(1);
 
 /// What is held at the control plane while a loop runs.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldGrants {
     /// The connection, kept by a thread of its own.
     pub lease: Lease,
     /// What must not be revoked.
     pub grants: Vec<Grant>,
 }
 
-impl Held {
+impl HeldGrants {
     /// An error if something was taken back.
     fn check(&self) -> io::Result<()> {
         let gone = |what: String| io::Error::new(io::ErrorKind::ConnectionAborted, what);
@@ -52,14 +52,14 @@ impl Held {
 /// Spinning and sleeping of one loop. [`crate::Stack`] and [`crate::Runtime`] have their own; this
 /// is for who drives a queue without an engine.
 #[derive(Debug, Default)]
-pub struct Rest {
+pub struct IdlePolicy {
     pub(crate) spin: Spin,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<HeldGrants>,
 }
 
-impl Rest {
+impl IdlePolicy {
     /// Ends with an error when what is held is taken back.
-    pub fn holding(held: Held) -> Self {
+    pub fn with_grants(held: HeldGrants) -> Self {
         Self { spin: Spin::default(), held: Some(held) }
     }
 
@@ -88,14 +88,14 @@ impl Rest {
     #[inline]
     pub(crate) fn answer<Q: Doorbell>(&self, engine: &Engine, queue: &mut Q) {
         if let Some(held) = &self.held {
-            held.lease.answer(&held.grants, engine, queue);
+            held.lease.answer_diagnostics(&held.grants, engine, queue);
         }
     }
 
     /// An error if what the loop stands on was taken back.
     #[inline]
     pub(crate) fn check(&self) -> io::Result<()> {
-        self.held.as_ref().map_or(Ok(()), Held::check)
+        self.held.as_ref().map_or(Ok(()), HeldGrants::check)
     }
 
     /// Called after a turn at `now` in which nothing happened, the next one being due at
@@ -161,14 +161,14 @@ macro_rules! resting {
         impl<Q: NicQueue> $loop<Q> {
             /// Ends with an error when what is held is taken back.
             #[must_use]
-            pub fn holding(mut self, held: crate::rest::Held) -> Self {
+            pub fn with_grants(mut self, held: crate::rest::HeldGrants) -> Self {
                 self.rest.held = Some(held);
                 self
             }
 
             /// Spins as `spin` says before it sleeps.
             #[must_use]
-            pub fn spinning(mut self, spin: sietch_ring::spin::Spin) -> Self {
+            pub fn with_spin(mut self, spin: sietch_ring::spin::Spin) -> Self {
                 self.rest.spin = spin;
                 self
             }

@@ -28,7 +28,7 @@ use sietch_nic::NicQueue;
 
 use crate::clock;
 use crate::doorbell::Doorbell;
-use crate::rest::Rest;
+use crate::rest::IdlePolicy;
 
 mod storage;
 mod structure;
@@ -87,7 +87,7 @@ impl Net {
 pub struct Runtime<Q: NicQueue> {
     net: Net,
     queue: Q,
-    rest: Rest,
+    rest: IdlePolicy,
     events: Vec<Event>,
 }
 
@@ -108,7 +108,7 @@ impl<Q: NicQueue> Runtime<Q> {
             bound: RefCell::default(),
             drivers: RefCell::default(),
         };
-        Ok(Self { net: Net(Rc::new(core)), queue, rest: Rest::default(), events: Vec::new() })
+        Ok(Self { net: Net(Rc::new(core)), queue, rest: IdlePolicy::default(), events: Vec::new() })
     }
 
     /// What tasks are given.

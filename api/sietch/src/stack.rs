@@ -40,7 +40,7 @@ use sietch_nic::NicQueue;
 
 use crate::clock;
 use crate::doorbell::Doorbell;
-use crate::rest::Rest;
+use crate::rest::IdlePolicy;
 
 /// A queue with its engine.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Stack<Q: NicQueue> {
     pub engine: Engine,
     /// The queue that it drives.
     pub queue: Q,
-    rest: Rest,
+    rest: IdlePolicy,
     /// In reverse order: the next one is the last.
     events: Vec<Event>,
     now: u64,
@@ -60,7 +60,7 @@ impl<Q: NicQueue> Stack<Q> {
     /// An engine as configured on `queue`.
     pub fn new(queue: Q, config: &Config) -> Self {
         let engine = Engine::new(config, queue.mac(), queue.mtu());
-        Self { engine, queue, rest: Rest::default(), events: Vec::new(), now: 0, busy: true }
+        Self { engine, queue, rest: IdlePolicy::default(), events: Vec::new(), now: 0, busy: true }
     }
 
     /// The time of the turn, in nanoseconds.

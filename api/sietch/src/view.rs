@@ -1,13 +1,13 @@
 //! Showing what is in a storage area, as files: `sietch mount`, `sietch vsa ls`.
 //!
-//! 1. An application that holds an area says that it shows a view of it ([`crate::Client::show`]).
+//! 1. An application that holds an area says that it shows a view of it ([`crate::Client::serve_view`]).
 //!    Somebody's question reaches the lease's thread through the daemon, which has looked whether
 //!    that user may read the area.
 //! 2. The thread writes the question down, sets `asked` and rings the lease's doorbell. The loop,
 //!    which looks at `asked` once a turn, answers one question between two turns
-//!    ([`crate::Lease::show`]) with its [`View`]; the thread makes sealed memory of it and sends
+//!    ([`crate::Lease::answer_view_request`]) with its [`View`]; the thread makes sealed memory of it and sends
 //!    it.
-//! 3. A view that has to wait for its disk says [`NotShown::Later`] and is asked again in a later
+//! 3. A view that has to wait for its disk says [`Unavailable::Later`] and is asked again in a later
 //!    turn. Whoever asked waits for a second at most, so a question older than [`PATIENCE`] is
 //!    dropped.
 //! 4. What a view answers is cut to what was asked for. There are views of structures ready made:
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sietch_protocol::view::{Ask, ViewAnswer, ViewQuestion};
-pub use sietch_protocol::view::{FileKind, Page, Shown, ViewRefusal, escape, unescape};
+pub use sietch_protocol::view::{FileAttributes, FileKind, ViewError, ViewPage, escape, unescape};
+use sietch_protocol::view::{ViewOperation, ViewReply, ViewRequest};
 pub use structures::{LogView, MapView, QueueView};
 
 /// How long a question is kept: twice as long as anybody waits for its answer.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is asked about, and by whom.
 #[derive(Clone, Copy, Debug)]
-pub struct At<'a> {
+pub struct ViewTarget<'a> {
     /// Components of the path; none for the root. None of them is empty, `.` or `..`.
     pub path: &'a [&'a str],
     /// The user who asks, as the kernel knows it. It may read the area; a view may be stricter.
@@ -38,15 +38,15 @@ pub struct At<'a> {
 
 /// Why there is nothing to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotShown {
+pub enum Unavailable {
     /// It is for whoever asked to know.
-    Refused(ViewRefusal),
+    Refused(ViewError),
     /// Not yet: ask again in a later turn.
     Later,
 }
 
-impl From<ViewRefusal> for NotShown {
-    fn from(refusal: ViewRefusal) -> Self {
+impl From<ViewError> for Unavailable {
+    fn from(refusal: ViewError) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -57,38 +57,38 @@ pub trait View {
     /// What a path is.
     ///
     /// # Errors
-    /// See [`NotShown`].
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown>;
+    /// See [`Unavailable`].
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable>;
 
-    /// Entries of a directory from `cursor` on, 0 at first: as many as find room in a [`Page`], or
+    /// Entries of a directory from `cursor` on, 0 at first: as many as find room in a [`ViewPage`], or
     /// fewer, and where the next page begins.
     ///
     /// # Errors
-    /// See [`NotShown`].
-    fn list(&mut self, at: &At<'_>, cursor: u64) -> Result<Page, NotShown>;
+    /// See [`Unavailable`].
+    fn list(&mut self, at: &ViewTarget<'_>, cursor: u64) -> Result<ViewPage, Unavailable>;
 
     /// At most `length` bytes of a file from `offset` on; fewer only at its end.
     ///
     /// # Errors
-    /// See [`NotShown`].
-    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown>;
+    /// See [`Unavailable`].
+    fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable>;
 }
 
 /// What a loop says of a view.
-pub(crate) type Seen = Result<(ViewAnswer, Vec<u8>), ViewRefusal>;
+pub(crate) type Seen = Result<(ViewReply, Vec<u8>), ViewError>;
 
 /// Asks `view`.
-fn ask(view: &mut dyn View, uid: u32, question: &ViewQuestion) -> Result<(ViewAnswer, Vec<u8>), NotShown> {
-    let Some(path) = question.components() else { return Err(ViewRefusal::Missing.into()) };
-    let at = At { path: &path, uid };
-    match question.ask {
-        Ask::Look => Ok((ViewAnswer::Look(view.look(&at)?), Vec::new())),
-        Ask::List { cursor } => Ok((ViewAnswer::Page(view.list(&at, cursor)?), Vec::new())),
-        Ask::Read { offset, length } => {
+fn ask(view: &mut dyn View, uid: u32, question: &ViewRequest) -> Result<(ViewReply, Vec<u8>), Unavailable> {
+    let Some(path) = question.components() else { return Err(ViewError::Missing.into()) };
+    let at = ViewTarget { path: &path, uid };
+    match question.operation {
+        ViewOperation::Stat => Ok((ViewReply::Stat(view.stat(&at)?), Vec::new())),
+        ViewOperation::List { cursor } => Ok((ViewReply::Page(view.list(&at, cursor)?), Vec::new())),
+        ViewOperation::Read { offset, length } => {
             let length = usize::try_from(length).unwrap_or(0);
             let mut bytes = view.read(&at, offset, length)?;
             bytes.truncate(length);
-            Ok((ViewAnswer::Piece, bytes))
+            Ok((ViewReply::Piece, bytes))
         }
     }
 }
@@ -99,7 +99,7 @@ pub(crate) struct Asked {
     pub(crate) id: u64,
     pub(crate) grant: u64,
     pub(crate) uid: u32,
-    pub(crate) question: ViewQuestion,
+    pub(crate) question: ViewRequest,
     pub(crate) since: Instant,
 }
 
@@ -147,13 +147,13 @@ impl Questions {
         let Some(asked) = next else { return (None, false) };
         let told = match ask(view, asked.uid, &asked.question) {
             Ok(seen) => Some((asked.id, Ok(seen))),
-            Err(NotShown::Refused(refusal)) => Some((asked.id, Err(refusal))),
-            Err(NotShown::Later) if asked.since.elapsed() < PATIENCE => {
+            Err(Unavailable::Refused(refusal)) => Some((asked.id, Err(refusal))),
+            Err(Unavailable::Later) if asked.since.elapsed() < PATIENCE => {
                 self.put(asked);
                 None
             }
-            Err(NotShown::Later) => {
-                Some((asked.id, Err(ViewRefusal::Failed("its disk has not answered in time".to_owned()))))
+            Err(Unavailable::Later) => {
+                Some((asked.id, Err(ViewError::Failed("its disk has not answered in time".to_owned()))))
             }
         };
         (told, self.waiting().iter().any(|asked| asked.grant == grant))

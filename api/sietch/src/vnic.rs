@@ -5,7 +5,7 @@ use sietch_nic::af_xdp::{self, Granted};
 use sietch_nic::shm::{self, Endpoint, EndpointFds};
 use sietch_protocol::{Network6, QueueGeometry, VnicDescriptors, VnicGrant};
 
-use crate::client::VnicParts;
+use crate::client::GrantedVnic;
 use crate::error::Error;
 use crate::grant::Grant;
 
@@ -27,8 +27,8 @@ pub struct Vnic {
 impl Vnic {
     /// Maps what the daemon handed out: rings and buffers of an AF_XDP socket, or both regions of a
     /// link.
-    pub(crate) fn open(parts: VnicParts) -> Result<Self, Error> {
-        let VnicParts { grant, description, descriptors } = parts;
+    pub(crate) fn open(parts: GrantedVnic) -> Result<Self, Error> {
+        let GrantedVnic { grant, description, descriptors } = parts;
         let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
         let mac = description.mac.0;
         let name = || description.name.clone();

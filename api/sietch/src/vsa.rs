@@ -22,7 +22,7 @@ use crate::grant::Grant;
 
 /// A VSA as the daemon handed it out.
 #[derive(Debug)]
-pub struct VsaParts {
+pub struct GrantedVsa {
     /// Whether it is still held.
     pub grant: Grant,
     /// Name and size.
@@ -32,9 +32,9 @@ pub struct VsaParts {
     pub files: Vec<OwnedFd>,
 }
 
-impl VsaParts {
+impl GrantedVsa {
     /// Whether the area is memory, or shared memory to a service core, which take no other queue
-    /// than [`VsaParts::queue`].
+    /// than [`GrantedVsa::queue`].
     pub fn is_memory(&self) -> bool {
         self.files.len() > 1 || self.description.model.is_some()
     }
@@ -64,9 +64,9 @@ pub struct Vsa {
 
 impl Vsa {
     /// Makes a queue over what the daemon handed out.
-    pub(crate) fn open(parts: VsaParts) -> Result<Self, Error> {
+    pub(crate) fn open(parts: GrantedVsa) -> Result<Self, Error> {
         let queue = parts.queue()?;
-        let VsaParts { grant, description, files } = parts;
+        let GrantedVsa { grant, description, files } = parts;
         Ok(Self { grant, description, queue, files })
     }
 
@@ -109,7 +109,7 @@ impl Vsa {
             return Ok(());
         }
         if !files.is_empty() {
-            (self.description.parts, self.files) = (parts, files);
+            (self.description.segments, self.files) = (parts, files);
         }
         self.queue = queue(&self.description, &self.files)?;
         Ok(())
@@ -129,7 +129,7 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
         return Ok(AreaQueue::Broker(Box::new(queue)));
     }
     let whole = [description.size];
-    let lengths = if description.parts.is_empty() { &whole[..] } else { &description.parts[..] };
+    let lengths = if description.segments.is_empty() { &whole[..] } else { &description.segments[..] };
     let mut parts = Vec::with_capacity(files.len());
     for (file, length) in files.iter().zip(lengths) {
         parts.push((copy(file)?, *length));

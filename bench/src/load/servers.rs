@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
-use sietch::{Client, Held, Stack};
+use sietch::{Client, HeldGrants, Stack};
 
 use super::generator::Generator;
 use super::transport::{Flows, Sockets};
@@ -81,8 +81,8 @@ impl Servers {
         let mut secret = [0; 16];
         getrandom(&mut secret, GetRandomFlags::empty()).map_err(system("asking for random bytes"))?;
         let config = vnic.engine_config(secret);
-        let held = Held { grants: vec![vnic.grant], lease: client.hold().map_err(failed)? };
-        let stack = Stack::new(vnic.queue, &config).holding(held);
+        let held = HeldGrants { grants: vec![vnic.grant], lease: client.hold().map_err(failed)? };
+        let stack = Stack::new(vnic.queue, &config).with_grants(held);
         // The store may not have its end yet: what is sent waits in the link.
         let linked = Flows::connect(stack, (STORE, PORT).into(), count).map_err(connecting())?;
         Ok(vec![

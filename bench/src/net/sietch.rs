@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sietch::net::{Event, EventKind, FlowId};
-use sietch::{Client, Held, VnicQueue, clock};
+use sietch::{Client, HeldGrants, VnicQueue, clock};
 
 use super::measure::Outcome;
 use super::work::Work;
@@ -53,7 +53,7 @@ fn open((socket, name): (&Path, &str)) -> Result<Stack, Error> {
     };
     let config = vnic.engine_config([3; 16]);
     let lease = client.hold().map_err(failed("holding a device"))?;
-    Ok(Stack::new(vnic.queue, &config).holding(Held { lease, grants: vec![vnic.grant] }))
+    Ok(Stack::new(vnic.queue, &config).with_grants(HeldGrants { lease, grants: vec![vnic.grant] }))
 }
 
 /// Serves `work` on a device until the process is ended; `ready` is told the address once it

@@ -71,7 +71,7 @@ impl Sockets {
         };
         if succeed {
             let predecessor = succession(path).map_err(|error| Error::SocketService {
-                path: administration::socket_of(path),
+                path: administration::administrator_socket(path),
                 mend: "only who started the service that runs, and root, can take it over; without --succeed a new one starts",
                 source: error.into(),
             })?;
@@ -198,8 +198,8 @@ fn make_folder_of(path: &Path) -> std::io::Result<()> {
 fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let predecessor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    rustix::net::connect(&predecessor, &SocketAddrUnix::new(administration::socket_of(path))?)?;
-    let request = Request::new(RequestKind::Succeed, [0; 16]);
+    rustix::net::connect(&predecessor, &SocketAddrUnix::new(administration::administrator_socket(path))?)?;
+    let request = Request::new(RequestKind::TakeOver, [0; 16]);
     let reply = call_on(predecessor.as_fd(), &request, &[], &mut Descriptors::default())?;
     if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
 }

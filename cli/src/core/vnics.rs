@@ -132,7 +132,7 @@ impl Device for Served {
     }
 
     fn attend(&mut self, engine: &Engine) {
-        self.lease.answer(&self.grant, engine, &mut self.queue);
+        self.lease.answer_diagnostics(&self.grant, engine, &mut self.queue);
     }
 
     fn is_revoked(&mut self) -> bool {

@@ -28,7 +28,7 @@ use fuser::{
 };
 use sietch_protocol::message::{MAX_PIECE, is_name};
 use sietch_protocol::view::is_file_name;
-use sietch_protocol::{AreaStatus, ErrorKind, Shown};
+use sietch_protocol::{AreaStatus, ErrorKind, FileAttributes};
 
 use super::areas::{Areas, FRESH, Listing};
 use super::nodes::{Node, Nodes};
@@ -99,7 +99,7 @@ impl Shared {
         uid == 0 || (uid == owner && uid != u32::MAX)
     }
 
-    fn attributes(&self, node: &Node, area: Option<&AreaStatus>, shown: Option<Shown>) -> FileAttr {
+    fn attributes(&self, node: &Node, area: Option<&AreaStatus>, shown: Option<FileAttributes>) -> FileAttr {
         let (kind, perm, nlink) = match node {
             Node::Root | Node::Volume(_) => (FileType::Directory, 0o555, 2),
             Node::Area(_) => (FileType::RegularFile, 0o400, 1),
@@ -521,7 +521,7 @@ impl Filesystem for Names {
             match entries.and_then(|speaker| listed.entries(&shared.views, speaker, at)) {
                 Ok(entries) => {
                     let entries = entries.iter().map(|entry| {
-                        let directory = is_directory(entry.shown);
+                        let directory = is_directory(entry.attributes);
                         let kind = if directory { FileType::Directory } else { FileType::RegularFile };
                         (entry.name.as_str(), Node::View(listed.path.child(&entry.name)), kind)
                     });

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use fuser::Errno;
 use sietch_protocol::message::MAX_PIECE;
-use sietch_protocol::{Ask, ErrorKind, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion};
+use sietch_protocol::{
+    ErrorKind, FileAttributes, FileKind, ViewEntry, ViewOperation, ViewPage, ViewReply, ViewRequest,
+};
 
 use super::areas::FRESH;
 use super::filesystem::errno;
@@ -53,7 +55,7 @@ impl Path {
 /// What owners have said lately.
 #[derive(Default)]
 pub struct Views {
-    kept: Mutex<HashMap<Path, (Instant, Shown)>>,
+    kept: Mutex<HashMap<Path, (Instant, FileAttributes)>>,
     quiet: Mutex<HashMap<String, Instant>>,
 }
 
@@ -63,14 +65,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Views {
     /// What `path` is, if that was said lately.
-    pub fn fresh(&self, path: &Path) -> Option<Shown> {
+    pub fn fresh(&self, path: &Path) -> Option<FileAttributes> {
         if path.within.is_empty() {
-            return Some(Shown::DIRECTORY);
+            return Some(FileAttributes::DIRECTORY);
         }
         locked(&self.kept).get(path).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, shown)| *shown)
     }
 
-    fn keep(&self, path: Path, shown: Shown) {
+    fn keep(&self, path: Path, shown: FileAttributes) {
         let mut kept = locked(&self.kept);
         if kept.len() >= MOST_KEPT {
             kept.clear();
@@ -78,11 +80,16 @@ impl Views {
         kept.insert(path, (Instant::now(), shown));
     }
 
-    fn ask(&self, speaker: &mut Speaker, path: &Path, ask: Ask) -> Result<(ViewAnswer, Vec<u8>), Errno> {
+    fn ask(
+        &self,
+        speaker: &mut Speaker,
+        path: &Path,
+        ask: ViewOperation,
+    ) -> Result<(ViewReply, Vec<u8>), Errno> {
         if locked(&self.quiet).get(&path.area).is_some_and(|since| since.elapsed() < QUIET) {
             return Err(Errno::ETIMEDOUT);
         }
-        let question = ViewQuestion { path: path.within.clone(), ask };
+        let question = ViewRequest { path: path.within.clone(), operation: ask };
         let asked = speaker.ask(|connection| connection.view(&path.area, question.clone()));
         if let Err(Trouble::Refused(error)) = &asked
             && error.kind == ErrorKind::Silent
@@ -96,12 +103,12 @@ impl Views {
     ///
     /// # Errors
     /// What its caller is told.
-    pub fn look(&self, speaker: &mut Speaker, path: &Path) -> Result<Shown, Errno> {
+    pub fn look(&self, speaker: &mut Speaker, path: &Path) -> Result<FileAttributes, Errno> {
         if let Some(shown) = self.fresh(path) {
             return Ok(shown);
         }
-        match self.ask(speaker, path, Ask::Look)? {
-            (ViewAnswer::Look(shown), _) => {
+        match self.ask(speaker, path, ViewOperation::Stat)? {
+            (ViewReply::Stat(shown), _) => {
                 self.keep(path.clone(), shown);
                 Ok(shown)
             }
@@ -109,9 +116,9 @@ impl Views {
         }
     }
 
-    fn page(&self, speaker: &mut Speaker, path: &Path, cursor: u64) -> Result<Page, Errno> {
-        match self.ask(speaker, path, Ask::List { cursor })? {
-            (ViewAnswer::Page(page), _) => {
+    fn page(&self, speaker: &mut Speaker, path: &Path, cursor: u64) -> Result<ViewPage, Errno> {
+        match self.ask(speaker, path, ViewOperation::List { cursor })? {
+            (ViewReply::Page(page), _) => {
                 for ViewEntry { name, shown } in &page.entries {
                     self.keep(path.child(name), *shown);
                 }
@@ -161,7 +168,7 @@ impl OpenFile {
             return Ok(rest);
         }
         let length = size.min(MAX_PIECE);
-        let asked = views.ask(speaker, &self.path, Ask::Read { offset, length });
+        let asked = views.ask(speaker, &self.path, ViewOperation::Read { offset, length });
         let (_, bytes) = asked.map_err(|errno| match errno {
             Errno::ENOENT => Errno::EIO,
             other => other,
@@ -233,6 +240,6 @@ impl OpenDirectory {
 }
 
 /// Whether it has entries.
-pub fn is_directory(shown: Shown) -> bool {
+pub fn is_directory(shown: FileAttributes) -> bool {
     shown.kind == FileKind::Directory
 }

@@ -107,7 +107,7 @@ impl Speaker {
     fn connect(&self) -> Result<Connection, CallError> {
         let deadline = Instant::now() + RECONNECT;
         loop {
-            match Connection::administer(&self.socket, "mount", PATIENCE) {
+            match Connection::connect_as_administrator(&self.socket, "mount", PATIENCE) {
                 Err(CallError::Connect { .. } | CallError::Closed) if Instant::now() < deadline => {
                     std::thread::sleep(PAUSE);
                 }

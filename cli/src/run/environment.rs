@@ -8,7 +8,7 @@
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
 //! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is
 //!    inherited by chance.
-//! 5. `SIETCH_BRIEF`, unless `--always` is given: connections that are over after a few messages
+//! 5. `SIETCH_SHORT_LIVED`, unless `--always` is given: connections that are over after a few messages
 //!    are the kernel's.
 //!
 //! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build
@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use sietch_protocol::socket_service::{self, BUILD_BYTES, BUILD_SECTION, Build, Greeting};
+use sietch_protocol::socket_service::{self, BUILD_BYTES, BUILD_SECTION, Build, HelloReply};
 
 use super::elf;
 use super::error::RunError;
@@ -101,11 +101,11 @@ impl Service<'_> {
         let other =
             |theirs: String| Err(RunError::OtherService { path: path(), theirs, own: own.to_string() });
         match socket_service::greet(self.path.as_os_str().as_bytes(), self.application) {
-            Ok(Greeting::Here(None)) if own.version == socket_service::VERSION => Ok(()),
-            Ok(Greeting::Here(Some(build))) if build.fits(own) => Ok(()),
-            Ok(Greeting::Here(Some(build)) | Greeting::Other(_, Some(build))) => other(build.to_string()),
-            Ok(Greeting::Here(None)) => other(unnamed(socket_service::VERSION)),
-            Ok(Greeting::Other(version, None)) => other(unnamed(version)),
+            Ok(HelloReply::SameVersion(None)) if own.version == socket_service::VERSION => Ok(()),
+            Ok(HelloReply::SameVersion(Some(build))) if build.fits(own) => Ok(()),
+            Ok(HelloReply::SameVersion(Some(build)) | HelloReply::OtherVersion(_, Some(build))) => other(build.to_string()),
+            Ok(HelloReply::SameVersion(None)) => other(unnamed(socket_service::VERSION)),
+            Ok(HelloReply::OtherVersion(version, None)) => other(unnamed(version)),
             Err(Errno::PROTO) => other("what no version of sietch speaks".to_owned()),
             Err(Errno::OVERFLOW) => Err(RunError::NoNumber { path: path() }),
             Err(cause) => Err(RunError::NoService { path: path(), source: cause.into() }),

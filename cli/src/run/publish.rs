@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
-use sietch_protocol::socket_service::{MOST_PUBLISHED, MOST_PUBLISHED_OF_PORT};
+use sietch_protocol::socket_service::{MAX_PUBLISHED, MAX_PUBLISHED_PER_PORT};
 
 use super::environment::Service;
 use super::error::RunError;
@@ -26,17 +26,17 @@ const SETTLINGS: u32 = 2;
 /// # Errors
 /// [`RunError::Publish`], [`RunError::PublishedAlready`], [`RunError::PublishMost`].
 pub fn variable(all: &[Publish], on_vnic: bool, service: &Service<'_>) -> Result<Option<String>, RunError> {
-    if all.len() > MOST_PUBLISHED {
-        return Err(RunError::PublishMost { most: MOST_PUBLISHED, what: "a program".to_owned() });
+    if all.len() > MAX_PUBLISHED {
+        return Err(RunError::PublishMost { most: MAX_PUBLISHED, what: "a program".to_owned() });
     }
     for Publish(publish) in all {
         let (ports, port) = (publish.to_string(), publish.port);
         if !on_vnic && publish.host.port() == port && publish.host.ip().is_loopback() {
             return Err(RunError::PublishedAlready { ports, port });
         }
-        if all.iter().filter(|Publish(other)| other.port == port).count() > MOST_PUBLISHED_OF_PORT {
+        if all.iter().filter(|Publish(other)| other.port == port).count() > MAX_PUBLISHED_PER_PORT {
             let what = format!("port {port}");
-            return Err(RunError::PublishMost { most: MOST_PUBLISHED_OF_PORT, what });
+            return Err(RunError::PublishMost { most: MAX_PUBLISHED_PER_PORT, what });
         }
         let host = publish.host;
         let mut tried = try_name(host);

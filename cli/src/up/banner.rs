@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sietch::Ready;
+use sietch::StartupReport;
 use sietch_protocol::Status;
 
 use super::{Plan, instance};
@@ -12,7 +12,7 @@ use crate::style::{self, Palette, Tone};
 pub(super) fn render(
     plan: &Plan,
     status: &Status,
-    ready: &Ready,
+    ready: &StartupReport,
     (store, service): (Option<u32>, Option<u32>),
     palette: Palette,
 ) -> String {
@@ -44,7 +44,7 @@ pub(super) fn render(
     text
 }
 
-fn network(plan: &Plan, status: &Status, ready: &Ready) -> String {
+fn network(plan: &Plan, status: &Status, ready: &StartupReport) -> String {
     if let Some(address) = ready.vnic {
         let name = &plan.settings.vnic;
         let vnic = status.vnics.iter().find(|vnic| vnic.name == *name);
@@ -58,7 +58,7 @@ fn network(plan: &Plan, status: &Status, ready: &Ready) -> String {
     }
 }
 
-fn storage(plan: &Plan, status: &Status, ready: &Ready) -> String {
+fn storage(plan: &Plan, status: &Status, ready: &StartupReport) -> String {
     let Some(size) = plan.area else {
         return "none: every key is lost when the store ends".to_owned();
     };

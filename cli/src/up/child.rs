@@ -78,7 +78,7 @@ impl Child {
     /// [`Error::EndedEarly`] if it ends instead.
     pub async fn ready_line(&mut self) -> Result<String, Error> {
         let mut line = Vec::new();
-        let limit = sietch::READY_MAX_LINE as u64 + 1;
+        let limit = sietch::STARTUP_REPORT_MAX_LINE as u64 + 1;
         let read = (&mut self.ready).take(limit).read_until(b'\n', &mut line).await;
         match read {
             Ok(_) if line.last() == Some(&b'\n') => Ok(String::from_utf8_lossy(&line).into_owned()),

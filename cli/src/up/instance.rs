@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
-use sietch::Ready;
+use sietch::StartupReport;
 
 use crate::error::Error;
 
@@ -43,7 +43,7 @@ pub struct Record {
     /// The data directory.
     pub data: PathBuf,
     /// What the store became, once it serves.
-    pub ready: Option<Ready>,
+    pub ready: Option<StartupReport>,
 }
 
 /// The right to be the instance. Dropping it removes the record.
@@ -177,7 +177,7 @@ pub fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
 }
 
 /// Where the store answers, the address for the VNIC first.
-pub fn addresses(ready: &Ready) -> String {
+pub fn addresses(ready: &StartupReport) -> String {
     let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
     let all: Vec<String> = all.map(std::string::ToString::to_string).collect();
     if all.is_empty() { "nowhere".to_owned() } else { all.join(" and ") }
@@ -212,7 +212,7 @@ mod tests {
         let path = path("second");
         let first = claim(&path).expect("free");
         assert_eq!(find(&path).expect("readable"), Some(Record::default()));
-        let ready = Ready { kernel: "127.0.0.1:6379".parse().ok(), ..Ready::default() };
+        let ready = StartupReport { kernel: "127.0.0.1:6379".parse().ok(), ..StartupReport::default() };
         first.write(&Record { pid: 42, ready: Some(ready), ..Record::default() }).expect("write");
         let refused = claim(&path).expect_err("taken").to_string();
         assert_eq!(refused, "sietch is already running: pid 42, serving 127.0.0.1:6379");

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch::Ready;
+use sietch::StartupReport;
 use sietch_protocol::{CallError, Connection};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -101,7 +101,7 @@ struct Supervisor {
     claim: Claim,
     daemon: Daemon,
     service: Option<Child>,
-    store: Option<(Child, Ready)>,
+    store: Option<(Child, StartupReport)>,
 }
 
 impl Supervisor {
@@ -201,10 +201,10 @@ impl Supervisor {
     async fn start_store(&mut self) -> Result<(), Error> {
         let log = self.plan.data.join("kv.log");
         let child = Child::start("store", self.plan.store(), &log)?;
-        let (child, ready) = self.store.insert((child, Ready::default()));
+        let (child, ready) = self.store.insert((child, StartupReport::default()));
         let outcome = match child.ready_line().await {
             Ok(line) => {
-                Ready::parse(line.trim_end()).map_err(|source| Error::Start { what: "store", source })
+                StartupReport::parse(line.trim_end()).map_err(|source| Error::Start { what: "store", source })
             }
             Err(cause) => Err(cause),
         };
@@ -298,7 +298,7 @@ impl Supervisor {
     }
 }
 
-async fn store_ended(store: &mut Option<(Child, Ready)>) -> String {
+async fn store_ended(store: &mut Option<(Child, StartupReport)>) -> String {
     match store {
         Some((child, _)) => child.ended().await,
         None => std::future::pending().await,

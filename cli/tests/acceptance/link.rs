@@ -41,8 +41,8 @@ pub fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> S
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
     let config = vnic.engine_config([7; 16]);
     let grants = vec![vnic.grant];
-    let held = sietch::Held { grants, lease: client.hold().expect("a thread is left") };
-    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").holding(held);
+    let held = sietch::HeldGrants { grants, lease: client.hold().expect("a thread is left") };
+    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").with_grants(held);
     let store: IpAddr = store.parse().expect("an address");
     let remote = SocketAddr::from((store, place.port));
     let requests = requests.to_owned();

@@ -34,8 +34,8 @@ fn try_converse(place: &Place, store: &str, request: &str, reply: usize) -> Opti
     let vnic = client.acquire_vnic("client").ok()?;
     let config = vnic.engine_config([7; 16]);
     let grants = vec![vnic.grant];
-    let held = sietch::Held { grants, lease: client.hold().expect("a thread is left") };
-    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").holding(held);
+    let held = sietch::HeldGrants { grants, lease: client.hold().expect("a thread is left") };
+    let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").with_grants(held);
     let store: IpAddr = store.parse().expect("an address");
     let remote = SocketAddr::from((store, place.port));
     let request = request.to_owned();

@@ -28,7 +28,7 @@ struct Service {
 
 impl Service {
     fn start(path: &Path) -> Self {
-        Self::answering(path, Reply::new(ReplyKind::Here))
+        Self::answering(path, Reply::new(ReplyKind::Welcome))
     }
 
     /// One that greets with this.
@@ -45,7 +45,7 @@ impl Service {
         let thread = std::thread::spawn(move || {
             while let Ok(caller) = rustix::net::accept(&served) {
                 let mut bytes = [0; socket_service::REQUEST_BYTES];
-                let mut none = [const { None }; socket_service::MOST_DESCRIPTORS];
+                let mut none = [const { None }; socket_service::MAX_DESCRIPTORS];
                 let received = socket_service::receive_message(
                     caller.as_fd(),
                     &mut bytes,
@@ -380,7 +380,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
     let mut nameless = Reply::refused(rustix::io::Errno::PROTO);
     nameless.version = 78;
     for (reply, expected) in
-        [(Reply::here(9, &other), "SIETCHS9"), (foreign, "SIETCHS9"), (nameless, "messages 78")]
+        [(Reply::welcome(9, &other), "SIETCHS9"), (foreign, "SIETCHS9"), (nameless, "messages 78")]
     {
         place.service = None;
         place.service = Some(Service::answering(&path, reply));
@@ -398,7 +398,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
         assert_eq!(place.output(&["--anyway", "--vnic", "kv", "--", "true"]).status.code(), Some(0));
     }
     place.service = None;
-    place.service = Some(Service::answering(&path, Reply::here(9, &own)));
+    place.service = Some(Service::answering(&path, Reply::welcome(9, &own)));
     let output = place.output(&["--", "true"]);
     assert_eq!(text(&output.stderr).trim(), "LOADED", "{output:?}");
     // A library of another build, which says so in its file.

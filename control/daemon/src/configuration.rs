@@ -80,7 +80,7 @@ pub enum ConfigurationError {
         source: Box<toml::de::Error>,
     },
     /// It is understood but makes no sense.
-    #[error("{}:{line}: {what}: {cause}; {mend}", path.display())]
+    #[error("{}:{line}: {what}: {cause}; {fix}", path.display())]
     Rule {
         /// The file.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum ConfigurationError {
         /// What is wrong.
         cause: String,
         /// What to write.
-        mend: String,
+        fix: String,
     },
 }
 
@@ -425,7 +425,7 @@ impl Rules<'_> {
         at: usize,
         what: String,
         cause: impl Into<String>,
-        mend: impl Into<String>,
+        fix: impl Into<String>,
     ) -> ConfigurationError {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
@@ -434,7 +434,7 @@ impl Rules<'_> {
             line,
             what,
             cause: cause.into(),
-            mend: mend.into(),
+            fix: fix.into(),
         }
     }
 
@@ -476,8 +476,8 @@ impl Rules<'_> {
         }
         let read = |text: &Spanned<String>| {
             SocketRule::read(text.get_ref(), uid_of).map_err(|error| {
-                let mend = "docs/spec/sietch-toml.md says what a rule is";
-                self.refuse(text.span().start, "[sockets] rules".to_owned(), error.to_string(), mend)
+                let fix = "docs/spec/sietch-toml.md says what a rule is";
+                self.refuse(text.span().start, "[sockets] rules".to_owned(), error.to_string(), fix)
             })
         };
         sockets.rules.iter().map(read).collect()
@@ -488,7 +488,7 @@ impl Rules<'_> {
         let name = self.name("VNIC", &vnic.name, taken)?;
         let what = format!("VNIC {name}");
         let at = vnic.name.span().start;
-        let refuse = |cause: String, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
+        let refuse = |cause: String, fix: &str| Err(self.refuse(at, what.clone(), cause, fix));
         let address = *vnic.address.get_ref();
         let Some(host) = vnic.host_address else {
             return refuse("it has no host_address".to_owned(), "give the host an address of its network");
@@ -530,7 +530,7 @@ impl Rules<'_> {
         }
         let ipv6 = match pair6(&vnic, mtu, others) {
             Ok(ipv6) => ipv6,
-            Err((cause, mend)) => return refuse(cause, mend),
+            Err((cause, fix)) => return refuse(cause, fix),
         };
         let mac = match vnic.mac {
             Some(mac) if !mac.get_ref().is_unicast() => {
@@ -582,8 +582,8 @@ impl Rules<'_> {
             Some(text) if words.contains(&text.get_ref().as_str()) => Ok(text.into_inner()),
             Some(text) => {
                 let cause = format!("`{}` is no {key}", text.get_ref().escape_debug());
-                let mend = format!("write one of {}", words.join(", "));
-                Err(self.refuse(text.span().start, "[kv]".to_owned(), cause, mend))
+                let fix = format!("write one of {}", words.join(", "));
+                Err(self.refuse(text.span().start, "[kv]".to_owned(), cause, fix))
             }
         };
         let vnic = kv.vnic.unwrap_or_else(|| "kv".to_owned());

@@ -189,13 +189,13 @@ fn refuse(
     kind: ErrorKind,
     what: impl Into<String>,
     cause: impl Into<String>,
-    mend: impl Into<String>,
+    fix: impl Into<String>,
 ) -> ErrorReply {
-    ErrorReply { kind, what: what.into(), cause: cause.into(), mend: mend.into() }
+    ErrorReply { kind, what: what.into(), cause: cause.into(), fix: fix.into() }
 }
 
 fn state_failed(error: &crate::state::StateError) -> ErrorReply {
-    refuse(ErrorKind::Failed, format!("state {}", error.path.display()), &error.cause, &error.mend)
+    refuse(ErrorKind::Failed, format!("state {}", error.path.display()), &error.cause, &error.fix)
 }
 
 impl<D: VnicDevices> Control<D> {
@@ -443,8 +443,8 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(ErrorKind::Version, "handshake", cause, "use programs of one version"));
         }
         if !is_name(&client) {
-            let mend = "use 1 to 32 letters, digits, `-` and `_`";
-            return Err(refuse(ErrorKind::Invalid, "handshake", "the client's name is no name", mend));
+            let fix = "use 1 to 32 letters, digits, `-` and `_`";
+            return Err(refuse(ErrorKind::Invalid, "handshake", "the client's name is no name", fix));
         }
         let administrator = self.check_administrator(connection).is_ok();
         if let Some(entry) = self.clients.get_mut(&connection) {
@@ -469,11 +469,11 @@ impl<D: VnicDevices> Control<D> {
         }
         let uid = client.map_or(u32::MAX, |client| client.process.uid);
         let cause = format!("uid {uid} is no administrator over the socket that is open to everybody");
-        let mend = format!(
+        let fix = format!(
             "run it as root or the daemon's own user, who reach the socket in the folder `{}` beside it",
             sietch_protocol::administration::FOLDER
         );
-        Err(refuse(ErrorKind::Denied, "request", cause, mend))
+        Err(refuse(ErrorKind::Denied, "request", cause, fix))
     }
 
     fn publish(

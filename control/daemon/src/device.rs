@@ -145,14 +145,14 @@ pub struct Offence {
 
 /// Why a device could not be made, adopted or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {cause}; {mend}")]
+#[error("{what}: {cause}; {fix}")]
 pub struct DeviceError {
     /// As in `veth sv-kv`.
     pub what: String,
     /// What failed and why.
     pub cause: String,
     /// What to do.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// What an uplink was like before a daemon changed it.

@@ -21,17 +21,17 @@ use tokio::net::UnixStream;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unknown {
     pub cause: &'static str,
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 /// The daemon could not tell when such a process ends.
 const OUTSIDE: Unknown = Unknown {
     cause: "the client lives outside the PID namespace of the daemon",
-    mend: "run the daemon in the PID namespace of the host, or both in one",
+    fix: "run the daemon in the PID namespace of the host, or both in one",
 };
 
 const fn unknown(cause: &'static str) -> Unknown {
-    Unknown { cause, mend: "connect from a living process" }
+    Unknown { cause, fix: "connect from a living process" }
 }
 
 /// A process that existed once.

@@ -70,7 +70,7 @@ pub enum Error {
         pid: String,
     },
     /// A file or directory of the daemon's own.
-    #[error("{}: cannot {action}: {source}; {mend}", path.display())]
+    #[error("{}: cannot {action}: {source}; {fix}", path.display())]
     File {
         /// Which.
         path: PathBuf,
@@ -79,7 +79,7 @@ pub enum Error {
         /// Why it failed.
         source: std::io::Error,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// A volume cannot be used: what is wrong with it, and what to do.
     #[error("{0}")]

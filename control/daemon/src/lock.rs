@@ -48,6 +48,6 @@ impl Lock {
 }
 
 fn file_error(path: PathBuf, action: &'static str, source: std::io::Error) -> Error {
-    let mend = "see who owns the data directory, or choose another with `--data`";
-    Error::File { path, action, source, mend }
+    let fix = "see who owns the data directory, or choose another with `--data`";
+    Error::File { path, action, source, fix }
 }

@@ -89,8 +89,8 @@ pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
 }
 
 fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {
-    let mend = "see who owns it, or choose other places with `--data` and `--socket`";
-    Error::File { path: path.into(), action, source, mend }
+    let fix = "see who owns it, or choose other places with `--data` and `--socket`";
+    Error::File { path: path.into(), action, source, fix }
 }
 
 /// Runs the daemon.
@@ -219,7 +219,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
 
 /// Binds the socket of administrators. What has its name is of a dead daemon, as with the other.
 fn listen_for_administrators(open: &Path) -> Result<UnixListener, Error> {
-    let path = administration::socket_of(open);
+    let path = administration::administrator_socket(open);
     let failed = |error| file_error(&path, "make the administrators' socket", error);
     let socket = administration::listen(open, rustix::net::SocketType::STREAM).map_err(failed)?;
     UnixListener::from_std(socket.into()).map_err(failed)
@@ -312,7 +312,7 @@ async fn accept(
         };
         let Ok(peer) = stream.peer_cred() else { continue };
         let who = if administers { Who::Administrator } else { Who::User(peer.uid()) };
-        if administers && !administration::is_at_home(peer.pid().and_then(Pid::from_raw)) {
+        if administers && !administration::shares_namespaces(peer.pid().and_then(Pid::from_raw)) {
             counters.borrow_mut().connections_refused += 1;
             farewell(
                 &stream,
@@ -343,12 +343,12 @@ async fn accept(
 }
 
 /// Says why and lets the connection go; whether it is read does not matter.
-fn farewell(stream: &UnixStream, cause: &str, mend: &str) {
+fn farewell(stream: &UnixStream, cause: &str, fix: &str) {
     let error = ErrorReply {
         kind: ErrorKind::Limit,
         what: "connection".to_owned(),
         cause: cause.to_owned(),
-        mend: mend.to_owned(),
+        fix: fix.to_owned(),
     };
     let frame = ServerFrame::Reply { id: 0, body: Reply::Error(error) };
     if let Ok(bytes) = encode(&frame)
@@ -380,7 +380,7 @@ async fn connection(
 ) {
     let (process, pidfd) = match Process::of_peer(&stream) {
         Ok(identity) => identity,
-        Err(why) => return farewell(&stream, why.cause, why.mend),
+        Err(why) => return farewell(&stream, why.cause, why.fix),
     };
     let pid = process.pid;
     let (outbox, notices) = mpsc::channel(OUTBOX);

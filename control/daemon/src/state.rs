@@ -37,14 +37,14 @@ const FORMAT: u64 = 1;
 
 /// The state cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("state {}: {cause}; {mend}", path.display())]
+#[error("state {}: {cause}; {fix}", path.display())]
 pub struct StateError {
     /// The file.
     pub path: PathBuf,
     /// What is wrong.
     pub cause: String,
     /// What to do.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// A grant as it is remembered.
@@ -131,11 +131,11 @@ impl State {
             Ok(Err(cause)) => cause.to_string(),
             Err(_) => "it is not a consistent database".to_owned(),
         };
-        let mend = format!(
+        let fix = format!(
             "move it away (`mv {0} {0}.broken`) and start again: areas keep their data, VNICs in use are taken down",
             path.display()
         );
-        Err(StateError { path, cause: format!("cannot be read: {cause}"), mend })
+        Err(StateError { path, cause: format!("cannot be read: {cause}"), fix })
     }
 
     /// A number never given before.
@@ -211,7 +211,7 @@ impl State {
         work().map_err(|cause| StateError {
             path: self.path.clone(),
             cause: format!("cannot be written: {cause}"),
-            mend: "see whether the disk is full or failing".to_owned(),
+            fix: "see whether the disk is full or failing".to_owned(),
         })
     }
 }

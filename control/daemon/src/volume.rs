@@ -154,7 +154,7 @@ impl Volumes {
     ) -> Result<Self, Error> {
         let stays = |definition: &Definition| {
             let open = former?.get(&definition.name)?;
-            (same(&open.definition, definition) && open.trouble().is_none()).then_some(open)
+            (same(&open.definition, definition) && open.failure().is_none()).then_some(open)
         };
         let kept: Vec<&str> =
             definitions.iter().filter_map(stays).map(|volume| volume.definition.name.as_str()).collect();
@@ -180,13 +180,13 @@ impl Volumes {
     /// The volume of an area, or why there is none.
     pub(crate) fn of(&self, place: &Place) -> Result<&Arc<Volume>, ErrorReply> {
         self.get(&place.volume).ok_or_else(|| {
-            let mend = "see `sietch vsa usage` for those that there are".to_owned();
+            let fix = "see `sietch vsa usage` for those that there are".to_owned();
             let what = format!("volume {}", place.volume);
             ErrorReply {
                 kind: ErrorKind::Unknown,
                 what,
                 cause: "there is none of that name".to_owned(),
-                mend,
+                fix,
             }
         })
     }
@@ -245,26 +245,26 @@ impl Volume {
     }
 
     fn broken(&self, why: &str) -> ErrorReply {
-        let (cause, mend) = why.rsplit_once("; ").unwrap_or((why, "mend it, then `sietch reload`"));
+        let (cause, fix) = why.rsplit_once("; ").unwrap_or((why, "fix it, then `sietch reload`"));
         ErrorReply {
             kind: ErrorKind::Unsupported,
             what: format!("volume {}", self.definition.name),
             cause: cause.to_owned(),
-            mend: mend.to_owned(),
+            fix: fix.to_owned(),
         }
     }
 
     /// Why it cannot be used, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         match &*self.backend {
             Backend::Directory(_) | Backend::Memory(_) => None,
-            Backend::Extents(extents) => extents.trouble(),
+            Backend::Extents(extents) => extents.failure(),
             Backend::Broken(why) => Some(why.clone()),
         }
     }
 
     /// What becomes of its data when the power fails.
-    pub(crate) fn promise(&self) -> &'static str {
+    pub(crate) fn durability(&self) -> &'static str {
         match &*self.backend {
             Backend::Directory(directory) if directory.is_dax() => "durable with the fence behind it",
             Backend::Directory(_) | Backend::Extents(_) => "durable as what it lies on",
@@ -461,7 +461,7 @@ impl Volume {
         }
     }
 
-    /// Looks whether a holder has changed its area's size, and mends it; says what it found.
+    /// Looks whether a holder has changed its area's size, and fixes it; says what it found.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
         match &*self.backend {
             Backend::Directory(directory) => directory.check_size(name, size),
@@ -496,8 +496,8 @@ fn modified(stat: &rustix::fs::Stat) -> Option<u64> {
 }
 
 /// A refusal that concerns the area `name`.
-fn refuse(kind: ErrorKind, name: &str, cause: String, mend: &str) -> ErrorReply {
-    ErrorReply { kind, what: format!("VSA {name}"), cause, mend: mend.to_owned() }
+fn refuse(kind: ErrorKind, name: &str, cause: String, fix: &str) -> ErrorReply {
+    ErrorReply { kind, what: format!("VSA {name}"), cause, fix: fix.to_owned() }
 }
 
 /// There is no such area any more.
@@ -511,7 +511,7 @@ fn full(volume: &str, asked: u64, free: u64) -> ErrorReply {
         kind: ErrorKind::Full,
         what: format!("volume {volume}"),
         cause: format!("{asked} bytes were asked for and {free} are free"),
-        mend: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
+        fix: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
     }
 }
 

@@ -108,11 +108,11 @@ pub enum VolumeError {
     #[error("there is no area of that name; see which there are")]
     Unknown,
     /// Not a name, not whole blocks, or outside the area.
-    #[error("{cause}; {mend}")]
+    #[error("{cause}; {fix}")]
     Invalid {
         /// What is wrong.
         cause: &'static str,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
 }

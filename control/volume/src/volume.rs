@@ -210,7 +210,7 @@ impl Volume {
     pub fn reserve(&mut self, name: &str, uid: u32, size: u64) -> Result<Reservation, VolumeError> {
         self.check_working()?;
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(VolumeError::Invalid { cause: "that is no name", mend: "take 1 to 32 letters" });
+            return Err(VolumeError::Invalid { cause: "that is no name", fix: "take 1 to 32 letters" });
         }
         let blocks = whole(size)?;
         if self.find(name).is_some() {
@@ -240,7 +240,7 @@ impl Volume {
         let now = area.size() / BLOCK;
         let more = blocks.checked_sub(now).filter(|more| *more > 0).ok_or(VolumeError::Invalid {
             cause: "that is not longer than it is",
-            mend: "shrink it instead",
+            fix: "shrink it instead",
         })?;
         if more > self.space.free() {
             return Err(VolumeError::Full { asked: more * BLOCK, free: self.free() });
@@ -336,7 +336,7 @@ impl Volume {
             (end, length > 0 && offset.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK))
         else {
             let cause = "that range is not whole blocks of the area";
-            return Err(VolumeError::Invalid { cause, mend: "name blocks of 4096 bytes inside it" });
+            return Err(VolumeError::Invalid { cause, fix: "name blocks of 4096 bytes inside it" });
         };
         let (first, last) = (offset / BLOCK, end / BLOCK);
         let (mut at, mut pieces) = (0, Vec::new());
@@ -456,7 +456,7 @@ impl std::fmt::Debug for Volume {
 fn whole(size: u64) -> Result<u64, VolumeError> {
     if size == 0 || !size.is_multiple_of(BLOCK) {
         let cause = "that size is not a positive multiple of 4096 bytes";
-        return Err(VolumeError::Invalid { cause, mend: "write it in MiB or GiB" });
+        return Err(VolumeError::Invalid { cause, fix: "write it in MiB or GiB" });
     }
     Ok(size / BLOCK)
 }

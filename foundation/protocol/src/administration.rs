@@ -7,7 +7,7 @@
 //!    and socket (0600) belong to the user that started the service. A folder of somebody else, or
 //!    one that others may enter, is refused.
 //! 3. A container that is given the whole run folder has the folder `admin` too. So the peer must
-//!    also live in the user and PID namespaces of the service ([`is_at_home`]).
+//!    also live in the user and PID namespaces of the service ([`shares_namespaces`]).
 
 use std::ffi::OsStr;
 use std::io;
@@ -24,7 +24,7 @@ pub const FOLDER: &str = "admin";
 const BACKLOG: i32 = 64;
 
 /// The administrators' socket of a service whose socket for everybody is `open`.
-pub fn socket_of(open: &Path) -> PathBuf {
+pub fn administrator_socket(open: &Path) -> PathBuf {
     open.with_file_name(FOLDER).join(open.file_name().unwrap_or_else(|| OsStr::new("sietch.sock")))
 }
 
@@ -35,7 +35,7 @@ pub fn socket_of(open: &Path) -> PathBuf {
 /// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system
 /// calls.
 pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
-    let path = socket_of(open);
+    let path = administrator_socket(open);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -76,7 +76,7 @@ fn check(folder: &Path) -> io::Result<()> {
 
 /// Removes the socket, and the folder with the last of them. What is not there is no error.
 pub fn remove(open: &Path) {
-    let path = socket_of(open);
+    let path = administrator_socket(open);
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
         let _ = std::fs::remove_file(&path);
     }
@@ -88,7 +88,7 @@ pub fn remove(open: &Path) {
 
 /// Whether an administrators' socket can be reached from here: to be asked before the one for
 /// everybody is.
-pub fn is_out_of_reach(error: rustix::io::Errno) -> bool {
+pub fn is_unreachable(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::NOTDIR | Errno::CONNREFUSED)
 }
@@ -96,7 +96,7 @@ pub fn is_out_of_reach(error: rustix::io::Errno) -> bool {
 /// Whether the process at the other end of a connected socket lives in the user and PID namespaces
 /// of this one. `/proc` says so; where it says nothing, the answer is no. `None` is a process that
 /// has no number in the PID namespace of this one.
-pub fn is_at_home(peer: Option<Pid>) -> bool {
+pub fn shares_namespaces(peer: Option<Pid>) -> bool {
     let Some(peer) = peer else { return false };
     let (own, peer) = (places("self"), places(&peer.as_raw_nonzero().to_string()));
     own.is_some() && own == peer
@@ -129,7 +129,7 @@ mod tests {
         for _ in 0..2 {
             drop(listen(&open, SocketType::STREAM).expect("a folder of our own"));
             let mode = |path: &Path| std::fs::metadata(path).expect("it is there").mode() & 0o777;
-            assert_eq!((mode(&folder.join("admin")), mode(&socket_of(&open))), (0o700, 0o600));
+            assert_eq!((mode(&folder.join("admin")), mode(&administrator_socket(&open))), (0o700, 0o600));
         }
         remove(&open);
         assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_process_is_at_home_with_itself() {
-        assert!(is_at_home(Some(rustix::process::getpid())));
-        assert!(!is_at_home(None));
+        assert!(shares_namespaces(Some(rustix::process::getpid())));
+        assert!(!shares_namespaces(None));
     }
 }

@@ -29,7 +29,7 @@ use crate::message::{
 use crate::sealed;
 use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
 use crate::types::QueueGeometry;
-use crate::view::{Ask, ViewAnswer, ViewQuestion, ViewRefusal};
+use crate::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many
 /// seconds.
@@ -139,7 +139,7 @@ impl Connection {
     pub fn connect(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
         let socket = open(path, timeout)
             .map_err(|source| CallError::Connect { path: path.to_owned(), source: source.into() })?;
-        Self::over(socket, client, timeout)
+        Self::handshake(socket, client, timeout)
     }
 
     /// Connects as an administrator if this process may ([`administration`]), else as everybody
@@ -147,10 +147,10 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn administer(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
-        match open(&administration::socket_of(path), timeout) {
-            Ok(socket) => Self::over(socket, client, timeout),
-            Err(error) if administration::is_out_of_reach(error) => Self::connect(path, client, timeout),
+    pub fn connect_as_administrator(path: &Path, client: &str, timeout: Duration) -> Result<Self, CallError> {
+        match open(&administration::administrator_socket(path), timeout) {
+            Ok(socket) => Self::handshake(socket, client, timeout),
+            Err(error) if administration::is_unreachable(error) => Self::connect(path, client, timeout),
             Err(source) => Err(CallError::Connect { path: path.to_owned(), source: source.into() }),
         }
     }
@@ -159,7 +159,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn over(socket: OwnedFd, client: &str, timeout: Duration) -> Result<Self, CallError> {
+    pub fn handshake(socket: OwnedFd, client: &str, timeout: Duration) -> Result<Self, CallError> {
         let flags = rustix::fs::fcntl_getfl(&socket).map_err(into_error)?;
         rustix::fs::fcntl_setfl(&socket, flags | OFlags::NONBLOCK).map_err(into_error)?;
         let welcome = Welcome {
@@ -304,13 +304,13 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn view(&mut self, name: &str, question: ViewQuestion) -> Result<(ViewAnswer, Vec<u8>), CallError> {
-        let ask = question.ask;
+    pub fn view(&mut self, name: &str, question: ViewRequest) -> Result<(ViewReply, Vec<u8>), CallError> {
+        let ask = question.operation;
         let (reply, descriptors) = self.call(&Request::View { name: name.to_owned(), question }, &[])?;
         let Reply::View(answer) = reply else { return Err(CallError::Unexpected("no view")) };
         answer.check(ask).map_err(CallError::Unexpected)?;
         match (ask, &descriptors[..]) {
-            (Ask::Read { length, .. }, [piece]) => {
+            (ViewOperation::Read { length, .. }, [piece]) => {
                 let bytes = sealed::read(piece, length.into());
                 Ok((answer, bytes.map_err(|_| CallError::Unexpected("no piece"))?))
             }
@@ -323,10 +323,10 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn show(
+    pub fn answer_view(
         &mut self,
         id: u64,
-        outcome: Result<ViewAnswer, ViewRefusal>,
+        outcome: Result<ViewReply, ViewError>,
         piece: Option<BorrowedFd<'_>>,
     ) -> Result<(), CallError> {
         self.done(&Request::Show { id, outcome }, piece.as_slice())
@@ -346,7 +346,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn serve_all(&mut self, ports: Vec<HeldGrant>, storage: HeldStorage) -> Result<(), CallError> {
+    pub fn serve_with_storage(&mut self, ports: Vec<HeldGrant>, storage: HeldStorage) -> Result<(), CallError> {
         self.done(&Request::Serve { ports, storage: Some(storage) }, &[])
     }
 
@@ -395,7 +395,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn inform(
+    pub fn answer_inquiry(
         &mut self,
         id: u64,
         outcome: Result<u64, String>,
@@ -409,7 +409,7 @@ impl Connection {
     /// # Errors
     /// See [`CallError`]; an area in memory that has grown while it was held has several.
     pub fn acquire_vsa(&mut self, name: &str) -> Result<(VsaGrant, OwnedFd), CallError> {
-        let (grant, files) = self.acquire_vsa_parts(name)?;
+        let (grant, files) = self.acquire_vsa_descriptors(name)?;
         match <[OwnedFd; 1]>::try_from(files) {
             Ok([file]) => Ok((grant, file)),
             Err(_) => {
@@ -424,12 +424,12 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn acquire_vsa_parts(&mut self, name: &str) -> Result<(VsaGrant, Vec<OwnedFd>), CallError> {
+    pub fn acquire_vsa_descriptors(&mut self, name: &str) -> Result<(VsaGrant, Vec<OwnedFd>), CallError> {
         let (reply, files) = self.call(&Request::AcquireVsa { name: name.to_owned() }, &[])?;
         let Reply::Vsa(grant) = reply else {
             return Err(CallError::Unexpected("no VSA"));
         };
-        let expected = if grant.broker.is_some() { 2 } else { grant.parts.len().max(1) };
+        let expected = if grant.broker.is_some() { 2 } else { grant.segments.len().max(1) };
         if files.len() != expected {
             return Err(CallError::Unexpected("another number of descriptors than of parts"));
         }
@@ -451,7 +451,7 @@ impl Connection {
         let Reply::Area(area) = reply else {
             return Err(CallError::Unexpected("no area"));
         };
-        if !files.is_empty() && files.len() != area.parts.len().max(1) {
+        if !files.is_empty() && files.len() != area.segments.len().max(1) {
             return Err(CallError::Unexpected("another number of descriptors than of parts"));
         }
         Ok((*area, files))

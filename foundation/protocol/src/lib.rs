@@ -48,7 +48,9 @@ pub use storage::{
 pub use types::{
     Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
-pub use view::{Ask, FileKind, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion, ViewRefusal};
+pub use view::{
+    FileAttributes, FileKind, ViewEntry, ViewError, ViewOperation, ViewPage, ViewReply, ViewRequest,
+};
 
 /// The version of messages and frames. A daemon and a client whose versions differ do not talk.
 pub const PROTOCOL: u32 = 5;

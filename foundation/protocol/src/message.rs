@@ -13,7 +13,7 @@ use crate::storage::{
 use crate::types::{
     Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
 };
-use crate::view::{ViewAnswer, ViewQuestion, ViewRefusal};
+use crate::view::{ViewError, ViewReply, ViewRequest};
 
 /// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it
 /// (`sv-NAME-a` fits IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
@@ -113,12 +113,12 @@ pub enum Request {
         outcome: Result<u64, String>,
     },
     /// Asks the holder of a VSA about the view that it shows. Answer: [`Reply::View`]; of
-    /// [`crate::view::ViewAnswer::Piece`] with one descriptor. Administrators and the VSA's user.
+    /// [`crate::view::ViewReply::Piece`] with one descriptor. Administrators and the VSA's user.
     View {
         /// The VSA's path.
         name: String,
         /// What is asked.
-        question: ViewQuestion,
+        question: ViewRequest,
     },
     /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that asked for bytes.
     /// Answer: [`Reply::Done`].
@@ -126,7 +126,7 @@ pub enum Request {
         /// The notice's id.
         id: u64,
         /// What there is to see, or why not.
-        outcome: Result<ViewAnswer, ViewRefusal>,
+        outcome: Result<ViewReply, ViewError>,
     },
     /// Opens a VSA. Answer: [`Reply::Vsa`] with one descriptor, its file opened for reading and
     /// writing; of an area in memory that has grown while it was held one for each of its parts.
@@ -289,7 +289,7 @@ pub enum Reply {
     /// To ReadVsaAt. Descriptor: the bytes, sealed.
     Piece,
     /// To View: what the holder said, checked. Descriptor: the bytes that were asked for.
-    View(ViewAnswer),
+    View(ViewReply),
     /// To ListVsas.
     Areas(AreaPage),
     /// To Volumes.
@@ -474,8 +474,8 @@ pub struct VsaGrant {
     pub path: String,
     /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are
     /// its, in order. Otherwise there is one, and this is empty.
-    #[serde(default)]
-    pub parts: Vec<u64>,
+    #[serde(default, rename = "parts")]
+    pub segments: Vec<u64>,
     /// How slow the memory is to make itself. The queue of the application does that: it holds
     /// nobody to it.
     #[serde(default)]
@@ -571,8 +571,8 @@ pub struct VnicStatus {
     /// Who has it.
     pub holder: Option<GrantStatus>,
     /// Why no frame passes although somebody holds it, or what of its protection is missing.
-    #[serde(default)]
-    pub trouble: Option<String>,
+    #[serde(default, rename = "trouble")]
+    pub problem: Option<String>,
 }
 
 /// A VSA of `sietch.toml`.
@@ -688,7 +688,7 @@ pub enum Notice {
         /// Who asks; the daemon has looked whether that user may read the area.
         uid: u32,
         /// What is asked.
-        question: ViewQuestion,
+        question: ViewRequest,
     },
     /// Nobody reads that capture any more.
     EndCapture {
@@ -734,9 +734,9 @@ pub enum ErrorKind {
     Silent,
 }
 
-/// A refusal that names the thing, the cause and the mend.
+/// A refusal that names the thing, the cause and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{what}: {cause}; {mend}")]
+#[error("{what}: {cause}; {fix}")]
 pub struct ErrorReply {
     /// For programs.
     pub kind: ErrorKind,
@@ -744,8 +744,9 @@ pub struct ErrorReply {
     pub what: String,
     /// What stood in the way.
     pub cause: String,
-    /// What to do.
-    pub mend: String,
+    /// What to do about it.
+    #[serde(rename = "mend")]
+    pub fix: String,
 }
 
 /// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`,

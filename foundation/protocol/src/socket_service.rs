@@ -5,7 +5,7 @@
 //!    bytes, its answer one of [`REPLY_BYTES`]; descriptors ride on both. One request a connection,
 //!    so that nothing stays open behind a program's back ([`call`]).
 //! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection comes over it as
-//!    one [`Arrival`] with its descriptors ([`receive_arrival`]); the other way goes [`Relisten`].
+//!    one [`Arrival`] with its descriptors ([`receive_arrival`]); the other way goes [`BacklogChange`].
 //!    So `accept` is a `recvmsg`, and the kernel keeps its semantics.
 //! 3. Messages have a fixed size, a magic number and a version. Both sides copy a message once and
 //!    judge the copy: the service trusts no application, and an application takes nothing from the
@@ -26,11 +26,11 @@ mod tests;
 
 pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
-    Descriptors, Greeting, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_first,
-    receive_message, relisten, send_message,
+    Descriptors, HelloReply, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_first,
+    receive_message, change_backlog, send_message,
 };
 pub use name::Name;
-pub use publish::{MOST_PUBLISHED, MOST_PUBLISHED_OF_PORT, PUBLISH_VARIABLE, Published};
+pub use publish::{MAX_PUBLISHED, MAX_PUBLISHED_PER_PORT, PUBLISH_VARIABLE, Published, SocketFamily};
 pub use rule::{Action, NoRule, Rule, RuleNetwork, Rules};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -47,7 +47,7 @@ pub const REPLY_BYTES: usize = 256;
 /// Bytes of an arrival.
 pub const ARRIVAL_BYTES: usize = 128;
 /// The most descriptors on any message.
-pub const MOST_DESCRIPTORS: usize = 4;
+pub const MAX_DESCRIPTORS: usize = 4;
 /// Milliseconds after which a service that does not answer counts as absent. It answers in tens of
 /// microseconds; a stopped one must not hold a program for ever, which then goes to the kernel.
 pub const ANSWER_MS: u64 = 5000;
@@ -59,7 +59,7 @@ pub const SOCKET_VARIABLE: &str = "SIETCH_SOCKETS";
 pub const APPLICATION_VARIABLE: &str = "SIETCH_APPLICATION";
 
 /// Set: connections that are over after a few messages are left to the kernel.
-pub const BRIEF_VARIABLE: &str = "SIETCH_BRIEF";
+pub const SHORT_LIVED_VARIABLE: &str = "SIETCH_SHORT_LIVED";
 /// The variable that names the VNIC; not set in host addressing.
 pub const VNIC_VARIABLE: &str = "SIETCH_VNIC";
 
@@ -73,7 +73,7 @@ pub enum RequestKind {
     /// Is somebody there, and of which version?
     Hello = 1,
     /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the
-    /// reservation, or none), then up to [`MOST_PUBLISHED_OF_PORT`] other listening sockets of the
+    /// reservation, or none), then up to [`MAX_PUBLISHED_PER_PORT`] other listening sockets of the
     /// kernel whose connections are to arrive there as well.
     Listen = 2,
     /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound
@@ -91,7 +91,7 @@ pub enum RequestKind {
     Revoke = 7,
     /// Hand everything over to a successor of the service. Answered with [`ReplyKind::Handover`];
     /// over the administrators' socket alone.
-    Succeed = 8,
+    TakeOver = 8,
     /// How does this connection of a VNIC stand? Descriptor: its placeholder.
     Information = 10,
 }
@@ -99,7 +99,7 @@ pub enum RequestKind {
 impl RequestKind {
     /// Whether it is asked over the administrators' socket ([`crate::administration`]).
     pub fn is_administrative(self) -> bool {
-        matches!(self, Self::Hello | Self::List | Self::Revoke | Self::Succeed)
+        matches!(self, Self::Hello | Self::List | Self::Revoke | Self::TakeOver)
     }
 
     /// The kind of a number, if there is one.
@@ -112,7 +112,7 @@ impl RequestKind {
             Self::Bind,
             Self::List,
             Self::Revoke,
-            Self::Succeed,
+            Self::TakeOver,
             Self::Information,
         ]
         .into_iter()
@@ -126,11 +126,11 @@ impl RequestKind {
 pub enum ReplyKind {
     /// Somebody is here ([`Reply::limit`] says how many connections an application may have), of
     /// this [`Build`].
-    Here = 1,
+    Welcome = 1,
     /// Listening. Descriptors: the listener's placeholder.
     Listening = 2,
     /// Nothing of ours: go to the kernel.
-    NotOurs = 3,
+    UseKernel = 3,
     /// Connected. Descriptors: placeholder, common memory, private page. The names are in the reply
     /// and on the page.
     Connected = 4,
@@ -167,9 +167,9 @@ impl ReplyKind {
     /// The kind of a number, if there is one.
     pub fn of(number: u16) -> Option<Self> {
         [
-            Self::Here,
+            Self::Welcome,
             Self::Listening,
-            Self::NotOurs,
+            Self::UseKernel,
             Self::Connected,
             Self::Connecting,
             Self::Refused,
@@ -309,7 +309,7 @@ pub struct Reply {
     pub kind: u16,
     /// With [`ReplyKind::Refused`]: the error number for the program.
     pub errno: u32,
-    /// With [`ReplyKind::Here`]: how many connections an application may have. With
+    /// With [`ReplyKind::Welcome`]: how many connections an application may have. With
     /// [`ReplyKind::Listener`]: one more than its backlog, or 0.
     pub limit: u32,
     /// The caller's name.
@@ -339,8 +339,8 @@ impl Reply {
     }
 
     /// The answer to a hello, from this build.
-    pub fn here(limit: u32, build: &Build) -> Self {
-        Self { limit, ..Self::new(ReplyKind::Here) }.from_build(build)
+    pub fn welcome(limit: u32, build: &Build) -> Self {
+        Self { limit, ..Self::new(ReplyKind::Welcome) }.from_build(build)
     }
 
     /// The same answer, saying which build gives it.
@@ -454,7 +454,7 @@ impl Arrival {
 /// An application says that it called `listen` again: the backlog is another one.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Relisten {
+pub struct BacklogChange {
     /// [`MAGIC`].
     pub magic: u32,
     /// [`VERSION`].
@@ -465,11 +465,11 @@ pub struct Relisten {
     pub backlog: u32,
 }
 
-/// Bytes of a [`Relisten`].
-pub const RELISTEN_BYTES: usize = 12;
-const _: () = assert!(size_of::<Relisten>() == RELISTEN_BYTES);
+/// Bytes of a [`BacklogChange`].
+pub const BACKLOG_CHANGE_BYTES: usize = 12;
+const _: () = assert!(size_of::<BacklogChange>() == BACKLOG_CHANGE_BYTES);
 
-impl Relisten {
+impl BacklogChange {
     /// A message of a backlog.
     pub fn new(backlog: u32) -> Self {
         Self { magic: MAGIC, version: VERSION, spare: 0, backlog }

@@ -156,10 +156,14 @@ pub struct TcpReport {
     pub slow_start_threshold: Option<u64>,
     pub peer_window: u64,
     pub receive_window: u64,
-    /// Smoothed (RFC 6298).
-    pub round_trip: u64,
-    pub round_trip_variation: u64,
-    pub least_round_trip: u64,
+    /// Smoothed round-trip time (RFC 6298).
+    #[serde(rename = "round_trip")]
+    pub srtt: u64,
+    /// Variation of the round-trip time (RFC 6298).
+    #[serde(rename = "round_trip_variation")]
+    pub rttvar: u64,
+    #[serde(rename = "least_round_trip")]
+    pub min_rtt: u64,
     pub retransmission_timeout: u64,
     /// Times the timeout has been doubled.
     pub backoff: u32,

@@ -154,7 +154,8 @@ pub struct VolumeStatus {
     /// How memory pretends to be slow. The model of another kind is none.
     pub model: Option<MemoryModel>,
     /// What becomes of its data when the power fails.
-    pub promise: String,
+    #[serde(rename = "promise")]
+    pub durability: String,
     /// Of each user that `sietch.toml` names.
     pub quotas: Vec<QuotaStatus>,
 }
@@ -175,8 +176,8 @@ pub struct AreaStatus {
     pub extents: Option<u32>,
     /// To the holder of an area in memory that has grown while it was held: as in
     /// [`crate::VsaGrant`].
-    #[serde(default)]
-    pub parts: Vec<u64>,
+    #[serde(default, rename = "parts")]
+    pub segments: Vec<u64>,
     /// Whether `sietch.toml` names it.
     pub configured: bool,
     /// Who keeps its holder inside it.

@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 
 /// A text that does not have the form its type wants.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {what}: {mend}")]
+#[error("`{text}` is not {what}: {fix}")]
 pub struct ParseError {
     /// What was written.
     pub text: String,
     /// What it should have been.
     pub what: &'static str,
     /// How to write it.
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 impl ParseError {
-    fn new(text: &str, what: &'static str, mend: &'static str) -> Self {
+    fn new(text: &str, what: &'static str, fix: &'static str) -> Self {
         // A hostile text is repeated in an error and a log line: keep it short.
-        Self { text: text.chars().take(64).collect(), what, mend }
+        Self { text: text.chars().take(64).collect(), what, fix }
     }
 }
 

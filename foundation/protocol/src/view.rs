@@ -2,11 +2,11 @@
 //!
 //! 1. A view is a tree. Its root is the path without components; a directory is listed a page at a
 //!    time, a file is read a piece at a time.
-//! 2. Whoever wants to know asks the daemon ([`ViewQuestion`]), which passes the question to the
-//!    holder and its answer back ([`ViewAnswer`]). Bytes of a file travel as sealed memory beside
+//! 2. Whoever wants to know asks the daemon ([`ViewRequest`]), which passes the question to the
+//!    holder and its answer back ([`ViewReply`]). Bytes of a file travel as sealed memory beside
 //!    the answer ([`crate::sealed`]).
 //! 3. What a holder answers is its word about its own data and is believed as that alone: the
-//!    daemon checks that it fits the question ([`ViewAnswer::check`]), that it is bounded, and that
+//!    daemon checks that it fits the question ([`ViewReply::check`]), that it is bounded, and that
 //!    its names are names of files.
 //! 4. A listing goes forward: each page begins at a larger cursor than the one before. How many
 //!    pages there may be is for who asks to say.
@@ -33,19 +33,21 @@ const MAX_REASON: usize = 200;
 
 /// What is asked of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ViewQuestion {
+pub struct ViewRequest {
     /// Components with `/` between them; empty for the root.
     pub path: String,
     /// What is asked about it.
-    pub ask: Ask,
+    #[serde(rename = "ask")]
+    pub operation: ViewOperation,
 }
 
 /// What is asked about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// What it is.
-    Look,
+pub enum ViewOperation {
+    /// Its attributes.
+    #[serde(rename = "look")]
+    Stat,
     /// Its entries.
     List {
         /// 0, or where the page before said that the next one begins.
@@ -72,14 +74,14 @@ pub enum FileKind {
 
 /// What a file of a view is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct FileAttributes {
     /// File or directory.
     pub kind: FileKind,
     /// Its bytes; 0 also where nobody knows without reading it.
     pub size: u64,
 }
 
-impl Shown {
+impl FileAttributes {
     /// A directory.
     pub const DIRECTORY: Self = Self { kind: FileKind::Directory, size: 0 };
 
@@ -95,28 +97,29 @@ pub struct ViewEntry {
     /// Its name.
     pub name: String,
     /// What it is.
-    pub shown: Shown,
+    #[serde(rename = "shown")]
+    pub attributes: FileAttributes,
 }
 
 /// Some entries of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct ViewPage {
     /// In any order.
     pub entries: Vec<ViewEntry>,
     /// Where the next page begins, larger than where this one did; nothing at the end.
     pub next: Option<u64>,
 }
 
-impl Page {
+impl ViewPage {
     /// Adds an entry. Says whether it had room; what no file can be called is left out.
-    pub fn push(&mut self, name: &str, shown: Shown) -> bool {
+    pub fn push(&mut self, name: &str, attributes: FileAttributes) -> bool {
         if !is_file_name(name) {
             return true;
         }
         let bytes: usize = self.entries.iter().map(|entry| entry.name.len()).sum();
         let room = self.entries.len() < MAX_ENTRIES && bytes + name.len() <= MAX_NAME_BYTES;
         if room {
-            self.entries.push(ViewEntry { name: name.to_owned(), shown });
+            self.entries.push(ViewEntry { name: name.to_owned(), attributes });
         }
         room
     }
@@ -125,12 +128,13 @@ impl Page {
 /// What a holder says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ViewAnswer {
-    /// To [`Ask::Look`].
-    Look(Shown),
-    /// To [`Ask::List`].
-    Page(Page),
-    /// To [`Ask::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end
+pub enum ViewReply {
+    /// To [`ViewOperation::Stat`].
+    #[serde(rename = "look")]
+    Stat(FileAttributes),
+    /// To [`ViewOperation::List`].
+    Page(ViewPage),
+    /// To [`ViewOperation::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end
     /// of the file.
     Piece,
 }
@@ -138,7 +142,7 @@ pub enum ViewAnswer {
 /// Why a holder does not say it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
-pub enum ViewRefusal {
+pub enum ViewError {
     /// There is nothing at that path.
     #[error("there is no such file")]
     Missing,
@@ -153,7 +157,7 @@ pub enum ViewRefusal {
     Failed(String),
 }
 
-impl ViewRefusal {
+impl ViewError {
     /// A reason that can be shown, whoever wrote it.
     pub fn shown(&self) -> String {
         self.to_string().chars().take(MAX_REASON).collect::<String>().escape_debug().collect()
@@ -167,7 +171,7 @@ pub fn is_file_name(name: &str) -> bool {
     (1..=MAX_FILE_NAME).contains(&name.len()) && name != "." && name != ".." && name.chars().all(plain)
 }
 
-impl ViewQuestion {
+impl ViewRequest {
     /// The components of the path, if that is one that can be asked about.
     pub fn components(&self) -> Option<Vec<&str>> {
         if self.path.is_empty() {
@@ -183,23 +187,25 @@ impl ViewQuestion {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<(), &'static str> {
-        match self.ask {
+        match self.operation {
             _ if self.components().is_none() => Err("that is no path within a view"),
-            Ask::Read { length, .. } if length > MAX_PIECE => Err("that is more than 1 MiB at once"),
+            ViewOperation::Read { length, .. } if length > MAX_PIECE => {
+                Err("that is more than 1 MiB at once")
+            }
             _ => Ok(()),
         }
     }
 }
 
-impl ViewAnswer {
+impl ViewReply {
     /// Whether this can be an answer to `ask`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self, ask: Ask) -> Result<(), &'static str> {
+    pub fn check(&self, ask: ViewOperation) -> Result<(), &'static str> {
         match (self, ask) {
-            (Self::Look(_), Ask::Look) | (Self::Piece, Ask::Read { .. }) => Ok(()),
-            (Self::Page(page), Ask::List { cursor }) => {
+            (Self::Stat(_), ViewOperation::Stat) | (Self::Piece, ViewOperation::Read { .. }) => Ok(()),
+            (Self::Page(page), ViewOperation::List { cursor }) => {
                 let bytes: usize = page.entries.iter().map(|entry| entry.name.len()).sum();
                 if page.entries.len() > MAX_ENTRIES || bytes > MAX_NAME_BYTES {
                     Err("a page of too many entries")

@@ -55,7 +55,7 @@ impl Daemon {
                     size: 4096,
                     protection: Protection::KernelEnforced,
                     path: "/nowhere".to_owned(),
-                    parts: Vec::new(),
+                    segments: Vec::new(),
                     model: None,
                     broker: None,
                 };
@@ -109,7 +109,7 @@ impl Place {
             });
             let mut client = Client::connect(&self.path, "test").expect("connect");
             let grants =
-                names.iter().map(|name| client.acquire_vsa_parts(name).expect("area").grant).collect();
+                names.iter().map(|name| client.acquire_vsa_descriptors(name).expect("area").grant).collect();
             (client, grants, daemon.join().expect("daemon"))
         })
     }
@@ -238,7 +238,7 @@ fn a_question_about_sockets_is_answered_by_the_loop_that_drives_the_vnic() {
             (asked.request, arrived.descriptors)
         });
         while !answered.is_finished() {
-            lease.answer(&grants[..1], &engine, &mut queue);
+            lease.answer_diagnostics(&grants[..1], &engine, &mut queue);
             std::thread::yield_now();
         }
         answered.join().expect("daemon")

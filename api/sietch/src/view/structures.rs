@@ -8,13 +8,13 @@
 //!    of which backslash, control characters and what is no UTF-8 are escaped as in Rust. Nobody
 //!    knows its length without reading it, so it says 0, as files of `/proc` do.
 //! 4. A log is read from its device, as far as a turn allows ([`RECORDS`]); meanwhile the answer is
-//!    [`NotShown::Later`]. Readers go forward: where a few of them are is remembered ([`PLACES`]),
+//!    [`Unavailable::Later`]. Readers go forward: where a few of them are is remembered ([`PLACES`]),
 //!    and one that comes to another place is led there from the head.
 
 use sietch_disk::DiskQueue;
 use sietch_persist::{Cursor, Log, Map, Queue, Read, Sequence};
 
-use super::{At, NotShown, Page, Shown, View, ViewRefusal, escape, unescape};
+use super::{FileAttributes, Unavailable, View, ViewError, ViewPage, ViewTarget, escape, unescape};
 
 /// Records looked at in one turn.
 const RECORDS: usize = 256;
@@ -25,16 +25,16 @@ const KEYS: usize = 256;
 /// Digits of the largest sequence.
 const DIGITS: usize = 20;
 
-fn directory(at: &At<'_>) -> Result<(), NotShown> {
-    if at.path.is_empty() { Ok(()) } else { Err(ViewRefusal::NotDirectory.into()) }
+fn directory(at: &ViewTarget<'_>) -> Result<(), Unavailable> {
+    if at.path.is_empty() { Ok(()) } else { Err(ViewError::NotDirectory.into()) }
 }
 
 /// The name of a file in a view without directories.
-fn file<'a>(at: &At<'a>) -> Result<&'a str, NotShown> {
+fn file<'a>(at: &ViewTarget<'a>) -> Result<&'a str, Unavailable> {
     match at.path {
-        [] => Err(ViewRefusal::IsDirectory.into()),
+        [] => Err(ViewError::IsDirectory.into()),
         [name] => Ok(name),
-        _ => Err(ViewRefusal::Missing.into()),
+        _ => Err(ViewError::Missing.into()),
     }
 }
 
@@ -47,27 +47,27 @@ fn part(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
 pub struct MapView<'a, D: DiskQueue>(pub &'a Map<D>);
 
 impl<D: DiskQueue> MapView<'_, D> {
-    fn value(&self, at: &At<'_>) -> Result<&[u8], NotShown> {
-        let key = unescape(file(at)?).ok_or(ViewRefusal::Missing)?;
-        Ok(self.0.get(&key).ok_or(ViewRefusal::Missing)?)
+    fn value(&self, at: &ViewTarget<'_>) -> Result<&[u8], Unavailable> {
+        let key = unescape(file(at)?).ok_or(ViewError::Missing)?;
+        Ok(self.0.get(&key).ok_or(ViewError::Missing)?)
     }
 }
 
 impl<D: DiskQueue> View for MapView<'_, D> {
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         if at.path.is_empty() {
-            return Ok(Shown::DIRECTORY);
+            return Ok(FileAttributes::DIRECTORY);
         }
-        Ok(Shown::file(self.value(at)?.len() as u64))
+        Ok(FileAttributes::file(self.value(at)?.len() as u64))
     }
 
-    fn list(&mut self, at: &At<'_>, cursor: u64) -> Result<Page, NotShown> {
+    fn list(&mut self, at: &ViewTarget<'_>, cursor: u64) -> Result<ViewPage, Unavailable> {
         directory(at)?;
         let passed = usize::try_from(cursor).unwrap_or(usize::MAX);
-        let mut found = Page::default();
+        let mut found = ViewPage::default();
         for (number, (key, value)) in self.0.iter().enumerate().skip(passed) {
             let late = number - passed >= KEYS;
-            let shown = Shown::file(value.len() as u64);
+            let shown = FileAttributes::file(value.len() as u64);
             if late || escape(key).is_some_and(|name| !found.push(&name, shown)) {
                 // A page has an entry, or is the last.
                 if !found.entries.is_empty() {
@@ -79,7 +79,7 @@ impl<D: DiskQueue> View for MapView<'_, D> {
         Ok(found)
     }
 
-    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+    fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
         Ok(part(self.value(at)?, offset, length))
     }
 }
@@ -88,12 +88,12 @@ impl<D: DiskQueue> View for MapView<'_, D> {
 pub struct QueueView<'a, D: DiskQueue>(pub &'a Queue<D>);
 
 impl<D: DiskQueue> QueueView<'_, D> {
-    fn payload(&self, at: &At<'_>) -> Result<&[u8], NotShown> {
+    fn payload(&self, at: &ViewTarget<'_>) -> Result<&[u8], Unavailable> {
         let name = file(at)?;
-        let number: Sequence = name.parse().map_err(|_| ViewRefusal::Missing)?;
+        let number: Sequence = name.parse().map_err(|_| ViewError::Missing)?;
         let mut entries = self.0.iter();
         let found = entries.find(|(sequence, ..)| *sequence == number && number_name(number) == name);
-        Ok(found.ok_or(ViewRefusal::Missing)?.1)
+        Ok(found.ok_or(ViewError::Missing)?.1)
     }
 }
 
@@ -102,20 +102,20 @@ fn number_name(number: Sequence) -> String {
 }
 
 impl<D: DiskQueue> View for QueueView<'_, D> {
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         if at.path.is_empty() {
-            return Ok(Shown::DIRECTORY);
+            return Ok(FileAttributes::DIRECTORY);
         }
-        Ok(Shown::file(self.payload(at)?.len() as u64))
+        Ok(FileAttributes::file(self.payload(at)?.len() as u64))
     }
 
-    fn list(&mut self, at: &At<'_>, cursor: u64) -> Result<Page, NotShown> {
+    fn list(&mut self, at: &ViewTarget<'_>, cursor: u64) -> Result<ViewPage, Unavailable> {
         directory(at)?;
         // Entries go away meanwhile: the next page begins with a number, not with a count.
         let entries = self.0.iter().filter(|(sequence, ..)| *sequence >= cursor);
-        let mut page = Page::default();
+        let mut page = ViewPage::default();
         for (sequence, payload, _) in entries {
-            if !page.push(&number_name(sequence), Shown::file(payload.len() as u64)) {
+            if !page.push(&number_name(sequence), FileAttributes::file(payload.len() as u64)) {
                 page.next = Some(sequence);
                 break;
             }
@@ -123,7 +123,7 @@ impl<D: DiskQueue> View for QueueView<'_, D> {
         Ok(page)
     }
 
-    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+    fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
         Ok(part(self.payload(at)?, offset, length))
     }
 }
@@ -166,8 +166,8 @@ struct Lines<'a, D: DiskQueue> {
     log: &'a mut Log<D>,
 }
 
-fn failed(cause: impl std::fmt::Display) -> NotShown {
-    NotShown::Refused(ViewRefusal::Failed(cause.to_string()))
+fn failed(cause: impl std::fmt::Display) -> Unavailable {
+    Unavailable::Refused(ViewError::Failed(cause.to_string()))
 }
 
 /// `SEQUENCE BYTES`, escaped, and the end of the line.
@@ -189,7 +189,7 @@ fn line(sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
 impl<D: DiskQueue> Lines<'_, D> {
     /// The place from which `offset` is reached soonest, the newest last; a fresh one from the head
     /// if there is none.
-    fn place(&mut self, offset: u64) -> Result<usize, NotShown> {
+    fn place(&mut self, offset: u64) -> Result<usize, Unavailable> {
         let places = &mut self.view.places;
         let near = places.iter().enumerate().filter(|(_, place)| place.at <= offset);
         if let Some((number, _)) = near.max_by_key(|(_, place)| place.at) {
@@ -207,24 +207,24 @@ impl<D: DiskQueue> Lines<'_, D> {
 }
 
 impl<D: DiskQueue> View for Lines<'_, D> {
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         match at.path {
-            [] => Ok(Shown::DIRECTORY),
-            [LOG] => Ok(Shown::file(0)),
-            _ => Err(ViewRefusal::Missing.into()),
+            [] => Ok(FileAttributes::DIRECTORY),
+            [LOG] => Ok(FileAttributes::file(0)),
+            _ => Err(ViewError::Missing.into()),
         }
     }
 
-    fn list(&mut self, at: &At<'_>, _cursor: u64) -> Result<Page, NotShown> {
+    fn list(&mut self, at: &ViewTarget<'_>, _cursor: u64) -> Result<ViewPage, Unavailable> {
         directory(at)?;
-        let mut page = Page::default();
-        page.push(LOG, Shown::file(0));
+        let mut page = ViewPage::default();
+        page.push(LOG, FileAttributes::file(0));
         Ok(page)
     }
 
-    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
+    fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
         if file(at)? != LOG {
-            return Err(ViewRefusal::Missing.into());
+            return Err(ViewError::Missing.into());
         }
         let number = self.place(offset)?;
         let place = &mut self.view.places[number];
@@ -243,7 +243,7 @@ impl<D: DiskQueue> View for Lines<'_, D> {
             }
             match self.log.read(&mut place.cursor) {
                 Ok(Read::Record(sequence, payload)) => line(sequence, payload, &mut place.lines),
-                Ok(Read::Waiting) => return Err(NotShown::Later),
+                Ok(Read::Waiting) => return Err(Unavailable::Later),
                 Ok(Read::End) => place.ended = true,
                 Err(error) => {
                     self.view.places.remove(number);
@@ -251,6 +251,6 @@ impl<D: DiskQueue> View for Lines<'_, D> {
                 }
             }
         }
-        Err(NotShown::Later)
+        Err(Unavailable::Later)
     }
 }

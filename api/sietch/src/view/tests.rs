@@ -3,8 +3,8 @@ use sietch_persist::{FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
 use super::*;
 
-fn at<'a>(path: &'a [&'a str]) -> At<'a> {
-    At { path, uid: 0 }
+fn at<'a>(path: &'a [&'a str]) -> ViewTarget<'a> {
+    ViewTarget { path, uid: 0 }
 }
 
 /// All names of a directory, page by page, as whoever lists it would ask.
@@ -13,8 +13,8 @@ fn names(view: &mut dyn View, path: &[&str]) -> Vec<String> {
     loop {
         let page = view.list(&at(path), cursor).expect("a page");
         names.extend(page.entries.iter().map(|entry| entry.name.clone()));
-        let answer = ViewAnswer::Page(page.clone());
-        assert_eq!(answer.check(Ask::List { cursor }), Ok(()), "the daemon would refuse it");
+        let answer = ViewReply::Page(page.clone());
+        assert_eq!(answer.check(ViewOperation::List { cursor }), Ok(()), "the daemon would refuse it");
         match page.next {
             Some(next) => cursor = next,
             None => return names,
@@ -22,8 +22,8 @@ fn names(view: &mut dyn View, path: &[&str]) -> Vec<String> {
     }
 }
 
-fn missing<T: std::fmt::Debug + PartialEq>(seen: Result<T, NotShown>) {
-    assert_eq!(seen, Err(NotShown::Refused(ViewRefusal::Missing)));
+fn missing<T: std::fmt::Debug + PartialEq>(seen: Result<T, Unavailable>) {
+    assert_eq!(seen, Err(Unavailable::Refused(ViewError::Missing)));
 }
 
 fn map() -> Map<MemoryQueue> {
@@ -45,15 +45,15 @@ fn a_map_is_a_file_for_each_key() {
     found.sort();
     assert_eq!(found.len(), 1001);
     assert_eq!((found[0].as_str(), found[1].as_str()), ("%", "key%2F0000"));
-    assert_eq!(view.look(&at(&["key%2F0999"])), Ok(Shown::file(999)));
+    assert_eq!(view.stat(&at(&["key%2F0999"])), Ok(FileAttributes::file(999)));
     assert_eq!(view.read(&at(&["key%2F0005"]), 1, 100), Ok(b"vvvv".to_vec()));
     assert_eq!(view.read(&at(&["key%2F0005"]), 9, 100), Ok(vec![]));
     assert_eq!(view.read(&at(&["%"]), 0, 4), Ok(b"name".to_vec()));
-    missing(view.look(&at(&["key%2F9999"])));
-    missing(view.look(&at(&["key%2f0005"])));
+    missing(view.stat(&at(&["key%2F9999"])));
+    missing(view.stat(&at(&["key%2f0005"])));
     missing(view.read(&at(&["key%2F0005", "x"]), 0, 1));
-    assert_eq!(view.read(&at(&[]), 0, 1), Err(ViewRefusal::IsDirectory.into()));
-    assert_eq!(view.list(&at(&["key%2F0005"]), 0), Err(ViewRefusal::NotDirectory.into()));
+    assert_eq!(view.read(&at(&[]), 0, 1), Err(ViewError::IsDirectory.into()));
+    assert_eq!(view.list(&at(&["key%2F0005"]), 0), Err(ViewError::NotDirectory.into()));
 }
 
 #[test]
@@ -70,8 +70,8 @@ fn a_queue_is_a_file_for_each_entry_in_their_order() {
     assert_eq!(found.len(), 600);
     assert!(found.is_sorted() && found.iter().all(|name| name.len() == 20), "{:?}", found[0]);
     assert_eq!(view.read(&at(&[&found[258]]), 0, 100), Ok(258_u32.to_be_bytes().to_vec()));
-    missing(view.look(&at(&["7"])));
-    missing(view.look(&at(&["x"])));
+    missing(view.stat(&at(&["7"])));
+    missing(view.stat(&at(&["x"])));
 }
 
 /// Reads all of a file as `cat` does, in pieces of `length`, driving the log meanwhile.
@@ -83,7 +83,7 @@ fn cat(view: &mut LogView, log: &mut Log<MemoryQueue>, from: u64, length: usize)
         match read {
             Ok(piece) if piece.is_empty() => return bytes,
             Ok(piece) => bytes.extend(piece),
-            Err(NotShown::Later) => drop(log.poll().expect("poll")),
+            Err(Unavailable::Later) => drop(log.poll().expect("poll")),
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -124,16 +124,16 @@ fn a_log_is_lines_from_whatever_place_they_are_read() {
 struct Slow(u32);
 
 impl View for Slow {
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         self.0 += 1;
-        if self.0 < 3 { Err(NotShown::Later) } else { Ok(Shown::file(at.uid.into())) }
+        if self.0 < 3 { Err(Unavailable::Later) } else { Ok(FileAttributes::file(at.uid.into())) }
     }
 
-    fn list(&mut self, _: &At<'_>, _: u64) -> Result<Page, NotShown> {
-        Err(ViewRefusal::Failed("no".to_owned()).into())
+    fn list(&mut self, _: &ViewTarget<'_>, _: u64) -> Result<ViewPage, Unavailable> {
+        Err(ViewError::Failed("no".to_owned()).into())
     }
 
-    fn read(&mut self, _: &At<'_>, _: u64, _: usize) -> Result<Vec<u8>, NotShown> {
+    fn read(&mut self, _: &ViewTarget<'_>, _: u64, _: usize) -> Result<Vec<u8>, Unavailable> {
         Ok(vec![7; 100])
     }
 }
@@ -141,8 +141,8 @@ impl View for Slow {
 #[test]
 fn a_loop_answers_one_question_a_turn_and_again_what_has_to_wait() {
     let questions = Questions::default();
-    let question = |ask| ViewQuestion { path: "a".to_owned(), ask };
-    for (id, ask) in [(1, Ask::Look), (2, Ask::Read { offset: 0, length: 10 })] {
+    let question = |ask| ViewRequest { path: "a".to_owned(), operation: ask };
+    for (id, ask) in [(1, ViewOperation::Stat), (2, ViewOperation::Read { offset: 0, length: 10 })] {
         questions.put(Asked { id, grant: 5, uid: 9, question: question(ask), since: Instant::now() });
     }
     let mut slow = Slow(0);
@@ -150,10 +150,10 @@ fn a_loop_answers_one_question_a_turn_and_again_what_has_to_wait() {
     assert!(questions.is_asked());
     assert_eq!(questions.answer(5, &mut slow), (None, true));
     // No more than was asked for, whatever the view says.
-    let piece = Ok((ViewAnswer::Piece, vec![7; 10]));
+    let piece = Ok((ViewReply::Piece, vec![7; 10]));
     assert_eq!(questions.answer(5, &mut slow), (Some((2, piece)), true));
     assert_eq!(questions.answer(5, &mut slow), (None, true));
-    let seen = Ok((ViewAnswer::Look(Shown::file(9)), Vec::new()));
+    let seen = Ok((ViewReply::Stat(FileAttributes::file(9)), Vec::new()));
     assert_eq!(questions.answer(5, &mut slow), (Some((1, seen)), false));
     assert!(!questions.is_asked());
 }

@@ -263,7 +263,7 @@ fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
         // Without spinning every pause is a sleep, and every frame has to ring.
         Runtime::new(VnicQueue::from(queue), &config(host))
             .expect("there are descriptors left")
-            .spinning(sietch::Spin::up_to(0))
+            .with_spin(sietch::Spin::up_to(0))
     };
     let (near, far) = (pair.near, pair.far);
     let server = std::thread::spawn(move || {

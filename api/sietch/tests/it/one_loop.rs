@@ -135,14 +135,14 @@ fn sockets_timers_and_storage_complete_in_one_loop_that_sleeps() {
     let (near, far) = (pair.near, pair.far);
     let server = std::thread::spawn(move || {
         let runtime = Runtime::new(open(far, 2), &config(2)).expect("descriptors are left");
-        runtime.spinning(Spin::up_to(0)).run(async |net| {
+        runtime.with_spin(Spin::up_to(0)).run(async |net| {
             echo(&net);
             std::future::pending::<()>().await;
         })
     });
     // Without spinning every pause is a sleep: a doorbell that is not heard is a test that hangs.
     let runtime = Runtime::new(open(near, 1), &config(1)).expect("descriptors are left");
-    runtime.spinning(Spin::up_to(0)).run(everything).expect("the link is whole");
+    runtime.with_spin(Spin::up_to(0)).run(everything).expect("the link is whole");
     pair.revocation.revoke().expect("the regions are there");
     assert!(server.join().expect("it does not panic").is_err(), "a revoked link ends the loop");
 }

@@ -39,7 +39,7 @@ pub struct Options {
     pub policy: Policy,
     /// The daemon's socket; `None`: where it is by default.
     pub control_socket: Option<PathBuf>,
-    /// Where to say that the store serves, as one line of JSON (`sietch::Ready`).
+    /// Where to say that the store serves, as one line of JSON (`sietch::StartupReport`).
     pub ready: Option<OwnedFd>,
     /// Use epoll and `pwritev2` even where io_uring works.
     pub without_io_uring: bool,

@@ -56,7 +56,7 @@ impl Reopening<()> {
     /// No thread or descriptor is left.
     pub fn area(path: PathBuf, name: String) -> io::Result<Self> {
         let what = format!("storage area {name}");
-        Self::start(what, move || Client::connect(&path, "kv")?.acquire_vsa_parts(&name).map(drop))
+        Self::start(what, move || Client::connect(&path, "kv")?.acquire_vsa_descriptors(&name).map(drop))
     }
 }
 

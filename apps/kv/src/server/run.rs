@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Idle, Lease, Ready, Vnic, VnicQueue, VsaParts};
+use sietch::{Client, Doorbell as _, Idle, Lease, StartupReport, Vnic, VnicQueue, GrantedVsa};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::pace::Pace;
@@ -208,7 +208,7 @@ impl Server {
             watch(&mut sockets, doorbell, DISK)?;
         }
         let (door, vnic) = network.door.unzip();
-        let ready = Ready {
+        let ready = StartupReport {
             network: door.as_ref().map_or("linux", |door| door.queue().medium()).into(),
             reason: network.reason,
             vnic: door.as_ref().map(Door::address),
@@ -556,9 +556,9 @@ fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
         return Ok(None);
     }
-    let area = client.acquire_vsa_parts(&options.vsa)?;
+    let area = client.acquire_vsa_descriptors(&options.vsa)?;
     let grant = area.grant.clone();
-    client.show(&grant);
+    client.serve_view(&grant);
     let (disk, description) = open_disk(options, area)?;
     let identity = u128::from_ne_bytes(random_bytes()?);
     let begin = clock();
@@ -570,7 +570,7 @@ fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result
     Ok(Some(OpenLog { ledger, description, grant }))
 }
 
-fn open_disk(options: &Options, mut area: VsaParts) -> Result<(AreaQueue, String), Error> {
+fn open_disk(options: &Options, mut area: GrantedVsa) -> Result<(AreaQueue, String), Error> {
     let failed = |cause| Error::Area { name: options.vsa.clone(), cause };
     let disk = match area.files.pop() {
         Some(file) if options.without_io_uring && !area.is_memory() => {

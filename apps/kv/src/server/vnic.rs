@@ -64,7 +64,7 @@ impl<Q: NicQueue> Door<Q> {
     where
         Q: sietch::Doorbell,
     {
-        lease.answer(std::slice::from_ref(vnic), &self.engine, &mut self.queue);
+        lease.answer_diagnostics(std::slice::from_ref(vnic), &self.engine, &mut self.queue);
     }
 
     /// The queue.

@@ -12,8 +12,8 @@
 
 use std::collections::VecDeque;
 
-use sietch::view::{At, NotShown, Page, Shown, View, ViewRefusal, escape, unescape};
-use sietch::{Grant, Lease, Sighting};
+use sietch::view::{FileAttributes, Unavailable, View, ViewError, ViewPage, ViewTarget, escape, unescape};
+use sietch::{Grant, Lease, PreparedReply};
 
 use crate::index::Keyed as _;
 use crate::keyspace::{Entry, Store};
@@ -36,7 +36,7 @@ const KEYS: &str = "keys";
 /// The grant of the area, and what was seen and waits for the disk.
 pub(super) struct Window {
     grant: Grant,
-    seen: VecDeque<(u64, Sighting)>,
+    seen: VecDeque<(u64, PreparedReply)>,
 }
 
 impl Window {
@@ -48,11 +48,11 @@ impl Window {
     /// Answers a question, if there is one and `sequence` says that all effects so far are in the
     /// log up to that record. Says whether another turn should come soon.
     pub fn look(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
-        if !lease.is_asked() {
+        if !lease.has_view_request() {
             return false;
         }
         let Some(sequence) = sequence else { return true };
-        let (sighting, more) = lease.look(&self.grant, &mut Keys { store, now });
+        let (sighting, more) = lease.prepare_view_reply(&self.grant, &mut Keys { store, now });
         self.seen.extend(sighting.map(|sighting| (sequence, sighting)));
         more
     }
@@ -61,7 +61,7 @@ impl Window {
     pub fn tell(&mut self, lease: &Lease, durable: u64) {
         while self.seen.front().is_some_and(|(sequence, _)| *sequence <= durable) {
             if let Some((_, sighting)) = self.seen.pop_front() {
-                lease.tell(sighting);
+                lease.send_view_reply(sighting);
             }
         }
     }
@@ -86,8 +86,8 @@ impl<'a> Keys<'a> {
         entry.expire_at() > self.now.unix_ms
     }
 
-    fn find(&self, at: &At<'_>) -> Result<Place<'a>, NotShown> {
-        let missing = || NotShown::Refused(ViewRefusal::Missing);
+    fn find(&self, at: &ViewTarget<'_>) -> Result<Place<'a>, Unavailable> {
+        let missing = || Unavailable::Refused(ViewError::Missing);
         match at.path {
             [] => Ok(Place::Root),
             [KEYS] => Ok(Place::Databases),
@@ -106,8 +106,8 @@ impl<'a> Keys<'a> {
     }
 
     /// Keys of `database` from `cursor` on, about `count` of them; nothing if they do not fit.
-    fn scan(&self, database: usize, cursor: u64, count: usize) -> Option<(Page, u64)> {
-        let (mut page, mut fits) = (Page::default(), true);
+    fn scan(&self, database: usize, cursor: u64, count: usize) -> Option<(ViewPage, u64)> {
+        let (mut page, mut fits) = (ViewPage::default(), true);
         let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
             if let Some(name) = escape(entry.key()).filter(|_| self.is_alive(entry)) {
                 fits &= page.push(&name, shown(&entry.value));
@@ -117,31 +117,31 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn shown(value: &Value) -> Shown {
+fn shown(value: &Value) -> FileAttributes {
     match value {
-        Value::String(string) => Shown::file(string.len() as u64),
-        _ => Shown::file(0),
+        Value::String(string) => FileAttributes::file(string.len() as u64),
+        _ => FileAttributes::file(0),
     }
 }
 
 impl View for Keys<'_> {
-    fn look(&mut self, at: &At<'_>) -> Result<Shown, NotShown> {
+    fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         match self.find(at)? {
             Place::Key(value) => Ok(shown(value)),
-            _ => Ok(Shown::DIRECTORY),
+            _ => Ok(FileAttributes::DIRECTORY),
         }
     }
 
-    fn list(&mut self, at: &At<'_>, mut cursor: u64) -> Result<Page, NotShown> {
-        let mut page = Page::default();
+    fn list(&mut self, at: &ViewTarget<'_>, mut cursor: u64) -> Result<ViewPage, Unavailable> {
+        let mut page = ViewPage::default();
         match self.find(at)? {
             Place::Root => {
-                page.push(KEYS, Shown::DIRECTORY);
+                page.push(KEYS, FileAttributes::DIRECTORY);
             }
             Place::Databases => {
                 for (number, database) in self.store.databases().iter().enumerate() {
                     if number == 0 || !database.index().is_empty() {
-                        page.push(&number.to_string(), Shown::DIRECTORY);
+                        page.push(&number.to_string(), FileAttributes::DIRECTORY);
                     }
                 }
             }
@@ -149,8 +149,7 @@ impl View for Keys<'_> {
                 for _ in 0..TRIES {
                     let found = self.scan(database, cursor, SCANNED);
                     let found = found.or_else(|| self.scan(database, cursor, CERTAIN));
-                    let (some, next) =
-                        found.ok_or(ViewRefusal::Failed("its names are too long".to_owned()))?;
+                    let (some, next) = found.ok_or(ViewError::Failed("its names are too long".to_owned()))?;
                     page = some;
                     page.next = (next != 0).then_some(next);
                     cursor = next;
@@ -159,13 +158,13 @@ impl View for Keys<'_> {
                     }
                 }
             }
-            Place::Key(_) => return Err(ViewRefusal::NotDirectory.into()),
+            Place::Key(_) => return Err(ViewError::NotDirectory.into()),
         }
         Ok(page)
     }
 
-    fn read(&mut self, at: &At<'_>, offset: u64, length: usize) -> Result<Vec<u8>, NotShown> {
-        let Place::Key(value) = self.find(at)? else { return Err(ViewRefusal::IsDirectory.into()) };
+    fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
+        let Place::Key(value) = self.find(at)? else { return Err(ViewError::IsDirectory.into()) };
         let part = |bytes: &[u8]| {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
             bytes[start..].iter().take(length).copied().collect()
@@ -178,12 +177,12 @@ impl View for Keys<'_> {
 }
 
 /// A value that is no string, as text.
-fn text(value: &Value) -> Result<Vec<u8>, NotShown> {
+fn text(value: &Value) -> Result<Vec<u8>, Unavailable> {
     let (elements, bytes) = (value.len(), value.memory());
     if elements > MOST_ELEMENTS || bytes > MOST_TEXT {
         let why =
             format!("a {} of {elements} elements is too large to be shown; ask the store", value.type_name());
-        return Err(ViewRefusal::Failed(why).into());
+        return Err(ViewError::Failed(why).into());
     }
     let mut text = Vec::new();
     value.commands(b"", &mut |command: &[&[u8]]| {

@@ -36,9 +36,9 @@ const FLOOD: usize = 1400;
 pub fn run() {
     let Some(socket) = std::env::var_os(SOCKET).map(PathBuf::from) else { return };
     let mut client = Client::connect(&socket, "attacker").expect("the daemon listens");
-    let parts = client.acquire_vnic_parts("rogue").expect("the grant is ours");
-    assert!(client.acquire_vnic_parts("kv").is_err(), "somebody else's VNIC was handed out");
-    assert!(client.acquire_vsa_parts("store").is_err(), "somebody else's area was handed out");
+    let parts = client.acquire_vnic_descriptors("rogue").expect("the grant is ours");
+    assert!(client.acquire_vnic_descriptors("kv").is_err(), "somebody else's VNIC was handed out");
+    assert!(client.acquire_vsa_descriptors("store").is_err(), "somebody else's area was handed out");
     let own = parts.description.mac.0;
     let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
     let (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =

@@ -63,7 +63,7 @@ pub(super) fn is_granted6(address: Ipv6Addr) -> bool {
 }
 
 /// The IPv6 address of a VNIC behind a veth pair and that of its host; or what is wrong with them,
-/// and the mend.
+/// and the fix.
 pub(super) fn pair6(
     vnic: &VnicText,
     mtu: u32,

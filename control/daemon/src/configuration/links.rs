@@ -156,8 +156,8 @@ impl Rules<'_> {
         let mac = match &end.mac {
             Some(mac) if !mac.get_ref().is_unicast() => {
                 let cause = format!("{} is no address of one station", mac.get_ref());
-                let mend = "make the first byte even, or leave mac out";
-                return Err(self.refuse(mac.span().start, what, cause, mend));
+                let fix = "make the first byte even, or leave mac out";
+                return Err(self.refuse(mac.span().start, what, cause, fix));
             }
             Some(mac) => *mac.get_ref(),
             None => derived_mac(machine, &name, "vnic"),
@@ -181,16 +181,16 @@ impl Rules<'_> {
         let least = if with6 { MIN_MTU6 } else { super::MIN_MTU };
         if !(least..=MAX_LINK_MTU).contains(&mtu) {
             let cause = format!("an mtu of {mtu} is not between {least} and {MAX_LINK_MTU}");
-            let mend = format!("leave it out for {usual_mtu}");
-            return Err(self.refuse(place, what.to_owned(), cause, mend));
+            let fix = format!("leave it out for {usual_mtu}");
+            return Err(self.refuse(place, what.to_owned(), cause, fix));
         }
         let bytes = usize::try_from(mtu).unwrap_or(usize::MAX);
         let usual = shm::Geometry::for_mtu(bytes);
         let Some(memory) = memory else { return Ok((mtu, usual)) };
         let place = memory.span().start;
         let size = memory.into_inner();
-        let mend = format!("write a power of two up to {}, or leave it out", Size { bytes: MAX_LINK_MEMORY });
-        let refuse = |cause: String| self.refuse(place, what.to_owned(), cause, mend.clone());
+        let fix = format!("write a power of two up to {}, or leave it out", Size { bytes: MAX_LINK_MEMORY });
+        let refuse = |cause: String| self.refuse(place, what.to_owned(), cause, fix.clone());
         let data = u32::try_from(size.bytes)
             .ok()
             .filter(|_| size.bytes <= MAX_LINK_MEMORY)

@@ -65,11 +65,11 @@ impl Rules<'_> {
     ) -> Result<Port, ConfigurationError> {
         let name = self.name("VNIC", &text.name, taken.contains(text.name.get_ref()))?;
         let (what, at) = (format!("VNIC {name}"), text.name.span().start);
-        let refuse = |cause: String, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
+        let refuse = |cause: String, fix: &str| Err(self.refuse(at, what.clone(), cause, fix));
         let address = *text.address.get_ref();
         if text.host_address.is_some() || text.host_address6.is_some() {
-            let mend = "remove host_address and host_address6";
-            return refuse("the host is not on the switch".to_owned(), mend);
+            let fix = "remove host_address and host_address6";
+            return refuse("the host is not on the switch".to_owned(), fix);
         }
         if text.served {
             let cause = "served is for VNICs whose other end is the host".to_owned();

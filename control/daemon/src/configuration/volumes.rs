@@ -90,7 +90,7 @@ impl Rules<'_> {
         let taken = others.iter().any(|other| other.name == *text.name.get_ref());
         let name = self.name("volume", &text.name, taken)?;
         let (what, at, kind) = (format!("volume {name}"), text.name.span().start, text.kind);
-        let refuse = |cause: &str, mend: &str| Err(self.refuse(at, what.clone(), cause, mend));
+        let refuse = |cause: &str, fix: &str| Err(self.refuse(at, what.clone(), cause, fix));
         if others.len() >= MAX_VOLUMES || text.quota.len() > MAX_QUOTAS {
             let cause = format!("more than {MAX_VOLUMES} volumes, or {MAX_QUOTAS} quotas of one");
             return refuse(&cause, "remove some");

@@ -38,18 +38,18 @@ impl<D: VnicDevices> Control<D> {
 
     /// Why VNICs that are held pass no frames, by name: what is there counts, not what was
     /// recorded.
-    async fn troubles(&self) -> HashMap<String, String> {
-        let mut troubles = HashMap::new();
+    async fn problems(&self) -> HashMap<String, String> {
+        let mut problems = HashMap::new();
         for plan in self.plans() {
             if let Err(why) = self.devices.examine(plan).await {
-                troubles.insert(plan.name.clone(), why);
+                problems.insert(plan.name.clone(), why);
             }
         }
-        troubles
+        problems
     }
 
     async fn status(&self) -> Status {
-        let mut troubles = self.troubles().await;
+        let mut problems = self.problems().await;
         let network = self.devices.support();
         let vnic_protection = match &network {
             Ok(_) => Protection::KernelEnforced,
@@ -74,7 +74,7 @@ impl<D: VnicDevices> Control<D> {
                 rate: vnic.rate,
                 revoked: self.revoked.contains(&key("VNIC", &vnic.name)),
                 holder: record.map(|record| self.grant_status(record)),
-                trouble: troubles.remove(&vnic.name),
+                problem: problems.remove(&vnic.name),
             }
         });
         let mut vnics: Vec<VnicStatus> = vnics.chain(self.link_ends()).chain(self.switch_ports()).collect();
@@ -151,7 +151,7 @@ impl<D: VnicDevices> Control<D> {
                 rate: None,
                 revoked: self.revoked.contains(&key("VNIC", &end.name)),
                 holder: self.holder(&end.name, true).map(|record| self.grant_status(record)),
-                trouble: None,
+                problem: None,
             }
         })
     }
@@ -176,7 +176,7 @@ impl<D: VnicDevices> Control<D> {
             rate: port.rate,
             revoked: self.revoked.contains(&key("VNIC", &port.name)),
             holder: self.holder(&port.name, true).map(|record| self.grant_status(record)),
-            trouble: None,
+            problem: None,
         })
     }
 
@@ -304,7 +304,7 @@ impl<D: VnicDevices> Control<D> {
             Ok(configuration) => {
                 self.check_volumes(&configuration)?;
                 self.volumes = Volumes::open(&self.data, &configuration.volumes, Some(&self.volumes))
-                    .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "mend it"))?;
+                    .map_err(|error| refuse(ErrorKind::Failed, "volumes", error.to_string(), "fix it"))?;
                 self.configuration = configuration;
                 self.forget_volumes();
                 let readers = self.clients.iter().filter(|(_, client)| client.attends.is_some());
@@ -314,8 +314,8 @@ impl<D: VnicDevices> Control<D> {
                 Ok(())
             }
             Err(error) => {
-                let mend = "correct it and reload; the former configuration stands";
-                Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), mend))
+                let fix = "correct it and reload; the former configuration stands";
+                Err(refuse(ErrorKind::Invalid, "configuration", error.to_string(), fix))
             }
         }
     }
@@ -330,8 +330,8 @@ impl<D: VnicDevices> Control<D> {
             if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
                 let cause =
                     format!("VSA {label} is in use, and the volume is another or gone in the new file");
-                let mend = "end its holder first; the former configuration stands";
-                return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, mend));
+                let fix = "end its holder first; the former configuration stands";
+                return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, fix));
             }
         }
         Ok(())

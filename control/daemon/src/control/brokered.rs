@@ -175,8 +175,8 @@ impl<D: VnicDevices> Control<D> {
         if served >= MAX_HELD {
             // What it has it must be able to say in one message.
             let cause = format!("the service core has its most areas, {MAX_HELD}");
-            let mend = "release some, or put areas on a volume of kind \"directory\"";
-            return Err(refuse(ErrorKind::Limit, format!("VSA {}", place.label()), cause, mend));
+            let fix = "release some, or put areas on a volume of kind \"directory\"";
+            return Err(refuse(ErrorKind::Limit, format!("VSA {}", place.label()), cause, fix));
         }
         self.check_quiet(place)
     }

@@ -34,8 +34,8 @@ impl<D: VnicDevices> Control<D> {
         let what = format!("{sort} {shown}");
         let file = self.configuration.path.display();
         let Some(owner) = owner else {
-            let mend = format!("add it to {file} and `sietch reload`, or ask for one that is there");
-            return Err(refuse(ErrorKind::Unknown, what, "there is none of that name", mend));
+            let fix = format!("add it to {file} and `sietch reload`, or ask for one that is there");
+            return Err(refuse(ErrorKind::Unknown, what, "there is none of that name", fix));
         };
         if owner != uid {
             let cause = format!("it is for uid {owner}, and this process runs as uid {uid}");
@@ -47,16 +47,16 @@ impl<D: VnicDevices> Control<D> {
             ));
         }
         if self.revoked.contains(&key(sort, name)) {
-            let mend = format!("`sietch restore {shown}` lets it be used again");
-            return Err(refuse(ErrorKind::Revoked, what, "it was revoked", mend));
+            let fix = format!("`sietch restore {shown}` lets it be used again");
+            return Err(refuse(ErrorKind::Revoked, what, "it was revoked", fix));
         }
         if let Some(holder) = self.holder(name, vnic) {
             let cause = format!(
                 "pid {} (`{}`, uid {}) has it under grant {}",
                 holder.process.pid, holder.client, holder.process.uid, holder.grant
             );
-            let mend = format!("end that process, or `sietch revoke {shown}`");
-            return Err(refuse(ErrorKind::Busy, what, cause, mend));
+            let fix = format!("end that process, or `sietch revoke {shown}`");
+            return Err(refuse(ErrorKind::Busy, what, cause, fix));
         }
         Ok(())
     }
@@ -103,8 +103,8 @@ impl<D: VnicDevices> Control<D> {
             ));
         };
         if let Err(why) = self.devices.support() {
-            let (cause, mend) = why.split_once("; ").unwrap_or((&why, "use `--net linux`"));
-            return Err(refuse(ErrorKind::Unsupported, format!("VNIC {name}"), cause, mend));
+            let (cause, fix) = why.split_once("; ").unwrap_or((&why, "use `--net linux`"));
+            return Err(refuse(ErrorKind::Unsupported, format!("VNIC {name}"), cause, fix));
         }
         let record = self.record(connection, name, |generation| {
             Device::Vnic(Box::new(VnicPlan::new(&vnic, generation)))
@@ -119,7 +119,7 @@ impl<D: VnicDevices> Control<D> {
         };
         if let Err(error) = self.remember_uplink().await {
             self.forget(record.grant);
-            return Err(refuse(ErrorKind::Failed, "state", error.cause, error.mend));
+            return Err(refuse(ErrorKind::Failed, "state", error.cause, error.fix));
         }
         match self.devices.open(plan).await {
             Ok(opened) => {
@@ -131,7 +131,7 @@ impl<D: VnicDevices> Control<D> {
             }
             Err(error) => {
                 self.forget(record.grant);
-                Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend))
+                Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix))
             }
         }
     }
@@ -150,7 +150,7 @@ impl<D: VnicDevices> Control<D> {
         };
         if let Err(error) = self.devices.bind(&plan).await {
             self.end(grant, "it could not be bound").await;
-            return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend));
+            return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix));
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ impl<D: VnicDevices> Control<D> {
         volume.fence(&place.name)
     }
 
-    /// Looks whether the area `label` still has `size` bytes, and mends it.
+    /// Looks whether the area `label` still has `size` bytes, and fixes it.
     pub(super) fn check_size(&self, label: &str, size: u64) -> Option<String> {
         let place = Place::of_label(label);
         self.volumes.get(&place.volume)?.check_size(&place.name, size)
@@ -320,7 +320,7 @@ impl<D: VnicDevices> Control<D> {
             protection: volume
                 .map_or_else(|| Protection::None(String::new()), |volume| self.protection(volume)),
             path: volume.map_or_else(String::new, |volume| volume.location(&place.name)),
-            parts: handed.lengths,
+            segments: handed.lengths,
             model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
             broker: None,
         }));
@@ -330,12 +330,12 @@ impl<D: VnicDevices> Control<D> {
     pub(super) async fn release(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
         let process = &self.client(connection)?.process;
         if self.grants.get(&grant).is_none_or(|record| record.process != *process) {
-            let mend = "name one that was given to this process";
+            let fix = "name one that was given to this process";
             return Err(refuse(
                 ErrorKind::Unknown,
                 format!("grant {grant}"),
                 "this process does not have it",
-                mend,
+                fix,
             ));
         }
         self.end(grant, "released").await;

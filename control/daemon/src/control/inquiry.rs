@@ -140,8 +140,8 @@ impl<D: VnicDevices> Control<D> {
         let Some(asked) = self.clients.iter().filter_map(attends).next_back() else {
             let cause =
                 format!("pid {} (`{}`) does not listen to questions", record.process.pid, record.client);
-            let mend = "it may be reconnecting: try again; programs answer that use Client::hold";
-            return Err(refuse(ErrorKind::Silent, what, cause, mend));
+            let fix = "it may be reconnecting: try again; programs answer that use Client::hold";
+            return Err(refuse(ErrorKind::Silent, what, cause, fix));
         };
         self.inquiries.next += 1;
         let (id, grant) = (self.inquiries.next, record.grant);
@@ -177,8 +177,8 @@ impl<D: VnicDevices> Control<D> {
             .values()
             .any(|question| question.sort == Sort::Capture && question.grant == record.grant);
         if asked || self.inquiries.captures.iter().any(|capture| capture.grant == record.grant) {
-            let mend = "end the other `sietch capture` first";
-            return Err(refuse(ErrorKind::Busy, what, "its frames are being captured already", mend));
+            let fix = "end the other `sietch capture` first";
+            return Err(refuse(ErrorKind::Busy, what, "its frames are being captured already", fix));
         }
         Ok(())
     }
@@ -193,12 +193,12 @@ impl<D: VnicDevices> Control<D> {
     ) -> Result<Reply, ErrorReply> {
         let asked = self.inquiries.waiting.get(&id).is_some_and(|question| question.asked == connection);
         let Some(question) = asked.then(|| self.inquiries.waiting.remove(&id)).flatten() else {
-            let mend = "answer within a second";
+            let fix = "answer within a second";
             return Err(refuse(
                 ErrorKind::Unknown,
                 format!("question {id}"),
                 "nobody waits for that answer",
-                mend,
+                fix,
             ));
         };
         let Some(record) = self.grants.get(&question.grant).cloned() else {
@@ -258,8 +258,8 @@ impl<D: VnicDevices> Control<D> {
             // It may still take the ring that it was sent.
             self.end_capture(id, question.grant);
         }
-        let mend = "it is stopped, or its data loop is busy or does not look at its lease: try again";
-        self.respond(question.answer, Err(refuse(ErrorKind::Silent, what, cause, mend)));
+        let fix = "it is stopped, or its data loop is busy or does not look at its lease: try again";
+        self.respond(question.answer, Err(refuse(ErrorKind::Silent, what, cause, fix)));
     }
 
     /// A connection has gone: its captures end, and what it was asked nobody will answer.

@@ -106,7 +106,7 @@ impl<D: VnicDevices> Control<D> {
             Entry::Vacant(place) => {
                 let Pair { near, far, revocation } = plan
                     .create()
-                    .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.mend))?;
+                    .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.fix))?;
                 place.insert(Made { revocation, waiting: [Some(near), Some(far)] })
             }
         };

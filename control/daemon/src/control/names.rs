@@ -75,8 +75,8 @@ impl<D: VnicDevices> Control<D> {
             let work = move || -> Result<Answer, ErrorReply> {
                 let bytes = volume.read(&name, offset, length)?;
                 let file = sealed::make("sietch-piece", &bytes).map_err(|error| {
-                    let mend = "see whether memory or descriptors are short";
-                    refuse(ErrorKind::Failed, format!("VSA {name}"), error.to_string(), mend)
+                    let fix = "see whether memory or descriptors are short";
+                    refuse(ErrorKind::Failed, format!("VSA {name}"), error.to_string(), fix)
                 })?;
                 Ok(Answer { body: Reply::Piece, descriptors: vec![file] })
             };

@@ -53,12 +53,12 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn acquire_port(&mut self, connection: u64, port: &Port) -> Result<Answer, ErrorReply> {
         let what = format!("VNIC {}", port.name);
         let Some(service) = self.ports.service else {
-            let mend = "start `sietch service`";
+            let fix = "start `sietch service`";
             return Err(refuse(
                 ErrorKind::Unsupported,
                 what,
                 "no service core runs, which is its switch",
-                mend,
+                fix,
             ));
         };
         let plan = PortPlan::new(port);
@@ -67,7 +67,7 @@ impl<D: VnicDevices> Control<D> {
             Ok(pair) => pair,
             Err(error) => {
                 self.forget(record.grant);
-                return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.mend));
+                return Err(refuse(ErrorKind::Failed, error.what, error.cause, error.fix));
             }
         };
         let notice = Notice::Port(Box::new(plan.port(record.grant, record.generation)));
@@ -114,9 +114,9 @@ impl<D: VnicDevices> Control<D> {
         let wanted = self.configuration.service_uid;
         if process.uid != wanted && self.check_administrator(connection).is_err() {
             let cause = format!("it is for uid {wanted}, and this process runs as uid {}", process.uid);
-            let mend =
+            let fix =
                 format!("run as that user, or change [service] in {}", self.configuration.path.display());
-            return Err(refuse(ErrorKind::Denied, "service core", cause, mend));
+            return Err(refuse(ErrorKind::Denied, "service core", cause, fix));
         }
         if has.len() > MAX_HELD || storage.is_some_and(|storage| storage.areas.len() > MAX_HELD) {
             return Err(refuse(

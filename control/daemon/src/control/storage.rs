@@ -53,12 +53,12 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn place(&self, text: &str) -> Result<Place, ErrorReply> {
         let Some((volume, name)) = split(text) else {
             let shown: String = text.chars().take(80).collect::<String>().escape_debug().collect();
-            let mend = "write /VOLUME/NAME or NAME, each of 1 to 32 letters, digits, `-` and `_`";
+            let fix = "write /VOLUME/NAME or NAME, each of 1 to 32 letters, digits, `-` and `_`";
             return Err(refuse(
                 ErrorKind::Invalid,
                 format!("VSA {shown}"),
                 "that is no name of an area",
-                mend,
+                fix,
             ));
         };
         let named = self.configuration.vsas.iter().find(|vsa| vsa.name == name);
@@ -171,7 +171,7 @@ impl<D: VnicDevices> Control<D> {
                     let handed = handed.filter(|_| holder.is_some() && holder == asker);
                     let mut answer = self.area_answer(place)?;
                     if let (Some(handed), Reply::Area(area)) = (handed, &mut answer.body) {
-                        area.parts = handed.lengths;
+                        area.segments = handed.lengths;
                         answer.descriptors = handed.files;
                     }
                     Ok(answer)
@@ -214,7 +214,7 @@ impl<D: VnicDevices> Control<D> {
             size: found.size,
             allocated: found.allocated,
             extents: found.extents,
-            parts: Vec::new(),
+            segments: Vec::new(),
             configured: configured.is_some(),
             protection: self.protection(volume),
             revoked: self.revoked.contains(&key("VSA", &place.label())),
@@ -255,12 +255,12 @@ impl<D: VnicDevices> Control<D> {
                 name: volume.definition.name.clone(),
                 kind: volume.definition.kind,
                 path: volume.place(),
-                broken: volume.trouble(),
+                broken: volume.failure(),
                 capacity,
                 free,
                 areas: u32::try_from(areas.len()).unwrap_or(u32::MAX),
                 model: volume.model(),
-                promise: volume.promise().to_owned(),
+                durability: volume.durability().to_owned(),
                 quotas: quotas
                     .map(|quota| QuotaStatus {
                         uid: quota.uid,
@@ -290,8 +290,8 @@ impl<D: VnicDevices> Control<D> {
                 return Ok(());
             }
             let cause = format!("uid {uid} has no quota on volume {}", place.volume);
-            let mend = format!("add a [[volume.quota]] to {file}, or ask an administrator");
-            return Err(refuse(ErrorKind::Denied, what, cause, mend));
+            let fix = format!("add a [[volume.quota]] to {file}, or ask an administrator");
+            return Err(refuse(ErrorKind::Denied, what, cause, fix));
         };
         let on_volume = |label: &String| Place::of_label(label).volume == place.volume;
         let pending = self.preparing.iter().filter(|(label, pending)| pending.uid == uid && on_volume(label));
@@ -304,8 +304,8 @@ impl<D: VnicDevices> Control<D> {
             "{more} bytes more are over the quota of uid {uid} on volume {}: {used} of {quota} bytes are used",
             place.volume
         );
-        let mend = format!("delete or shrink areas, or raise the quota in {file}");
-        Err(refuse(ErrorKind::Limit, what, cause, mend))
+        let fix = format!("delete or shrink areas, or raise the quota in {file}");
+        Err(refuse(ErrorKind::Limit, what, cause, fix))
     }
 
     fn begin_create(
@@ -328,14 +328,14 @@ impl<D: VnicDevices> Control<D> {
         let namesake = self.configuration.vsas.iter().find(|vsa| vsa.name == place.name);
         if let Some(vsa) = namesake.filter(|vsa| vsa.volume == place.volume || place.volume == MAIN_VOLUME) {
             let cause = format!("sietch.toml has given that name to an area of uid {}", vsa.uid);
-            let mend = "choose another name; that area is made when it is first acquired";
-            return Err(refuse(ErrorKind::Invalid, what, cause, mend));
+            let fix = "choose another name; that area is made when it is first acquired";
+            return Err(refuse(ErrorKind::Invalid, what, cause, fix));
         }
         let all = volume.list();
         if all.iter().any(|area| area.name == place.name) {
             // Who may not see it learns that it is there: names are global.
-            let mend = "choose another name, or `sietch vsa delete` it first";
-            return Err(refuse(ErrorKind::Busy, what, "there is an area of that name", mend));
+            let fix = "choose another name, or `sietch vsa delete` it first";
+            return Err(refuse(ErrorKind::Busy, what, "there is an area of that name", fix));
         }
         if all.len() + self.preparing.len() >= MAX_AREAS {
             let cause = format!("the volume has its most areas, {MAX_AREAS}");
@@ -375,8 +375,8 @@ impl<D: VnicDevices> Control<D> {
         let inside = offset.checked_add(length).is_some_and(|end| end <= found.size);
         if !inside || !offset.is_multiple_of(BLOCK) {
             let cause = format!("{length} bytes from {offset} are not blocks of its {} bytes", found.size);
-            let mend = format!("name a range inside it that begins at a multiple of {BLOCK}");
-            return Err(refuse(ErrorKind::Invalid, what, cause, mend));
+            let fix = format!("name a range inside it that begins at a multiple of {BLOCK}");
+            return Err(refuse(ErrorKind::Invalid, what, cause, fix));
         }
         self.check_quiet(&place)?;
         self.check_not_anothers(connection, &place, "trimmed")?;
@@ -387,8 +387,8 @@ impl<D: VnicDevices> Control<D> {
         let (place, volume, _) = self.own_area(connection, name)?;
         if let Some(holder) = self.holder(&place.label(), false) {
             let cause = format!("pid {} (`{}`) has it", holder.process.pid, holder.client);
-            let mend = format!("end that process, or `sietch revoke {}`", place.label());
-            return Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, mend));
+            let fix = format!("end that process, or `sietch revoke {}`", place.label());
+            return Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, fix));
         }
         self.check_quiet(&place)?;
         Ok((place, volume, Work::Delete, Pending::OPENING))
@@ -430,8 +430,8 @@ impl<D: VnicDevices> Control<D> {
                     "pid {} (`{}`) has it, and only it may have it {verb}",
                     holder.process.pid, holder.client
                 );
-                let mend = "ask through that process, or end it first";
-                Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, mend))
+                let fix = "ask through that process, or end it first";
+                Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, fix))
             }
             _ => Ok(()),
         }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use sietch_protocol::view::{Ask, ViewAnswer, ViewQuestion, ViewRefusal};
+use sietch_protocol::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply, sealed};
 use tokio::sync::oneshot;
 
@@ -35,7 +35,7 @@ const MOST_OWED: usize = 16;
 struct Question {
     /// Of the area, for messages.
     path: String,
-    ask: Ask,
+    ask: ViewOperation,
     /// Whose connection was asked.
     asked: u64,
     grant: u64,
@@ -70,13 +70,13 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         name: &str,
-        question: ViewQuestion,
+        question: ViewRequest,
         answer: oneshot::Sender<Answer>,
     ) {
         match self.try_look(connection, name, &question) {
             Ok((path, asked, grant)) => {
                 let id = self.views.next;
-                let ask = question.ask;
+                let ask = question.operation;
                 self.views.waiting.insert(id, Question { path, ask, asked, grant, answer });
                 self.counters.borrow_mut().view_questions += 1;
                 let events = self.events.clone();
@@ -96,7 +96,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         name: &str,
-        question: &ViewQuestion,
+        question: &ViewRequest,
     ) -> Result<(String, u64, u64), ErrorReply> {
         let (place, ..) = self.readable(connection, name)?;
         let uid = self.client(connection)?.process.uid;
@@ -105,23 +105,23 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(ErrorKind::Invalid, what, cause, "write components with `/` between them"));
         }
         let Some(record) = self.holder(&place.label(), false).cloned() else {
-            let mend = "only a running program shows a view of its area";
-            return Err(refuse(ErrorKind::Unknown, what, "nobody has it", mend));
+            let fix = "only a running program shows a view of its area";
+            return Err(refuse(ErrorKind::Unknown, what, "nobody has it", fix));
         };
         let Some(asked) = self.viewer(&record) else {
             let cause = format!("{} shows none", named(&record));
-            let mend = "it may be reconnecting: try again; programs that use Client::show do";
-            return Err(refuse(ErrorKind::Unknown, what, cause, mend));
+            let fix = "it may be reconnecting: try again; programs that use Client::show do";
+            return Err(refuse(ErrorKind::Unknown, what, cause, fix));
         };
         let owed = self.views.owed.get(&asked).copied().unwrap_or(0);
         if owed >= MOST_OWED {
             let stuck = !self.views.waiting.values().any(|question| question.asked == asked);
             let cause = format!("{} has {owed} questions to answer", named(&record));
-            let (kind, mend) = match stuck {
+            let (kind, fix) = match stuck {
                 true => (ErrorKind::Silent, "it is stopped, or its data loop is busy: see what keeps it"),
                 false => (ErrorKind::Limit, "ask it less at once"),
             };
-            return Err(refuse(kind, what, cause, mend));
+            return Err(refuse(kind, what, cause, fix));
         }
         self.views.next += 1;
         let (id, grant) = (self.views.next, record.grant);
@@ -139,7 +139,7 @@ impl<D: VnicDevices> Control<D> {
         &mut self,
         connection: u64,
         id: u64,
-        outcome: Result<ViewAnswer, ViewRefusal>,
+        outcome: Result<ViewReply, ViewError>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, ErrorReply> {
         if let Some(owed) = self.views.owed.get_mut(&connection) {
@@ -163,16 +163,16 @@ impl<D: VnicDevices> Control<D> {
         };
         let (pid, client) = (record.process.pid, record.client.clone());
         let answered = match outcome {
-            Ok(answer) => check(answer, question.ask, descriptors).map_err(|why| {
+            Ok(answer) => check(answer, question.operation, descriptors).map_err(|why| {
                 tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
                 self.counters.borrow_mut().view_answers_refused += 1;
                 let cause = format!("pid {pid} (`{client}`) answered with what is no answer: {why}");
                 refuse(ErrorKind::Failed, what, cause, "see what that program is")
             }),
-            Err(ViewRefusal::Missing) => {
+            Err(ViewError::Missing) => {
                 Err(refuse(ErrorKind::Unknown, what, "there is no such file", "list the directory"))
             }
-            Err(reason @ (ViewRefusal::NotDirectory | ViewRefusal::IsDirectory)) => {
+            Err(reason @ (ViewError::NotDirectory | ViewError::IsDirectory)) => {
                 Err(refuse(ErrorKind::Invalid, what, reason.to_string(), "ask what it is first"))
             }
             Err(reason) => {
@@ -214,20 +214,20 @@ impl<D: VnicDevices> Control<D> {
 
     fn no_answer(&self, question: Question, kind: ErrorKind, why: &str) {
         let holder = self.grants.get(&question.grant).map_or_else(|| "its holder".to_owned(), named);
-        let mend = "it is stopped, busy, or has ended: try again";
-        let error = refuse(kind, format!("view of {}", question.path), format!("{holder} {why}"), mend);
+        let fix = "it is stopped, busy, or has ended: try again";
+        let error = refuse(kind, format!("view of {}", question.path), format!("{holder} {why}"), fix);
         self.respond(question.answer, Err(error));
     }
 }
 
 /// What is passed on, or what is wrong with it.
-fn check(answer: ViewAnswer, ask: Ask, descriptors: Vec<OwnedFd>) -> Result<Answer, String> {
+fn check(answer: ViewReply, ask: ViewOperation, descriptors: Vec<OwnedFd>) -> Result<Answer, String> {
     answer.check(ask)?;
     match (ask, &descriptors[..]) {
-        (Ask::Read { length, .. }, [bytes]) => {
+        (ViewOperation::Read { length, .. }, [bytes]) => {
             sealed::check(bytes, length.into()).map_err(|error| error.to_string())?;
         }
-        (Ask::Look | Ask::List { .. }, []) => {}
+        (ViewOperation::Stat | ViewOperation::List { .. }, []) => {}
         _ => return Err(format!("{} descriptors came with it", descriptors.len())),
     }
     Ok(Answer { body: Reply::View(answer), descriptors })

@@ -50,8 +50,8 @@ impl KernelDevices {
 
     fn handle(&self, plan: &VnicPlan) -> Result<Handle, DeviceError> {
         self.netlink.clone().map_err(|why| {
-            let (cause, mend) = why.split_once("; ").unwrap_or((&why, "see `sietch doctor`"));
-            DeviceError { what: format!("VNIC {}", plan.name), cause: cause.into(), mend: mend.into() }
+            let (cause, fix) = why.split_once("; ").unwrap_or((&why, "see `sietch doctor`"));
+            DeviceError { what: format!("VNIC {}", plan.name), cause: cause.into(), fix: fix.into() }
         })
     }
 
@@ -64,7 +64,7 @@ impl KernelDevices {
             return Err(DeviceError {
                 what: format!("uplink {name}"),
                 cause: "there is no such interface".to_owned(),
-                mend: "choose one of those `ip link` shows".to_owned(),
+                fix: "choose one of those `ip link` shows".to_owned(),
             });
         };
         self.uplink = Some(queue::join_uplink(name, index, self.uplink_before.as_ref())?);
@@ -76,7 +76,7 @@ impl KernelDevices {
         let namespace = Namespace::create().map_err(|error| DeviceError {
             what: format!("VNIC {}", plan.name),
             cause: format!("cannot make a network namespace for its end: {error}"),
-            mend: "run the daemon with CAP_SYS_ADMIN (as root), raise user.max_net_namespaces, or use `--net linux`"
+            fix: "run the daemon with CAP_SYS_ADMIN (as root), raise user.max_net_namespaces, or use `--net linux`"
                 .to_owned(),
         })?;
         let alias = format!("{}{}", self.owner, plan.name);
@@ -163,7 +163,7 @@ impl VnicDevices for KernelDevices {
             Err(why) => return Err(why.clone()),
         };
         match self.programs.get(&plan.host_interface) {
-            Some(programs) if there => queue::trouble(programs).map_or(Ok(()), Err),
+            Some(programs) if there => queue::problem(programs).map_or(Ok(()), Err),
             _ => Err(gone(plan).cause),
         }
     }
@@ -224,7 +224,7 @@ fn gone(plan: &VnicPlan) -> DeviceError {
     DeviceError {
         what: format!("VNIC {}", plan.name),
         cause: format!("its veth pair {} is gone", plan.host_interface),
-        mend: "restart its application".to_owned(),
+        fix: "restart its application".to_owned(),
     }
 }
 
@@ -237,9 +237,9 @@ fn connect() -> Result<Handle, String> {
 }
 
 fn missing_capabilities() -> Result<(), String> {
-    let mend = "run as root, or use `--net linux`";
+    let fix = "run as root, or use `--net linux`";
     let have = rustix::thread::capabilities(None)
-        .map_err(|error| format!("cannot read this process' capabilities: {error}; {mend}"))?
+        .map_err(|error| format!("cannot read this process' capabilities: {error}; {fix}"))?
         .effective;
     // (CAP_SYS_ADMIN makes network namespaces, and stands for CAP_BPF.)
     let wanted = [
@@ -252,5 +252,5 @@ fn missing_capabilities() -> Result<(), String> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(format!("the daemon lacks {}; {mend}", missing.join(" and ")))
+    Err(format!("the daemon lacks {}; {fix}", missing.join(" and ")))
 }

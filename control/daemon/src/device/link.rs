@@ -104,7 +104,7 @@ pub(super) fn create(
     create_pair(geometry, generation).map_err(|error| DeviceError {
         what: what(),
         cause: format!("cannot make its memory: {error}"),
-        mend: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
+        fix: "see whether memory and open files are at a limit (`ulimit -n`)".to_owned(),
     })
 }
 

@@ -110,8 +110,8 @@ impl Uplink {
 }
 
 fn fail(what: String, action: &str, cause: impl std::fmt::Display) -> DeviceError {
-    let mend = "see `sietch doctor`, or use `--net linux`".to_owned();
-    DeviceError { what, cause: format!("cannot {action}: {cause}"), mend }
+    let fix = "see `sietch doctor`, or use `--net linux`".to_owned();
+    DeviceError { what, cause: format!("cannot {action}: {cause}"), fix }
 }
 
 fn of(plan: &VnicPlan) -> String {
@@ -257,7 +257,7 @@ pub(super) fn bind(plan: &VnicPlan, programs: &mut Programs) -> Result<(), Devic
 }
 
 /// Why no frame passes, or what of the protection is missing.
-pub(super) fn trouble(programs: &Programs) -> Option<String> {
+pub(super) fn problem(programs: &Programs) -> Option<String> {
     if programs.unbound.is_some() {
         return Some("its holder has not mapped the rings yet: no frame passes".to_owned());
     }

@@ -48,7 +48,7 @@ fn fail(plan: &VnicPlan, action: &str, cause: impl std::fmt::Display) -> DeviceE
     DeviceError {
         what: format!("VNIC {}: veth {}", plan.name, plan.host_interface),
         cause: format!("cannot {action}: {cause}"),
-        mend: "run the daemon with CAP_NET_ADMIN (as root), or use `--net linux`".to_owned(),
+        fix: "run the daemon with CAP_NET_ADMIN (as root), or use `--net linux`".to_owned(),
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn make(
             return Err(DeviceError {
                 what: format!("VNIC {}", plan.name),
                 cause: format!("there is an interface {} that this daemon did not make", plan.host_interface),
-                mend: format!("give the VNIC another name, or `ip link del {}`", plan.host_interface),
+                fix: format!("give the VNIC another name, or `ip link del {}`", plan.host_interface),
             });
         }
     }
@@ -268,7 +268,7 @@ pub(super) async fn remove_others(
     let failure = |error: rtnetlink::Error| DeviceError {
         what: "veths without an owner".to_owned(),
         cause: format!("cannot list or delete them: {error}"),
-        mend: "see `ip link` and delete those named sv-*".to_owned(),
+        fix: "see `ip link` and delete those named sv-*".to_owned(),
     };
     let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.map_err(failure)?;
     let mut removed = Vec::new();

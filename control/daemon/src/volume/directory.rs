@@ -374,16 +374,16 @@ impl Directory {
             .and_then(|()| std::fs::remove_file(self.owner_path(name)));
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let mend = "see whether its file system is read-only or failing";
-                Err(refuse(ErrorKind::Failed, name, format!("cannot remove it: {error}"), mend))
+                let fix = "see whether its file system is read-only or failing";
+                Err(refuse(ErrorKind::Failed, name, format!("cannot remove it: {error}"), fix))
             }
             _ => Ok(()),
         }
     }
 
     fn unowned(&self, name: &str) -> ErrorReply {
-        let mend = format!("write the owner's uid into {}", self.owner_path(name).display());
-        refuse(ErrorKind::Denied, name, "nothing says whom its data belongs to".to_owned(), &mend)
+        let fix = format!("write the owner's uid into {}", self.owner_path(name).display());
+        refuse(ErrorKind::Denied, name, "nothing says whom its data belongs to".to_owned(), &fix)
     }
 
     fn check_owner(&self, name: &str, uid: u32, exists: bool) -> Result<(), ErrorReply> {
@@ -393,12 +393,12 @@ impl Directory {
             Some(owner) if owner == uid || !exists => {}
             Some(owner) => {
                 let cause = format!("its data belongs to uid {owner}, and sietch.toml gives it to uid {uid}");
-                let mend = format!(
+                let fix = format!(
                     "set uid = {owner} back, or remove {} to start anew, or write {uid} into {} to hand the data over",
                     self.path(name).display(),
                     path.display()
                 );
-                return Err(refuse(ErrorKind::Denied, name, cause, &mend));
+                return Err(refuse(ErrorKind::Denied, name, cause, &fix));
             }
             None if exists => return Err(self.unowned(name)),
             None => {}
@@ -416,8 +416,8 @@ impl Directory {
             _ => ErrorKind::Failed,
         };
         let text = error.to_string();
-        let (cause, mend) = text.rsplit_once("; ").unwrap_or((&text, "see the daemon's log"));
-        refuse(kind, name, cause.to_owned(), mend)
+        let (cause, fix) = text.rsplit_once("; ").unwrap_or((&text, "see the daemon's log"));
+        refuse(kind, name, cause.to_owned(), fix)
     }
 
     /// Takes writing away from whoever has the area open. Says what now stops them, or what does
@@ -507,8 +507,8 @@ fn check_own(path: &Path, directory: &File) -> Result<(), String> {
     let stat = rustix::fs::fstat(directory).map_err(|error| format!("{shown}: {error}; see who owns it"))?;
     let own = rustix::process::geteuid().as_raw();
     if stat.st_uid != own && stat.st_uid != 0 {
-        let (owner, mend) = (stat.st_uid, format!("give it to uid {own}, or name another directory"));
-        return Err(format!("{shown} belongs to uid {owner}, who could replace the areas in it; {mend}"));
+        let (owner, fix) = (stat.st_uid, format!("give it to uid {own}, or name another directory"));
+        return Err(format!("{shown} belongs to uid {owner}, who could replace the areas in it; {fix}"));
     }
     if stat.st_mode & 0o022 != 0 {
         let mode = stat.st_mode & 0o7777;

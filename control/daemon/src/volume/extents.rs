@@ -108,7 +108,7 @@ impl Extents {
     }
 
     /// Why nothing can be changed any more, if so.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         self.inner().volume.failure().map(ToString::to_string)
     }
 
@@ -254,8 +254,8 @@ impl Extents {
             None => self.create(name, uid, size)?,
             Some(found) if found.uid != Some(uid) => {
                 let cause = format!("the volume has it for uid {}", found.uid.unwrap_or(u32::MAX));
-                let mend = "use another name, or give it back to that user in sietch.toml";
-                return Err(refuse(ErrorKind::Denied, name, cause, mend));
+                let fix = "use another name, or give it back to that user in sietch.toml";
+                return Err(refuse(ErrorKind::Denied, name, cause, fix));
             }
             Some(_) => {}
         }
@@ -297,8 +297,8 @@ impl Extents {
             VolumeError::Failed(_) => ErrorKind::Failed,
         };
         let text = error.to_string();
-        let (cause, mend) = text.rsplit_once("; ").unwrap_or((&text, "see the daemon's log"));
-        refuse(kind, name, format!("volume {}: {cause}", self.name), mend)
+        let (cause, fix) = text.rsplit_once("; ").unwrap_or((&text, "see the daemon's log"));
+        refuse(kind, name, format!("volume {}: {cause}", self.name), fix)
     }
 }
 

@@ -338,8 +338,8 @@ impl Memory {
         if more > 0 && kept.parts.len() >= MAX_PARTS {
             let why = if held { "while it was held" } else { "without memory to copy it" };
             let cause = format!("it has grown {} times {why}, and has its most parts", MAX_PARTS - 1);
-            let mend = "release it and resize it then, which joins them; and grow it by more at a time";
-            return Err(refuse(ErrorKind::Limit, name, cause, mend));
+            let fix = "release it and resize it then, which joins them; and grow it by more at a time";
+            return Err(refuse(ErrorKind::Limit, name, cause, fix));
         }
         // What it already counts for is its: its holder may have left something there.
         let zeroed = kept.between(kept.size, size, |part, at, length| zero(&part.file, at, length));

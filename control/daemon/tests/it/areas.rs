@@ -274,7 +274,7 @@ fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
     life_of_an_area(&scene, "/ram/data");
     let mut connection = scene.connect();
     let ram = connection.volumes().unwrap().remove(1);
-    assert!(ram.promise.contains("lost at power off"), "{ram:?}");
+    assert!(ram.durability.contains("lost at power off"), "{ram:?}");
     assert_eq!((ram.model.unwrap().read_ns, ram.capacity, ram.free), (300, 4 * MIB, 4 * MIB));
     assert_eq!(kind(connection.create_vsa("/ram/big", 5 * MIB, None)).0, ErrorKind::Full);
     connection.create_vsa("/ram/x", MIB, None).unwrap();
@@ -282,7 +282,7 @@ fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
     assert!(rustix::fs::ftruncate(&file, 2 * MIB).is_err(), "its holder takes no more than it was given");
     assert!(rustix::fs::ftruncate(&file, 0).is_err());
     write(&file, 0, 5);
-    assert_eq!((grant.model.unwrap().read_ns, grant.parts.len()), (300, 0));
+    assert_eq!((grant.model.unwrap().read_ns, grant.segments.len()), (300, 0));
     connection.revoke(sietch_protocol::Target::Grant(grant.grant)).unwrap();
     write(&file, 0, 6);
     connection.restore("/ram/x").unwrap();
@@ -332,7 +332,7 @@ fn an_application_grows_memory_that_it_holds_and_its_queue_is_as_slow_as_the_vol
     let grant = vsa.grant.clone();
     drop(vsa);
     client.release(&grant).unwrap();
-    let (_, file) = scene.connect().acquire_vsa_parts("/ram/x").unwrap();
+    let (_, file) = scene.connect().acquire_vsa_descriptors("/ram/x").unwrap();
     assert!(file.len() > 1, "it stays in parts until somebody resizes it alone");
 }
 

@@ -116,7 +116,7 @@ impl Core {
 
     fn with(scene: &Scene, mut broker: Broker) -> Self {
         let mut connection = scene.connect();
-        connection.serve_all(Vec::new(), broker.held.clone()).unwrap();
+        connection.serve_with_storage(Vec::new(), broker.held.clone()).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
@@ -426,7 +426,7 @@ fn a_stranger_is_no_service_core() {
     let Err(CallError::Refused(refusal)) = connection.detached(1) else { panic!("a refusal") };
     assert_eq!(refusal.kind, ErrorKind::Denied);
     let core = Core::start(&scene);
-    let Err(CallError::Refused(refusal)) = connection.serve_all(Vec::new(), HeldStorage::default()) else {
+    let Err(CallError::Refused(refusal)) = connection.serve_with_storage(Vec::new(), HeldStorage::default()) else {
         panic!("a refusal")
     };
     assert_eq!(refusal.kind, ErrorKind::Busy);

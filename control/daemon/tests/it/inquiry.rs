@@ -79,13 +79,13 @@ fn an_application_is_asked_and_its_answer_reaches_who_asked_unread() {
     let (Notice::Inquiry { id, grant: about }, _) = notice(&mut application) else { panic!("an inquiry") };
     assert_eq!(about, grant);
     let (file, _) = sockets::write(&reports()).unwrap();
-    application.inform(id, Ok(7), Some(file.as_fd())).unwrap();
+    application.answer_inquiry(id, Ok(7), Some(file.as_fd())).unwrap();
     let (answer, file) = asked.join().unwrap().unwrap();
     assert_eq!((answer.pid, answer.client.as_str(), answer.omitted), (std::process::id(), "test", 7));
     assert_eq!(sockets::read(&file).unwrap(), reports());
     // What was answered cannot be answered again, nor can what was never asked.
-    assert_eq!(refused(application.inform(id, Ok(0), None)).0, ErrorKind::Unknown);
-    assert_eq!(refused(application.inform(id + 1, Ok(0), None)).0, ErrorKind::Unknown);
+    assert_eq!(refused(application.answer_inquiry(id, Ok(0), None)).0, ErrorKind::Unknown);
+    assert_eq!(refused(application.answer_inquiry(id + 1, Ok(0), None)).0, ErrorKind::Unknown);
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn who_does_not_answer_well_is_reported_and_keeps_nobody_waiting() {
     let (kind, text) = refused(asker.sockets("kv"));
     assert!(kind == ErrorKind::Silent && text.contains("within a second"), "{text}");
     let (Notice::Inquiry { id, .. }, _) = notice(&mut application) else { panic!("an inquiry") };
-    assert_eq!(refused(application.inform(id, Ok(0), None)).0, ErrorKind::Unknown, "too late");
+    assert_eq!(refused(application.answer_inquiry(id, Ok(0), None)).0, ErrorKind::Unknown, "too late");
     // No file, a file that can still change, a reason that would move the cursor.
     let wrong =
         [(Ok(0), None), (Ok(0), Some(memory(SealFlags::SHRINK, 64))), (Err("\x1b[2J".repeat(200)), None)];
     for (outcome, file) in wrong {
         let asked = asking(&scene);
         let (Notice::Inquiry { id, .. }, _) = notice(&mut application) else { panic!("an inquiry") };
-        application.inform(id, outcome, file.as_ref().map(AsFd::as_fd)).unwrap();
+        application.answer_inquiry(id, outcome, file.as_ref().map(AsFd::as_fd)).unwrap();
         let (kind, text) = refused(asked.join().unwrap());
         assert!(kind == ErrorKind::Failed && !text.contains('\x1b') && text.len() < 2000, "{text}");
     }
@@ -145,7 +145,7 @@ fn a_capture_lasts_as_long_as_the_connection_of_who_asked() {
     let begun = capturing(&scene);
     let (Notice::Capture { id, .. }, ring) = notice(&mut application) else { panic!("a capture") };
     assert_eq!(rustix::fs::fstat(&ring[0]).unwrap().st_size, 65_536);
-    application.inform(id, Ok(0), None).unwrap();
+    application.answer_inquiry(id, Ok(0), None).unwrap();
     let (asker, begun) = begun.join().unwrap();
     let begun = begun.unwrap();
     assert_eq!((begun.pid, begun.mtu), (std::process::id(), 65_264));

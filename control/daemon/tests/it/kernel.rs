@@ -78,7 +78,7 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
         assert!(ip(&["route"]).contains("10.83.0.2 dev sv-kv"), "{}", ip(&["route"]));
         assert!(ip(&["neigh"]).contains("PERMANENT"), "{}", ip(&["neigh"]));
         assert!(!ip(&["-6", "addr", "show", "sv-kv"]).contains("inet6"));
-        let trouble = || scene.status().vnics[0].trouble.clone();
+        let trouble = || scene.status().vnics[0].problem.clone();
         assert!(trouble().expect("it is not bound").contains("has not mapped the rings"));
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         assert_eq!(trouble(), None);
@@ -121,7 +121,7 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         assert!(!links().contains("sv-orphan"), "{} in {}", links(), data.display());
         assert!(links().contains("sv-foreign"), "what is not ours stays");
         let holder = scene.status().vnics[0].holder.clone().expect("adopted");
-        assert_eq!(scene.status().vnics[0].trouble, None, "the successor watches the rings as well");
+        assert_eq!(scene.status().vnics[0].problem, None, "the successor watches the rings as well");
         assert_eq!(format!("{} {}", holder.grant, holder.generation), held);
         let groups = scene.connect().stat().unwrap();
         let vnic = groups.iter().find(|group| group.source == "vnic kv").expect("its counters");
@@ -189,7 +189,7 @@ fn status_says_that_an_interface_is_gone() {
         application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         ip(&["link", "del", "sv-kv"]);
-        let trouble = scene.status().vnics[0].trouble.clone().expect("nothing passes any more");
+        let trouble = scene.status().vnics[0].problem.clone().expect("nothing passes any more");
         assert!(trouble.contains("sv-kv is gone"), "{trouble}");
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();

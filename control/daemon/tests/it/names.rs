@@ -8,8 +8,8 @@ use std::time::Instant;
 use crate::scene::{PATIENCE, Scene};
 use rustix::io::Errno;
 use sietch_protocol::{
-    Ask, CallError, Connection, ErrorKind, Notice, Page, Shown, ViewAnswer, ViewEntry, ViewQuestion,
-    ViewRefusal, sealed,
+    CallError, Connection, ErrorKind, FileAttributes, Notice, ViewEntry, ViewError, ViewOperation, ViewPage,
+    ViewReply, ViewRequest, sealed,
 };
 
 fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, String) {
@@ -121,14 +121,18 @@ fn what_is_for_another_user_is_not_read() {
 }
 
 /// The other side of a conversation about a view: what somebody asks is asked on a thread.
-fn looking(scene: &Scene, path: &str, ask: Ask) -> JoinHandle<Result<(ViewAnswer, Vec<u8>), CallError>> {
+fn looking(
+    scene: &Scene,
+    path: &str,
+    ask: ViewOperation,
+) -> JoinHandle<Result<(ViewReply, Vec<u8>), CallError>> {
     let mut connection = scene.connect();
-    let question = ViewQuestion { path: path.to_owned(), ask };
+    let question = ViewRequest { path: path.to_owned(), operation: ask };
     std::thread::spawn(move || connection.view("kv", question))
 }
 
 /// The next question that an owner gets.
-fn asked(owner: &mut Connection) -> (u64, u32, ViewQuestion) {
+fn asked(owner: &mut Connection) -> (u64, u32, ViewRequest) {
     let end = Instant::now() + PATIENCE;
     loop {
         match owner.take_notice().unwrap() {
@@ -156,47 +160,47 @@ fn a_question_about_a_view_reaches_its_owner_and_its_answer_whoever_asked() {
     let list = connection.vsas().unwrap();
     assert!(list.iter().any(|area| area.path == "/main/kv" && area.view), "{list:?}");
 
-    let look = looking(&scene, "keys", Ask::Look);
+    let look = looking(&scene, "keys", ViewOperation::Stat);
     let (id, uid, question) = asked(&mut owner);
     assert_eq!(uid, rustix::process::geteuid().as_raw());
-    assert_eq!(question, ViewQuestion { path: "keys".to_owned(), ask: Ask::Look });
-    owner.show(id, Ok(ViewAnswer::Look(Shown::DIRECTORY)), None).unwrap();
-    assert_eq!(look.join().unwrap().unwrap().0, ViewAnswer::Look(Shown::DIRECTORY));
+    assert_eq!(question, ViewRequest { path: "keys".to_owned(), operation: ViewOperation::Stat });
+    owner.answer_view(id, Ok(ViewReply::Stat(FileAttributes::DIRECTORY)), None).unwrap();
+    assert_eq!(look.join().unwrap().unwrap().0, ViewReply::Stat(FileAttributes::DIRECTORY));
 
-    let read = looking(&scene, "keys/a", Ask::Read { offset: 3, length: 5 });
+    let read = looking(&scene, "keys/a", ViewOperation::Read { offset: 3, length: 5 });
     let (id, ..) = asked(&mut owner);
     let piece = sealed::make("test", b"bytes").unwrap();
-    owner.show(id, Ok(ViewAnswer::Piece), Some(piece.as_fd())).unwrap();
-    assert_eq!(read.join().unwrap().unwrap(), (ViewAnswer::Piece, b"bytes".to_vec()));
+    owner.answer_view(id, Ok(ViewReply::Piece), Some(piece.as_fd())).unwrap();
+    assert_eq!(read.join().unwrap().unwrap(), (ViewReply::Piece, b"bytes".to_vec()));
 
-    let list = looking(&scene, "", Ask::List { cursor: 0 });
+    let list = looking(&scene, "", ViewOperation::List { cursor: 0 });
     let (id, ..) = asked(&mut owner);
-    let mut page = Page::default();
-    assert!(page.push("a", Shown::file(3)));
+    let mut page = ViewPage::default();
+    assert!(page.push("a", FileAttributes::file(3)));
     page.next = Some(9);
-    owner.show(id, Ok(ViewAnswer::Page(page.clone())), None).unwrap();
-    assert_eq!(list.join().unwrap().unwrap().0, ViewAnswer::Page(page));
+    owner.answer_view(id, Ok(ViewReply::Page(page.clone())), None).unwrap();
+    assert_eq!(list.join().unwrap().unwrap().0, ViewReply::Page(page));
 
     for (refusal, expected) in [
-        (ViewRefusal::Missing, ErrorKind::Unknown),
-        (ViewRefusal::IsDirectory, ErrorKind::Invalid),
-        (ViewRefusal::Failed("\x1b[2J".repeat(200)), ErrorKind::Failed),
+        (ViewError::Missing, ErrorKind::Unknown),
+        (ViewError::IsDirectory, ErrorKind::Invalid),
+        (ViewError::Failed("\x1b[2J".repeat(200)), ErrorKind::Failed),
     ] {
-        let look = looking(&scene, "x", Ask::Look);
+        let look = looking(&scene, "x", ViewOperation::Stat);
         let (id, ..) = asked(&mut owner);
-        owner.show(id, Err(refusal), None).unwrap();
+        owner.answer_view(id, Err(refusal), None).unwrap();
         let (kind, said) = refused(look.join().unwrap());
         assert_eq!(kind, expected);
         assert!(!said.contains('\x1b') && said.len() < 2000, "{said}");
     }
     // What is no path is not passed on, and without a view there is nothing to ask.
     for path in ["..", "a//b", "/a", "a\0"] {
-        assert_eq!(refused(looking(&scene, path, Ask::Look).join().unwrap()).0, ErrorKind::Invalid);
+        assert_eq!(refused(looking(&scene, path, ViewOperation::Stat).join().unwrap()).0, ErrorKind::Invalid);
     }
     owner.attend(vec![grant]).unwrap();
-    assert_eq!(refused(looking(&scene, "", Ask::Look).join().unwrap()).0, ErrorKind::Unknown);
+    assert_eq!(refused(looking(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
     owner.release(grant).unwrap();
-    assert_eq!(refused(looking(&scene, "", Ask::Look).join().unwrap()).0, ErrorKind::Unknown);
+    assert_eq!(refused(looking(&scene, "", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Unknown);
 }
 
 #[test]
@@ -204,18 +208,18 @@ fn an_owner_that_answers_with_nonsense_harms_nobody() {
     let scene = volumes("view-hostile");
     let _daemon = scene.start();
     let (mut owner, _) = owner(&scene);
-    let entry = |name: &str| ViewEntry { name: name.to_owned(), shown: Shown::file(1) };
+    let entry = |name: &str| ViewEntry { name: name.to_owned(), attributes: FileAttributes::file(1) };
     let page = |names: &[&str], next| {
-        Ok(ViewAnswer::Page(Page { entries: names.iter().map(|name| entry(name)).collect(), next }))
+        Ok(ViewReply::Page(ViewPage { entries: names.iter().map(|name| entry(name)).collect(), next }))
     };
-    let list = Ask::List { cursor: 5 };
-    let read = Ask::Read { offset: 0, length: 4 };
+    let list = ViewOperation::List { cursor: 5 };
+    let read = ViewOperation::Read { offset: 0, length: 4 };
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::io::write(&unsealed, b"abcd").unwrap();
     let [long, whole] = [&b"abcde"[..], b"abcd"].map(|bytes| sealed::make("test", bytes).unwrap());
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let device = std::fs::File::open("/dev/zero").unwrap().into();
-    let hostile: [(Ask, Result<ViewAnswer, ViewRefusal>, Option<&OwnedFd>); 14] = [
+    let hostile: [(ViewOperation, Result<ViewReply, ViewError>, Option<&OwnedFd>); 14] = [
         (list, page(&["a/b"], None), None),
         (list, page(&["a", ".."], None), None),
         (list, page(&["a\0b"], None), None),
@@ -223,33 +227,33 @@ fn an_owner_that_answers_with_nonsense_harms_nobody() {
         (list, page(&["a".repeat(256).as_str()], None), None),
         (list, page(&["a"; 257], None), None),
         (list, page(&["a"], Some(5)), None),
-        (list, Ok(ViewAnswer::Piece), Some(&whole)),
-        (Ask::Look, page(&["a"], None), None),
-        (read, Ok(ViewAnswer::Piece), None),
-        (read, Ok(ViewAnswer::Piece), Some(&unsealed)),
-        (read, Ok(ViewAnswer::Piece), Some(&long)),
-        (read, Ok(ViewAnswer::Piece), Some(&pipe)),
-        (read, Ok(ViewAnswer::Piece), Some(&device)),
+        (list, Ok(ViewReply::Piece), Some(&whole)),
+        (ViewOperation::Stat, page(&["a"], None), None),
+        (read, Ok(ViewReply::Piece), None),
+        (read, Ok(ViewReply::Piece), Some(&unsealed)),
+        (read, Ok(ViewReply::Piece), Some(&long)),
+        (read, Ok(ViewReply::Piece), Some(&pipe)),
+        (read, Ok(ViewReply::Piece), Some(&device)),
     ];
     for (ask, outcome, descriptor) in hostile {
         let waits = looking(&scene, "a", ask);
         let (id, ..) = asked(&mut owner);
         // Somebody else's question, and one that nobody asked.
         for wrong in [id + 1, u64::MAX] {
-            assert_eq!(refused(owner.show(wrong, outcome.clone(), None)).0, ErrorKind::Unknown);
+            assert_eq!(refused(owner.answer_view(wrong, outcome.clone(), None)).0, ErrorKind::Unknown);
         }
-        owner.show(id, outcome.clone(), descriptor.map(AsFd::as_fd)).unwrap();
+        owner.answer_view(id, outcome.clone(), descriptor.map(AsFd::as_fd)).unwrap();
         let (kind, said) = refused(waits.join().unwrap());
         assert_eq!(kind, ErrorKind::Failed, "{outcome:?}: {said}");
         assert!(said.contains("(`test`) answered with what is no answer"), "{said}");
     }
     // A stranger cannot answer in its place.
-    let waits = looking(&scene, "a", Ask::Look);
+    let waits = looking(&scene, "a", ViewOperation::Stat);
     let (id, ..) = asked(&mut owner);
-    let stranger = scene.connect().show(id, Ok(ViewAnswer::Look(Shown::file(9))), None);
+    let stranger = scene.connect().answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(9))), None);
     assert_eq!(refused(stranger).0, ErrorKind::Unknown);
-    owner.show(id, Ok(ViewAnswer::Look(Shown::file(3))), None).unwrap();
-    assert_eq!(waits.join().unwrap().unwrap().0, ViewAnswer::Look(Shown::file(3)));
+    owner.answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(3))), None).unwrap();
+    assert_eq!(waits.join().unwrap().unwrap().0, ViewReply::Stat(FileAttributes::file(3)));
 }
 
 #[test]
@@ -257,32 +261,32 @@ fn an_owner_that_does_not_answer_is_waited_for_a_second_and_then_not_asked_any_m
     let scene = volumes("view-silent");
     let _daemon = scene.start();
     let (mut owner, _) = owner(&scene);
-    let silent: Vec<_> = (0..16).map(|_| looking(&scene, "a", Ask::Look)).collect();
+    let silent: Vec<_> = (0..16).map(|_| looking(&scene, "a", ViewOperation::Stat)).collect();
     let questions: Vec<u64> = (0..16).map(|_| asked(&mut owner).0).collect();
     // It owes enough.
-    assert_eq!(refused(looking(&scene, "a", Ask::Look).join().unwrap()).0, ErrorKind::Limit);
+    assert_eq!(refused(looking(&scene, "a", ViewOperation::Stat).join().unwrap()).0, ErrorKind::Limit);
     for waits in silent {
         let (kind, said) = refused(waits.join().unwrap());
         assert_eq!(kind, ErrorKind::Silent, "{said}");
         assert!(said.contains("(`test`) has not answered within a second"), "{said}");
     }
-    let (kind, said) = refused(looking(&scene, "a", Ask::Look).join().unwrap());
+    let (kind, said) = refused(looking(&scene, "a", ViewOperation::Stat).join().unwrap());
     assert_eq!(kind, ErrorKind::Silent, "{said}");
     assert!(said.contains("16 questions to answer"), "{said}");
     assert!(owner.take_notice().unwrap().is_none());
     // Others are served meanwhile, and so is its area.
     assert!(scene.connect().read_vsa("kv").unwrap().1.is_some());
     // Once it has answered, however late, it is asked again.
-    let late = Ok(ViewAnswer::Look(Shown::DIRECTORY));
+    let late = Ok(ViewReply::Stat(FileAttributes::DIRECTORY));
     for id in questions {
-        assert_eq!(refused(owner.show(id, late.clone(), None)).0, ErrorKind::Unknown);
+        assert_eq!(refused(owner.answer_view(id, late.clone(), None)).0, ErrorKind::Unknown);
     }
-    let waits = looking(&scene, "a", Ask::Look);
+    let waits = looking(&scene, "a", ViewOperation::Stat);
     let (id, ..) = asked(&mut owner);
-    owner.show(id, late, None).unwrap();
+    owner.answer_view(id, late, None).unwrap();
     assert!(waits.join().unwrap().is_ok());
     // One that goes in the middle of a question is not waited for.
-    let waits = looking(&scene, "a", Ask::Look);
+    let waits = looking(&scene, "a", ViewOperation::Stat);
     asked(&mut owner);
     drop(owner);
     let (kind, said) = refused(waits.join().unwrap());

@@ -146,7 +146,7 @@ impl Service {
     }
 
     /// The program has called `listen` again.
-    pub(super) fn relisten(&mut self, id: ListenerId, backlog: u32) {
+    pub(super) fn change_backlog(&mut self, id: ListenerId, backlog: u32) {
         let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else { return };
         let uid = listener.application.uid;
         let backlog = match &open.kernel {

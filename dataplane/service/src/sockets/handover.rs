@@ -1,6 +1,6 @@
 //! One service gives everything to the next: a new release, with nothing refused and nothing lost.
 //!
-//! 1. The successor asks with [`RequestKind::Succeed`] over the administrators' socket. The answer
+//! 1. The successor asks with [`RequestKind::TakeOver`] over the administrators' socket. The answer
 //!    is [`ReplyKind::Handover`], and then pieces follow on the same connection, each a JSON text
 //!    with its descriptors ([`Piece`]): the socket on which programs ask, the listeners with what
 //!    waits at them, the connections.

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, Name, Relisten, receive_all, send_message,
+    Arrival, ArrivalKind, Descriptors, Name, BacklogChange, receive_all, send_message,
 };
 use zerocopy::IntoBytes as _;
 
@@ -279,11 +279,11 @@ impl Service {
             match found {
                 Ok((0, _)) => return false,
                 Ok((length, true)) if strange == 0 => {
-                    let Ok(message) = Relisten::parse(bytes.get(..length).unwrap_or_default()) else {
+                    let Ok(message) = BacklogChange::parse(bytes.get(..length).unwrap_or_default()) else {
                         self.counters.malformed += 1;
                         return false;
                     };
-                    self.relisten(id, message.backlog);
+                    self.change_backlog(id, message.backlog);
                 }
                 Ok(_) => {
                     self.counters.malformed += 1;

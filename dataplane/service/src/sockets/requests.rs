@@ -3,7 +3,7 @@
 //! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what
 //!    they are: a name, a namespace, whether it listens.
 //! 2. What does not fit is refused with an error number. What a limit forbids is
-//!    [`ReplyKind::NotOurs`]: the program goes on with the kernel.
+//!    [`ReplyKind::UseKernel`]: the program goes on with the kernel.
 //! 3. An address of a connection is believed only if it is loopback or the kernel's routes say that
 //!    it is the host's. What the two sockets are bound to proves nothing: a program can bind to any
 //!    address (IP_FREEBIND).
@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
-    Action, Descriptors, MOST_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
+    Action, Descriptors, MAX_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
 };
 use sietch_ring::stream::Memory;
 
@@ -55,7 +55,7 @@ impl Caller {
 pub(super) struct Answer {
     pub reply: Reply,
     /// Sent, and then closed here.
-    pub own: [Option<OwnedFd>; MOST_DESCRIPTORS],
+    pub own: [Option<OwnedFd>; MAX_DESCRIPTORS],
     /// Sent behind those, and kept: the common memory and the private page of this end.
     pub memory: Option<(ConnectionId, usize)>,
     /// What came with the request and is not kept: closed before the answer is sent.
@@ -70,7 +70,7 @@ impl From<Reply> for Answer {
     fn from(reply: Reply) -> Self {
         Self {
             reply,
-            own: [const { None }; MOST_DESCRIPTORS],
+            own: [const { None }; MAX_DESCRIPTORS],
             memory: None,
             spent: Vec::new(),
             later: Vec::new(),
@@ -91,7 +91,7 @@ impl Answer {
     }
 
     fn not_ours() -> Self {
-        Reply::new(ReplyKind::NotOurs).into()
+        Reply::new(ReplyKind::UseKernel).into()
     }
 
     pub fn having_spent(self, spent: Vec<OwnedFd>) -> Self {
@@ -186,7 +186,7 @@ impl Service {
                         self.publish(caller, request, &pair, &leads_to, published)?;
                     }
                     self.open_listener(id, Open::new(pair, cookie, held.take(), None))?;
-                    self.relisten(id, request.backlog);
+                    self.change_backlog(id, request.backlog);
                     Ok(())
                 });
                 let answer = match opened {
@@ -374,7 +374,7 @@ impl Service {
     /// Answers a hello. One with a name waits until that name is free, if what held it is gone.
     fn hello(&mut self, caller: Caller, request: &Request) -> Answer {
         let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
-        let mut reply = Reply::here(limit, &super::BUILD);
+        let mut reply = Reply::welcome(limit, &super::BUILD);
         let Some(name) = request.local.address() else { return reply.into() };
         self.close_those_that_hung_up(name.port());
         self.bury();

@@ -414,7 +414,7 @@ impl Service {
             match rustix::net::accept_with(administrators, flags) {
                 Ok(socket) => {
                     let who = peer(&socket);
-                    if who.as_ref().is_ok_and(|who| administration::is_at_home(who.pid)) {
+                    if who.as_ref().is_ok_and(|who| administration::shares_namespaces(who.pid)) {
                         self.let_in(socket, true);
                         continue;
                     }
@@ -521,7 +521,7 @@ impl Service {
             Ok((_, kind)) if caller.administers && !kind.is_administrative() => {
                 Answer::refused(Errno::OPNOTSUPP).having_spent(received.into_iter().flatten().collect())
             }
-            Ok((_, RequestKind::Succeed)) if caller.administers => {
+            Ok((_, RequestKind::TakeOver)) if caller.administers => {
                 match self.hand_everything(&socket) {
                     Ok(()) => self.over = true,
                     Err(error) => {
@@ -548,7 +548,7 @@ impl Service {
             // kernel.
             Ok((_, RequestKind::Connect)) => {
                 self.counters.limited += 1;
-                let answer = Answer::from(Reply::new(ReplyKind::NotOurs));
+                let answer = Answer::from(Reply::new(ReplyKind::UseKernel));
                 answer.having_spent(received.into_iter().flatten().collect())
             }
             _ => {
@@ -575,7 +575,7 @@ impl Service {
             );
         }
         match kind {
-            RequestKind::Listen | RequestKind::Connect => Reply::new(ReplyKind::NotOurs).into(),
+            RequestKind::Listen | RequestKind::Connect => Reply::new(ReplyKind::UseKernel).into(),
             RequestKind::Adopt => Reply::new(ReplyKind::Unknown).into(),
             _ => Answer::refused(Errno::OVERFLOW),
         }

@@ -30,7 +30,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use sietch_net::Engine;
 use sietch_nic::NicQueue;
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, RELISTEN_BYTES, Relisten, Reply, Request, RequestKind,
+    Arrival, ArrivalKind, Descriptors, BACKLOG_CHANGE_BYTES, BacklogChange, Reply, Request, RequestKind,
     receive_message, send_message,
 };
 use sietch_ring::stream::Geometry;
@@ -528,12 +528,12 @@ impl<Q: Device> Vnic<Q> {
     fn attend_pair(&mut self, claim: u64, flags: EventFlags) {
         let Some(pair) = self.pairs.get(&claim) else { return };
         if flags.contains(EventFlags::IN) {
-            let mut bytes = [0; RELISTEN_BYTES];
+            let mut bytes = [0; BACKLOG_CHANGE_BYTES];
             let mut received = Descriptors::default();
             let found = receive_message(pair.socket.as_fd(), &mut bytes, &mut received, RecvFlags::DONTWAIT);
-            match found.map(|(length, _)| Relisten::parse(bytes.get(..length).unwrap_or_default())) {
-                Ok(Ok(relisten)) => {
-                    let _ = self.host.listen(claim, relisten.backlog);
+            match found.map(|(length, _)| BacklogChange::parse(bytes.get(..length).unwrap_or_default())) {
+                Ok(Ok(change)) => {
+                    let _ = self.host.listen(claim, change.backlog);
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 // A message that is none costs the application this listener.

@@ -23,7 +23,7 @@ use sietch_service::sockets::limits;
 fn somebody_is_here() {
     let place = Place::new();
     let (reply, _) = place.call(&request(RequestKind::Hello), &[]).unwrap();
-    assert_eq!(reply.kind(), ReplyKind::Here);
+    assert_eq!(reply.kind(), ReplyKind::Welcome);
     assert!(reply.limit > 1000);
 }
 
@@ -103,7 +103,7 @@ fn where_nobody_of_ours_listens_the_kernel_is_asked() {
     let place = Place::new();
     let kernels = TcpListener::bind("127.0.0.1:0").unwrap();
     let (reply, _) = connect(&place, kernels.local_addr().unwrap());
-    assert_eq!(reply.kind(), ReplyKind::NotOurs);
+    assert_eq!(reply.kind(), ReplyKind::UseKernel);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
     assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
     drop(other);
     place.until(|shown| shown.listeners == 0);
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel);
     settle(&place, address);
     let again = bind_when_free(address);
     drop(again);
@@ -136,7 +136,7 @@ fn a_listener_found_by_its_wildcard_has_the_address_that_was_asked_for() {
     assert_eq!(arrival(&placeholder).0.local.address(), Some(to));
     // Nobody comes from an address that the host does not have.
     let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), address.port());
-    assert_eq!(connect(&place, far).0.kind(), ReplyKind::NotOurs);
+    assert_eq!(connect(&place, far).0.kind(), ReplyKind::UseKernel);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
     let mut made = Vec::new();
     loop {
         let (reply, descriptors) = connect(&place, address);
-        if reply.kind() == ReplyKind::NotOurs {
+        if reply.kind() == ReplyKind::UseKernel {
             break;
         }
         made.push((reply, descriptors));
@@ -207,7 +207,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
     if ours {
         loop {
             let (reply, descriptors) = connect(&place, address);
-            if reply.kind() == ReplyKind::NotOurs {
+            if reply.kind() == ReplyKind::UseKernel {
                 break;
             }
             expected.push(reply.local.address().expect("a name"));
@@ -235,7 +235,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
         }
         assert!(raced.len() < 8, "{ours}: {} too many", raced.len());
     }
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs, "{backlog} {ours}");
+    assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel, "{backlog} {ours}");
     let mut arrived: Vec<_> =
         expected.iter().filter_map(|_| arrival(&placeholder).0.peer.address()).collect();
     let in_order = arrived == expected;
@@ -445,8 +445,8 @@ fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
     let near = std::net::SocketAddr::new([127, 0, 0, 1].into(), ours.port());
     let mut asked = request(RequestKind::Connect);
     for (remote, kind) in [
-        (kernels.local_addr().expect("bound"), ReplyKind::NotOurs),
-        (far, ReplyKind::NotOurs),
+        (kernels.local_addr().expect("bound"), ReplyKind::UseKernel),
+        (far, ReplyKind::UseKernel),
         (near, ReplyKind::Connected),
     ] {
         let socket = client(AddressFamily::INET);

@@ -18,7 +18,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, netlink};
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Descriptors, Name, REQUEST_BYTES, Relisten, ReplyKind, Request, RequestKind,
+    ARRIVAL_BYTES, Descriptors, Name, REQUEST_BYTES, BacklogChange, ReplyKind, Request, RequestKind,
     receive_message, send_message,
 };
 use sietch_ring::stream::End;
@@ -151,7 +151,7 @@ fn ask(place: &Place, dice: &mut Random, bytes: &[u8], sent: &[BorrowedFd<'_>]) 
 /// Sends anything over placeholders.
 fn babble(dice: &mut Random, to: &OwnedFd, animals: &[OwnedFd]) {
     let mut bytes = match dice.below(3) {
-        0 => Relisten::new(dice.word() as u32).as_bytes().to_vec(),
+        0 => BacklogChange::new(dice.word() as u32).as_bytes().to_vec(),
         1 => vec![0; dice.index(ARRIVAL_BYTES * 2)],
         _ => vec![1],
     };

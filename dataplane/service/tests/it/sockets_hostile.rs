@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use sietch_protocol::socket_service::{
-    Descriptors, REQUEST_BYTES, ReplyKind, Request, RequestKind, call, receive_message, relisten,
+    Descriptors, REQUEST_BYTES, ReplyKind, Request, RequestKind, call, receive_message, change_backlog,
     send_message,
 };
 use sietch_service::sockets::{Rules, limits};
@@ -220,7 +220,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
     }
     // Within the patience of a request, which is far less than the hour.
     let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
-    assert_eq!(reply.kind(), ReplyKind::Here);
+    assert_eq!(reply.kind(), ReplyKind::Welcome);
     // Their peers are gone, and then it lingers no more.
     drop(peers);
     closes.into_iter().for_each(|close| close.join().expect("it only closes"));
@@ -268,7 +268,7 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
         let (reply, descriptors) = connect(&place, address);
         match reply.kind() {
             ReplyKind::Connected => kept.push(descriptors),
-            ReplyKind::NotOurs => kernels += 1,
+            ReplyKind::UseKernel => kernels += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -316,19 +316,19 @@ fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
     place.shown();
     let before = descriptors();
     let (good, address) = listen(&place, "127.0.0.1:0", 16);
-    relisten(good.as_fd(), 4).expect("room");
+    change_backlog(good.as_fd(), 4).expect("room");
     let (bad, _) = listen(&place, "127.0.0.1:0", 16);
     let null = std::fs::File::open("/dev/null").expect("it is there");
     send_message(bad.as_fd(), &[7; 40], &[null.as_fd()], SendFlags::empty()).expect("room");
     place.until(|shown| shown.listeners == 1);
     drop(bad);
     let (bad, _) = listen(&place, "127.0.0.1:0", 16);
-    let message = sietch_protocol::socket_service::Relisten::new(5);
+    let message = sietch_protocol::socket_service::BacklogChange::new(5);
     send_message(bad.as_fd(), message.as_bytes(), &[null.as_fd()], SendFlags::empty()).expect("room");
     place.until(|shown| shown.listeners == 1);
     // The good one has its new backlog.
     let kinds: Vec<ReplyKind> = (0..4).map(|_| connect(&place, address).0.kind()).collect();
-    assert_eq!(kinds[2..], [ReplyKind::Connected, ReplyKind::NotOurs]);
+    assert_eq!(kinds[2..], [ReplyKind::Connected, ReplyKind::UseKernel]);
     drop((good, bad, null));
     assert_returns(&place, before);
 }
@@ -353,7 +353,7 @@ fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up(
         for _ in 0..300 {
             TcpStream::connect(address).expect("it listens still");
             let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
-            assert_eq!(reply.kind(), ReplyKind::Here);
+            assert_eq!(reply.kind(), ReplyKind::Welcome);
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let _ = rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both);
@@ -471,7 +471,7 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
             [true, false].map(|keep| connects(&bound_freely("198.51.100.7:0", keep), to, port))
         };
         for to in ["127.0.0.1", "192.0.2.5"] {
-            assert_eq!(kinds(to, port), [ReplyKind::NotOurs; 2], "a forged address reaches {to}");
+            assert_eq!(kinds(to, port), [ReplyKind::UseKernel; 2], "a forged address reaches {to}");
         }
         // A listener at an address of another host lends it to nobody.
         let elsewhere = bound_freely("198.51.100.8:0", false);
@@ -480,15 +480,15 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
         let there = there.expect("a name");
         let _listens = place.listen_on(&elsewhere, 16);
         let any = client(AddressFamily::INET);
-        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::NotOurs);
+        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
         // Nor does a host on which everybody may be bound to everything.
         std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("this namespace's own");
-        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::NotOurs);
-        assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::NotOurs);
+        assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
+        assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::UseKernel);
         let socket = client(AddressFamily::INET);
         let forged: SocketAddr = "198.51.100.7:0".parse().expect("a name");
         rustix::net::bind(&socket, &forged).expect("everybody may");
-        assert_eq!(connects(&socket, "127.0.0.1", port), ReplyKind::NotOurs);
+        assert_eq!(connects(&socket, "127.0.0.1", port), ReplyKind::UseKernel);
         // An address that the host has goes as before.
         let own = bound_freely("192.0.2.5:0", true);
         assert_eq!(connects(&own, "127.0.0.1", port), ReplyKind::Connected);
@@ -506,7 +506,7 @@ fn an_address_of_another_namespace_is_looked_for_there() {
         assert_eq!(connect(&place, own).0.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&placeholder).0.local.address(), Some(own));
         let far = SocketAddr::new([192, 0, 2, 6].into(), address.port());
-        assert_eq!(connect(&place, far).0.kind(), ReplyKind::NotOurs);
+        assert_eq!(connect(&place, far).0.kind(), ReplyKind::UseKernel);
     });
 }
 
@@ -526,7 +526,7 @@ fn a_socket_of_another_namespace_finds_nobody_here() {
                 eprintln!("SKIPPED {name}: needs root");
                 return;
             }
-            assert_eq!(connect(&place, address).0.kind(), ReplyKind::NotOurs);
+            assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel);
             // And a listener of there has the same name without being in anybody's way.
             let socket = client(AddressFamily::INET);
             rustix::net::bind(&socket, &address).expect("an empty namespace");

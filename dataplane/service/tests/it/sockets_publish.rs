@@ -52,7 +52,7 @@ fn kernel_and_memory_arrive_at_one_accept_with_the_name_that_they_asked_for() {
     let shown = place.until_by_itself(|shown| shown.counters.handed_over == 3);
     assert_eq!((shown.listeners, shown.counters.published), (3, 2));
     // The listener is one: what was said over the placeholder is not nonsense to anybody.
-    sietch_protocol::socket_service::relisten(placeholder.as_fd(), 100).unwrap();
+    sietch_protocol::socket_service::change_backlog(placeholder.as_fd(), 100).unwrap();
     assert_eq!(place.shown().counters.malformed, 0);
     drop(placeholder);
     place.until(|shown| shown.listeners == 0);

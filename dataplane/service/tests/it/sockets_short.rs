@@ -50,7 +50,7 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     asked.remote = address.into();
     let mut received = Descriptors::default();
     let reply = call_on(early.as_fd(), &asked, &[clients[0].as_fd()], &mut received).expect("an answer");
-    assert_eq!(reply.kind(), ReplyKind::NotOurs);
+    assert_eq!(reply.kind(), ReplyKind::UseKernel);
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     let mut arrived: Vec<_> =
         clients.iter().map(|_| arrival(&placeholder).0.peer.address().unwrap()).collect();

@@ -42,7 +42,7 @@ fn notices_between_a_request_and_its_reply_are_kept_in_order() {
             ],
         }
     });
-    let mut connection = Connection::over(socket, "test", LIMIT).unwrap();
+    let mut connection = Connection::handshake(socket, "test", LIMIT).unwrap();
     assert_eq!(connection.welcome().generation, 3);
     connection.release(9).unwrap();
     assert_eq!(connection.take_notice().unwrap().unwrap().0, notice(1));
@@ -61,13 +61,13 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
                 kind: ErrorKind::Busy,
                 what: format!("VNIC {name}"),
                 cause: "held by pid 7".into(),
-                mend: "end it".into(),
+                fix: "end it".into(),
             }),
             _ => Reply::Done,
         };
         vec![ServerFrame::Reply { id: asked.id, body }]
     });
-    let mut connection = Connection::over(socket, "test", LIMIT).unwrap();
+    let mut connection = Connection::handshake(socket, "test", LIMIT).unwrap();
     let error = connection.acquire_vnic("kv").unwrap_err();
     assert_eq!(error.to_string(), "VNIC kv: held by pid 7; end it");
     connection.release(1).unwrap();
@@ -79,17 +79,17 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
 fn another_version_a_silent_daemon_and_a_closed_one_are_told_apart() {
     let (socket, thread) =
         serve(|asked| vec![ServerFrame::Reply { id: asked.id, body: welcome(PROTOCOL + 1) }]);
-    assert!(matches!(Connection::over(socket, "test", LIMIT), Err(CallError::Version { .. })));
+    assert!(matches!(Connection::handshake(socket, "test", LIMIT), Err(CallError::Version { .. })));
     thread.join().unwrap();
 
     let (socket, thread) = serve(|_| vec![]);
     let short = Duration::from_millis(1);
-    assert!(matches!(Connection::over(socket, "test", short), Err(CallError::Timeout(_))));
+    assert!(matches!(Connection::handshake(socket, "test", short), Err(CallError::Timeout(_))));
     thread.join().unwrap();
 
     let (client, server) = UnixStream::pair().unwrap();
     drop(server);
-    assert!(matches!(Connection::over(client.into(), "test", LIMIT), Err(CallError::Closed)));
+    assert!(matches!(Connection::handshake(client.into(), "test", LIMIT), Err(CallError::Closed)));
 
     let nowhere = Path::new("/nonexistent/sietch.sock");
     let error = Connection::connect(nowhere, "test", LIMIT).unwrap_err().to_string();
@@ -103,12 +103,12 @@ fn a_refusal_is_read_also_when_the_daemon_closed_before_it_was_asked() {
         kind: ErrorKind::Limit,
         what: "connection".to_owned(),
         cause: "too many connections".to_owned(),
-        mend: "close some".to_owned(),
+        fix: "close some".to_owned(),
     };
     let refusal = frame::encode(&ServerFrame::Reply { id: 0, body: Reply::Error(error) }).unwrap();
     FrameWriter::<OwnedFd>::new(refusal, vec![]).unwrap().write(&server).unwrap();
     drop(server);
-    let Err(CallError::Refused(error)) = Connection::over(client.into(), "test", LIMIT) else {
+    let Err(CallError::Refused(error)) = Connection::handshake(client.into(), "test", LIMIT) else {
         panic!("another answer than the refusal");
     };
     assert_eq!(error.cause, "too many connections");

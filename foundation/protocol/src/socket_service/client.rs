@@ -28,7 +28,7 @@ use rustix::net::{
 use zerocopy::IntoBytes;
 
 use super::{
-    ANSWER_MS, ARRIVAL_BYTES, Arrival, Build, MOST_DESCRIPTORS, REPLY_BYTES, Relisten, Reply, ReplyKind,
+    ANSWER_MS, ARRIVAL_BYTES, Arrival, Build, MAX_DESCRIPTORS, REPLY_BYTES, BacklogChange, Reply, ReplyKind,
     Request, RequestKind, VERSION,
 };
 
@@ -73,7 +73,7 @@ fn note(now: u64, timed_out: bool, until: &AtomicU64, pause: &AtomicU64) {
 }
 
 /// What came with a message: the first ones are filled.
-pub type Descriptors = [Option<OwnedFd>; MOST_DESCRIPTORS];
+pub type Descriptors = [Option<OwnedFd>; MAX_DESCRIPTORS];
 
 /// What the kernel lets a message have (`SCM_MAX_FD`, unix(7)).
 const MOST_IN_MESSAGE: usize = 253;
@@ -107,29 +107,29 @@ pub fn call(
 
 /// Who answers at a service's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Greeting {
+pub enum HelloReply {
     /// A service whose messages are of this version; its build, if it says that.
-    Here(Option<Build>),
+    SameVersion(Option<Build>),
     /// One of another version, and its build if it says that.
-    Other(u16, Option<Build>),
+    OtherVersion(u16, Option<Build>),
 }
 
 /// Says hello to the service at `path`, which may be of another version.
 ///
 /// # Errors
 /// As [`call`]; a refusal's.
-pub fn greet(path: &[u8], application: [u8; 16]) -> Result<Greeting, Errno> {
+pub fn greet(path: &[u8], application: [u8; 16]) -> Result<HelloReply, Errno> {
     let mut received = Descriptors::default();
     let request = Request::new(RequestKind::Hello, application);
     let (bytes, length, _) = exchange(connect(path)?.as_fd(), &request, &[], &mut received)?;
     let bytes = bytes.get(..length).unwrap_or_default();
     let (version, build) = Build::of_reply(bytes).ok_or(Errno::PROTO)?;
     if version != VERSION {
-        return Ok(Greeting::Other(version, build));
+        return Ok(HelloReply::OtherVersion(version, build));
     }
     let reply = Reply::parse(bytes).map_err(|_| Errno::PROTO)?;
     match reply.kind() {
-        ReplyKind::Here => Ok(Greeting::Here(build)),
+        ReplyKind::Welcome => Ok(HelloReply::SameVersion(build)),
         ReplyKind::Refused => Err(reply.error()),
         _ => Err(Errno::PROTO),
     }
@@ -280,12 +280,12 @@ pub fn receive_first(
 ///
 /// # Errors
 /// Those of `send`; nothing needs to be done about them.
-pub fn relisten(placeholder: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
-    let message = Relisten::new(backlog);
+pub fn change_backlog(placeholder: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
+    let message = BacklogChange::new(backlog);
     send_message(placeholder, message.as_bytes(), &[], SendFlags::DONTWAIT)
 }
 
-/// Sends one message with descriptors (at most [`MOST_DESCRIPTORS`]); never raises SIGPIPE.
+/// Sends one message with descriptors (at most [`MAX_DESCRIPTORS`]); never raises SIGPIPE.
 ///
 /// # Errors
 /// Those of `sendmsg`; `EINVAL` for too many descriptors.
@@ -295,7 +295,7 @@ pub fn send_message(
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(Errno::INVAL);

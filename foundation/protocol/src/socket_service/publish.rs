@@ -13,9 +13,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub const PUBLISH_VARIABLE: &str = "SIETCH_PUBLISH";
 /// Ports that one program may publish: each is a few words of every process, and nobody counts as
 /// many by hand.
-pub const MOST_PUBLISHED: usize = 32;
+pub const MAX_PUBLISHED: usize = 32;
 /// Of these, those that lead to one port: they travel beside the listener's own descriptor.
-pub const MOST_PUBLISHED_OF_PORT: usize = super::MOST_DESCRIPTORS - 1;
+pub const MAX_PUBLISHED_PER_PORT: usize = super::MAX_DESCRIPTORS - 1;
+
+/// Which addresses a listening socket accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketFamily {
+    /// An `AF_INET` socket.
+    Ipv4,
+    /// An `AF_INET6` socket with `IPV6_V6ONLY`.
+    Ipv6Only,
+    /// An `AF_INET6` socket that accepts IPv4 as well.
+    DualStack,
+}
 
 /// A port of the host, and where it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,17 +45,19 @@ impl Published {
         (host.port() != 0 && port != 0).then_some(Self { host, port })
     }
 
-    /// The host's name for a socket of IPv6 or IPv4: a program is given connections of the family
-    /// in which it listens. IPv4 addresses are mapped for a socket of both, and `::` is `0.0.0.0`
-    /// for IPv4 alone. None: such a socket cannot have it.
-    pub fn in_family(&self, six: bool, only_six: bool) -> Option<SocketAddr> {
-        let ip = match self.host.ip() {
-            IpAddr::V4(ip) if six => IpAddr::V6((!only_six).then_some(ip)?.to_ipv6_mapped()),
-            IpAddr::V6(ip) if !six => match ip.to_ipv4_mapped() {
+    /// The host's address in the form that a listening socket of `family` can bind. A program gets
+    /// connections of the family in which it listens, so a dual-stack socket binds an IPv4 address
+    /// in its IPv4-mapped form, and an IPv4 socket binds `0.0.0.0` for `::`. `None`: a socket of
+    /// that family cannot bind the address.
+    pub fn in_family(&self, family: SocketFamily) -> Option<SocketAddr> {
+        let ip = match (self.host.ip(), family) {
+            (IpAddr::V4(ip), SocketFamily::DualStack) => IpAddr::V6(ip.to_ipv6_mapped()),
+            (IpAddr::V4(_), SocketFamily::Ipv6Only) => return None,
+            (IpAddr::V6(ip), SocketFamily::Ipv4) => match ip.to_ipv4_mapped() {
                 Some(ip) => IpAddr::V4(ip),
                 None => IpAddr::V4((ip == Ipv6Addr::UNSPECIFIED).then_some(Ipv4Addr::UNSPECIFIED)?),
             },
-            ip => ip,
+            (ip, _) => ip,
         };
         Some(SocketAddr::new(ip, self.host.port()))
     }
@@ -74,17 +87,19 @@ mod tests {
 
     #[test]
     fn a_program_is_given_connections_of_its_own_family() {
-        let of = |text: &str, six, only_six| {
-            Published::parse(text).expect("it is one").in_family(six, only_six).map(|name| name.to_string())
+        use SocketFamily::{DualStack, Ipv4, Ipv6Only};
+        let of = |text: &str, family| {
+            let published = Published::parse(text).expect("a published port");
+            published.in_family(family).map(|address| address.to_string())
         };
         let (four, six, mapped) = ("127.0.0.1:80:1", "[::1]:80:1", "[::ffff:127.0.0.1]:80");
-        assert_eq!(of(four, false, false).as_deref(), Some("127.0.0.1:80"));
-        assert_eq!(of(four, true, false).as_deref(), Some(mapped));
-        assert_eq!(of(four, true, true), None);
-        assert_eq!(of(six, true, true).as_deref(), Some("[::1]:80"));
-        assert_eq!(of(six, false, false), None);
-        assert_eq!(of("[::]:80:1", false, false).as_deref(), Some("0.0.0.0:80"));
-        assert_eq!(of("[::]:80:1", true, false).as_deref(), Some("[::]:80"));
-        assert_eq!(of("[::ffff:127.0.0.1]:80:1", false, false).as_deref(), Some("127.0.0.1:80"));
+        assert_eq!(of(four, Ipv4).as_deref(), Some("127.0.0.1:80"));
+        assert_eq!(of(four, DualStack).as_deref(), Some(mapped));
+        assert_eq!(of(four, Ipv6Only), None);
+        assert_eq!(of(six, Ipv6Only).as_deref(), Some("[::1]:80"));
+        assert_eq!(of(six, Ipv4), None);
+        assert_eq!(of("[::]:80:1", Ipv4).as_deref(), Some("0.0.0.0:80"));
+        assert_eq!(of("[::]:80:1", DualStack).as_deref(), Some("[::]:80"));
+        assert_eq!(of("[::ffff:127.0.0.1]:80:1", Ipv4).as_deref(), Some("127.0.0.1:80"));
     }
 }

@@ -36,7 +36,7 @@ proptest! {
         if let Ok((request, _)) = Request::parse(&bytes) {
             prop_assert!(request.local.is_valid() && request.remote.is_valid());
         }
-        let _ = (Reply::parse(&bytes), Arrival::parse(&bytes), Relisten::parse(&bytes));
+        let _ = (Reply::parse(&bytes), Arrival::parse(&bytes), BacklogChange::parse(&bytes));
         if let Some((_, Some(build))) = Build::of_reply(&bytes) {
             prop_assert!(build.to_string().is_ascii());
         }
@@ -135,11 +135,11 @@ fn arrivals_come_one_by_one_and_the_end_is_told_apart_from_none() {
     assert!(matches!(take(&mut received), Incoming::Damaged));
     assert!(received.iter().all(Option::is_none));
     assert!(matches!(take(&mut received), Incoming::Damaged));
-    relisten(placeholder.as_fd(), 77).unwrap();
+    change_backlog(placeholder.as_fd(), 77).unwrap();
     let mut bytes = [0; 64];
     let (length, _) =
         receive_message(service.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).unwrap();
-    assert_eq!(Relisten::parse(&bytes[..length]).unwrap().backlog, 77);
+    assert_eq!(BacklogChange::parse(&bytes[..length]).unwrap().backlog, 77);
     drop(service);
     assert!(matches!(take(&mut received), Incoming::Closed));
 }
@@ -152,9 +152,9 @@ fn who_answers_a_hello_is_known_whatever_its_version() {
     reply.version = VERSION + 1;
     assert!(Reply::parse(reply.as_bytes()).is_err());
     assert_eq!(Build::of_reply(reply.as_bytes()), Some((VERSION + 1, Some(other))));
-    assert_eq!(Build::of_reply(Reply::new(ReplyKind::Here).as_bytes()), Some((VERSION, None)));
+    assert_eq!(Build::of_reply(Reply::new(ReplyKind::Welcome).as_bytes()), Some((VERSION, None)));
     assert_eq!(Build::of_reply(b"something else entirely"), None);
-    let here = Reply::here(5, &own);
-    assert_eq!((Reply::parse(here.as_bytes()).unwrap().limit, here.kind()), (5, ReplyKind::Here));
+    let here = Reply::welcome(5, &own);
+    assert_eq!((Reply::parse(here.as_bytes()).unwrap().limit, here.kind()), (5, ReplyKind::Welcome));
     assert_eq!(own.as_bytes().len(), BUILD_BYTES);
 }

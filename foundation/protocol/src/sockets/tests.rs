@@ -10,7 +10,7 @@ fn report(port: u16) -> SocketReport {
         send_queue: 2,
         tcp: Some(Box::new(TcpReport {
             algorithm: "cubic".to_owned(),
-            round_trip: 12_345,
+            srtt: 12_345,
             window_scale: (7, 8),
             slow_start_threshold: Some(14_480),
             ..TcpReport::default()

@@ -2,8 +2,8 @@ use super::*;
 use crate::frame;
 use crate::message::{Reply, ServerFrame};
 
-fn question(path: &str) -> ViewQuestion {
-    ViewQuestion { path: path.to_owned(), ask: Ask::Look }
+fn question(path: &str) -> ViewRequest {
+    ViewRequest { path: path.to_owned(), operation: ViewOperation::Stat }
 }
 
 #[test]
@@ -43,24 +43,27 @@ fn a_path_stays_within_its_view() {
         assert_eq!(question(hostile).components(), None, "{hostile:?}");
         assert!(question(hostile).check().is_err());
     }
-    let most = ViewQuestion { path: "a".to_owned(), ask: Ask::Read { offset: 0, length: MAX_PIECE + 1 } };
+    let most = ViewRequest {
+        path: "a".to_owned(),
+        operation: ViewOperation::Read { offset: 0, length: MAX_PIECE + 1 },
+    };
     assert!(most.check().is_err());
 }
 
 #[test]
 fn a_full_page_fits_a_frame_whatever_its_names_are() {
     for name in ["\u{7f}", "a", "\u{2028}\u{2028}", "\"\"\"\"", "\\\\\\\\\\\\\\\\"] {
-        let mut page = Page::default();
+        let mut page = ViewPage::default();
         let mut number = 0_u64;
         loop {
             number += 1;
-            if number > 1000 || !page.push(&format!("{name}{number}"), Shown::file(u64::MAX)) {
+            if number > 1000 || !page.push(&format!("{name}{number}"), FileAttributes::file(u64::MAX)) {
                 break;
             }
         }
         page.next = Some(u64::MAX);
-        let answer = ViewAnswer::Page(page);
-        assert_eq!(answer.check(Ask::List { cursor: 0 }), Ok(()));
+        let answer = ViewReply::Page(page);
+        assert_eq!(answer.check(ViewOperation::List { cursor: 0 }), Ok(()));
         let frame = ServerFrame::Reply { id: u64::MAX, body: Reply::View(answer) };
         assert!(frame::encode(&frame).is_ok(), "{name:?}");
     }
@@ -68,11 +71,11 @@ fn a_full_page_fits_a_frame_whatever_its_names_are() {
 
 #[test]
 fn what_does_not_answer_the_question_is_refused() {
-    let entry = |name: &str| ViewEntry { name: name.to_owned(), shown: Shown::DIRECTORY };
+    let entry = |name: &str| ViewEntry { name: name.to_owned(), attributes: FileAttributes::DIRECTORY };
     let page = |names: &[&str], next| {
-        ViewAnswer::Page(Page { entries: names.iter().map(|name| entry(name)).collect(), next })
+        ViewReply::Page(ViewPage { entries: names.iter().map(|name| entry(name)).collect(), next })
     };
-    let list = Ask::List { cursor: 7 };
+    let list = ViewOperation::List { cursor: 7 };
     assert_eq!(page(&["a"], Some(8)).check(list), Ok(()));
     assert_eq!(page(&[], None).check(list), Ok(()));
     for hostile in [
@@ -85,8 +88,8 @@ fn what_does_not_answer_the_question_is_refused() {
         page(&["a"], Some(0)),
         page(&["a"; MAX_ENTRIES + 1], None),
         page(&["a".repeat(200).as_str(); 100], None),
-        ViewAnswer::Piece,
-        ViewAnswer::Look(Shown::DIRECTORY),
+        ViewReply::Piece,
+        ViewReply::Stat(FileAttributes::DIRECTORY),
     ] {
         assert!(hostile.check(list).is_err(), "{hostile:?}");
     }

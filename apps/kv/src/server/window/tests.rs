@@ -21,20 +21,21 @@ fn store(commands: &str) -> Shard {
     shard
 }
 
-fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, NotShown> {
-    Keys { store: shard.store(), now: NOW }.read(&At { path, uid: 0 }, 0, 1 << 20)
+fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, Unavailable> {
+    Keys { store: shard.store(), now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
 }
 
-fn look(shard: &Shard, path: &[&str], now: Now) -> Result<Shown, NotShown> {
-    Keys { store: shard.store(), now }.look(&At { path, uid: 0 })
+fn look(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavailable> {
+    Keys { store: shard.store(), now }.stat(&ViewTarget { path, uid: 0 })
 }
 
 /// All names of a directory, as whoever lists it would ask.
 fn names(shard: &Shard, path: &[&str]) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
-        let page =
-            Keys { store: shard.store(), now: NOW }.list(&At { path, uid: 0 }, cursor).expect("a page");
+        let page = Keys { store: shard.store(), now: NOW }
+            .list(&ViewTarget { path, uid: 0 }, cursor)
+            .expect("a page");
         names.extend(page.entries.into_iter().map(|entry| entry.name));
         match page.next {
             Some(next) => {
@@ -72,11 +73,11 @@ fn keys_are_files_with_the_bytes_of_strings_and_lines_of_all_else() {
     ] {
         assert_eq!(read(&shard, &["keys", "0", key]).as_deref(), Ok(bytes), "{key}");
     }
-    assert_eq!(look(&shard, &["keys", "0", "greeting"], NOW), Ok(Shown::file(5)));
+    assert_eq!(look(&shard, &["keys", "0", "greeting"], NOW), Ok(FileAttributes::file(5)));
     for missing in
         [&["x"][..], &["keys", "16"], &["keys", "00"], &["keys", "0", "none"], &["keys", "0", "list", "0"]]
     {
-        assert_eq!(look(&shard, missing, NOW), Err(ViewRefusal::Missing.into()), "{missing:?}");
+        assert_eq!(look(&shard, missing, NOW), Err(ViewError::Missing.into()), "{missing:?}");
     }
 }
 
@@ -90,7 +91,7 @@ fn every_key_is_listed_page_by_page_whatever_its_length_and_what_is_overdue_is_n
     let shard = store(&commands);
     assert_eq!(names(&shard, &["keys", "0"]).len(), 3001);
     let later = Now { unix_ms: NOW.unix_ms + 10, ..NOW };
-    assert_eq!(look(&shard, &["keys", "0", "gone"], later), Err(ViewRefusal::Missing.into()));
+    assert_eq!(look(&shard, &["keys", "0", "gone"], later), Err(ViewError::Missing.into()));
 }
 
 #[test]
@@ -102,5 +103,5 @@ fn a_value_that_would_hold_up_a_turn_is_refused() {
     }
     let shard = store(&commands);
     let refused = read(&shard, &["keys", "0", "list"]);
-    assert!(matches!(refused, Err(NotShown::Refused(ViewRefusal::Failed(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Unavailable::Refused(ViewError::Failed(_)))), "{refused:?}");
 }

@@ -87,7 +87,7 @@ impl VnicDevices for FileDevices {
         if found == plan.generation.to_string() {
             return Ok(());
         }
-        Err(DeviceError { what: plan.name.clone(), cause: "gone".into(), mend: "restart".into() })
+        Err(DeviceError { what: plan.name.clone(), cause: "gone".into(), fix: "restart".into() })
     }
 
     async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
@@ -231,7 +231,7 @@ impl Scene {
     }
 
     pub fn connect(&self) -> Connection {
-        Connection::administer(&self.socket(), "test", PATIENCE).unwrap()
+        Connection::connect_as_administrator(&self.socket(), "test", PATIENCE).unwrap()
     }
 
     pub fn status(&self) -> Status {
@@ -613,7 +613,7 @@ fn rush(queue: &mut sietch::disk::AreaQueue) {
 /// that it has then.
 fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> String {
     const BLOCKS: [u64; 6] = [700, 10, 300, 768, 1, 512];
-    let (_, files) = connection.acquire_vsa_parts(name).unwrap();
+    let (_, files) = connection.acquire_vsa_descriptors(name).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -696,12 +696,14 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
         }
         ["delete", name] => connection.delete_vsa(name).map(|()| "ok".to_owned()),
         ["acquire", name] => {
-            connection.acquire_vsa_parts(name).map(|(grant, _)| format!("ok {}", grant.size))
+            connection.acquire_vsa_descriptors(name).map(|(grant, _)| format!("ok {}", grant.size))
         }
         ["read", name] => connection.read_vsa(name).map(|(area, _)| format!("ok {}", area.size)),
         ["look", name] => {
-            let question =
-                sietch_protocol::ViewQuestion { path: String::new(), ask: sietch_protocol::Ask::Look };
+            let question = sietch_protocol::ViewRequest {
+                path: String::new(),
+                ask: sietch_protocol::ViewOperation::Stat,
+            };
             connection.view(name, question).map(|(answer, _)| format!("ok {answer:?}"))
         }
         ["read-at", name] => connection.read_vsa_at(name, 0, 1).map(|bytes| format!("ok {}", bytes.len())),

@@ -60,7 +60,7 @@ impl<Q: Device> Vnic<Q> {
             {
                 Err(Errno::ACCESS)
             }
-            RequestKind::Hello => Ok((Reply::here(0, &crate::sockets::BUILD), Vec::new())),
+            RequestKind::Hello => Ok((Reply::welcome(0, &crate::sockets::BUILD), Vec::new())),
             RequestKind::Bind => self.bind(uid, &request),
             RequestKind::Listen => self.listen(uid, &request, sent.first(), pair),
             RequestKind::Connect => self.connect(uid, &request, sent.first()),
@@ -183,7 +183,7 @@ impl<Q: Device> Vnic<Q> {
         let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
         let address = remote.ip().to_canonical();
         if address.is_loopback() {
-            return Ok((Reply::new(ReplyKind::NotOurs), Vec::new()));
+            return Ok((Reply::new(ReplyKind::UseKernel), Vec::new()));
         }
         let remote = SocketAddr::new(address, remote.port());
         let from = match self.reserved(sent) {

@@ -341,7 +341,7 @@ fn who_may_not_is_refused() {
         |request| request.remote = Name::from(SocketAddr::from(([127, 0, 0, 1], 80))),
         None,
     );
-    assert_eq!(loopback.0.kind(), ReplyKind::NotOurs);
+    assert_eq!(loopback.0.kind(), ReplyKind::UseKernel);
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     assert_eq!(kind, ReplyKind::Connected);
     arrival(placeholder[0].as_ref().expect("a listener's"));
     // But it does not administer: nothing says in which namespaces it lives.
-    let administrators = sietch_protocol::administration::socket_of(std::path::Path::new(&socket));
+    let administrators = sietch_protocol::administration::administrator_socket(std::path::Path::new(&socket));
     let mut received = Descriptors::default();
     let listed = call(administrators.as_os_str().as_bytes(), &request(RequestKind::List), &[], &mut received);
     assert!(listed.is_err(), "{listed:?}");
@@ -101,7 +101,7 @@ fn users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel() 
     for uid in [users::ONE, users::OTHER] {
         let done = users::as_user(uid, || {
             let (kind, _) = asked(RequestKind::Listen, &[kernel.as_fd()]);
-            assert_eq!(kind, ReplyKind::NotOurs);
+            assert_eq!(kind, ReplyKind::UseKernel);
             for kind in [RequestKind::Hello, RequestKind::List, RequestKind::Revoke] {
                 let refused = (ReplyKind::Refused, rustix::io::Errno::OVERFLOW);
                 assert_eq!(asked(kind, &[]), refused, "{kind:?}: nobody knows whose that is");
@@ -109,7 +109,7 @@ fn users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel() 
         });
         assert!(done.is_some(), "root may be anybody");
     }
-    assert_eq!(asked(RequestKind::Hello, &[]).0, ReplyKind::Here);
+    assert_eq!(asked(RequestKind::Hello, &[]).0, ReplyKind::Welcome);
     assert_eq!(asked(RequestKind::Listen, &[kernel.as_fd()]).0, ReplyKind::Listening);
     drop(child.stdin.take());
     assert!(child.wait().expect("it is a child").success());

@@ -108,7 +108,7 @@ fn nobody_administers_over_the_socket_for_everybody_whatever_the_uid() {
     // This process is root, and started the service. A container's root has the same uid.
     let seen = list(place.call(&request(RequestKind::List), &[]));
     assert_eq!(seen, Listing::default());
-    for kind in [RequestKind::Revoke, RequestKind::Succeed] {
+    for kind in [RequestKind::Revoke, RequestKind::TakeOver] {
         let (reply, _) = place.call(&request(kind), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?}");
     }
@@ -132,7 +132,7 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
         let seen = list(place.call(&request(RequestKind::List), &[]));
         assert_eq!(seen.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [own]);
         assert_eq!(place.administer(&request(RequestKind::List)).err(), Some(Errno::ACCESS));
-        let (reply, _) = place.call(&request(RequestKind::Succeed), &[]).expect("an answer");
+        let (reply, _) = place.call(&request(RequestKind::TakeOver), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Refused);
         let (reply, _) = place.call(&Request::new(RequestKind::Revoke, [7; 16]), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Listed);

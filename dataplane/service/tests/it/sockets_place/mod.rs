@@ -85,7 +85,7 @@ impl Place {
         rustix::net::connect(&predecessor, &SocketAddrUnix::new(self.administrators()).expect("a path"))
             .expect("it serves");
         let mut received = Descriptors::default();
-        let reply = call_on(predecessor.as_fd(), &request(RequestKind::Succeed), &[], &mut received)
+        let reply = call_on(predecessor.as_fd(), &request(RequestKind::TakeOver), &[], &mut received)
             .expect("it may succeed itself");
         assert_eq!(reply.kind(), ReplyKind::Handover);
         let (commands, orders) = channel();
@@ -137,7 +137,7 @@ impl Place {
 
     /// The administrators' socket.
     pub fn administrators(&self) -> PathBuf {
-        administration::socket_of(&self.socket)
+        administration::administrator_socket(&self.socket)
     }
 
     /// As [`Place::call`], over the administrators' socket.

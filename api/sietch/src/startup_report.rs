@@ -15,7 +15,7 @@ pub const MAX_LINE: usize = 16 * 1024;
 /// What the application has become.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ready {
+pub struct StartupReport {
     /// The data path: `af_xdp`, `shm` or `linux`.
     pub network: String,
     /// Why not a VNIC, where it was wanted or might have been.
@@ -35,7 +35,7 @@ pub struct Ready {
     pub keys: u64,
 }
 
-impl Ready {
+impl StartupReport {
     /// Writes the line. A closed pipe is no error: whoever started the application is gone or does
     /// not care.
     ///
@@ -76,12 +76,12 @@ mod tests {
 
     #[test]
     fn what_is_announced_is_understood() {
-        let ready = Ready {
+        let ready = StartupReport {
             network: "af_xdp".into(),
             vnic: "10.83.0.2:6379".parse().ok(),
             durability: "always".into(),
             keys: 12,
-            ..Ready::default()
+            ..StartupReport::default()
         };
         let (mut reader, writer) = std::io::pipe().expect("pipe");
         ready.announce(&writer).expect("announce");
@@ -89,17 +89,17 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read");
         assert_eq!(text.lines().count(), 1);
-        assert_eq!(Ready::parse(text.trim_end()).expect("parse"), ready);
+        assert_eq!(StartupReport::parse(text.trim_end()).expect("parse"), ready);
     }
 
     #[test]
     fn nobody_listening_is_no_error_and_noise_is_one() {
         let (reader, writer) = std::io::pipe().expect("pipe");
         drop(reader);
-        Ready::default().announce(&writer).expect("ignored");
-        assert!(Ready::parse("hello").is_err());
-        assert!(Ready::parse(&" ".repeat(MAX_LINE + 1)).is_err());
+        StartupReport::default().announce(&writer).expect("ignored");
+        assert!(StartupReport::parse("hello").is_err());
+        assert!(StartupReport::parse(&" ".repeat(MAX_LINE + 1)).is_err());
         // A later version may say more.
-        assert!(Ready::parse("{\"network\":\"linux\",\"news\":1}").is_ok());
+        assert!(StartupReport::parse("{\"network\":\"linux\",\"news\":1}").is_ok());
     }
 }
