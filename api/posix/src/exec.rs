@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use sietch_protocol::socket_service::{
-    APPLICATION_VARIABLE, SHORT_LIVED_VARIABLE, PUBLISH_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
+    APPLICATION_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
 };
 
 use crate::sys::{self, Errno};

@@ -40,7 +40,7 @@ fn read(vsa: &mut Vsa, offset: u64) -> Result<u8, Box<dyn std::error::Error>> {
 }
 
 /// Does all of it with the area `name`, which has `size` bytes, and leaves it as long as it was.
-pub fn tour(client: &mut Client, name: &str, size: u64) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn tour(client: &mut Client, name: &str, size: u64) -> Result<(), Box<dyn std::error::Error>> {
     if !client.vsas()?.iter().any(|area| area.path == name || area.path == format!("/main/{name}")) {
         client.create_vsa(name, size)?;
     }

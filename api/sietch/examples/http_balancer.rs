@@ -47,7 +47,7 @@ impl Backends {
 }
 
 /// Balances for ever.
-pub async fn serve(net: Net, port: u16, addresses: Vec<SocketAddr>) -> io::Result<()> {
+pub(crate) async fn serve(net: Net, port: u16, addresses: Vec<SocketAddr>) -> io::Result<()> {
     let backend = |address| Backend { address, healthy: Cell::new(true), idle: RefCell::default() };
     let all = addresses.into_iter().map(backend).collect();
     let backends = Rc::new(Backends { all, turn: Cell::new(0) });

@@ -18,10 +18,10 @@ mod message;
 use message::Head;
 
 /// Files by the path that asks for them.
-pub type Files = HashMap<String, Arc<[u8]>>;
+pub(crate) type Files = HashMap<String, Arc<[u8]>>;
 
 /// Accepts connections for ever.
-pub async fn serve(net: Net, port: u16, files: Files) -> io::Result<()> {
+pub(crate) async fn serve(net: Net, port: u16, files: Files) -> io::Result<()> {
     let mut listener = net.listen(port, 1024)?;
     let files = Rc::new(files);
     loop {

@@ -62,7 +62,7 @@ struct Flow {
 
 /// The middlebox.
 #[derive(Debug)]
-pub struct Middlebox {
+pub(crate) struct Middlebox {
     served: End,
     servers: Vec<Server>,
     /// By our source port, counted from [`FIRST_PORT`].
@@ -111,7 +111,7 @@ fn finish_checksum(head: &mut [u8], tail: &[u8]) -> Option<()> {
 
 impl Middlebox {
     /// Serves `served` (an address of ours) by `servers`.
-    pub fn new(served: SocketAddrV4, servers: &[SocketAddrV4]) -> Self {
+    pub(crate) fn new(served: SocketAddrV4, servers: &[SocketAddrV4]) -> Self {
         let server = |address: &SocketAddrV4| Server { end: End::new(*address), mac: None };
         Self {
             served: End::new(served),
@@ -128,7 +128,7 @@ impl Middlebox {
     ///
     /// # Errors
     /// The device is gone.
-    pub fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
+    pub(crate) fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
         let mac = queue.mac();
         let Offloads { checksums, unfinished } = queue.offloads();
         let sums = !checksums;

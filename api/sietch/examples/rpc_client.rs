@@ -15,7 +15,7 @@ mod protocol;
 
 /// What the calls took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     /// Calls that were answered.
     pub calls: u64,
     /// Nanoseconds for all of them.
@@ -23,7 +23,7 @@ pub struct Report {
 }
 
 /// Makes `calls` calls to `server`, `pipeline` at a time.
-pub async fn call(net: Net, server: SocketAddr, calls: u64, pipeline: u64) -> io::Result<Report> {
+pub(crate) async fn call(net: Net, server: SocketAddr, calls: u64, pipeline: u64) -> io::Result<Report> {
     let (mut reader, mut writer) = net.connect(server).await?.split();
     let begin = net.now();
     let (mut sent, mut answered) = (0, 0);

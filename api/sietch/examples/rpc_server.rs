@@ -12,7 +12,7 @@ use sietch::{Arguments, Net, Runtime, TcpStream};
 mod protocol;
 
 /// Accepts connections for ever.
-pub async fn serve(net: Net, port: u16) -> io::Result<()> {
+pub(crate) async fn serve(net: Net, port: u16) -> io::Result<()> {
     let mut listener = net.listen(port, 1024)?;
     loop {
         let (stream, peer) = listener.accept().await?;

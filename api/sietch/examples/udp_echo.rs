@@ -8,7 +8,7 @@ use sietch::nic::NicQueue;
 use sietch::{Arguments, Stack};
 
 /// Answers what has arrived in the last turn.
-pub fn answer<Q: NicQueue>(stack: &mut Stack<Q>) {
+pub(crate) fn answer<Q: NicQueue>(stack: &mut Stack<Q>) {
     while let Some(event) = stack.next_event() {
         let EventKind::Datagram { port } = event.kind else { continue };
         while let Some(datagram) = stack.engine.udp_receive(port) {

@@ -11,7 +11,7 @@ use crate::grant::Grant;
 use crate::lease::{Lease, Parts, SharedPage};
 use crate::metrics::Metrics;
 use crate::vnic::Vnic;
-use crate::vsa::{Vsa, GrantedVsa};
+use crate::vsa::{GrantedVsa, Vsa};
 
 /// A VNIC as the daemon handed it out: what it is, and what it is made of.
 #[derive(Debug)]

@@ -56,10 +56,10 @@ mod inquiry;
 mod lease;
 mod metrics;
 mod path;
-mod startup_report;
 mod rest;
 mod runtime;
 mod stack;
+mod startup_report;
 pub mod view;
 mod vnic;
 mod vsa;
@@ -78,7 +78,6 @@ pub use grant::Grant;
 pub use lease::{Lease, PreparedReply};
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
 pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
-pub use startup_report::{MAX_LINE as STARTUP_REPORT_MAX_LINE, StartupReport};
 pub use rest::{HeldGrants, IdlePolicy};
 pub use runtime::{
     Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, Elapsed, Interval,
@@ -87,5 +86,6 @@ pub use runtime::{
 };
 pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
+pub use startup_report::{MAX_LINE as STARTUP_REPORT_MAX_LINE, StartupReport};
 pub use vnic::{Vnic, VnicQueue, socket_geometry};
-pub use vsa::{Vsa, GrantedVsa};
+pub use vsa::{GrantedVsa, Vsa};

@@ -119,7 +119,7 @@ impl Views {
     fn page(&self, speaker: &mut Speaker, path: &Path, cursor: u64) -> Result<ViewPage, Errno> {
         match self.ask(speaker, path, ViewOperation::List { cursor })? {
             (ViewReply::Page(page), _) => {
-                for ViewEntry { name, shown } in &page.entries {
+                for ViewEntry { name, attributes: shown } in &page.entries {
                     self.keep(path.child(name), *shown);
                 }
                 Ok(page)

@@ -103,7 +103,9 @@ impl Service<'_> {
         match socket_service::greet(self.path.as_os_str().as_bytes(), self.application) {
             Ok(HelloReply::SameVersion(None)) if own.version == socket_service::VERSION => Ok(()),
             Ok(HelloReply::SameVersion(Some(build))) if build.fits(own) => Ok(()),
-            Ok(HelloReply::SameVersion(Some(build)) | HelloReply::OtherVersion(_, Some(build))) => other(build.to_string()),
+            Ok(HelloReply::SameVersion(Some(build)) | HelloReply::OtherVersion(_, Some(build))) => {
+                other(build.to_string())
+            }
             Ok(HelloReply::SameVersion(None)) => other(unnamed(socket_service::VERSION)),
             Ok(HelloReply::OtherVersion(version, None)) => other(unnamed(version)),
             Err(Errno::PROTO) => other("what no version of sietch speaks".to_owned()),

@@ -429,13 +429,7 @@ impl Rules<'_> {
     ) -> ConfigurationError {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
-        ConfigurationError::Rule {
-            path: self.path.into(),
-            line,
-            what,
-            cause: cause.into(),
-            fix: fix.into(),
-        }
+        ConfigurationError::Rule { path: self.path.into(), line, what, cause: cause.into(), fix: fix.into() }
     }
 
     fn count(&self, table: &str, count: usize) -> Result<(), ConfigurationError> {

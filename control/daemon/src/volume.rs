@@ -182,12 +182,7 @@ impl Volumes {
         self.get(&place.volume).ok_or_else(|| {
             let fix = "see `sietch vsa usage` for those that there are".to_owned();
             let what = format!("volume {}", place.volume);
-            ErrorReply {
-                kind: ErrorKind::Unknown,
-                what,
-                cause: "there is none of that name".to_owned(),
-                fix,
-            }
+            ErrorReply { kind: ErrorKind::Unknown, what, cause: "there is none of that name".to_owned(), fix }
         })
     }
 

@@ -346,7 +346,11 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub fn serve_with_storage(&mut self, ports: Vec<HeldGrant>, storage: HeldStorage) -> Result<(), CallError> {
+    pub fn serve_with_storage(
+        &mut self,
+        ports: Vec<HeldGrant>,
+        storage: HeldStorage,
+    ) -> Result<(), CallError> {
         self.done(&Request::Serve { ports, storage: Some(storage) }, &[])
     }
 

@@ -757,3 +757,6 @@ pub fn is_name(name: &str) -> bool {
         && name.bytes().all(plain)
         && name.as_bytes()[0].is_ascii_alphanumeric()
 }
+
+#[cfg(test)]
+mod tests;

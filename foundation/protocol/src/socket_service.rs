@@ -26,8 +26,8 @@ mod tests;
 
 pub use build::{BUILD_BYTES, Build, SECTION as BUILD_SECTION};
 pub use client::{
-    Descriptors, HelloReply, Incoming, call, call_on, greet, receive_all, receive_arrival, receive_first,
-    receive_message, change_backlog, send_message,
+    Descriptors, HelloReply, Incoming, call, call_on, change_backlog, greet, receive_all, receive_arrival,
+    receive_first, receive_message, send_message,
 };
 pub use name::Name;
 pub use publish::{MAX_PUBLISHED, MAX_PUBLISHED_PER_PORT, PUBLISH_VARIABLE, Published, SocketFamily};

@@ -6,11 +6,11 @@ use std::io;
 use sietch::TcpStream;
 
 /// The longest head that is taken.
-pub const LONGEST_HEAD: usize = 16 << 10;
+pub(crate) const LONGEST_HEAD: usize = 16 << 10;
 
 /// The head of a request or an answer, its blank line included, and what it says of the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub(crate) struct Head {
     /// The bytes as they came.
     pub bytes: Vec<u8>,
     /// Bytes of the body.
@@ -24,7 +24,7 @@ impl Head {
     ///
     /// # Errors
     /// The connection broke, or this is no head that we understand.
-    pub async fn read(stream: &mut TcpStream) -> io::Result<Option<Self>> {
+    pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<Self>> {
         loop {
             let seen = stream.peek(|first, second| [first, second].concat());
             if let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -44,7 +44,7 @@ impl Head {
     ///
     /// # Errors
     /// It is none that we understand.
-    pub fn parse(bytes: &[u8]) -> io::Result<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> io::Result<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| bad("the head is not text"))?;
         let mut lines = text.split("\r\n");
         let first = lines.next().unwrap_or_default();
@@ -66,13 +66,13 @@ impl Head {
 
 /// The head of an answer whose body has so many bytes; by itself it answers a request for nothing
 /// but the head.
-pub fn head(status: &str, length: usize, keep_alive: bool) -> Vec<u8> {
+pub(crate) fn head(status: &str, length: usize, keep_alive: bool) -> Vec<u8> {
     let connection = if keep_alive { "keep-alive" } else { "close" };
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n\r\n").into_bytes()
 }
 
 /// An answer with a body of text.
-pub fn answer(status: &str, body: &[u8], keep_alive: bool) -> Vec<u8> {
+pub(crate) fn answer(status: &str, body: &[u8], keep_alive: bool) -> Vec<u8> {
     let mut bytes = head(status, body.len(), keep_alive);
     bytes.extend_from_slice(body);
     bytes

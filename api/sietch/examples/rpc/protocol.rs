@@ -7,10 +7,10 @@ use std::io;
 use sietch::ReadHalf;
 
 /// The longest body that is taken.
-pub const LONGEST: usize = 64 << 10;
+pub(crate) const LONGEST: usize = 64 << 10;
 
 /// Appends a message to `out`.
-pub fn put(out: &mut Vec<u8>, number: u64, body: &[u8]) {
+pub(crate) fn put(out: &mut Vec<u8>, number: u64, body: &[u8]) {
     out.extend_from_slice(&(8 + body.len() as u32).to_le_bytes());
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(body);
@@ -21,7 +21,7 @@ pub fn put(out: &mut Vec<u8>, number: u64, body: &[u8]) {
 ///
 /// # Errors
 /// The connection broke, or a message is impossible.
-pub async fn take(reader: &mut ReadHalf, mut each: impl FnMut(u64, &[u8])) -> io::Result<bool> {
+pub(crate) async fn take(reader: &mut ReadHalf, mut each: impl FnMut(u64, &[u8])) -> io::Result<bool> {
     let mut needed = 1;
     loop {
         let waiting = reader.peek(|first, second| first.len() + second.len());

@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sietch::disk::{AreaQueue, DiskQueue as _};
-use sietch::{Client, Doorbell as _, Idle, Lease, StartupReport, Vnic, VnicQueue, GrantedVsa};
+use sietch::{Client, Doorbell as _, GrantedVsa, Idle, Lease, StartupReport, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
 use super::pace::Pace;

@@ -163,7 +163,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let (pid, client) = (record.process.pid, record.client.clone());
         let answered = match outcome {
-            Ok(answer) => check(answer, question.operation, descriptors).map_err(|why| {
+            Ok(answer) => check(answer, question.ask, descriptors).map_err(|why| {
                 tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
                 self.counters.borrow_mut().view_answers_refused += 1;
                 let cause = format!("pid {pid} (`{client}`) answered with what is no answer: {why}");

@@ -426,7 +426,8 @@ fn a_stranger_is_no_service_core() {
     let Err(CallError::Refused(refusal)) = connection.detached(1) else { panic!("a refusal") };
     assert_eq!(refusal.kind, ErrorKind::Denied);
     let core = Core::start(&scene);
-    let Err(CallError::Refused(refusal)) = connection.serve_with_storage(Vec::new(), HeldStorage::default()) else {
+    let Err(CallError::Refused(refusal)) = connection.serve_with_storage(Vec::new(), HeldStorage::default())
+    else {
         panic!("a refusal")
     };
     assert_eq!(refusal.kind, ErrorKind::Busy);

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, Name, BacklogChange, receive_all, send_message,
+    Arrival, ArrivalKind, BacklogChange, Descriptors, Name, receive_all, send_message,
 };
 use zerocopy::IntoBytes as _;
 

@@ -30,7 +30,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use sietch_net::Engine;
 use sietch_nic::NicQueue;
 use sietch_protocol::socket_service::{
-    Arrival, ArrivalKind, Descriptors, BACKLOG_CHANGE_BYTES, BacklogChange, Reply, Request, RequestKind,
+    Arrival, ArrivalKind, BACKLOG_CHANGE_BYTES, BacklogChange, Descriptors, Reply, Request, RequestKind,
     receive_message, send_message,
 };
 use sietch_ring::stream::Geometry;

@@ -18,7 +18,7 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, netlink};
 use sietch_protocol::socket_service::{
-    ARRIVAL_BYTES, Descriptors, Name, REQUEST_BYTES, BacklogChange, ReplyKind, Request, RequestKind,
+    ARRIVAL_BYTES, BacklogChange, Descriptors, Name, REQUEST_BYTES, ReplyKind, Request, RequestKind,
     receive_message, send_message,
 };
 use sietch_ring::stream::End;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use sietch_protocol::socket_service::{
-    Descriptors, REQUEST_BYTES, ReplyKind, Request, RequestKind, call, receive_message, change_backlog,
+    Descriptors, REQUEST_BYTES, ReplyKind, Request, RequestKind, call, change_backlog, receive_message,
     send_message,
 };
 use sietch_service::sockets::{Rules, limits};

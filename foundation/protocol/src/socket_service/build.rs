@@ -23,7 +23,7 @@ const IN_REPLY: usize = 80;
 pub const SECTION: &str = ".sietch.build";
 /// What this build is called. Who packages Sietch gives `SIETCH_BUILD` to the compiler: a commit, a
 /// package's revision.
-pub const NAME: &str = match option_env!("SIETCH_BUILD") {
+const NAME: &str = match option_env!("SIETCH_BUILD") {
     Some(name) => name,
     None => concat!("sietch ", env!("CARGO_PKG_VERSION")),
 };

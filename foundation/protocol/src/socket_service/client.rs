@@ -28,7 +28,7 @@ use rustix::net::{
 use zerocopy::IntoBytes;
 
 use super::{
-    ANSWER_MS, ARRIVAL_BYTES, Arrival, Build, MAX_DESCRIPTORS, REPLY_BYTES, BacklogChange, Reply, ReplyKind,
+    ANSWER_MS, ARRIVAL_BYTES, Arrival, BacklogChange, Build, MAX_DESCRIPTORS, REPLY_BYTES, Reply, ReplyKind,
     Request, RequestKind, VERSION,
 };
 

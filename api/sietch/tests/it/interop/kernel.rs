@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::services::TRANSFER;
 
 /// How a transfer begins: bytes that the client sends, and bytes that it wants.
-pub fn head(up: u64, down: u64) -> [u8; 16] {
+pub(crate) fn head(up: u64, down: u64) -> [u8; 16] {
     let mut head = [0; 16];
     head[..8].copy_from_slice(&up.to_be_bytes());
     head[8..].copy_from_slice(&down.to_be_bytes());
@@ -19,7 +19,7 @@ pub fn head(up: u64, down: u64) -> [u8; 16] {
 }
 
 /// What a head says.
-pub fn counts(head: &[u8; 16]) -> (u64, u64) {
+pub(crate) fn counts(head: &[u8; 16]) -> (u64, u64) {
     let both = u128::from_be_bytes(*head);
     ((both >> 64) as u64, both as u64)
 }
@@ -45,7 +45,7 @@ fn patient(stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// A connection to `port` of Sietch, from `source`.
-pub fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
+pub(crate) fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
     let socket = socket(conditions)?;
     if source != conditions.family.kernel() {
         rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
@@ -56,7 +56,7 @@ pub fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -> io::R
 
 /// A connection to `port` of Sietch. A bad path may lose every question for its link address; then
 /// it asks again.
-pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
+pub(crate) fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
     for _ in 0..5 {
         match connect_from(conditions.family.kernel(), port, conditions) {
             Err(error) if conditions.link.is_some() && error.kind() == io::ErrorKind::HostUnreachable => {}
@@ -67,7 +67,7 @@ pub fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
 }
 
 /// A listening port of the kernel's.
-pub fn listen(port: u16, conditions: &Conditions) -> io::Result<TcpListener> {
+pub(crate) fn listen(port: u16, conditions: &Conditions) -> io::Result<TcpListener> {
     let socket = socket(conditions)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &SocketAddr::new(conditions.family.kernel(), port))?;
@@ -76,7 +76,7 @@ pub fn listen(port: u16, conditions: &Conditions) -> io::Result<TcpListener> {
 }
 
 /// The next connection, within [`PATIENCE`].
-pub fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+pub(crate) fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     let deadline = Instant::now() + PATIENCE;
     listener.set_nonblocking(true)?;
     loop {
@@ -105,7 +105,7 @@ fn send(mut stream: TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<(
 }
 
 /// Reads to the end; fails unless it is what was expected.
-pub fn receive(mut stream: &TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<()> {
+pub(crate) fn receive(mut stream: &TcpStream, (total, pattern): (u64, Pattern)) -> io::Result<()> {
     let (mut buffer, mut got) = (vec![0; 64 << 10], 0);
     loop {
         let count = match stream.read(&mut buffer) {
@@ -130,14 +130,14 @@ fn transfer(stream: TcpStream, out: (u64, Pattern), expect: (u64, Pattern)) -> i
 }
 
 /// A transfer with Sietch's service.
-pub fn transfer_with_sietch(conditions: &Conditions, up: u64, down: u64) {
+pub(crate) fn transfer_with_sietch(conditions: &Conditions, up: u64, down: u64) {
     let mut stream = connect(TRANSFER, conditions).expect("Sietch accepts");
     stream.write_all(&head(up, down)).expect("the connection is open");
     transfer(stream, (up, Pattern(1)), (down, Pattern(2))).expect("Sietch goes on to the end");
 }
 
 /// A transfer that Sietch begins.
-pub fn accept_transfer(listener: &TcpListener) {
+pub(crate) fn accept_transfer(listener: &TcpListener) {
     let mut stream = accept(listener).expect("Sietch connects");
     let mut bytes = [0; 16];
     stream.read_exact(&mut bytes).expect("it says how much");
@@ -146,7 +146,7 @@ pub fn accept_transfer(listener: &TcpListener) {
 }
 
 /// Asks 32 bytes and expects them back.
-pub fn ask(stream: &mut TcpStream, number: u32) -> io::Result<()> {
+pub(crate) fn ask(stream: &mut TcpStream, number: u32) -> io::Result<()> {
     let request = [number.to_be_bytes(); 8].concat();
     let mut answer = [0; 32];
     stream.write_all(&request)?;
@@ -156,6 +156,6 @@ pub fn ask(stream: &mut TcpStream, number: u32) -> io::Result<()> {
 }
 
 /// Closing such a stream resets the connection.
-pub fn reset_at_close(stream: &TcpStream) {
+pub(crate) fn reset_at_close(stream: &TcpStream) {
     sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("a socket can");
 }

@@ -38,18 +38,18 @@ use super::pair::{HOST_END, Pair, Plan, enter_namespace, ip};
 const KERNEL: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(10, 9, 0, 1), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 1));
 const SIETCH: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(10, 9, 0, 2), Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2));
 /// More addresses of the kernel's, so that ports do not run out.
-pub const MORE: u8 = 4;
+pub(crate) const MORE: u8 = 4;
 
 /// Which IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub(crate) enum Family {
     V4,
     V6,
 }
 
 impl Family {
     /// The kernel's address.
-    pub const fn kernel(self) -> IpAddr {
+    pub(crate) const fn kernel(self) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(KERNEL.0),
             Self::V6 => IpAddr::V6(KERNEL.1),
@@ -57,7 +57,7 @@ impl Family {
     }
 
     /// Sietch's address.
-    pub const fn sietch(self) -> IpAddr {
+    pub(crate) const fn sietch(self) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(SIETCH.0),
             Self::V6 => IpAddr::V6(SIETCH.1),
@@ -65,7 +65,7 @@ impl Family {
     }
 
     /// Another address of the kernel's, of [`MORE`].
-    pub const fn another(self, which: u8) -> IpAddr {
+    pub(crate) const fn another(self, which: u8) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::new(10, 9, 0, 11 + which)),
             Self::V6 => IpAddr::V6(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 1, which as u16)),
@@ -73,7 +73,7 @@ impl Family {
     }
 
     /// An address as `ip` wants it.
-    pub fn with_prefix(self, address: IpAddr) -> String {
+    pub(crate) fn with_prefix(self, address: IpAddr) -> String {
         match self {
             Self::V4 => format!("{address}/24"),
             Self::V6 => format!("{address}/64"),
@@ -81,7 +81,7 @@ impl Family {
     }
 
     /// An address as a URL has it.
-    pub fn host(self) -> String {
+    pub(crate) fn host(self) -> String {
         match self {
             Self::V4 => SIETCH.0.to_string(),
             Self::V6 => format!("[{}]", SIETCH.1),
@@ -90,11 +90,11 @@ impl Family {
 }
 
 /// How long one thing may take before a test gives up. Nothing seen took a tenth of it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What differs between meetings.
 #[derive(Clone, Debug)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     pub family: Family,
     pub mtu: usize,
     /// The kernel leaves checksums unfinished, as behind a VNIC without an uplink.
@@ -142,7 +142,7 @@ impl Default for Conditions {
 
 impl Conditions {
     /// The same over the other IP.
-    pub fn over(family: Family) -> Self {
+    pub(crate) fn over(family: Family) -> Self {
         Self { family, ..Self::default() }
     }
 
@@ -171,20 +171,20 @@ impl Conditions {
 }
 
 /// Gives the kernel one more address.
-pub fn give(family: Family, which: u8) {
+pub(crate) fn give(family: Family, which: u8) {
     let nodad = if family == Family::V6 { "nodad" } else { "" };
     let address = family.with_prefix(family.another(which));
     ip(&format!("addr add {address} dev {HOST_END} {nodad}")).expect("the pair is there");
 }
 
 /// Sets a parameter of TCP in the calling thread's namespace.
-pub fn set(name: &str, value: &str) -> io::Result<()> {
+pub(crate) fn set(name: &str, value: &str) -> io::Result<()> {
     std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
 }
 
 /// What Sietch says when all is over.
 #[derive(Debug)]
-pub struct Outcome<T> {
+pub(crate) struct Outcome<T> {
     pub value: T,
     pub metrics: Metrics,
     /// What the path did, from Sietch and to it.
@@ -192,7 +192,7 @@ pub struct Outcome<T> {
 }
 
 /// Lets `serve` on Sietch and `client` on the kernel meet; `None` if this machine cannot.
-pub fn meet<T, F>(
+pub(crate) fn meet<T, F>(
     name: &str,
     conditions: &Conditions,
     serve: impl FnOnce(Net) -> F + Send + 'static,
@@ -345,7 +345,7 @@ impl Drop for Ending {
 }
 
 /// The queue behind its path, with a doorbell that rings for frames of both.
-pub struct Wire {
+pub(crate) struct Wire {
     cable: Cable<af_xdp::Queue>,
     /// Watches the queue and the timer.
     bell: OwnedFd,

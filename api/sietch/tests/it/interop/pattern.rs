@@ -2,7 +2,7 @@
 
 /// The stream of one direction of one connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Pattern(pub u64);
+pub(crate) struct Pattern(pub u64);
 
 impl Pattern {
     fn byte(self, at: u64) -> u8 {
@@ -10,14 +10,14 @@ impl Pattern {
     }
 
     /// The bytes from `at` on.
-    pub fn fill(self, at: u64, out: &mut [u8]) {
+    pub(crate) fn fill(self, at: u64, out: &mut [u8]) {
         for (offset, byte) in out.iter_mut().enumerate() {
             *byte = self.byte(at + offset as u64);
         }
     }
 
     /// Fails unless `bytes` are those from `at` on.
-    pub fn check(self, at: u64, bytes: &[u8]) {
+    pub(crate) fn check(self, at: u64, bytes: &[u8]) {
         let wrong = bytes.iter().enumerate().find(|(offset, got)| **got != self.byte(at + *offset as u64));
         assert!(
             wrong.is_none(),

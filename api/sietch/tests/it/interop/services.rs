@@ -12,29 +12,29 @@ use super::pattern::Pattern;
 use super::{http_server, kernel};
 
 /// Two counts of bytes (to be received, to be sent), then a transfer both ways at once.
-pub const TRANSFER: u16 = 7000;
+pub(crate) const TRANSFER: u16 = 7000;
 /// Says what it hears, until the other side is done.
-pub const ECHO: u16 = 7001;
+pub(crate) const ECHO: u16 = 7001;
 /// Answers 32 bytes with the same, and closes first.
-pub const ONCE: u16 = 7002;
+pub(crate) const ONCE: u16 = 7002;
 /// Sends without an end.
-pub const ENDLESS: u16 = 7003;
+pub(crate) const ENDLESS: u16 = 7003;
 /// Sends a byte, waits as long as [`PAUSE`], closes its side; reads to the end.
-pub const CLOSING: u16 = 7004;
+pub(crate) const CLOSING: u16 = 7004;
 /// Closes its side at once; reads a count of bytes, and so many of the pattern.
-pub const LISTENER: u16 = 7005;
+pub(crate) const LISTENER: u16 = 7005;
 /// Files by HTTP.
-pub const HTTP: u16 = 80;
+pub(crate) const HTTP: u16 = 80;
 /// Passes everything on to the same port of the kernel.
-pub const FORWARDER: u16 = 5201;
+pub(crate) const FORWARDER: u16 = 5201;
 /// Nobody listens there.
-pub const NOBODY: u16 = 9;
+pub(crate) const NOBODY: u16 = 9;
 
 /// See [`CLOSING`].
-pub const PAUSE: Duration = Duration::from_millis(30);
+pub(crate) const PAUSE: Duration = Duration::from_millis(30);
 
 /// The large file of the HTTP service.
-pub const LARGE_FILE: u64 = 8_000_000;
+pub(crate) const LARGE_FILE: u64 = 8_000_000;
 
 /// Accepts and lets `converse` answer, for ever. A client that breaks off costs itself its answer.
 fn offer<F>(net: &Net, port: u16, converse: impl Fn(Net, TcpStream) -> F + 'static)
@@ -52,7 +52,7 @@ where
 }
 
 /// All of them.
-pub async fn all(net: Net, family: Family) {
+pub(crate) async fn all(net: Net, family: Family) {
     offer(&net, TRANSFER, |net, mut stream| async move {
         let mut head = [0; 16];
         stream.read_exact(&mut head).await?;
@@ -178,7 +178,7 @@ async fn transfer(
 
 /// Connects to a port of the kernel's that somebody is about to listen on. A bad path may lose
 /// every question for its link address, and the host is unreachable then: ask again.
-pub async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
+pub(crate) async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
     loop {
         match net.connect(SocketAddr::new(family.kernel(), port)).await {
             Err(error)
@@ -195,7 +195,7 @@ pub async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
 }
 
 /// Connects to the kernel's side of [`kernel::accept_transfer`].
-pub async fn transfer_with_kernel(net: Net, family: Family, port: u16, up: u64, down: u64) {
+pub(crate) async fn transfer_with_kernel(net: Net, family: Family, port: u16, up: u64, down: u64) {
     let mut stream = connect(&net, family, port).await;
     stream.write_all(&kernel::head(up, down)).await.expect("the connection is open");
     transfer(&net, stream, (up, Pattern(1)), (down, Pattern(2)))

@@ -19,15 +19,15 @@ use sietch_protocol::metrics::Metric;
 use sietch_protocol::{Connection, Geometry, SharedDescriptors, Status, VnicDescriptors};
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Devices as files in a directory, so that they outlive the daemon as real ones do.
-pub struct FileDevices {
+pub(crate) struct FileDevices {
     directory: PathBuf,
 }
 
 impl FileDevices {
-    pub fn new(directory: PathBuf) -> Self {
+    pub(crate) fn new(directory: PathBuf) -> Self {
         std::fs::create_dir_all(&directory).unwrap();
         Self { directory }
     }
@@ -115,12 +115,12 @@ impl VnicDevices for FileDevices {
 }
 
 /// A directory with everything of one daemon; gone with the test.
-pub struct Scene {
+pub(crate) struct Scene {
     pub root: PathBuf,
 }
 
 impl Scene {
-    pub fn new(name: &str, uid: u32) -> Self {
+    pub(crate) fn new(name: &str, uid: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("sietch-{name}-{}-{number}", std::process::id()));
@@ -136,32 +136,32 @@ impl Scene {
         scene
     }
 
-    pub fn own(name: &str) -> Self {
+    pub(crate) fn own(name: &str) -> Self {
         Self::new(name, rustix::process::geteuid().as_raw())
     }
 
-    pub fn configure(&self, text: &str) {
+    pub(crate) fn configure(&self, text: &str) {
         std::fs::write(self.configuration(), text).unwrap();
     }
 
-    pub fn configuration(&self) -> PathBuf {
+    pub(crate) fn configuration(&self) -> PathBuf {
         self.root.join("sietch.toml")
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.root.join("run/sietch.sock")
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.root.join("data")
     }
 
     /// The file that stands for the VNIC `kv`.
-    pub fn device(&self) -> PathBuf {
+    pub(crate) fn device(&self) -> PathBuf {
         self.root.join("devices/sv-kv")
     }
 
-    pub fn options(&self, ready: Option<OwnedFd>) -> Options {
+    pub(crate) fn options(&self, ready: Option<OwnedFd>) -> Options {
         Options {
             configuration: Some(self.configuration()),
             socket: Some(self.socket()),
@@ -172,14 +172,14 @@ impl Scene {
     }
 
     /// A daemon on a thread, with devices as files.
-    pub fn start(&self) -> Daemon {
+    pub(crate) fn start(&self) -> Daemon {
         self.start_with(|options, devices| async move {
             sietch_daemon::run_with(options, |_| FileDevices::new(devices)).await
         })
     }
 
     /// A daemon on a thread that runs `serve`.
-    pub fn start_with<F, R>(&self, serve: F) -> Daemon
+    pub(crate) fn start_with<F, R>(&self, serve: F) -> Daemon
     where
         F: FnOnce(Options, PathBuf) -> R + Send + 'static,
         R: Future<Output = Result<(), Error>>,
@@ -204,12 +204,12 @@ impl Scene {
 
     /// A daemon in a process of its own, which can be killed. It runs the ignored test
     /// `daemon_process`.
-    pub fn start_process(&self) -> Process {
+    pub(crate) fn start_process(&self) -> Process {
         self.start_process_by(Command::new(std::env::current_exe().unwrap()))
     }
 
     /// The same, with at most so many descriptors to begin with.
-    pub fn start_process_limited(&self, descriptors: u32) -> Process {
+    pub(crate) fn start_process_limited(&self, descriptors: u32) -> Process {
         let mut command = Command::new("prlimit");
         command.arg(format!("--nofile={descriptors}:")).arg(std::env::current_exe().unwrap());
         self.start_process_by(command)
@@ -223,23 +223,23 @@ impl Scene {
     }
 
     /// An application in a process of its own that runs the ignored test `application_process`.
-    pub fn application(&self, uid: Option<u32>) -> Process {
+    pub(crate) fn application(&self, uid: Option<u32>) -> Process {
         let command = Command::new(std::env::current_exe().unwrap());
         let mut process = Process::spawn(command, "scene::application_process", &self.root, uid);
         process.expect("CONNECTED");
         process
     }
 
-    pub fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         Connection::connect_as_administrator(&self.socket(), "test", PATIENCE).unwrap()
     }
 
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         self.connect().status().unwrap()
     }
 
     /// Waits until the status is as `wanted` says.
-    pub fn wait_for(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         let deadline = Instant::now() + PATIENCE;
         let mut connection = self.connect();
         loop {
@@ -268,7 +268,7 @@ impl Drop for Scene {
 }
 
 /// A running daemon; shut down at the latest with the test.
-pub struct Daemon {
+pub(crate) struct Daemon {
     thread: Option<JoinHandle<Option<Result<(), Error>>>>,
     crash: Option<tokio::sync::oneshot::Sender<()>>,
     pub started: bool,
@@ -276,13 +276,13 @@ pub struct Daemon {
 
 impl Daemon {
     /// Drops everything without any cleaning up.
-    pub fn crash(mut self) {
+    pub(crate) fn crash(mut self) {
         self.crash.take().unwrap().send(()).unwrap();
         assert!(self.thread.take().unwrap().join().unwrap().is_none(), "it ended before the crash");
     }
 
     /// What it ended with.
-    pub fn ended(mut self) -> Result<(), Error> {
+    pub(crate) fn ended(mut self) -> Result<(), Error> {
         let ended = self.thread.take().unwrap().join().unwrap();
         ended.expect("it did not crash")
     }
@@ -304,7 +304,7 @@ impl Drop for Daemon {
 static STARTING: RwLock<()> = RwLock::new(());
 
 /// Starts a process, and returns when it has none of this one's descriptors any more.
-pub fn starting<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn starting<T>(start: impl FnOnce() -> T) -> T {
     let _held = STARTING.read().unwrap_or_else(PoisonError::into_inner);
     start()
 }
@@ -315,7 +315,7 @@ fn nothing_is_starting() {
 }
 
 /// A child that is killed with the test.
-pub struct Process {
+pub(crate) struct Process {
     pub child: Child,
     lines: BufReader<ChildStdout>,
 }
@@ -332,12 +332,12 @@ impl Process {
         Self { child, lines }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The rest of the next line that starts with `word`.
-    pub fn expect(&mut self, word: &str) -> String {
+    pub(crate) fn expect(&mut self, word: &str) -> String {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended before {word}");
@@ -348,23 +348,23 @@ impl Process {
         }
     }
 
-    pub fn ask(&mut self, command: &str, answer: &str) -> String {
+    pub(crate) fn ask(&mut self, command: &str, answer: &str) -> String {
         writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
         self.expect(answer)
     }
 
     /// Says something that is not answered.
-    pub fn tell(&mut self, command: &str) {
+    pub(crate) fn tell(&mut self, command: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
     /// Waits until somebody has killed it.
-    pub fn wait_for_end(mut self) {
+    pub(crate) fn wait_for_end(mut self) {
         let status = self.child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -379,12 +379,12 @@ impl Drop for Process {
 
 /// A quota of the test's own user on the volume that is configured before it: who is no
 /// administrator makes areas within one.
-pub fn quota() -> String {
+pub(crate) fn quota() -> String {
     format!("[[volume.quota]]\nuid = {}\nsize = \"64MiB\"\n", rustix::process::geteuid().as_raw())
 }
 
 /// The scene that a child process was started for.
-pub fn inherited() -> Option<Scene> {
+pub(crate) fn inherited() -> Option<Scene> {
     std::env::var_os("SIETCH_TEST_ROOT").map(|root| Scene { root: root.into() })
 }
 
@@ -702,7 +702,7 @@ fn area_command(connection: &mut Connection, line: &str) -> String {
         ["look", name] => {
             let question = sietch_protocol::ViewRequest {
                 path: String::new(),
-                ask: sietch_protocol::ViewOperation::Stat,
+                operation: sietch_protocol::ViewOperation::Stat,
             };
             connection.view(name, question).map(|(answer, _)| format!("ok {answer:?}"))
         }
