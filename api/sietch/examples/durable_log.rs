@@ -17,7 +17,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Formats an area that was never used, and opens its log. Returns the log and its records, oldest
 /// first.
-pub fn open<D: DiskQueue>(mut disk: D) -> Outcome<(Log<D>, Vec<String>)> {
+pub(crate) fn open<D: DiskQueue>(mut disk: D) -> Outcome<(Log<D>, Vec<String>)> {
     if !is_formatted(&mut disk)? {
         let mut identity = [0; 16];
         File::open("/dev/urandom")?.read_exact(&mut identity)?;
@@ -34,7 +34,7 @@ pub fn open<D: DiskQueue>(mut disk: D) -> Outcome<(Log<D>, Vec<String>)> {
 }
 
 /// Appends a line, and returns once it is durable.
-pub fn append<D: DiskQueue>(log: &mut Log<D>, line: &str) -> Outcome<()> {
+pub(crate) fn append<D: DiskQueue>(log: &mut Log<D>, line: &str) -> Outcome<()> {
     let sequence = log.append(line.as_bytes())?;
     log.submit()?;
     while log.wait(Duration::from_secs(1))? < sequence {}
