@@ -1,9 +1,11 @@
-//! Chores of the project: `cargo xtask ci | tidy | modules | soak | guest | ordinary | mutations |
-//! loom | instructions | generate | packetdrill | suites`.
+//! Chores of the project: `cargo xtask check | ci | tidy | modules | soak | guest | ordinary | mutations |
+//! loom | instructions | generate | packetdrill | suites | deny`.
 #![forbid(unsafe_code)]
 
 mod cargo;
+mod check;
 mod ci;
+mod deny;
 mod generate;
 mod guest;
 mod instructions;
@@ -21,10 +23,12 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
+  check [BASE]     format, tidy, clippy and quick tests of what has changed since BASE (or HEAD)
   ci               everything that must hold before a change lands (what .ci/run runs)
   tidy             the rules that no compiler checks
   modules CRATE    the files of a crate (its folder) in the order of their layers, with what each imports
   guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
+  deny [--install] licences, duplicate versions, sources and advisories of the dependencies (needs cargo-deny)
   generate         write the generated files again (man pages, shell completions)
   loom             the rings and doorbells under each order of their threads' steps
   instructions     count the instructions of the network's fast path (needs valgrind)
@@ -42,7 +46,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
+        ["check"] => check::run(&root(), "HEAD"),
+        ["check", base] => check::run(&root(), base),
         ["ci"] => ci::run(&root()),
+        ["deny"] => deny::run(&root(), deny::Missing::Skip),
+        ["deny", "--install"] => deny::run(&root(), deny::Missing::Install),
         ["tidy"] => tidy::run(&root()),
         ["modules", folder] => tidy::modules(&root(), folder),
         ["generate"] => generate::run(&root(), generate::Mode::Write),
