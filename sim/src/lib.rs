@@ -6,39 +6,38 @@
 //!    drop, and MTUs; they lose, repeat, reorder and damage frames, in bursts and through outages.
 //! 2. [`lossy`]: does the same around a real queue, for tests against the kernel's TCP.
 //! 3. [`cable`]: the paths of [`link`] around a real queue, in real time.
-//! 4. [`disk`]: a disk with a volatile cache that completes in any order, tears, forgets what was
-//!    not flushed, lies, fails, and lets writes of a dead process land late.
-//! 5. [`memory`]: persistent memory that loses, word by word, what no fence followed.
-//! 6. [`odometer`]: every outcome of a crash, where they are few enough.
-//! 7. [`segment`] and [`referee`]: TCP read and written apart from the engine, and one who watches
-//!    the wire for broken rules.
+//! 4. [`disk`]: a disk with a volatile cache. It completes in any order, tears writes, loses
+//!    unflushed ones, reports false success, fails, and applies writes of a dead process late.
+//! 5. [`memory`]: persistent memory that loses, word by word, every store that no fence followed.
+//! 6. [`chooser`]: enumerates every outcome of a crash, where they are few enough.
+//! 7. [`segment`] and [`invariants`]: a TCP codec independent of the engine, and a checker of TCP's
+//!    invariants on the wire.
 //! 8. [`seeds`]: runs a test over many seeds. A failing seed prints itself, and the same seed fails
 //!    again.
 //!
-//! It is used by tests alone. Nothing here reads a clock, or a source of randomness other than its
-//! seed.
+//! Only tests use it. It reads no clock, and no source of randomness other than the seed.
 //!
 //! How to use it: `cargo test -p sietch-sim` runs the seeds that failed once and then a series, the
 //! same each time, as far as a time budget allows. `SIETCH_SIM_SEED=n` runs that seed alone;
 //! `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set how many and how long; `SIETCH_SIM_FRESH=1`
-//! draws seeds that nobody has tried. `cargo xtask soak` does so, for hours.
+//! draws fresh seeds. `cargo xtask soak` does so, for hours.
 #![forbid(unsafe_code)]
 
 pub mod cable;
+pub mod chooser;
 pub mod disk;
+pub mod invariants;
 pub mod link;
 pub mod lossy;
 pub mod memory;
-pub mod odometer;
-pub mod referee;
 pub mod seeds;
 pub mod segment;
 
 pub use cable::Cable;
+pub use chooser::ExhaustiveChooser;
 pub use disk::{Crash, Media, SimDisk};
+pub use invariants::InvariantChecker;
 pub use link::{Direction, Link, LinkConfig};
 pub use lossy::Lossy;
 pub use memory::Memory;
-pub use odometer::Odometer;
-pub use referee::Referee;
 pub use sietch_structures::Random;

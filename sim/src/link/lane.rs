@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::config::{Direction, Marking, Router, Tally};
 use super::packet;
-use super::{Direction, Marking, Router, Tally};
 use crate::Random;
 
 /// Nanoseconds in a second times bits in a byte.

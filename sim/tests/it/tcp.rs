@@ -12,13 +12,13 @@
 //! 5. Events keep their contract: order, at most once, none after the last.
 
 mod conversation;
-mod foreign;
-mod violator;
+mod misbehaving_peer;
+mod smoltcp_host;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use conversation::{BUFFERS, CROSSED_PORT, Connection, Finish, Phase, SECOND, Script, Turns, World, piece};
-use foreign::Foreign;
+use misbehaving_peer::MisbehavingPeer;
 use sietch_net::congestion::Kind;
 use sietch_net::{CloseReason, Config, Ecn, Engine, EventKind, FlowId};
 use sietch_nic::NicQueue;
@@ -26,7 +26,7 @@ use sietch_nic::wire::tapped;
 use sietch_sim::link::{Direction, Marking};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Link, LinkConfig, Random};
-use violator::Violator;
+use smoltcp_host::SmoltcpHost;
 
 /// Until when the faults last, in virtual nanoseconds.
 const HEAL_AT: u64 = 31 * SECOND;
@@ -271,7 +271,7 @@ fn memory_is_bounded() {
 }
 
 /// The engine and smoltcp, each sending to the other at once.
-fn foreign_transfer(seed: u64) {
+fn transfer_with_smoltcp(seed: u64) {
     const PORT: u16 = 7000;
     let mut random = Random::new(seed);
     let mut faults = LinkConfig::swarm(&mut random);
@@ -284,7 +284,7 @@ fn foreign_transfer(seed: u64) {
     let (other_queue, tap_b) = tapped([2, 0, 0, 0, 0, 2], 1500, BUFFERS);
     let mut link = Link::new(tap_a, tap_b, faults, random.fork());
     let mut engine = Engine::new(&Config::new(ours, 24, [1; 16]), queue.mac(), 1500);
-    let mut other = Foreign::new(other_queue, theirs, totals[1]);
+    let mut other = SmoltcpHost::new(other_queue, theirs, totals[1]);
     let mut now = SECOND;
     let mut flow = FlowId::NONE;
     if engine_opens {
@@ -335,7 +335,12 @@ fn foreign_transfer(seed: u64) {
 
 #[test]
 fn another_implementation_agrees() {
-    seeds::run("it tcp::another_implementation", &[], Budget { seeds: 1000, seconds: 8 }, foreign_transfer);
+    seeds::run(
+        "it tcp::another_implementation",
+        &[],
+        Budget { seeds: 1000, seconds: 8 },
+        transfer_with_smoltcp,
+    );
 }
 
 /// A host that breaks every rule, beside connections that keep them.
@@ -352,10 +357,10 @@ fn violation(seed: u64) {
     };
     let fork = random.fork();
     let mut world = World::new(faults, connections, random, &mut bounded);
-    let violator = Violator::join(&mut world.link, fork, SECOND, 12 * SECOND);
-    // The violator speaks IPv4.
+    let misbehaving = MisbehavingPeer::join(&mut world.link, fork, SECOND, 12 * SECOND);
+    // The misbehaving peer speaks IPv4.
     world.family = 0;
-    world.violator = Some(violator);
+    world.misbehaving = Some(misbehaving);
     world.run(HEAL_AT);
     world.heal();
     let over = world.run(HEAL_AT + PATIENCE);
@@ -365,16 +370,21 @@ fn violation(seed: u64) {
         check(&world, number);
     }
     assert!(world.hosts[1].most_bytes <= memory, "{} bytes in buffers", world.hosts[1].most_bytes);
-    let violator = world.violator.expect("it is there");
-    let (frames, answers) = (violator.injected, violator.answers());
+    let misbehaving = world.misbehaving.expect("it is there");
+    let (frames, answers) = (misbehaving.injected, misbehaving.answers());
     // A SYN is answered six times if nobody acknowledges it, anything else once; some more for
     // probes.
     assert!(answers <= 6 * frames + 2000, "{answers} frames in answer to {frames}");
 }
 
 #[test]
-fn violators_harm_themselves_alone() {
-    seeds::run("it tcp::violators_harm", &[293_532_552_152], Budget { seeds: 1000, seconds: 6 }, violation);
+fn misbehaving_peers_harm_only_themselves() {
+    seeds::run(
+        "it tcp::misbehaving_peers_harm",
+        &[293_532_552_152],
+        Budget { seeds: 1000, seconds: 6 },
+        violation,
+    );
 }
 
 /// Two hosts that open the same connection at the same time, and may close it so.
@@ -651,7 +661,7 @@ fn matrix(seed: u64) {
         0..35 => {
             transfer(seed);
         }
-        35..50 => foreign_transfer(seed),
+        35..50 => transfer_with_smoltcp(seed),
         50..70 => violation(seed),
         70..78 => crossing(seed),
         78..86 => stall(seed),

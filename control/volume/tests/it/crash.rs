@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use sietch_disk::{Buffer, Completion, DiskQueue, Operation, Priority, SubmitError};
 use sietch_sim::disk::{Crash, Fault, Media, Options, SimDisk};
 use sietch_sim::seeds::{self, Budget};
-use sietch_sim::{Odometer, Random};
+use sietch_sim::{ExhaustiveChooser, Random};
 use sietch_volume::limits::{BLOCK, HALVES_START};
 use sietch_volume::{FormatOptions, OpenError, Volume, VolumeError};
 
@@ -320,19 +320,19 @@ fn outcomes(
     random: &mut Random,
     judge: &mut dyn FnMut(&Media, &mut Random) -> Result<(), String>,
 ) -> Result<u64, String> {
-    let mut odometer = Odometer::default();
-    media.fork(Random::new(0)).crash_with(|choices| odometer.choose(choices));
-    if odometer.combinations() <= few {
-        odometer = Odometer::default();
+    let mut chooser = ExhaustiveChooser::default();
+    media.fork(Random::new(0)).crash_with(|choices| chooser.choose(choices));
+    if chooser.combinations() <= few {
+        chooser = ExhaustiveChooser::default();
         let mut judged = 0;
         loop {
             let fork = media.fork(Random::new(judged));
-            fork.crash_with(|choices| odometer.choose(choices));
+            fork.crash_with(|choices| chooser.choose(choices));
             seeds::explored(1);
             judged += 1;
             judge(&fork, random).map_err(|error| format!("outcome {judged} of all: {error}"))?;
             // Torn sectors have outcomes that others have not: there may be more than were counted.
-            if !odometer.turn() || judged > 4 * few {
+            if !chooser.advance() || judged > 4 * few {
                 return Ok(judged);
             }
         }

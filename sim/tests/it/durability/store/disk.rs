@@ -7,13 +7,13 @@ use sietch_disk::{Completion, DiskQueue, Operation, Priority, SubmitError};
 use sietch_sim::SimDisk;
 
 /// A [`SimDisk`]. If it is weak, durable writes are volatile: the tests must notice.
-pub struct Disk {
+pub(crate) struct Disk {
     inner: SimDisk,
     weak: bool,
 }
 
 impl Disk {
-    pub fn new(inner: SimDisk, weak: bool) -> Self {
+    pub(crate) fn new(inner: SimDisk, weak: bool) -> Self {
         Self { inner, weak }
     }
 }

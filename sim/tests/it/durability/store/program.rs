@@ -5,7 +5,7 @@ use sietch_sim::Random;
 
 /// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes, and
 /// only who `may_block` waits.
-pub fn command(random: &mut Random, value: usize, may_block: bool, out: &mut Vec<u8>) {
+pub(crate) fn command(random: &mut Random, value: usize, may_block: bool, out: &mut Vec<u8>) {
     match random.below(100) {
         0 => {
             words(out, &[b"MULTI"]);
@@ -151,7 +151,7 @@ fn bytes(random: &mut Random, most: usize) -> Vec<u8> {
 }
 
 /// Appends a request of these words.
-pub fn words(out: &mut Vec<u8>, words: &[&[u8]]) {
+pub(crate) fn words(out: &mut Vec<u8>, words: &[&[u8]]) {
     out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());

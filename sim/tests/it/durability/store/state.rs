@@ -20,20 +20,20 @@ struct Value {
 
 /// All keys of all databases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct State {
+pub(crate) struct State {
     values: BTreeMap<(u64, String), Value>,
 }
 
 impl State {
     /// What is left of it at `unix_ms`: keys that have expired are gone.
-    pub fn at(&self, unix_ms: u64) -> Self {
+    pub(crate) fn at(&self, unix_ms: u64) -> Self {
         let lives = |value: &Value| value.expires.is_none_or(|at| at > unix_ms);
         let left = self.values.iter().filter(|(_, value)| lives(value));
         Self { values: left.map(|(key, value)| (key.clone(), value.clone())).collect() }
     }
 
     /// The keys that differ, for messages.
-    pub fn difference(&self, other: &Self) -> Vec<String> {
+    pub(crate) fn difference(&self, other: &Self) -> Vec<String> {
         let mut names: Vec<_> = self.values.keys().chain(other.values.keys()).collect();
         names.sort();
         names.dedup();
@@ -53,7 +53,7 @@ struct Gathered {
 }
 
 /// The state of a shard, read as a snapshot would read it. No snapshot may be running.
-pub fn state(shard: &mut Shard) -> State {
+pub(crate) fn state(shard: &mut Shard) -> State {
     let mut gathered: BTreeMap<(u64, String), Gathered> = BTreeMap::new();
     shard.begin_snapshot();
     while !shard.snapshot_slice(0, usize::MAX, &mut |record| {

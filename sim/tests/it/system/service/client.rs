@@ -36,7 +36,7 @@ struct Model {
 
 /// What a client is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(crate) enum Role {
     /// Runs so many commands, through as many connections as it takes.
     Worker { commands: u32 },
     /// Sends what is no request, and is told so.
@@ -57,7 +57,7 @@ enum Phase {
     Done,
 }
 
-pub struct Client {
+pub(crate) struct Client {
     pub number: usize,
     pub role: Role,
     phase: Phase,
@@ -158,7 +158,7 @@ impl Model {
 }
 
 impl Client {
-    pub fn new(number: usize, role: Role, at: u64) -> Self {
+    pub(crate) fn new(number: usize, role: Role, at: u64) -> Self {
         let left = if let Role::Worker { commands } = role { commands } else { 0 };
         Self {
             number,
@@ -181,12 +181,12 @@ impl Client {
         }
     }
 
-    pub fn flow(&self) -> Option<FlowId> {
+    pub(crate) fn flow(&self) -> Option<FlowId> {
         matches!(self.phase, Phase::Connecting | Phase::Open).then_some(self.flow)
     }
 
     /// Whether it has nothing more to do. Workers keep their connections.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         match self.role {
             Role::Worker { .. } => {
                 let idle = self.left == 0 && self.pending.is_empty() && self.candidates.is_empty();
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "client {} {:?} {:?}: {} of {} bytes, {} pending, {} left, {} candidates",
             self.number,
@@ -211,7 +211,7 @@ impl Client {
         )
     }
 
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         match self.phase {
             Phase::Resting { until } => Some(until),
             Phase::Connecting => Some(self.progress_at + STALLED),
@@ -223,7 +223,7 @@ impl Client {
         }
     }
 
-    pub fn hear(&mut self, event: &Event, now: u64) {
+    pub(crate) fn hear(&mut self, event: &Event, now: u64) {
         match event.kind {
             EventKind::Connected => {
                 self.phase = Phase::Open;
@@ -299,7 +299,7 @@ impl Client {
         self.phase = Phase::Resting { until: now + REST };
     }
 
-    pub fn work(&mut self, engine: &mut Engine, now: u64, random: &mut Random) {
+    pub(crate) fn work(&mut self, engine: &mut Engine, now: u64, random: &mut Random) {
         match self.phase {
             Phase::Resting { until } if until <= now => {
                 self.flow = engine.connect(address(), now).expect("there is a route");
@@ -459,14 +459,14 @@ impl Client {
     }
 
     /// The server was started anew: a worker that was done looks once more whether all is there.
-    pub fn come_back(&mut self, engine: &mut Engine, now: u64) {
+    pub(crate) fn come_back(&mut self, engine: &mut Engine, now: u64) {
         if matches!(self.role, Role::Worker { .. }) {
             self.give_up(engine, now);
         }
     }
 
     /// Leaves for good.
-    pub fn leave(&mut self, engine: &mut Engine) {
+    pub(crate) fn leave(&mut self, engine: &mut Engine) {
         if self.flow().is_some() {
             engine.abort(self.flow);
         }

@@ -8,7 +8,7 @@ use super::SECOND;
 
 /// How an application ends its side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
+pub(crate) enum Finish {
     /// Half-closes when all is sent, and stays until the engine says that it is over.
     HalfClose,
     /// Closes when all is sent and the peer has ended; not for both sides, each would wait for the
@@ -23,7 +23,7 @@ pub enum Finish {
 
 /// What an application does.
 #[derive(Debug, Clone)]
-pub struct Script {
+pub(crate) struct Script {
     /// Bytes it sends.
     pub total: u64,
     /// Bytes it offers at a time.
@@ -46,7 +46,7 @@ pub struct Script {
 
 /// The turns of a conversation by requests and answers.
 #[derive(Debug, Clone, Copy)]
-pub struct Turns {
+pub(crate) struct Turns {
     /// Bytes that it says at a time.
     pub own: u64,
     /// Bytes that its peer says at a time.
@@ -57,7 +57,7 @@ pub struct Turns {
 
 impl Script {
     /// An application that sends `total` bytes, reads at once, and half-closes.
-    pub fn polite(total: u64) -> Self {
+    pub(crate) fn polite(total: u64) -> Self {
         Self {
             total,
             mouthful: 16 << 10,
@@ -72,7 +72,7 @@ impl Script {
     }
 
     /// Requests and answers, so many of them.
-    pub fn calls(random: &mut Random, most: u64) -> [Self; 2] {
+    pub(crate) fn calls(random: &mut Random, most: u64) -> [Self; 2] {
         let (request, answer) = (random.between(1, most), random.between(1, most));
         let count = random.between(1, 60);
         let mut pair = [Self::polite(request * count), Self::polite(answer * count)];
@@ -82,7 +82,7 @@ impl Script {
     }
 
     /// Bytes that it has to have said when so many have come.
-    pub fn due(&self, received: u64) -> u64 {
+    pub(crate) fn due(&self, received: u64) -> u64 {
         self.turns.map_or(self.total, |turns| {
             ((received / turns.other + u64::from(turns.first)) * turns.own).min(self.total)
         })
@@ -90,7 +90,7 @@ impl Script {
 
     /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side
     /// without regard for the other.
-    pub fn pair(random: &mut Random, most: u64, rude: u64) -> [Self; 2] {
+    pub(crate) fn pair(random: &mut Random, most: u64, rude: u64) -> [Self; 2] {
         let opener = Self::random(random, most, rude);
         let mut other = Self::random(random, most, rude);
         if other.is_polite() && random.chance(500) {
@@ -130,7 +130,7 @@ impl Script {
     }
 
     /// Whether it lets its peer say everything.
-    pub fn is_polite(&self) -> bool {
+    pub(crate) fn is_polite(&self) -> bool {
         matches!(self.finish, Finish::HalfClose | Finish::CloseAtEnd)
     }
 }
@@ -139,7 +139,7 @@ impl Script {
 const PERIOD: usize = 65_521;
 
 /// `length` bytes at `position` of a connection's stream in one direction.
-pub fn piece(connection: usize, from_opener: bool, position: u64, length: usize) -> Vec<u8> {
+pub(crate) fn piece(connection: usize, from_opener: bool, position: u64, length: usize) -> Vec<u8> {
     static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
     let pattern = PATTERN.get_or_init(|| {
         let mut bytes = vec![0; PERIOD];

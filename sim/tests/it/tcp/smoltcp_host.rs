@@ -69,7 +69,7 @@ impl Device for Port {
 }
 
 /// A host with one connection.
-pub struct Foreign {
+pub(super) struct SmoltcpHost {
     interface: Interface,
     port: Port,
     sockets: SocketSet<'static>,
@@ -84,8 +84,8 @@ fn instant(now: u64) -> Instant {
     Instant::from_micros((now / 1000) as i64)
 }
 
-impl Foreign {
-    pub fn new(queue: WireQueue, address: Ipv4Addr, total: u64) -> Self {
+impl SmoltcpHost {
+    pub(super) fn new(queue: WireQueue, address: Ipv4Addr, total: u64) -> Self {
         let mac = HardwareAddress::Ethernet(EthernetAddress(queue.mac()));
         let mut port = Port { queue, arrived: Vec::new() };
         let mut interface = Interface::new(Config::new(mac), &mut port, instant(0));
@@ -98,18 +98,18 @@ impl Foreign {
         Self { interface, port, sockets, handle, total, sent: 0, received: 0 }
     }
 
-    pub fn listen(&mut self, port: u16) {
+    pub(super) fn listen(&mut self, port: u16) {
         self.sockets.get_mut::<Socket>(self.handle).listen(port).expect("the port is free");
     }
 
-    pub fn connect(&mut self, remote: (Ipv4Addr, u16)) {
+    pub(super) fn connect(&mut self, remote: (Ipv4Addr, u16)) {
         let socket = self.sockets.get_mut::<Socket>(self.handle);
         socket.connect(self.interface.context(), remote, 40_000).expect("it is closed yet");
     }
 
-    /// One turn: frames, then the application, then frames again. `opener`: whether it opened the
+    /// One iteration: frames, then the application, then frames again. `opener`: whether it opened the
     /// connection.
-    pub fn work(&mut self, now: u64, opener: bool) {
+    pub(super) fn work(&mut self, now: u64, opener: bool) {
         self.interface.poll(instant(now), &mut self.port, &mut self.sockets);
         let socket = self.sockets.get_mut::<Socket>(self.handle);
         let mut bytes = [0; 4096];
@@ -130,7 +130,7 @@ impl Foreign {
         self.port.queue.flush().expect("the wire is not cut");
     }
 
-    pub fn next_deadline(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn next_deadline(&mut self, now: u64) -> Option<u64> {
         let at = self.interface.poll_at(instant(now), &self.sockets)?;
         // smoltcp counts in microseconds.
         Some((at.total_micros() as u64 * 1000).max(now + 1000))

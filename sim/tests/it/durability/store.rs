@@ -24,18 +24,18 @@ mod disk;
 mod program;
 mod state;
 
-pub use disk::Disk;
-pub use program::{command, words};
-pub use state::{State, state};
+pub(super) use disk::Disk;
+pub(super) use program::{command, words};
+pub(super) use state::{State, state};
 
 /// What a test has to report: a promise that was broken.
-pub type Verdict = Result<(), String>;
+pub(super) type Verdict = Result<(), String>;
 
 /// Virtual milliseconds since 1970 at the beginning.
 const EPOCH: u64 = 1_800_000_000_000;
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-pub fn at(nanoseconds: u64) -> Now {
+pub(super) fn at(nanoseconds: u64) -> Now {
     Now { monotonic_ns: nanoseconds, unix_ms: EPOCH + nanoseconds / 1_000_000 }
 }
 
@@ -103,7 +103,7 @@ impl Oracle {
 
 /// How a world is made.
 #[derive(Clone)]
-pub struct Plan {
+pub(super) struct Plan {
     pub clients: u64,
     /// Commands that a client sends at a time, at most.
     pub pipeline: u64,
@@ -120,7 +120,7 @@ impl Default for Plan {
     }
 }
 
-pub struct World {
+pub(super) struct World {
     pub media: Media,
     pub plan: Plan,
     pub now: u64,
@@ -141,7 +141,7 @@ pub struct World {
 
 impl World {
     /// A store on a new area.
-    pub fn new(media: Media, plan: Plan, random: Random) -> Result<Self, String> {
+    pub(super) fn new(media: Media, plan: Plan, random: Random) -> Result<Self, String> {
         let (shard, ledger) = open(&media, &plan, 0)?;
         Ok(Self {
             media,
@@ -160,7 +160,7 @@ impl World {
     }
 
     /// One turn; with `talk`, clients send some commands.
-    pub fn turn(&mut self, talk: bool) -> Verdict {
+    pub(super) fn turn(&mut self, talk: bool) -> Verdict {
         self.now += match self.random.below(20) {
             0 => self.random.below(400_000_000),
             _ => self.random.below(2_000_000),
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// One turn with this input.
-    pub fn turn_with(&mut self, input: Vec<(u64, Vec<u8>)>) -> Verdict {
+    pub(super) fn turn_with(&mut self, input: Vec<(u64, Vec<u8>)>) -> Verdict {
         let now = at(self.now);
         for (client, bytes) in &input {
             let shard = &mut self.shard;
@@ -241,7 +241,7 @@ impl World {
     }
 
     /// Turns without input until all that can be is acknowledged.
-    pub fn settle(&mut self) -> Verdict {
+    pub(super) fn settle(&mut self) -> Verdict {
         for _ in 0..2000 {
             self.turn(false)?;
             if self.ledger.is_settled() || self.media.is_off() {
@@ -253,7 +253,7 @@ impl World {
 
     /// A client beside the others, whose replies are looked at and not compared. Sends `request`,
     /// turns until there is an answer and returns it; `None` if none comes.
-    pub fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
+    pub(super) fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
         let now = at(self.now);
         let id = self.shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients");
         let mut bytes = Vec::new();
@@ -278,18 +278,18 @@ impl World {
     }
 
     /// Whether the log has stopped for good.
-    pub fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.ledger.log().failed().is_some()
     }
 
     /// Bytes that are released to clients and were not taken.
-    pub fn released(&self) -> usize {
+    pub(super) fn released(&self) -> usize {
         self.clients.values().map(|(id, _)| self.shard.output(*id).len()).sum()
     }
 
     /// Ends the store in order, and returns what its next opening says: the state, or why it
     /// refuses.
-    pub fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
+    pub(super) fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
         let Self { media, plan, now, ledger, steps, .. } = self;
         ledger.into_log().close().expect("the disk works");
         meanwhile(&media);
@@ -299,26 +299,26 @@ impl World {
     }
 
     /// The power fails, `how` settles what was not promised, and the store starts again.
-    pub fn crash(&mut self, how: Crash) -> Verdict {
+    pub(super) fn crash(&mut self, how: Crash) -> Verdict {
         self.media.crash(how);
         self.restart()
     }
 
     /// The process dies alone, and starts again.
-    pub fn kill(&mut self) -> Verdict {
+    pub(super) fn kill(&mut self) -> Verdict {
         self.media.kill();
         self.restart()
     }
 
     /// Recovers; what came back is the caller's to check.
-    pub fn restart_unchecked(&mut self) -> Verdict {
+    pub(super) fn restart_unchecked(&mut self) -> Verdict {
         (self.shard, self.ledger) = open(&self.media, &self.plan, self.now)?;
         self.clients.clear();
         Ok(())
     }
 
     /// Recovers, and checks what came back.
-    pub fn restart(&mut self) -> Verdict {
+    pub(super) fn restart(&mut self) -> Verdict {
         let mut opened = open(&self.media, &self.plan, self.now);
         while self.media.is_off() {
             // The power failed again, in the middle of recovery.
@@ -349,7 +349,7 @@ impl World {
 
     /// Whether the promise holds if the power comes back like this; with `again` it fails once more
     /// in recovery. The world stays as it was.
-    pub fn check_crash(&mut self, how: Crash, again: bool) -> Verdict {
+    pub(super) fn check_crash(&mut self, how: Crash, again: bool) -> Verdict {
         self.media.crash(how);
         if again {
             self.media.power_off_at(self.media.boundaries() + self.random.between(1, 4));

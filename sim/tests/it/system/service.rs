@@ -18,11 +18,11 @@ use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::disk::Options;
 use sietch_sim::{Crash, Link, LinkConfig, Media, Random, SimDisk};
 
-pub mod client;
+pub(super) mod client;
 
 use client::Client;
 
-pub const SECOND: u64 = 1_000_000_000;
+pub(super) const SECOND: u64 = 1_000_000_000;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 6379;
 const MTU: usize = 1500;
@@ -37,24 +37,24 @@ const MEMORY: u64 = 24 << 20;
 
 type Machine = Plane<WireQueue, SimDisk>;
 
-pub fn at(nanoseconds: u64) -> Now {
+pub(super) fn at(nanoseconds: u64) -> Now {
     Now { monotonic_ns: nanoseconds, unix_ms: 1_800_000_000_000 + nanoseconds / 1_000_000 }
 }
 
-pub fn address() -> SocketAddrV4 {
+pub(super) fn address() -> SocketAddrV4 {
     SocketAddrV4::new(SERVER, PORT)
 }
 
 /// How the server goes down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Down {
+pub(super) enum Down {
     /// The power fails.
     Power,
     /// The process dies.
     Killed,
 }
 
-pub struct World {
+pub(super) struct World {
     pub now: u64,
     pub random: Random,
     pub media: Media,
@@ -71,7 +71,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(faults: LinkConfig, clients: Vec<Client>, mut random: Random) -> Self {
+    pub(super) fn new(faults: LinkConfig, clients: Vec<Client>, mut random: Random) -> Self {
         let (queue, tap) = tapped([2, 0, 0, 0, 0, 1], MTU, BUFFERS);
         let (_, nobody) = tapped([2, 0, 0, 0, 0, 2], MTU, 1);
         let config = Config::new(Ipv4Addr::new(10, 0, 0, 1), 24, [1; 16]);
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// The server recovers and serves.
-    pub fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         let mut shard = Shard::new(Settings::default(), 1);
         let disk = self.media.open();
         let (ledger, _) = recover("kv", disk, &mut shard, Durability::Always, 7, at(self.now))
@@ -111,7 +111,7 @@ impl World {
     }
 
     /// The server goes down at once.
-    pub fn stop(&mut self, how: Down) {
+    pub(super) fn stop(&mut self, how: Down) {
         self.server = None;
         match how {
             Down::Power => {
@@ -123,7 +123,7 @@ impl World {
     }
 
     /// Moves on until `until`, or until `done` says so.
-    pub fn run(&mut self, until: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
+    pub(super) fn run(&mut self, until: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         let mut spins = 0;
         loop {
             self.turn();
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// What every client is at, for messages.
-    pub fn describe(&self) -> Vec<String> {
+    pub(super) fn describe(&self) -> Vec<String> {
         self.clients.iter().filter(|client| !client.is_done()).map(Client::describe).collect()
     }
 }

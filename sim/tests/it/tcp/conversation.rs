@@ -15,20 +15,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6, Received, State};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
-use sietch_sim::{Link, LinkConfig, Random, Referee};
+use sietch_sim::{InvariantChecker, Link, LinkConfig, Random};
 
-use super::violator::{self, Violator};
+use super::misbehaving_peer::{self, MisbehavingPeer};
 
 mod script;
 
-pub use script::{Finish, Script, Turns, piece};
+pub(super) use script::{Finish, Script, Turns, piece};
 
 /// The port that both hosts listen on.
-pub const PORT: u16 = 7000;
-/// The port for guests of whom nothing is expected: those of the violator.
-pub const GUEST_PORT: u16 = 6666;
+pub(super) const PORT: u16 = 7000;
+/// The port for guests of whom nothing is expected: those of the misbehaving peer.
+pub(super) const GUEST_PORT: u16 = 6666;
 /// The port from and to which both hosts connect when they open at the same time.
-pub const CROSSED_PORT: u16 = 6000;
+pub(super) const CROSSED_PORT: u16 = 6000;
 /// Time without any byte or event at any application after which the world counts as stuck, though
 /// the link delivers: past the longest retransmission timeout and the time that keepalive takes to
 /// notice a dead peer (135 s).
@@ -37,20 +37,20 @@ const STUCK: u64 = 300 * SECOND;
 const IDLE_TURNS: u32 = 20_000;
 /// So many more for each flow: one that is paced may ask for two at each segment.
 const IDLE_TURNS_PER_FLOW: u32 = 1_000;
-pub const MILLISECOND: u64 = 1_000_000;
-pub const SECOND: u64 = 1_000 * MILLISECOND;
+pub(super) const MILLISECOND: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000 * MILLISECOND;
 /// Buffers of each host's queue.
-pub const BUFFERS: u32 = 512;
+pub(super) const BUFFERS: u32 = 512;
 const MTU: usize = 1500;
 /// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends
 /// by it.
-pub const KEEPALIVE: u64 = 60 * SECOND;
+pub(super) const KEEPALIVE: u64 = 60 * SECOND;
 /// Turns at one and the same instant after which a host counts as spinning.
 const SPINS: u32 = 1000;
 
 /// How an application's side stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Asked for, not there yet.
     Opening,
     /// There.
@@ -63,7 +63,7 @@ pub enum Phase {
 
 /// The application at one side of a connection.
 #[derive(Debug)]
-pub struct End {
+pub(super) struct End {
     pub connection: usize,
     pub flow: FlowId,
     pub phase: Phase,
@@ -83,7 +83,7 @@ pub struct End {
 
 /// A connection to be made.
 #[derive(Debug, Clone)]
-pub struct Connection {
+pub(super) struct Connection {
     pub opener: usize,
     pub at: u64,
     /// What the opener and the other side do.
@@ -92,7 +92,7 @@ pub struct Connection {
     pub crossed: bool,
 }
 
-pub struct Host {
+pub(super) struct Host {
     pub engine: Engine,
     pub queue: WireQueue,
     /// Of IPv4 and of IPv6.
@@ -110,7 +110,7 @@ pub struct Host {
     pub on: bool,
 }
 
-pub struct World {
+pub(super) struct World {
     pub now: u64,
     pub hosts: [Host; 2],
     pub link: Link,
@@ -124,7 +124,7 @@ pub struct World {
     random: Random,
     /// What the connections go over: 0 IPv4, 1 IPv6.
     pub family: usize,
-    pub violator: Option<Violator>,
+    pub misbehaving: Option<MisbehavingPeer>,
     /// When an application last saw something.
     progress_at: u64,
     /// From when on the world must not be stuck: when its link is healthy.
@@ -169,7 +169,7 @@ impl Host {
     }
 
     /// The machine is switched off and on again: all connections are forgotten.
-    pub fn reboot(&mut self, secret: u8) {
+    pub(super) fn reboot(&mut self, secret: u8) {
         let mac = self.queue.mac();
         self.engine = Engine::new(&config(mac[5], [secret; 16]), mac, MTU);
         self.engine.listen(PORT, 64).expect("nobody listens yet");
@@ -188,13 +188,13 @@ impl Host {
 
 impl World {
     /// Two hosts; `change` adapts the configuration of each.
-    pub fn new(
+    pub(super) fn new(
         mut faults: LinkConfig,
         connections: Vec<Connection>,
         mut random: Random,
         change: &mut dyn FnMut(&mut Config),
     ) -> Self {
-        let liars = vec![violator::MAC];
+        let unchecked = vec![misbehaving_peer::MAC];
         let (first, tap_a) = Host::new(1, change);
         let (second, tap_b) = Host::new(2, change);
         let family = usize::from(random.chance(400));
@@ -205,7 +205,7 @@ impl World {
             }
         }
         let mut link = Link::new(tap_a, tap_b, faults, random.fork());
-        link.watch(Box::new(Referee::with_liars(liars)));
+        link.watch(Box::new(InvariantChecker::ignoring(unchecked)));
         let accepted = vec![false; connections.len()];
         Self {
             family,
@@ -218,7 +218,7 @@ impl World {
             accepted,
             ghosts: Vec::new(),
             random,
-            violator: None,
+            misbehaving: None,
             progress_at: 0,
             healthy_from: u64::MAX,
             trace: 0xcbf2_9ce4_8422_2325,
@@ -231,7 +231,7 @@ impl World {
 
     /// Moves on, deadline by deadline, until nothing is due any more or `until` has come. Returns
     /// whether it is over.
-    pub fn run(&mut self, until: u64) -> bool {
+    pub(super) fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
             self.turn();
@@ -252,16 +252,17 @@ impl World {
     }
 
     /// Ends all faults of the link. From now on somebody must see something now and then.
-    pub fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         self.link.heal();
         self.healthy_from = self.now;
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let violator = self.violator.iter().map(|violator| violator.next).filter(|next| *next < u64::MAX);
+        let misbehaving =
+            self.misbehaving.iter().map(|misbehaving| misbehaving.next).filter(|next| *next < u64::MAX);
         let hosts = self.hosts.iter().filter(|host| host.on).filter_map(Host::next_deadline);
         let opening = self.connections.get(self.opened).map(|connection| connection.at);
-        hosts.chain(self.link.next_deadline()).chain(opening).chain(violator).min()
+        hosts.chain(self.link.next_deadline()).chain(opening).chain(misbehaving).min()
     }
 
     fn turn(&mut self) {
@@ -272,8 +273,8 @@ impl World {
             self.open(self.opened);
             self.opened += 1;
         }
-        if let Some(violator) = &mut self.violator {
-            violator.act(&mut self.link, self.now);
+        if let Some(misbehaving) = &mut self.misbehaving {
+            misbehaving.act(&mut self.link, self.now);
         }
         for side in 0..2 {
             if self.hosts[side].on {
@@ -502,7 +503,7 @@ impl World {
     }
 
     /// The first few connections that are not over, for messages.
-    pub fn describe(&self) -> Vec<String> {
+    pub(super) fn describe(&self) -> Vec<String> {
         let open = |side: usize| {
             let host = &self.hosts[side];
             let live = host.ends.iter().filter(|end| matches!(end.phase, Phase::Opening | Phase::Open));
@@ -512,7 +513,7 @@ impl World {
     }
 
     /// Asserts that nothing is left of any connection: no flow, no buffer, no frame.
-    pub fn assert_clean(&self) {
+    pub(super) fn assert_clean(&self) {
         assert!(self.describe().is_empty(), "never ended: {:#?}", self.describe());
         for (side, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.on) {
             assert_eq!(host.engine.population(), (0, 0, 0, 0), "host {side} keeps flows or memory");
@@ -522,7 +523,7 @@ impl World {
 
     /// The end of connection `number` at its opener (0) or the other side (1), if there ever was
     /// one.
-    pub fn end(&self, number: usize, role: usize) -> Option<&End> {
+    pub(super) fn end(&self, number: usize, role: usize) -> Option<&End> {
         let side = self.connections[number].opener ^ role;
         self.hosts[side].ends.iter().find(|end| end.connection == number)
     }

@@ -27,7 +27,7 @@ use sietch_sim::{Link, Random};
 use super::conversation::{GUEST_PORT, MILLISECOND};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
-pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
+pub(super) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 /// The side of the link that it attacks, and that host.
 const VICTIM_SIDE: usize = 1;
 const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 24;
 /// Frames to others that it remembers, to quote them.
 const OVERHEARD: usize = 16;
 
-/// What the violator hears of the victim.
+/// What the misbehaving peer hears of the victim.
 #[derive(Debug, Default)]
 struct Heard {
     /// Frames to its own address, or to all.
@@ -72,7 +72,7 @@ impl Observer for Ear {
     fn delivered(&mut self, _: usize, _: &[u8], _: u64) {}
 }
 
-/// A connection of the violator's own.
+/// A connection of the misbehaving peer's own.
 #[derive(Debug)]
 struct Own {
     port: u16,
@@ -87,9 +87,9 @@ struct Own {
     stamp: Option<u32>,
 }
 
-/// The violator.
+/// The misbehaving peer.
 #[derive(Debug)]
-pub struct Violator {
+pub(super) struct MisbehavingPeer {
     random: Random,
     heard: Rc<RefCell<Heard>>,
     connections: Vec<Own>,
@@ -100,9 +100,9 @@ pub struct Violator {
     ports: u16,
 }
 
-impl Violator {
+impl MisbehavingPeer {
     /// Joins the link; acts from `from` until `until`.
-    pub fn join(link: &mut Link, mut random: Random, from: u64, until: u64) -> Self {
+    pub(super) fn join(link: &mut Link, mut random: Random, from: u64, until: u64) -> Self {
         let heard = Rc::new(RefCell::new(Heard::default()));
         link.watch(Box::new(Ear(Rc::clone(&heard))));
         let pace = *random.pick(&[10 * MILLISECOND, 50 * MILLISECOND, 200 * MILLISECOND]);
@@ -110,12 +110,12 @@ impl Violator {
     }
 
     /// Bare segments that the victim has sent to it: what it costs its victim in frames.
-    pub fn answers(&self) -> u64 {
+    pub(super) fn answers(&self) -> u64 {
         self.heard.borrow().bare
     }
 
     /// Acts if it is time to.
-    pub fn act(&mut self, link: &mut Link, now: u64) {
+    pub(super) fn act(&mut self, link: &mut Link, now: u64) {
         let own = std::mem::take(&mut self.heard.borrow_mut().own);
         for frame in own {
             self.hear(&frame, link, now);

@@ -1,8 +1,8 @@
-//! Watches what engines put on the wire, and panics when one breaks a rule of TCP that its peer
-//! could not see broken.
+//! Checks the frames that engines send against TCP's invariants, and panics when one is violated.
+//! It finds violations that the peer cannot see.
 //!
-//! It knows nothing of an engine but its frames: those that it has sent, and those that reached it.
-//! For each connection of each side it holds the engine to these rules:
+//! The checker sees an engine's frames only: those that the engine sent, and those that reached it.
+//! For each connection and each side it checks these rules:
 //!
 //! 1. The right edge of the window that it announces never retreats (RFC 9293 section 3.8.6), nor
 //!    does its acknowledgement.
@@ -13,8 +13,8 @@
 //! 4. It sends nothing behind its FIN, and its FIN stays where it is.
 //! 5. No segment is larger than the peer takes, options included (RFC 9293 section 3.7.1).
 //!
-//! What reached the engine's queue counts as received, though the engine may not have read it yet:
-//! the referee errs on the engine's side by the length of a batch, never against it.
+//! A frame counts as received once it is in the engine's queue, even if the engine has not read it
+//! yet. The checker may therefore miss a violation within one batch; it never reports a false one.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,12 +22,13 @@ use std::net::SocketAddr;
 use crate::link::Observer;
 use crate::segment::{ACK, FIN, RST, SYN, Segment};
 
-/// The smallest segment size that an engine lets its peer force on it; below it, the referee does
-/// not complain.
+/// The smallest segment size that an engine accepts from its peer. Larger segments to a peer that
+/// announced less are no violation.
 const SMALLEST_MSS: u32 = 88;
-/// What a peer takes that did not say (RFC 9293 section 3.7.1).
+/// The segment size of a peer that announced none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Numbers further apart than the largest window belong to another connection of the same name.
+/// Sequence numbers further apart than the largest window belong to another connection with the
+/// same addresses and ports.
 const FAR: u32 = 1 << 30;
 
 /// Answers to one SYN that are remembered: a SYN-ACK by the table, and cookies of two minutes, with
@@ -72,16 +73,15 @@ struct Half {
     peer_fin: Option<u32>,
 }
 
-/// Watches both sides of a link.
+/// Checks both sides of a link.
 #[derive(Debug, Default)]
-pub struct Referee {
+pub struct InvariantChecker {
     /// By side, our endpoint, the peer's.
     halves: HashMap<(usize, SocketAddr, SocketAddr), Half>,
     /// Segments judged.
     judged: u64,
-    /// Link addresses of hosts that say anything in anybody's name: what they send counts for
-    /// nothing, nor what is sent to them.
-    liars: Vec<[u8; 6]>,
+    /// Link addresses of hosts that forge segments. Frames from and to them are not checked.
+    unchecked: Vec<[u8; 6]>,
 }
 
 fn ahead(a: u32, b: u32) -> i32 {
@@ -95,10 +95,10 @@ fn later(a: Option<u32>, b: u32) -> Option<u32> {
     }
 }
 
-impl Referee {
-    /// A referee who knows of the hosts with these link addresses that they say anything.
-    pub fn with_liars(liars: Vec<[u8; 6]>) -> Self {
-        Self { liars, ..Self::default() }
+impl InvariantChecker {
+    /// A checker that ignores frames from and to these link addresses: hosts that forge segments.
+    pub fn ignoring(unchecked: Vec<[u8; 6]>) -> Self {
+        Self { unchecked, ..Self::default() }
     }
 
     /// Segments judged so far.
@@ -107,9 +107,9 @@ impl Referee {
     }
 }
 
-impl Observer for Referee {
+impl Observer for InvariantChecker {
     fn sent(&mut self, side: usize, frame: &[u8], now: u64) {
-        if self.liars.iter().any(|liar| frame.starts_with(liar)) {
+        if self.unchecked.iter().any(|address| frame.starts_with(address)) {
             return;
         }
         let Some(segment) = Segment::decode(frame) else { return };
@@ -123,7 +123,7 @@ impl Observer for Referee {
     }
 
     fn delivered(&mut self, side: usize, frame: &[u8], _: u64) {
-        if self.liars.iter().any(|liar| frame.get(6..12) == Some(&liar[..])) {
+        if self.unchecked.iter().any(|address| frame.get(6..12) == Some(&address[..])) {
             return;
         }
         let Some(segment) = Segment::decode(frame) else { return };
