@@ -1,16 +1,16 @@
-//! A machine of one engine in virtual time: sockets by number, a clock that moves when told, a wire
-//! whose other end is a script.
+//! A machine of one engine in virtual time: sockets by number, a clock that the script moves, a wire
+//! whose other end is the script.
 //!
-//! 1. Every call and every packet that arrives is followed by a turn of the engine, so whatever
-//!    they cause happens at the same instant.
+//! 1. The engine is polled after every call and every packet that arrives, so their effects happen
+//!    at the same instant.
 //! 2. [`Host::advance_to`] moves the clock, and stops at every deadline of the engine on the way:
 //!    timers fire exactly when they are due.
 //! 3. What the engine sends is kept with its time, without link header, until [`Host::take_sent`].
-//! 4. ARP requests and neighbour solicitations are answered at once in the name of whoever is asked
-//!    for: the script's side has any address. They are not shown.
+//! 4. ARP requests and neighbour solicitations are answered at once for every address: the script's
+//!    side has any address. Scripts do not see them.
 //!
-//! `sockets` has the calls, `options` the socket options, `settings` what can be said about the
-//! machine.
+//! `socket` has the state of a socket, `sockets` the calls, `options` the socket options, `settings`
+//! the machine's settings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,11 +19,12 @@ use sietch_nic::wire::{WireQueue, WireTap, tapped};
 
 mod options;
 mod settings;
+mod socket;
 mod sockets;
 
 pub use options::OptionValue;
 pub use settings::{Settings, SettingsError};
-pub use sockets::{Errno, Outcome, PollEntry};
+pub use socket::{Errno, Outcome, PollEntry};
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
@@ -32,14 +33,14 @@ pub const SECOND: u64 = 1_000_000_000;
 pub const START: u64 = 1000 * SECOND;
 /// Link address of the machine.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// Link address of everybody else.
+/// Link address of every other host.
 const REMOTE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Frame buffers of the machine's queue: more than any script has in flight.
 const BUFFERS: u32 = 8192;
 /// The lowest socket number: 0 to 2 are taken in every process.
 const FIRST_FD: i32 = 3;
-/// Turns at one instant after which the engine is taken to be stuck.
-const TURNS: usize = 10_000;
+/// Iterations at one instant after which the engine counts as stuck.
+const MAX_ITERATIONS: usize = 10_000;
 const LINK_HEADER: usize = 14;
 
 /// A packet that the engine sent.
@@ -60,7 +61,7 @@ pub struct Host {
     now: u64,
     sent: VecDeque<Sent>,
     events: Vec<Event>,
-    sockets: BTreeMap<i32, sockets::Socket>,
+    sockets: BTreeMap<i32, socket::Socket>,
     settings: Settings,
     /// The lowest number that a socket gets.
     first_fd: i32,
@@ -82,7 +83,7 @@ impl Host {
             settings: settings.clone(),
             first_fd: FIRST_FD,
         };
-        host.turn();
+        host.poll_engine();
         host
     }
 
@@ -101,7 +102,7 @@ impl Host {
         self.engine.next_deadline()
     }
 
-    /// What it was made with.
+    /// The settings of the machine.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -113,7 +114,7 @@ impl Host {
             self.step(time);
         }
         self.now = self.now.max(time);
-        self.turn();
+        self.poll_engine();
     }
 
     /// Moves the clock until the engine has sent something, at most to `limit`. Says whether it
@@ -128,17 +129,17 @@ impl Host {
     /// Moves to the next deadline, which is before `limit`.
     fn step(&mut self, limit: u64) {
         let before = self.now;
-        for _ in 0..TURNS {
+        for _ in 0..MAX_ITERATIONS {
             let Some(deadline) = self.engine.next_deadline().filter(|deadline| *deadline <= limit) else {
                 return;
             };
             self.now = self.now.max(deadline);
-            self.turn();
+            self.poll_engine();
             if self.now > before || !self.sent.is_empty() {
                 return;
             }
         }
-        panic!("the engine asks to be called at {before} again and again, and does nothing");
+        panic!("the engine has a deadline at {before} that polling does not clear");
     }
 
     /// Puts an IP packet on the wire to the machine. Returns false if it is too long for it.
@@ -151,23 +152,23 @@ impl Host {
         frame.extend(ethertype);
         frame.extend(packet);
         let delivered = self.tap.deliver(&frame);
-        self.turn();
+        self.poll_engine();
         delivered
     }
 
-    /// The oldest packet that the engine has sent and nobody has taken.
+    /// Takes the oldest packet that the engine has sent.
     pub fn take_sent(&mut self) -> Option<Sent> {
         self.sent.pop_front()
     }
 
-    /// The same, left where it is.
+    /// The oldest packet that the engine has sent, without taking it.
     pub fn next_sent(&self) -> Option<&Sent> {
         self.sent.front()
     }
 
-    /// Lets the engine work until it has nothing more to do at this instant.
-    fn turn(&mut self) {
-        for _ in 0..TURNS {
+    /// Polls the engine until it has nothing more to do at this instant.
+    fn poll_engine(&mut self) {
+        for _ in 0..MAX_ITERATIONS {
             // A wire in memory is never gone.
             let more = self.engine.poll(&mut self.queue, self.now).is_ok_and(|result| result.more);
             let mut events = std::mem::take(&mut self.events);
@@ -181,10 +182,10 @@ impl Host {
                 return;
             }
         }
-        panic!("the engine is never done at {}", self.now);
+        panic!("the engine never becomes idle at {}", self.now);
     }
 
-    /// Takes the frames that were sent. Says whether one of them asked for an answer and got it.
+    /// Takes the sent frames. Returns whether one of them was a request that got an answer.
     fn collect(&mut self) -> bool {
         let mut answered = false;
         while let Some(frame) = self.tap.take_transmitted() {
@@ -220,8 +221,8 @@ impl Host {
         let asker: Option<[u8; 16]> = packet.get(8..24).and_then(|bytes| bytes.try_into().ok());
         let target: Option<[u8; 16]> = packet.get(48..64).and_then(|bytes| bytes.try_into().ok());
         let (Some(asker), Some(target)) = (asker, target) else { return false };
-        // Duplicate address detection asks in nobody's name: nobody has our address, so nobody
-        // answers.
+        // Duplicate address detection has no source address. No other host has our address, so it
+        // gets no answer.
         if packet[40] != SOLICITATION || asker == [0; 16] {
             return false;
         }
@@ -245,15 +246,15 @@ impl Host {
         answer.extend(REMOTE_MAC);
         answer.extend([0x86, 0xdd]);
         let mut bytes = advertisement.build();
-        // Neighbour discovery believes only what no router has passed on.
+        // Neighbour discovery accepts only packets that no router has forwarded (hop limit 255).
         bytes[7] = 255;
         answer.extend(bytes);
         self.tap.deliver(&answer)
     }
 }
 
-/// Whether a frame carries router or neighbour discovery, or multicast listener reports: matters of
-/// the link, not of the script.
+/// Whether a frame carries router or neighbour discovery, or multicast listener reports: these
+/// concern the link, not the script.
 fn is_discovery(frame: &[u8]) -> bool {
     let Some(packet) = frame.get(LINK_HEADER..).filter(|packet| packet.len() > 48) else { return false };
     let (protocol, kind) = match packet[6] {

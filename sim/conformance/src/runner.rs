@@ -1,16 +1,16 @@
 //! Runs a script against a [`Host`] in virtual time.
 //!
-//! 1. Before an event the clock moves to its time, deadline by deadline. What the engine sends
-//!    *before* that time and nobody expects is a failure; what it sends at that very time waits for
-//!    an expectation at the same time.
+//! 1. Before an event the clock moves to its time, deadline by deadline. An unexpected packet that
+//!    the engine sends *before* that time is a failure; a packet that it sends at that very time
+//!    waits for an expectation at the same time.
 //! 2. Calls are made (`calls`), packets built and compared (`peers`), assertions checked.
-//! 3. At the end nothing that was sent may be left over.
+//! 3. At the end no sent packet may be left.
 //! 4. Sequence numbers of a script count from zero; the engine's begin anywhere. The first SYN that
 //!    a script expects fixes the difference, and its first timestamp that of the timestamps. The
-//!    script's own SYN has the number that stands there, and what follows it counts from that, both
-//!    ways.
-//! 5. Payload is a pattern of its place in the stream. Both what the engine sends and what the
-//!    application reads is compared with it.
+//!    script's own SYN has the number that the script gives it, and later numbers count from there,
+//!    in both directions.
+//! 5. Every payload byte depends on its position in the stream (`payload`). The bytes that the
+//!    engine sends and those that the application reads are compared with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,11 +19,12 @@ use crate::host::{Errno, Host, Outcome, START};
 use crate::script::{Action, Assertion, Call, Event, Operator, Script, ScriptError, When, errno_name};
 
 mod calls;
+mod payload;
 mod peers;
 
 use peers::Peers;
 
-/// How far to look for the packet that did not come, to say when it would have: four minutes.
+/// How long to run on for a packet that is missing, to report when it would have come: four minutes.
 const LOOK_AHEAD: u64 = 240_000_000_000;
 /// Lines of the trace that a failure shows.
 const TRACE: usize = 40;
@@ -306,11 +307,6 @@ impl Runner {
             )),
         }
     }
-}
-
-/// The byte at a place of a stream; the first is at 1, for the SYN is at 0.
-fn pattern(place: u64) -> u8 {
-    (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
 /// A time since the script began, as a script writes it.

@@ -24,13 +24,13 @@ type Task = Box<dyn FnOnce(&mut Host) + Send>;
 
 /// A way to the host's thread.
 #[derive(Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     tasks: Mutex<Sender<Task>>,
 }
 
 impl Machine {
     /// Starts a host.
-    pub fn start(settings: Settings) -> Self {
+    pub(crate) fn start(settings: Settings) -> Self {
         let (sender, receiver) = channel::<Task>();
         std::thread::spawn(move || {
             let mut host = Host::new(&settings);
@@ -43,7 +43,10 @@ impl Machine {
     }
 
     /// Runs `task` on the host. `None` if the host's thread has panicked.
-    pub fn run<R: Send + 'static>(&self, task: impl FnOnce(&mut Host) -> R + Send + 'static) -> Option<R> {
+    pub(crate) fn run<R: Send + 'static>(
+        &self,
+        task: impl FnOnce(&mut Host) -> R + Send + 'static,
+    ) -> Option<R> {
         let (answer, result) = channel();
         let task: Task = Box::new(move |host| {
             // Who asked waits below.
@@ -54,7 +57,11 @@ impl Machine {
     }
 
     /// Makes a call that may wait, again and again until it does not.
-    pub fn wait(&self, fd: i32, call: impl Fn(&mut Host) -> Outcome + Clone + Send + 'static) -> Outcome {
+    pub(crate) fn wait(
+        &self,
+        fd: i32,
+        call: impl Fn(&mut Host) -> Outcome + Clone + Send + 'static,
+    ) -> Outcome {
         for _ in 0..PATIENCE {
             let again = call.clone();
             let (outcome, blocks) =

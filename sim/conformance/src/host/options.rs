@@ -1,10 +1,9 @@
 //! Socket options, as far as the engine has what they name. Anything else is `ENOPROTOOPT`, never
 //! silently taken.
 
-use sietch_net::congestion::Kind as Congestion;
 use sietch_net::{FlowId, FlowInfo, State};
 
-use super::sockets::{Errno, Kind, Outcome};
+use super::socket::{Chosen, Errno, Kind, Outcome};
 use super::{Host, SECOND};
 
 /// What an option is set to.
@@ -18,35 +17,6 @@ pub enum OptionValue {
     Text(String),
     /// A structure.
     Bytes(Vec<u8>),
-}
-
-/// Options of a socket. They are the application's wishes; the flow gets them once there is one.
-#[derive(Clone, Debug)]
-pub(super) struct Chosen {
-    nodelay: bool,
-    keepalive: bool,
-    keepalive_idle: i32,
-    /// Milliseconds of TCP_USER_TIMEOUT; zero if it is not set.
-    user_timeout: i32,
-    /// Seconds of SO_LINGER, if it is on.
-    pub linger: Option<i32>,
-    reuse_address: bool,
-    congestion: Option<Congestion>,
-}
-
-impl Chosen {
-    pub(super) const fn new(nagle: bool) -> Self {
-        // Two hours, as RFC 1122 section 4.2.3.6 asks.
-        Self {
-            nodelay: !nagle,
-            keepalive: false,
-            keepalive_idle: 7200,
-            user_timeout: 0,
-            linger: None,
-            reuse_address: false,
-            congestion: None,
-        }
-    }
 }
 
 impl Host {

@@ -10,93 +10,10 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use sietch_net::{CloseReason, Event, EventKind, FlowId};
+use sietch_net::{Event, EventKind, FlowId};
 
 use super::Host;
-use super::options::Chosen;
-
-/// An error number of Linux.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub i32);
-
-/// What a call returns.
-pub type Outcome = Result<i64, Errno>;
-
-/// One entry of a `poll` call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PollEntry {
-    /// The socket.
-    pub fd: i32,
-    /// What is asked for.
-    pub events: i16,
-    /// What there is.
-    pub revents: i16,
-}
-
-#[derive(Debug)]
-pub(super) struct Socket {
-    pub nonblocking: bool,
-    pub chosen: Chosen,
-    port: Option<u16>,
-    pub kind: Kind,
-}
-
-#[derive(Debug)]
-pub(super) enum Kind {
-    Fresh,
-    Listener { port: u16, queue: VecDeque<Stream> },
-    Stream(Stream),
-}
-
-/// A connection.
-#[derive(Clone, Debug)]
-pub(super) struct Stream {
-    pub flow: FlowId,
-    pub phase: Phase,
-    remote: SocketAddr,
-    error: Option<i32>,
-    peer_closed: bool,
-    reads: bool,
-    writes: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Connecting,
-    Connected,
-    /// The engine has forgotten it.
-    Over,
-}
-
-impl Stream {
-    const fn new(flow: FlowId, phase: Phase, remote: SocketAddr) -> Self {
-        Self { flow, phase, remote, error: None, peer_closed: false, reads: true, writes: true }
-    }
-
-    fn take_error(&mut self) -> Result<(), Errno> {
-        self.error.take().map_or(Ok(()), |error| Err(Errno(error)))
-    }
-
-    fn hear(&mut self, kind: EventKind) {
-        match kind {
-            EventKind::Connected => self.phase = Phase::Connected,
-            EventKind::PeerClosed => self.peer_closed = true,
-            EventKind::Closed(reason) => {
-                self.phase = Phase::Over;
-                self.peer_closed = true;
-                self.error = match reason {
-                    CloseReason::Normal => None,
-                    // After both sides have closed there is nothing that a reset could break.
-                    CloseReason::Reset => Some(libc::ECONNRESET),
-                    CloseReason::TimedOut => Some(libc::ETIMEDOUT),
-                    CloseReason::Refused => Some(libc::ECONNREFUSED),
-                    CloseReason::Unreachable => Some(libc::EHOSTUNREACH),
-                };
-            }
-            _ => {}
-        }
-    }
-}
+use super::socket::{Chosen, Errno, Kind, Outcome, Phase, PollEntry, Socket, Stream};
 
 impl Host {
     pub(super) fn take_event(&mut self, event: &Event) {
@@ -129,7 +46,7 @@ impl Host {
                 }
                 _ => continue,
             };
-            stream.hear(event.kind);
+            stream.apply(event.kind);
             return;
         }
     }
@@ -215,7 +132,7 @@ impl Host {
         let backlog = u32::try_from(backlog).unwrap_or(0);
         self.engine.listen(port, backlog).map_err(|_| Errno(libc::EADDRINUSE))?;
         self.socket_mut(fd)?.kind = Kind::Listener { port, queue: VecDeque::new() };
-        self.turn();
+        self.poll_engine();
         Ok(0)
     }
 
@@ -232,7 +149,7 @@ impl Host {
         let remote = stream.remote;
         let new =
             self.open(Socket { nonblocking: false, chosen, port: Some(port), kind: Kind::Stream(stream) });
-        self.turn();
+        self.poll_engine();
         Ok((new, remote))
     }
 
@@ -258,7 +175,7 @@ impl Host {
         socket.kind = Kind::Stream(Stream::new(flow, Phase::Connecting, remote));
         let chosen = socket.chosen.clone();
         self.apply_options(flow, &chosen);
-        self.turn();
+        self.poll_engine();
         Err(Errno(libc::EINPROGRESS))
     }
 
@@ -307,7 +224,7 @@ impl Host {
             }
             if flags & libc::MSG_PEEK == 0 {
                 self.engine.consume(flow, count);
-                self.turn();
+                self.poll_engine();
             }
             return Ok(count as i64);
         }
@@ -330,7 +247,7 @@ impl Host {
         }
         let flow = stream.flow;
         let taken = self.engine.send(flow, data);
-        self.turn();
+        self.poll_engine();
         if taken == 0 && !data.is_empty() { Err(Errno(libc::EAGAIN)) } else { Ok(taken as i64) }
     }
 
@@ -350,7 +267,7 @@ impl Host {
             stream.writes = false;
             let flow = stream.flow;
             self.engine.shutdown_send(flow);
-            self.turn();
+            self.poll_engine();
         }
         Ok(0)
     }
@@ -372,7 +289,7 @@ impl Host {
             Kind::Stream(stream) if socket.chosen.linger == Some(0) => self.engine.abort(stream.flow),
             Kind::Stream(stream) => self.engine.close(stream.flow),
         }
-        self.turn();
+        self.poll_engine();
         Ok(0)
     }
 

@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use super::{Runner, outcome_text, pattern};
+use super::payload::byte_at;
+use super::{Runner, outcome_text};
 use crate::host::{Errno, OptionValue, Outcome, PollEntry};
 use crate::script::{Call, Value, errno_of};
 
@@ -115,8 +116,9 @@ impl Runner {
         if let Ok(count) = outcome {
             let stream = self.streams.entry(fd).or_default();
             let begin = stream.1 + 1;
-            let wrong =
-                (begin..).zip(&buffer[..count as usize]).find(|(place, byte)| pattern(*place) != **byte);
+            let wrong = (begin..)
+                .zip(&buffer[..count as usize])
+                .find(|(position, byte)| byte_at(*position) != **byte);
             if let Some((place, _)) = wrong {
                 return Err(format!("byte {place} of the stream was read wrong"));
             }
@@ -131,7 +133,7 @@ impl Runner {
         let fd = self.fd(call)?;
         let length = call.integer(2)?.cast_unsigned();
         let stream = self.streams.entry(fd).or_default();
-        let data: Vec<u8> = (stream.0 + 1..=stream.0 + length).map(pattern).collect();
+        let data: Vec<u8> = (stream.0 + 1..=stream.0 + length).map(byte_at).collect();
         let outcome = self.host.send_bytes(fd, &data);
         if let Ok(count) = outcome {
             stream.0 += count.cast_unsigned();

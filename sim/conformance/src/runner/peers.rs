@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::pattern;
+use super::payload::byte_at;
 use crate::packet::{ACK, Body, FLAGS, Icmp, Packet, SYN, Tcp, TcpOption};
 use crate::script::{self, Content, IcmpError, Script, Segment};
 
@@ -51,7 +51,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub fn new(script: &Script) -> Self {
+    pub(super) fn new(script: &Script) -> Self {
         let (local, remote) = if script.ipv6 {
             (script.settings.local6.into(), REMOTE6.into())
         } else {
@@ -60,25 +60,25 @@ impl Peers {
         Self { local, remote, peers: BTreeMap::new(), usual: None, latest: None }
     }
 
-    pub fn ipv6(&self) -> bool {
+    pub(super) fn ipv6(&self) -> bool {
         self.local.is_ipv6()
     }
 
-    pub fn local_address(&self) -> IpAddr {
+    pub(super) fn local_address(&self) -> IpAddr {
         self.local
     }
 
-    pub fn remote_address(&self) -> IpAddr {
+    pub(super) fn remote_address(&self) -> IpAddr {
         self.remote
     }
 
     /// The host begins a connection to this port.
-    pub fn connecting(&mut self, port: u16) {
+    pub(super) fn connecting(&mut self, port: u16) {
         self.usual.get_or_insert(port);
         self.peers.insert(port, Peer { active: true, ..Peer::default() });
     }
 
-    pub fn isn_advance(&self) -> Option<i64> {
+    pub(super) fn isn_advance(&self) -> Option<i64> {
         self.peers.get(&self.latest?)?.advance
     }
 
@@ -87,7 +87,7 @@ impl Peers {
     }
 
     /// Builds the packet that the script sends, and says what it is.
-    pub fn build(&mut self, packet: &script::Packet) -> Result<(Vec<u8>, String), String> {
+    pub(super) fn build(&mut self, packet: &script::Packet) -> Result<(Vec<u8>, String), String> {
         let port = self.port(packet.peer);
         let (local, remote) = (self.local, self.remote);
         let peer = self.peers.entry(port).or_default();
@@ -107,7 +107,7 @@ impl Peers {
     }
 
     /// What was sent, in the words of a script.
-    pub fn describe(&self, bytes: &[u8]) -> String {
+    pub(super) fn describe(&self, bytes: &[u8]) -> String {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(reason) => return format!("a packet with {reason}"),
@@ -131,12 +131,12 @@ impl Peers {
         describe_expected(&script::Packet { peer: name, ecn: vec![packet.ecn], corrupt: false, content })
     }
 
-    pub fn describe_expected(&self, packet: &script::Packet) -> String {
+    pub(super) fn describe_expected(&self, packet: &script::Packet) -> String {
         describe_expected(packet)
     }
 
     /// Compares what was sent with what the script expects. The error names the first difference.
-    pub fn compare(&mut self, expected: &script::Packet, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn compare(&mut self, expected: &script::Packet, bytes: &[u8]) -> Result<(), String> {
         let packet = Packet::parse(bytes)?;
         if packet.source != self.local || packet.destination != self.remote {
             return Err(format!("it goes from {} to {}", packet.source, packet.destination));
@@ -175,7 +175,7 @@ impl Peer {
         let seq = segment.seq.wrapping_add(self.own_offset(syn));
         // The first byte of data has number one.
         let first = seq.wrapping_sub(self.initial.unwrap_or(0)).wrapping_add(u32::from(syn));
-        let payload = (0..segment.length).map(|at| pattern(u64::from(first.wrapping_add(at)))).collect();
+        let payload = (0..segment.length).map(|at| byte_at(u64::from(first.wrapping_add(at)))).collect();
         let stamps = self.stamp_offset.unwrap_or(0);
         let options = segment.options.iter().flatten().map(|option| match option {
             TcpOption::Timestamps(value, echo) if *echo != 0 => {
@@ -264,7 +264,7 @@ impl Peer {
         }
         let first = wanted.seq.wrapping_add(u32::from(tcp.has(SYN)));
         let intact =
-            (0..).zip(&tcp.payload).all(|(at, byte)| pattern(u64::from(first.wrapping_add(at))) == *byte);
+            (0..).zip(&tcp.payload).all(|(at, byte)| byte_at(u64::from(first.wrapping_add(at))) == *byte);
         if !intact {
             return Err("its payload is not what the application wrote".into());
         }

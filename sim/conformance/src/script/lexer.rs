@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{ScriptError, symbols};
+use super::symbols;
+use super::syntax::ScriptError;
 
 /// A piece of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,58 +36,58 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    pub fn new(text: &str) -> Result<Self, ScriptError> {
+    pub(super) fn new(text: &str) -> Result<Self, ScriptError> {
         let mut lexer = Lexer { rest: text, line: 1, tokens: Vec::new() };
         lexer.run()?;
         Ok(Self { tokens: lexer.tokens, at: 0 })
     }
 
-    pub fn at_end(&self) -> bool {
+    pub(super) fn at_end(&self) -> bool {
         self.at >= self.tokens.len()
     }
 
     /// The line of the next token, or of the last.
-    pub fn line(&self) -> usize {
+    pub(super) fn line(&self) -> usize {
         self.tokens.get(self.at).or(self.tokens.last()).map_or(1, |entry| entry.0)
     }
 
-    pub fn error(&self, message: impl Into<String>) -> ScriptError {
+    pub(super) fn error(&self, message: impl Into<String>) -> ScriptError {
         let line = self.tokens.get(self.at.saturating_sub(1)).map_or(1, |entry| entry.0);
         ScriptError { line, message: message.into() }
     }
 
-    pub fn peek(&self) -> Option<&Token> {
+    pub(super) fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at).map(|entry| &entry.1)
     }
 
-    pub fn next(&mut self) -> Result<Token, ScriptError> {
+    pub(super) fn next(&mut self) -> Result<Token, ScriptError> {
         let token = self.peek().cloned();
         self.at += 1;
         token
             .ok_or_else(|| ScriptError { line: self.line(), message: "the script ends in the middle".into() })
     }
 
-    pub fn take(&mut self, token: &Token) -> bool {
+    pub(super) fn take(&mut self, token: &Token) -> bool {
         let found = self.peek() == Some(token);
         self.at += usize::from(found);
         found
     }
 
     /// The next token if it is this word.
-    pub fn take_this(&mut self, word: &str) -> bool {
+    pub(super) fn take_this(&mut self, word: &str) -> bool {
         let found = matches!(self.peek(), Some(Token::Word(next)) if next == word);
         self.at += usize::from(found);
         found
     }
 
-    pub fn take_word(&mut self) -> Option<String> {
+    pub(super) fn take_word(&mut self) -> Option<String> {
         let Some(Token::Word(word)) = self.peek() else { return None };
         let word = word.clone();
         self.at += 1;
         Some(word)
     }
 
-    pub fn expect(&mut self, token: &Token) -> Result<(), ScriptError> {
+    pub(super) fn expect(&mut self, token: &Token) -> Result<(), ScriptError> {
         match self.next()? {
             found if found == *token => Ok(()),
             found => Err(self.error(format!("{token} was expected, not {found}"))),
@@ -94,7 +95,7 @@ impl Tokens {
     }
 
     /// A number of seconds, in nanoseconds.
-    pub fn nanoseconds(&mut self) -> Result<u64, ScriptError> {
+    pub(super) fn nanoseconds(&mut self) -> Result<u64, ScriptError> {
         match self.next()? {
             Token::Number(text) => {
                 let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
@@ -110,14 +111,14 @@ impl Tokens {
     }
 
     /// A number without a decimal point.
-    pub fn whole(&mut self) -> Result<i64, ScriptError> {
+    pub(super) fn whole(&mut self) -> Result<i64, ScriptError> {
         match self.next()? {
             Token::Number(text) => self.integer(&text),
             other => Err(self.error(format!("a number was expected, not {other}"))),
         }
     }
 
-    pub fn integer(&self, text: &str) -> Result<i64, ScriptError> {
+    pub(super) fn integer(&self, text: &str) -> Result<i64, ScriptError> {
         let parsed = match text.strip_prefix("0x") {
             Some(digits) => i64::from_str_radix(digits, 16),
             None => text.parse(),
@@ -125,7 +126,7 @@ impl Tokens {
         parsed.map_err(|_| self.error(format!("`{text}` is not a whole number")))
     }
 
-    pub fn symbol(&self, name: &str) -> Result<i64, ScriptError> {
+    pub(super) fn symbol(&self, name: &str) -> Result<i64, ScriptError> {
         symbols::symbol(name).ok_or_else(|| self.error(format!("the name `{name}` is not known")))
     }
 }

@@ -8,7 +8,7 @@
 //! comes with a wrong checksum.
 
 use super::lexer::{Token, Tokens};
-use super::{Content, IcmpError, Packet, ScriptError, Segment};
+use super::syntax::{Content, IcmpError, Packet, ScriptError, Segment};
 use crate::packet::{ACK, FLAGS, TcpOption};
 
 pub(super) fn packet(tokens: &mut Tokens, ipv6: bool) -> Result<Packet, ScriptError> {
