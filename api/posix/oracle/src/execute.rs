@@ -1,37 +1,40 @@
-//! The executor: reads programs from its standard input, carries them out, prints a line for each
-//! step.
+//! The executor: reads programs from its standard input, carries them out, and prints a line for
+//! each step.
 //!
-//! 1. One process holds a [`director`] (its first thread) and the actors `m`, `t1` and `t2`; `c1`
-//!    and `c2` are children that a step `fork` makes. Each actor waits for commands on a pipe of
-//!    its own and answers on another ([`actor`]). All pipes have numbers from [`actor::FIRST_PIPE`]
-//!    on, so that programs see the descriptors that they would see without the executor.
-//! 2. A call that has not returned after a *tick* is interrupted by a signal whose handler may
-//!    restart calls (step `restart`), after one more tick by one whose handler never does. So a
-//!    call that would sleep for ever has a result, too, and every blocking call is tried with
+//! 1. One process has a [`director`] (its first thread) and the actors `m`, `t1` and `t2`. A step
+//!    `fork` makes the children `c1` and `c2`. Each actor reads commands from one pipe and writes
+//!    results to another ([`actor`]). The pipes have descriptors from [`pipes::FIRST_PIPE`] on, so
+//!    that a program gets the descriptors that it would get without the executor.
+//! 2. The director interrupts a call that has not returned after a *tick*. The handler of the first
+//!    signal may restart calls (step `restart`); those of later signals, one each tick, never do.
+//!    So a call that would sleep for ever has a result, too, and every blocking call is tested with
 //!    signals.
-//! 3. A call that is started (`start`) is given time until its thread sleeps. After each step the
-//!    director waits until every call that was started sleeps again or has returned: the order of
-//!    things is the program's alone.
-//! 4. After a program every child is killed and every descriptor closed.
+//! 3. A step `start` returns once the thread of its call sleeps. After each step the director waits
+//!    until every started call sleeps again or has returned: the program alone decides the order of
+//!    events.
+//! 4. After a program the director kills every child and closes every descriptor.
 
-pub mod actor;
+mod actor;
 mod address;
-mod calls;
+mod content;
+mod descriptors;
 mod director;
 mod errno;
-mod messages;
+mod pipes;
 mod processes;
-mod raw;
 mod readiness;
 mod signals;
+mod slots;
+mod syscalls;
+mod transfer;
 
 use std::process::ExitCode;
 
-/// The executor's `main`: the director, or (after a step `exec`) a child that goes on.
+/// The executor's `main`: the director, or after a step `exec` the actor of the child.
 pub fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
-        Some("--go-on") => actor::go_on(&arguments[2..]),
+        Some(processes::AFTER_EXEC) => actor::continue_after_exec(&arguments[2..]),
         _ => director::run(),
     }
 }

@@ -1,16 +1,16 @@
-//! Makes a program that differs shorter: steps are left out as long as it still differs.
+//! Shortens a program that differs: removes steps as long as the rest still differs.
 //!
-//! 1. Halves, quarters, ... down to single steps are left out in turn (Zeller and Hildebrandt,
+//! 1. Remove each half, then each quarter, ... down to single steps (Zeller and Hildebrandt,
 //!    "Simplifying and Isolating Failure-Inducing Input", 2002).
-//! 2. That is repeated until no single step can be left out, or the attempts are used up.
+//! 2. Repeat until no single step can be removed, or the attempts are used up.
 
 use crate::program::Program;
 
-/// Attempts at most: each runs a program twice.
+/// The most attempts: each runs a program in both settings.
 const ATTEMPTS: usize = 400;
 
-/// A program for which `differs` still holds, with no step that can be left out.
-pub fn minimise(program: &Program, mut differs: impl FnMut(&Program) -> bool) -> Program {
+/// A program for which `differs` still holds, and of which no step can be removed.
+pub(crate) fn minimise(program: &Program, mut differs: impl FnMut(&Program) -> bool) -> Program {
     let mut best = program.clone();
     let mut attempts = 0;
     let mut length = best.steps.len().div_ceil(2);

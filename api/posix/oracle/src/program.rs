@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::operation::Operation;
 
-/// Who carries out a step.
+/// The thread or process that carries out a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// The main thread.
@@ -16,10 +16,10 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// Every actor; its place is its [`index`](Self::index).
+    /// Every actor, at its [`index`](Self::index).
     pub const ALL: [Self; 5] = [Self::Main, Self::Thread(1), Self::Thread(2), Self::Child(1), Self::Child(2)];
 
-    /// Its place in [`ALL`](Self::ALL).
+    /// The index in [`ALL`](Self::ALL).
     pub fn index(self) -> usize {
         match self {
             Self::Main => 0,
@@ -46,16 +46,16 @@ impl Display for Actor {
 /// One line of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A call. If `start`, the program goes on as soon as the call sleeps.
+    /// A call. With `start`, the program continues as soon as the call sleeps.
     Call {
-        /// Who calls.
+        /// The actor that calls.
         actor: Actor,
-        /// Whether the program does not wait for the result.
+        /// Whether the program continues without the result.
         start: bool,
-        /// What is called.
+        /// The call.
         operation: Operation,
     },
-    /// Waits for the result of a call that was started.
+    /// Waits for the result of a started call.
     Join(Actor),
     /// Kills a child with `SIGKILL` and waits for it.
     Kill(Actor),
@@ -105,7 +105,7 @@ impl Display for Program {
 }
 
 impl Program {
-    /// Reads a program; empty lines and those that begin with `#` say nothing.
+    /// Reads a program; empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
     /// The first line that is no step.

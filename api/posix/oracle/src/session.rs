@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use crate::program::Program;
 
-/// After this long without a word the executor is stuck: its own patience with a call is less.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// After this long without output the executor is stuck: it interrupts every call sooner.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How an executor is started.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
     /// The executor.
     pub executor: PathBuf,
-    /// What is put before it on the command line.
+    /// Words in front of the executor on the command line.
     pub before: Vec<OsString>,
-    /// Environment variables, besides those of this process.
+    /// Environment variables, in addition to those of this process.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 impl Setting {
-    /// The executor as it is: the kernel's sockets.
+    /// The executor without the shim: the kernel's sockets.
     pub fn plain(executor: &Path) -> Self {
         Self { executor: executor.to_owned(), ..Self::default() }
     }
@@ -66,19 +66,19 @@ impl Session {
         Ok(Self { setting: setting.clone(), child, input, lines })
     }
 
-    /// Runs a program; the answer has a line for each step. An executor that hangs or dies says so
-    /// in the last line and is started anew.
+    /// Runs a program and returns a line for each step. If the executor hangs or dies, the last line
+    /// says so, and a new executor is started.
     ///
     /// # Errors
-    /// It cannot be started anew.
+    /// The new executor cannot be started.
     pub fn run(&mut self, program: &Program, tick: u32) -> io::Result<Vec<String>> {
-        let told = self.input.write_all(format!("program {tick}\n{program}end\n").as_bytes());
+        let sent = self.input.write_all(format!("program {tick}\n{program}end\n").as_bytes());
         let mut answer = Vec::new();
         let last = loop {
-            if told.is_err() {
+            if sent.is_err() {
                 break "the executor has ended before".to_owned();
             }
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) if line == "end" => return Ok(answer),
                 Ok(line) if line == "hung" => break "the executor hangs in that call".to_owned(),
                 Ok(line) => answer.push(line),

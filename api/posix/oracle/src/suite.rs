@@ -1,18 +1,17 @@
 //! Runs many programs in two settings and reports the first that differs.
 //!
-//! 1. Each of several workers has an executor of either setting and runs programs in both at the
-//!    same time.
-//! 2. If the answers differ, the other workers are held, and the program runs again a number of
-//!    times with a longer tick, in both. If the kernel does not agree with itself the program
-//!    proves nothing and is counted. If the shim differs again, or has hung or died, it is a
-//!    mistake. If not, it was the machine that was slow, and is counted.
-//! 3. A mistake is minimised and reported with its seed.
+//! 1. Each worker has one executor of each setting and runs every program in both at the same time.
+//! 2. If the results differ, the other workers pause, and the program runs again several times in
+//!    both, with a longer tick. If the kernel disagrees with itself, the program is counted as
+//!    undetermined. If the shim differs again, or has hung or died, the program is a failure.
+//!    Otherwise the machine was slow, and the program is counted as differing once.
+//! 3. A failure is minimised and reported with its seed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::compare::{beside, difference, ended_early};
+use crate::compare::{difference, ended_early, side_by_side};
 use crate::generate;
 use crate::minimise::minimise;
 use crate::program::Program;
@@ -20,58 +19,58 @@ use crate::session::{Session, Setting};
 
 /// Milliseconds after which a call is interrupted.
 const TICK: u32 = 40;
-/// The same where a slow machine must not matter.
+/// The same for repetitions, where a slow machine must not matter.
 const LONG_TICK: u32 = 300;
-/// How often a program that differed runs again.
-const AGAIN: usize = 10;
-/// ... and how often it then has to differ: what others do on the machine makes a call late now and
+/// How often a program that differed is repeated.
+const REPETITIONS: usize = 10;
+/// How many repetitions must differ for a failure. Other load on the machine delays calls now and
 /// then, in the kernel too.
-const OFTEN: usize = 3;
+const MUST_DIFFER: usize = 3;
 
-/// How long a program that differs is minimised.
+/// How long a failing program is minimised.
 const MINIMISING: Duration = Duration::from_secs(20);
 
-/// What is to be run.
+/// A run of the suite.
 pub struct Suite {
     /// The kernel's setting.
     pub kernel: Setting,
-    /// The other.
+    /// The shim's setting.
     pub shim: Setting,
-    /// The seed of the first program; the next has the next.
+    /// The seed of the first program; each further program has the next seed.
     pub seed: u64,
-    /// Programs at most.
+    /// The most programs to run.
     pub programs: u64,
     /// Ends after this time even if programs are left.
     pub time: Duration,
-    /// What is asked of the other setting.
+    /// What the shim's results must satisfy.
     pub demand: Demand,
     /// How many programs run at once.
     pub workers: usize,
-    /// Seeds that are passed over.
+    /// Seeds to skip.
     pub except: &'static [u64],
 }
 
-/// What a suite asks for.
+/// What the shim's results must satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// The same answers.
+    /// They are the kernel's results.
     Same,
-    /// That every call returns and nothing dies.
+    /// Every call returns, and no process dies.
     Alive,
 }
 
-/// What came of it.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct Summary {
     /// Programs that ran.
     pub programs: u64,
     /// Steps of them.
     pub steps: u64,
-    /// Programs for which the kernel did not agree with itself.
+    /// Programs for which the kernel disagreed with itself.
     pub undetermined: u64,
-    /// Programs that differed, and not again when they ran alone.
+    /// Programs that differed, but not when repeated alone.
     pub once: u64,
-    /// What differs, for a person; empty if nothing does.
+    /// A report of each failure.
     pub failures: Vec<String>,
 }
 
@@ -89,9 +88,9 @@ pub struct Pair {
     shim: Session,
 }
 
-/// Held shared by whoever runs a program, and alone by who looks at one that differed: eight at
-/// once make one another late.
-static QUIET: RwLock<()> = RwLock::new(());
+/// Workers hold it shared while they run a program, and exclusively while they repeat one: eight
+/// programs at once delay one another.
+static REPEATING: RwLock<()> = RwLock::new(());
 
 impl Pair {
     /// Starts both.
@@ -102,7 +101,7 @@ impl Pair {
         Ok(Self { kernel: Session::start(kernel)?, shim: Session::start(shim)? })
     }
 
-    /// What both answer to a program.
+    /// The results of a program in both settings.
     ///
     /// # Errors
     /// An executor cannot be started anew.
@@ -116,7 +115,7 @@ impl Pair {
         })
     }
 
-    /// Whether a program differs beyond doubt; what both answered, for a person.
+    /// A report of both results if the program is a failure.
     ///
     /// # Errors
     /// An executor cannot be started anew.
@@ -127,40 +126,43 @@ impl Pair {
         })
     }
 
-    fn lives(&mut self, program: &Program) -> std::io::Result<Verdict> {
+    fn check_alive(&mut self, program: &Program) -> std::io::Result<Verdict> {
         let (kernel, shim) = self.run(program, TICK)?;
         let dead = ended_early(&shim) && !ended_early(&kernel);
-        Ok(if dead { Verdict::Differs(beside(program, &kernel, &shim)) } else { Verdict::Same })
+        Ok(if dead { Verdict::Differs(side_by_side(program, &kernel, &shim)) } else { Verdict::Same })
     }
 
     fn judge(&mut self, program: &Program) -> std::io::Result<Verdict> {
         let found = {
-            let _shared = QUIET.read().unwrap_or_else(PoisonError::into_inner);
+            let _shared = REPEATING.read().unwrap_or_else(PoisonError::into_inner);
             let (first, other) = self.run(program, TICK)?;
-            difference(program, &first, &other)
+            difference(&first, &other)
         };
         let Some(found) = found else { return Ok(Verdict::Same) };
-        let _alone = QUIET.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = REPEATING.write().unwrap_or_else(PoisonError::into_inner);
         let mut before: Option<Vec<String>> = None;
         let (mut differed, mut doubts) = (0, None);
-        for _ in 0..AGAIN {
+        for _ in 0..REPETITIONS {
             let (one, other) = self.run(program, LONG_TICK)?;
             let kernel = before.get_or_insert_with(|| one.clone());
-            if let Some(found) = difference(program, kernel, &one) {
+            if let Some(found) = difference(kernel, &one) {
                 doubts = Some(found);
                 *kernel = one;
                 continue;
             }
-            if difference(program, &one, &other).is_some() {
+            if difference(&one, &other).is_some() {
                 differed += 1;
-                if differed == OFTEN {
-                    return Ok(Verdict::Differs(beside(program, &one, &other)));
+                if differed == MUST_DIFFER {
+                    return Ok(Verdict::Differs(side_by_side(program, &one, &other)));
                 }
             }
         }
         Ok(match doubts {
-            Some(doubt) => Verdict::Undetermined(told(program, &doubt)),
-            None => Verdict::Once(format!("{} ({differed} of {AGAIN} again)", told(program, &found))),
+            Some(doubt) => Verdict::Undetermined(describe(program, &doubt)),
+            None => Verdict::Once(format!(
+                "{} ({differed} of {REPETITIONS} repetitions differed)",
+                describe(program, &found)
+            )),
         })
     }
 }
@@ -188,7 +190,7 @@ impl Suite {
                 let program = generate::program(seed);
                 let verdict = match self.demand {
                     Demand::Same => pair.judge(&program)?,
-                    Demand::Alive => pair.lives(&program)?,
+                    Demand::Alive => pair.check_alive(&program)?,
                 };
                 if let Verdict::Differs(text) = &verdict {
                     eprintln!("seed {seed} differs; looking for a shorter program");
@@ -201,11 +203,11 @@ impl Suite {
                 summary.steps += u64::try_from(program.steps.len()).unwrap_or(0);
                 match verdict {
                     Verdict::Undetermined(what) => {
-                        eprintln!("seed {seed}: the kernel does not agree with itself: {what}");
+                        eprintln!("seed {seed}: the kernel disagrees with itself: {what}");
                         summary.undetermined += 1;
                     }
                     Verdict::Once(what) => {
-                        eprintln!("seed {seed}: differed, and not again when it ran alone: {what}");
+                        eprintln!("seed {seed}: differed once, but not when repeated alone: {what}");
                         summary.once += 1;
                     }
                     _ => {}
@@ -227,7 +229,7 @@ impl Suite {
         let begun = Instant::now();
         let differs = |pair: &mut Pair, candidate: &Program| match self.demand {
             Demand::Same => pair.differs(candidate),
-            Demand::Alive => pair.lives(candidate).map(|verdict| match verdict {
+            Demand::Alive => pair.check_alive(candidate).map(|verdict| match verdict {
                 Verdict::Differs(text) => Some(text),
                 _ => None,
             }),
@@ -254,7 +256,7 @@ impl Suite {
     }
 }
 
-/// Nothing once the time for minimising is over.
+/// Calls `differs` as long as there is time left for minimising.
 fn within(
     begun: Instant,
     differs: impl FnOnce() -> std::io::Result<Option<String>>,
@@ -262,7 +264,7 @@ fn within(
     if begun.elapsed() > MINIMISING { Ok(None) } else { differs() }
 }
 
-fn told(program: &Program, found: &(usize, String, String)) -> String {
+fn describe(program: &Program, found: &(usize, String, String)) -> String {
     let (number, kernel, shim) = found;
     let step = program.steps.get(*number).map(ToString::to_string).unwrap_or_default();
     format!("{number} {step}: `{kernel}`, then `{shim}`")

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use crate::operation::words::Address;
 
 /// Room for any address.
-pub const ROOM: usize = 128;
+pub(super) const ROOM: usize = 128;
 /// What a buffer holds before a call; a byte beyond its length that differs afterwards was overrun.
-pub const CANARY: u8 = 0xee;
+pub(super) const CANARY: u8 = 0xee;
 
 /// The bytes of an address with `port`, and how many of them count.
-pub fn encode(address: Address, port: u16) -> ([u8; ROOM], usize) {
+pub(super) fn encode(address: Address, port: u16) -> ([u8; ROOM], usize) {
     let four = |host: Ipv4Addr| {
         let mut bytes = [0; ROOM];
         bytes[..2].copy_from_slice(&family(libc::AF_INET));
@@ -46,7 +46,7 @@ fn family(number: i32) -> [u8; 2] {
 
 /// What a call wrote into a buffer of `room` bytes, if it says that the address has `length`. A
 /// port is `@` and its number.
-pub fn describe(bytes: &[u8], room: usize, length: usize) -> String {
+pub(super) fn describe(bytes: &[u8], room: usize, length: usize) -> String {
     let room = room.min(bytes.len());
     let overrun = bytes[room..].iter().any(|byte| *byte != CANARY);
     let overrun = if overrun { " overrun" } else { "" };
@@ -73,7 +73,7 @@ pub fn describe(bytes: &[u8], room: usize, length: usize) -> String {
 }
 
 /// The port of an address that a call has written whole.
-pub fn port(bytes: &[u8], length: usize) -> Option<u16> {
+pub(super) fn port(bytes: &[u8], length: usize) -> Option<u16> {
     let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
     let internet = family == libc::AF_INET || family == libc::AF_INET6;
     (internet && length >= 16).then(|| u16::from_be_bytes([bytes[2], bytes[3]]))

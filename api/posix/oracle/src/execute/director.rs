@@ -1,8 +1,8 @@
 //! The director: reads programs and has the actors carry them out.
 //!
-//! A program comes as `program TICK` (milliseconds), its steps, `end`. Each step that gives a
-//! result is answered with `NUMBER RESULT`, the program with `end`. If a call can be interrupted by
-//! nothing, the director says `hung` and ends the process.
+//! The input is `program TICK` (milliseconds), the program's steps, `end`. The director answers each
+//! step that has a result with `NUMBER RESULT`, and the program with `end`. If no signal interrupts a
+//! call, it writes `hung` and ends the process.
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
@@ -11,80 +11,80 @@ use std::os::unix::fs::FileExt as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use super::actor::{self, Pipes};
-use super::{processes, raw, signals};
+use super::pipes::{self, Pipes};
+use super::{actor, processes, signals, syscalls};
 use crate::operation::Operation;
 use crate::program::{Actor, Step};
 
-/// Ticks after which a call that signals do not interrupt is said to hang.
+/// Ticks after which a call that signals do not interrupt counts as hung.
 const HUNG_AFTER: u32 = 60;
-/// How long a call that was started may take until it sleeps.
+/// How long a started call may take until it sleeps.
 const SLEEPS_WITHIN: Duration = Duration::from_secs(2);
 /// Milliseconds that `exec` may take.
 const EXECUTES_WITHIN: i32 = 10_000;
-/// Descriptors of what is looked at begin here: beyond the pipes.
-const LOOKS_FROM: i32 = actor::FIRST_PIPE + 40;
-/// Between two looks at a thread.
-const LOOK: Duration = Duration::from_micros(100);
+/// The director's files in `/proc` have descriptors from here on, beyond the pipes.
+const FIRST_PROC_FILE: i32 = pipes::FIRST_PIPE + 40;
+/// Between two polls of a thread's state.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
-/// What the director knows of an actor.
-struct Known {
+/// An actor, as the director sees it.
+struct Remote {
     actor: Actor,
     pipes: Pipes,
     process: i32,
     thread: i32,
     alive: bool,
-    /// What the kernel says of its thread: the system call in which it is, and its state.
-    told: Option<[File; 2]>,
-    /// The number of a step whose result has not been asked for.
+    /// The thread's files in `/proc`: its current system call, and its state.
+    thread_files: Option<[File; 2]>,
+    /// The number of a started step that has not been joined.
     started: Option<usize>,
-    /// That result, once it is there.
+    /// The result of that step, once it has returned.
     result: Option<String>,
-    left: Vec<u8>,
+    buffered: Vec<u8>,
 }
 
 struct Director {
-    actors: Vec<Known>,
+    actors: Vec<Remote>,
     tick: i32,
     output: Vec<String>,
 }
 
-/// What became of a call.
+/// How a call ended.
 enum Outcome {
     Result(String),
-    /// The child is another program now.
+    /// The child has executed another program.
     Executed,
     Died(String),
     Hung,
 }
 
 /// Runs programs until the standard input ends.
-pub fn run() -> ExitCode {
+pub(super) fn run() -> ExitCode {
     signals::install(false);
     let mut actors = Vec::new();
     for actor in Actor::ALL {
-        if !processes::make_pipes(actor) {
+        if !Pipes::of(actor).open() {
             return ExitCode::FAILURE;
         }
-        actors.push(Known {
+        actors.push(Remote {
             actor,
             pipes: Pipes::of(actor),
             process: 0,
             thread: 0,
             alive: false,
-            told: None,
+            thread_files: None,
             started: None,
             result: None,
-            left: Vec::new(),
+            buffered: Vec::new(),
         });
     }
-    for known in &mut actors {
-        if let Actor::Child(_) = known.actor {
+    for remote in &mut actors {
+        if let Actor::Child(_) = remote.actor {
             continue;
         }
-        let actor = known.actor;
+        let actor = remote.actor;
         std::thread::spawn(move || actor::serve(actor));
-        known.meet();
+        remote.read_introduction();
     }
     let mut director = Director { actors, tick: 40, output: Vec::new() };
     let mut steps = Vec::new();
@@ -98,8 +98,9 @@ pub fn run() -> ExitCode {
             let mut text = director.output.join("\n");
             text += if whole { "\nend\n" } else { "\nhung\n" };
             director.output.clear();
-            let told = std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
-            if !whole || told.is_err() {
+            let written =
+                std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush());
+            if !whole || written.is_err() {
                 director.kill_children();
                 return ExitCode::FAILURE;
             }
@@ -111,26 +112,26 @@ pub fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What is read of a thread while calls are under way, at numbers beyond those of the program: a
-/// file that were opened then would take the number from under a call that is about to set the
-/// lowest one aside.
-fn out_of_the_way(process: i32, thread: i32) -> std::io::Result<[File; 2]> {
+/// Opens the files of a thread that the director reads while calls are under way. Their descriptors
+/// lie beyond those of the program: a low number would change which descriptor the program's next
+/// call gets.
+fn open_thread_files(process: i32, thread: i32) -> std::io::Result<[File; 2]> {
     let open = |name: &str| {
         let file = File::open(format!("/proc/{process}/task/{thread}/{name}"))?;
-        let high = raw::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOOKS_FROM);
+        let high = syscalls::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, FIRST_PROC_FILE);
         if !high.is_ok() {
             return Err(std::io::Error::from(std::io::ErrorKind::Other));
         }
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor without another owner.
         Ok(unsafe { File::from_raw_fd(i32::try_from(high.length()).unwrap_or(-1)) })
     };
     Ok([open("syscall")?, open("stat")?])
 }
 
-impl Known {
-    /// Hears who the actor is.
-    fn meet(&mut self) {
-        let hello = actor::line(self.pipes.results, &mut self.left).unwrap_or_default();
+impl Remote {
+    /// Reads the actor's first line: its process and thread.
+    fn read_introduction(&mut self) {
+        let hello = pipes::read_line(self.pipes.results, &mut self.buffered).unwrap_or_default();
         self.introduce(&hello);
     }
 
@@ -138,27 +139,26 @@ impl Known {
         let mut numbers = hello.split(' ').skip(1).map(|word| word.parse().unwrap_or(0));
         self.process = numbers.next().unwrap_or(0);
         self.thread = numbers.next().unwrap_or(0);
-        self.told = out_of_the_way(self.process, self.thread).ok();
+        self.thread_files = open_thread_files(self.process, self.thread).ok();
         self.alive = true;
     }
 
-    /// A line of the actor, if one comes within that time.
-    fn hear(&mut self, milliseconds: i32) -> Option<String> {
-        if let Some(line) = actor::take_line(&mut self.left) {
+    /// A line of the actor, if one arrives within that time.
+    fn receive(&mut self, milliseconds: i32) -> Option<String> {
+        if let Some(line) = pipes::take_line(&mut self.buffered) {
             return Some(line);
         }
-        if raw::wait_for(self.pipes.results, libc::POLLIN, milliseconds) {
-            return actor::line(self.pipes.results, &mut self.left);
+        if syscalls::wait_for(self.pipes.results, libc::POLLIN, milliseconds) {
+            return pipes::read_line(self.pipes.results, &mut self.buffered);
         }
         None
     }
 
-    /// Whether the kernel says that the thread sleeps, in a system call that is not one of those by
-    /// which it speaks with the director; a thread that is gone does, one that somebody has stopped
-    /// does not.
+    /// Whether the thread sleeps in a system call other than a write to the director. A thread that
+    /// has ended counts as asleep, a stopped one does not.
     fn sleeps(&self) -> bool {
-        let Some(told) = &self.told else { return true };
-        let [call, state] = told.each_ref().map(|file| {
+        let Some(files) = &self.thread_files else { return true };
+        let [call, state] = files.each_ref().map(|file| {
             let mut bytes = [0; 256];
             let length = file.read_at(&mut bytes, 0).unwrap_or(0);
             String::from_utf8_lossy(&bytes[..length]).into_owned()
@@ -171,7 +171,7 @@ impl Known {
         state.rsplit(") ").next().is_none_or(|rest| !rest.starts_with(['R', 'D', 'T', 't']))
     }
 
-    /// Waits until a started call sleeps or has returned.
+    /// Waits until the started call sleeps or has returned.
     fn quiesce(&mut self) {
         if self.started.is_none() || self.result.is_some() {
             return;
@@ -179,22 +179,23 @@ impl Known {
         let begun = Instant::now();
         let mut asleep = 0;
         while asleep < 2 && begun.elapsed() < SLEEPS_WITHIN {
-            // Looked at before the pipe: what it says before it sleeps is in the pipe by then.
+            // The state is read before the pipe: a thread that sleeps has written its lines by then.
             asleep = if self.sleeps() { asleep + 1 } else { 0 };
-            if let Some(line) = self.hear(0) {
+            if let Some(line) = self.receive(0) {
                 self.result = Some(line.trim_start_matches("= ").to_owned());
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Forgets what is still in the pipes of a child that is gone.
+    /// Drains the pipes of a child that has ended, and forgets it.
     fn clear(&mut self) {
         for fd in [self.pipes.commands, self.pipes.results] {
-            while raw::wait_for(fd, libc::POLLIN, 0) && raw::read(fd, &mut [0; 1024]).length() > 0 {}
+            while syscalls::wait_for(fd, libc::POLLIN, 0) && syscalls::read(fd, &mut [0; 1024]).length() > 0 {
+            }
         }
-        self.left.clear();
+        self.buffered.clear();
         (self.alive, self.started, self.result) = (false, None, None);
     }
 }
@@ -215,7 +216,7 @@ impl Director {
             if !whole {
                 return false;
             }
-            self.actors.iter_mut().for_each(Known::quiesce);
+            self.actors.iter_mut().for_each(Remote::quiesce);
         }
         for index in 0..self.actors.len() {
             if let Some(number) = self.actors[index].started {
@@ -227,16 +228,16 @@ impl Director {
             }
         }
         self.kill_children();
-        actor::write_line(self.actors[0].pipes.command, "reset");
+        pipes::write_line(self.actors[0].pipes.command, "reset");
         matches!(self.outcome(0, self.tick), Outcome::Result(_))
     }
 
     fn call(&mut self, number: usize, index: usize, start: bool, operation: &Operation) -> (String, bool) {
-        let known = &mut self.actors[index];
-        if !known.alive {
+        let remote = &mut self.actors[index];
+        if !remote.alive {
             return ("absent".to_owned(), true);
         }
-        if known.started.is_some() {
+        if remote.started.is_some() {
             return ("busy".to_owned(), true);
         }
         if let Operation::Fork { child } = operation
@@ -244,19 +245,19 @@ impl Director {
         {
             return ("cannot".to_owned(), true);
         }
-        let known = &mut self.actors[index];
-        actor::write_line(known.pipes.command, &format!("{number} {} {operation}", i32::from(start)));
+        let remote = &mut self.actors[index];
+        pipes::write_line(remote.pipes.command, &format!("{number} {} {operation}", i32::from(start)));
         if start {
-            match known.hear(SLEEPS_WITHIN.as_millis().try_into().unwrap_or(0)) {
+            match remote.receive(SLEEPS_WITHIN.as_millis().try_into().unwrap_or(0)) {
                 Some(begun) if begun == ">" => {}
                 other => return (format!("did not begin: {other:?}"), false),
             }
-            known.started = Some(number);
-            known.quiesce();
+            remote.started = Some(number);
+            remote.quiesce();
             return ("started".to_owned(), true);
         }
         let outcome = match operation {
-            // A program that begins has no handlers yet.
+            // A program that has just begun has no signal handlers yet.
             Operation::Execute {} => self.outcome(index, EXECUTES_WITHIN),
             _ => self.outcome(index, self.tick),
         };
@@ -268,12 +269,12 @@ impl Director {
         if let (Operation::Fork { child }, Outcome::Result(text)) = (operation, &outcome)
             && text.starts_with("forked")
         {
-            self.actors[2 + if *child == 2 { 2 } else { 1 }].meet();
+            self.actors[2 + if *child == 2 { 2 } else { 1 }].read_introduction();
         }
-        self.told(index, outcome)
+        self.describe(index, outcome)
     }
 
-    fn told(&mut self, index: usize, outcome: Outcome) -> (String, bool) {
+    fn describe(&mut self, index: usize, outcome: Outcome) -> (String, bool) {
         match outcome {
             Outcome::Result(text) => (text, true),
             Outcome::Executed => ("executed".to_owned(), true),
@@ -294,38 +295,38 @@ impl Director {
             return (result, true);
         }
         let outcome = self.outcome(index, self.tick);
-        self.told(index, outcome)
+        self.describe(index, outcome)
     }
 
-    /// Waits for the result of a call, and interrupts it if it takes too long.
+    /// Waits for the result of a call, and interrupts the call after each tick.
     fn outcome(&mut self, index: usize, tick: i32) -> Outcome {
-        let known = &mut self.actors[index];
+        let remote = &mut self.actors[index];
         for ticks in 0..HUNG_AFTER {
-            if let Some(line) = known.hear(tick) {
+            if let Some(line) = remote.receive(tick) {
                 if line.starts_with("+ ") {
-                    known.introduce(&line);
+                    remote.introduce(&line);
                     return Outcome::Executed;
                 }
                 return Outcome::Result(line.trim_start_matches('=').trim_start().to_owned());
             }
-            if let Actor::Child(_) = known.actor
-                && let Some(how) = processes::wait(known.process, false)
+            if let Actor::Child(_) = remote.actor
+                && let Some(how) = processes::wait(remote.process, false)
             {
                 return Outcome::Died(how);
             }
             let signal = if ticks == 0 { signals::FIRST } else { signals::SECOND };
-            signals::send(known.process, known.thread, signal);
+            signals::send(remote.process, remote.thread, signal);
         }
         Outcome::Hung
     }
 
     fn kill(&mut self, index: usize) -> String {
-        let known = &mut self.actors[index];
-        if !known.alive || !matches!(known.actor, Actor::Child(_)) {
+        let remote = &mut self.actors[index];
+        if !remote.alive || !matches!(remote.actor, Actor::Child(_)) {
             return "absent".to_owned();
         }
-        processes::kill(known.process);
-        known.clear();
+        processes::kill(remote.process);
+        remote.clear();
         "killed".to_owned()
     }
 

@@ -4,11 +4,11 @@ use std::fmt::{self, Display, Formatter};
 
 /// What a call returned: its value, or the errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Returned(pub Result<i64, i32>);
+pub(super) struct Returned(pub(super) Result<i64, i32>);
 
 impl Returned {
     /// Of the value of a libc function that sets `errno` if it is negative.
-    pub fn of(value: impl Into<i64>) -> Self {
+    pub(super) fn of(value: impl Into<i64>) -> Self {
         let value = value.into();
         if value >= 0 {
             return Self(Ok(value));
@@ -17,17 +17,17 @@ impl Returned {
     }
 
     /// Of a length that a libc function returned.
-    pub fn of_length(value: isize) -> Self {
+    pub(super) fn of_length(value: isize) -> Self {
         Self::of(i64::try_from(value).unwrap_or(-1))
     }
 
     /// The value as a length; 0 for an error.
-    pub fn length(self) -> usize {
+    pub(super) fn length(self) -> usize {
         self.0.ok().and_then(|value| usize::try_from(value).ok()).unwrap_or(0)
     }
 
     /// Whether it is no error.
-    pub fn is_ok(self) -> bool {
+    pub(super) fn is_ok(self) -> bool {
         self.0.is_ok()
     }
 }
@@ -42,7 +42,7 @@ impl Display for Returned {
 }
 
 /// The name of an errno that socket calls return, else its number.
-pub fn name(errno: i32) -> String {
+pub(super) fn name(errno: i32) -> String {
     const NAMES: &[(i32, &str)] = &[
         (0, "0"),
         (libc::EPERM, "EPERM"),

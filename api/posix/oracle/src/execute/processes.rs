@@ -1,17 +1,18 @@
-//! `fork`, `exec`, `exit`, and what signals do to calls.
+//! `exec`, `exit`, whether signals restart calls, and the ends of children.
 
 use std::ffi::CString;
 
-use super::actor::{self, Pipes};
 use super::errno::Returned;
-use super::signals;
+use super::{errno, signals, slots};
 use crate::operation::Operation;
 use crate::program::Actor;
 
+/// The first argument of an executor that continues after `exec`.
+pub(super) const AFTER_EXEC: &str = "--after-exec";
+
 /// Carries out an operation of this module; none if it is of another.
-pub fn perform(actor: Actor, operation: &Operation) -> Option<String> {
+pub(super) fn perform(actor: Actor, operation: &Operation) -> Option<String> {
     Some(match *operation {
-        Operation::Fork { child } => fork(u8::try_from(child).unwrap_or(1)),
         Operation::Execute {} => match actor {
             Actor::Child(number) => execute(number),
             _ => "not a child".to_owned(),
@@ -25,26 +26,9 @@ pub fn perform(actor: Actor, operation: &Operation) -> Option<String> {
     })
 }
 
-fn fork(child: u8) -> String {
-    // SAFETY: the child runs `serve` alone, with libc calls and allocations, which glibc makes
-    // usable after `fork`; it never returns to the code of its parent.
-    let process = unsafe { libc::fork() };
-    if process == 0 {
-        // SAFETY: numbers only. The child ends with the executor.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        actor::serve(Actor::Child(child));
-        // SAFETY: the child must not run what its parent registered for its end.
-        unsafe { libc::_exit(0) };
-    }
-    match Returned::of(process).0 {
-        Ok(_) => "forked".to_owned(),
-        error => Returned(error).to_string(),
-    }
-}
-
 fn execute(child: u8) -> String {
-    let mut words = vec!["sietch-socket-calls".to_owned()];
-    words.extend(actor::arguments(child));
+    let mut words = vec!["sietch-socket-calls".to_owned(), AFTER_EXEC.to_owned()];
+    words.extend(exec_arguments(child));
     let words: Vec<_> = words.into_iter().filter_map(|word| CString::new(word).ok()).collect();
     let mut pointers: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
     pointers.push(std::ptr::null());
@@ -53,36 +37,27 @@ fn execute(child: u8) -> String {
     Returned::of(value).to_string()
 }
 
-/// Makes the pipes of an actor at their numbers.
-pub fn make_pipes(actor: Actor) -> bool {
-    let pipes = Pipes::of(actor);
-    [(pipes.commands, pipes.command), (pipes.results, pipes.result)].into_iter().all(|(reader, writer)| {
-        let (made, ends) = super::raw::pipe(0);
-        let placed = made.is_ok()
-            && super::raw::dup2(ends[0], reader).is_ok()
-            && super::raw::dup2(ends[1], writer).is_ok();
-        super::raw::close(ends[0]);
-        super::raw::close(ends[1]);
-        placed
-    })
+/// The state that a child takes through `exec`: its number, then the slots.
+pub(super) fn exec_arguments(child: u8) -> Vec<String> {
+    std::iter::once(child.to_string()).chain(slots::arguments()).collect()
 }
 
 /// Kills a child and waits for it.
-pub fn kill(process: i32) {
+pub(super) fn kill(process: i32) {
     // SAFETY: numbers only; the child has not been waited for, so the number is still its own.
     unsafe { libc::kill(process, libc::SIGKILL) };
     wait(process, true);
 }
 
-/// How a child ended: none if it has not (and `block` is false).
-pub fn wait(process: i32, block: bool) -> Option<String> {
+/// How a child ended; none if it still runs and `block` is false.
+pub(super) fn wait(process: i32, block: bool) -> Option<String> {
     let mut status = 0;
     loop {
         // SAFETY: the status outlives the call.
         let ended = unsafe { libc::waitpid(process, &raw mut status, if block { 0 } else { libc::WNOHANG }) };
         match Returned::of(ended).0 {
             Err(libc::EINTR) => {}
-            Err(errno) => return Some(super::errno::name(errno)),
+            Err(errno) => return Some(errno::name(errno)),
             Ok(0) => return None,
             Ok(_) if libc::WIFEXITED(status) => return Some(format!("exited {}", libc::WEXITSTATUS(status))),
             Ok(_) => return Some(format!("killed by signal {}", libc::WTERMSIG(status))),

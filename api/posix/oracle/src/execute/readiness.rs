@@ -1,23 +1,22 @@
 //! `poll`, `select` and `epoll`.
 
-use super::actor::descriptor;
-use super::calls::{int, made};
 use super::errno::Returned;
-use super::raw;
+use super::slots::{descriptor, put_new};
+use super::syscalls::{self, int};
 use crate::operation::Operation;
 use crate::operation::words::{Events, Slot, Watched};
 
-/// Descriptors from here on do not fit into an `fd_set`.
+/// The first descriptor that does not fit into an `fd_set`.
 const SET_SIZE: i32 = 1024;
 
 /// Carries out an operation of this module; none if it is of another.
-pub fn perform(operation: &Operation) -> Option<String> {
+pub(super) fn perform(operation: &Operation) -> Option<String> {
     Some(match operation {
         Operation::Poll { watched, milliseconds } => poll(watched, *milliseconds, false),
         Operation::Ppoll { watched, milliseconds } => poll(watched, *milliseconds, true),
         Operation::Select { watched, milliseconds } => select(watched, *milliseconds, false),
         Operation::Pselect { watched, milliseconds } => select(watched, *milliseconds, true),
-        Operation::EpollCreate { to, flags } => made(*to, raw::epoll_create(flags.0)),
+        Operation::EpollCreate { to, flags } => put_new(*to, syscalls::epoll_create(flags.0)),
         Operation::EpollControl { epoll, control, fd, events } => {
             let mut event = libc::epoll_event { events: bits(events.0), u64: u64::from(fd.0) };
             // SAFETY: one event that outlives the call.
@@ -129,7 +128,7 @@ fn epoll_wait(epoll: Slot, most: i64, milliseconds: i64, with_mask: bool) -> Str
     let room = usize::try_from(most).unwrap_or(0).clamp(1, 64);
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     let most = int(most.min(64));
-    // SAFETY: the vector has as many places as `most` says; without a mask signals stay as they
+    // SAFETY: the vector has as many elements as `most` says; without a mask signals stay as they
     // are.
     let returned = Returned::of(unsafe {
         if with_mask {
@@ -147,7 +146,7 @@ fn epoll_wait(epoll: Slot, most: i64, milliseconds: i64, with_mask: bool) -> Str
     if !returned.is_ok() {
         return returned.to_string();
     }
-    // Which of the ready ones comes first is nobody's business.
+    // The kernel promises no order of the ready descriptors.
     let mut ready: Vec<_> = events[..returned.length().min(room)]
         .iter()
         .map(|event| {

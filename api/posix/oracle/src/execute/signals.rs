@@ -6,17 +6,17 @@
 use std::cell::Cell;
 
 /// Interrupts a call; restarts it if the program says so.
-pub const FIRST: i32 = libc::SIGUSR1;
+pub(super) const FIRST: i32 = libc::SIGUSR1;
 /// Interrupts a call whatever the program says.
-pub const SECOND: i32 = libc::SIGUSR2;
+pub(super) const SECOND: i32 = libc::SIGUSR2;
 
 /// Signals that have reached a thread.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
+pub(super) struct Counts {
     /// [`FIRST`] and [`SECOND`].
-    pub interrupts: u32,
+    pub(super) interrupts: u32,
     /// `SIGPIPE`.
-    pub pipes: u32,
+    pub(super) pipes: u32,
 }
 
 thread_local! {
@@ -36,17 +36,17 @@ extern "C" fn count(signal: libc::c_int) {
 }
 
 /// The counts of this thread.
-pub fn counts() -> Counts {
+pub(super) fn counts() -> Counts {
     COUNTS.with(Cell::get)
 }
 
 /// Sets them back, after a wait that is no part of a call.
-pub fn set_counts(counts: Counts) {
+pub(super) fn set_counts(counts: Counts) {
     COUNTS.with(|cell| cell.set(counts));
 }
 
 /// Takes the three signals; `restart` is for the first alone.
-pub fn install(restart: bool) {
+pub(super) fn install(restart: bool) {
     for signal in [FIRST, SECOND, libc::SIGPIPE] {
         let flags = if restart && signal == FIRST { libc::SA_RESTART } else { 0 };
         // SAFETY: `sigaction` is plain data whose zeros are an empty mask; `count` only touches a
@@ -62,7 +62,7 @@ pub fn install(restart: bool) {
 }
 
 /// Sends `signal` to one thread.
-pub fn send(process: i32, thread: i32, signal: i32) {
+pub(super) fn send(process: i32, thread: i32, signal: i32) {
     // SAFETY: numbers only.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
 }

@@ -1,11 +1,11 @@
 //! What the generator believes of each slot.
 
-use super::Random;
+use super::random::Random;
 use crate::operation::words::Slot;
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Nothing yet.
     #[default]
     Empty,
@@ -35,7 +35,7 @@ pub enum Kind {
 
 /// A slot.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub(super) struct SlotState {
     /// What it holds.
     pub kind: Kind,
     /// Whether it is a socket of IPv6.
@@ -56,8 +56,8 @@ pub struct Place {
 
 /// All slots and actors.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
-    places: [Place; Slot::COUNT as usize],
+pub(super) struct Model {
+    slots: [SlotState; Slot::COUNT as usize],
     /// Which children live.
     pub children: [bool; 2],
     /// Whether a call was started that has not been joined.
@@ -66,21 +66,21 @@ pub struct Model {
 
 impl Model {
     /// What a slot holds.
-    pub fn at(&mut self, slot: Slot) -> &mut Place {
-        &mut self.places[slot.index()]
+    pub(super) fn at(&mut self, slot: Slot) -> &mut SlotState {
+        &mut self.slots[slot.index()]
     }
 
     /// A slot of one of those kinds.
-    pub fn some(&self, random: &mut Random, kinds: &[Kind]) -> Option<Slot> {
+    pub(super) fn some(&self, random: &mut Random, kinds: &[Kind]) -> Option<Slot> {
         let fitting: Vec<_> = (0..Slot::COUNT)
             .map(Slot)
-            .filter(|slot| kinds.contains(&self.places[slot.index()].kind))
+            .filter(|slot| kinds.contains(&self.slots[slot.index()].kind))
             .collect();
         (!fitting.is_empty()).then(|| random.one(&fitting))
     }
 
     /// A slot of one of those kinds, or once in a while, or if there is none, any.
-    pub fn likely(&self, random: &mut Random, kinds: &[Kind]) -> Slot {
+    pub(super) fn likely(&self, random: &mut Random, kinds: &[Kind]) -> Slot {
         if random.percent(93)
             && let Some(slot) = self.some(random, kinds)
         {
@@ -90,29 +90,29 @@ impl Model {
     }
 
     /// A slot that holds or held something; the first if there is none.
-    pub fn any(&self, random: &mut Random) -> Slot {
+    pub(super) fn any(&self, random: &mut Random) -> Slot {
         let used: Vec<_> =
-            (0..Slot::COUNT).map(Slot).filter(|slot| self.places[slot.index()].kind != Kind::Empty).collect();
+            (0..Slot::COUNT).map(Slot).filter(|slot| self.slots[slot.index()].kind != Kind::Empty).collect();
         if used.is_empty() { Slot(0) } else { random.one(&used) }
     }
 
     /// A slot for a new descriptor: an empty one, else any.
-    pub fn free(&mut self, random: &mut Random) -> Slot {
+    pub(super) fn free(&mut self, random: &mut Random) -> Slot {
         let slot = self
             .some(random, &[Kind::Empty, Kind::Closed])
             .unwrap_or_else(|| Slot(u8::try_from(random.below(usize::from(Slot::COUNT))).unwrap_or(0)));
         // Nobody sends to what is no longer named.
-        for place in &mut self.places {
-            if place.peer == Some(slot) {
-                place.peer = None;
+        for state in &mut self.slots {
+            if state.peer == Some(slot) {
+                state.peer = None;
             }
         }
-        *self.at(slot) = Place { kind: Kind::Closed, ..Place::default() };
+        *self.at(slot) = SlotState { kind: Kind::Closed, ..SlotState::default() };
         slot
     }
 
     /// Bytes were sent from a slot.
-    pub fn sent(&mut self, slot: Slot, length: i64) {
+    pub(super) fn sent(&mut self, slot: Slot, length: i64) {
         if let Some(peer) = self.at(slot).peer {
             self.at(peer).waiting += length;
             self.at(peer).total += length;
@@ -120,7 +120,7 @@ impl Model {
     }
 
     /// Whether so little was sent that no window can be full.
-    pub fn has_room(&mut self, slot: Slot) -> bool {
+    pub(super) fn has_room(&mut self, slot: Slot) -> bool {
         match self.at(slot).peer {
             Some(peer) => self.at(peer).waiting < 15_000,
             None => self.at(slot).total < 15_000,

@@ -1,7 +1,7 @@
 //! Scenes: several steps that bring a program somewhere.
 
 use super::Generator;
-use super::model::{Kind, Place};
+use super::model::{Kind, SlotState};
 use crate::operation::Operation;
 use crate::operation::options::SocketOption;
 use crate::operation::words::{
@@ -11,7 +11,7 @@ use crate::program::{Actor, Step};
 
 impl Generator {
     /// One scene.
-    pub fn scene(&mut self) {
+    pub(super) fn scene(&mut self) {
         match self.random.below(20) {
             0..=4 => {
                 self.connection();
@@ -29,19 +29,19 @@ impl Generator {
     }
 
     /// A new socket of a host's family.
-    pub fn socket(&mut self, host: &str, flags: &str) -> Slot {
+    pub(super) fn socket(&mut self, host: &str, flags: &str) -> Slot {
         let six = matches!(host, "lo6" | "map4" | "any6");
         let to = self.model.free(&mut self.random);
         let family = Family::named(if six { "inet6" } else { "inet" });
         let flags = SocketFlags::of(flags);
         self.main(Operation::Socket { to, family, kind: SocketKind::named("stream"), flags, protocol: 0 });
         let nonblocking = flags.0 & libc::SOCK_NONBLOCK != 0;
-        *self.model.at(to) = Place { kind: Kind::Fresh, six, nonblocking, ..Place::default() };
+        *self.model.at(to) = SlotState { kind: Kind::Fresh, six, nonblocking, ..SlotState::default() };
         to
     }
 
     /// A listener, and the host by which it is reached.
-    pub fn listener(&mut self) -> (Slot, &'static str) {
+    pub(super) fn listener(&mut self) -> (Slot, &'static str) {
         let (bound, reached) = self.random.one(&[
             ("lo4", "lo4"),
             ("lo4", "lo4"),
@@ -66,7 +66,7 @@ impl Generator {
     }
 
     /// A client of a listener, not yet accepted.
-    pub fn client(&mut self, listener: Slot, host: &str) -> Slot {
+    pub(super) fn client(&mut self, listener: Slot, host: &str) -> Slot {
         let client = self.socket(host, "-");
         self.main(Operation::Connect { fd: client, address: Address::new(host, Port::Of(listener)) });
         self.model.at(client).kind = Kind::Connected;
@@ -75,7 +75,7 @@ impl Generator {
     }
 
     /// Accepts a connection into a new slot.
-    pub fn accept(&mut self, listener: Slot, client: Slot) -> Slot {
+    pub(super) fn accept(&mut self, listener: Slot, client: Slot) -> Slot {
         let server = self.model.free(&mut self.random);
         let operation = match self.random.below(4) {
             0 => Operation::Accept4 { fd: listener, to: server, flags: SocketFlags::of("cloexec") },
@@ -84,7 +84,7 @@ impl Generator {
         };
         self.main(operation);
         *self.model.at(server) =
-            Place { kind: Kind::Connected, peer: Some(client), ..*self.model.at(listener) };
+            SlotState { kind: Kind::Connected, peer: Some(client), ..*self.model.at(listener) };
         self.model.at(server).nonblocking = false;
         self.model.at(client).peer = Some(server);
         let connections = &mut self.model.at(listener).connections;
@@ -93,7 +93,7 @@ impl Generator {
     }
 
     /// A connection: client and server.
-    pub fn connection(&mut self) -> (Slot, Slot) {
+    pub(super) fn connection(&mut self) -> (Slot, Slot) {
         let (listener, host) = self.listener();
         let client = self.client(listener, host);
         let server = self.accept(listener, client);
@@ -185,8 +185,8 @@ impl Generator {
             // A socket that meets itself (RFC 9293 3.5, simultaneous open).
             self.main(Operation::Bind { fd: slot, address: Address::new(host, Port::Any) });
             self.main(Operation::Connect { fd: slot, address: Address::new(host, Port::Of(slot)) });
-            let place = self.model.at(slot);
-            (place.kind, place.peer) = (Kind::Connected, Some(slot));
+            let state = self.model.at(slot);
+            (state.kind, state.peer) = (Kind::Connected, Some(slot));
         }
     }
 
@@ -227,7 +227,7 @@ impl Generator {
     }
 
     /// Events for `epoll_ctl`.
-    pub fn epoll_events(&mut self) -> Events {
+    pub(super) fn epoll_events(&mut self) -> Events {
         Events::of(self.random.one(&[
             "in",
             "in+out",
@@ -297,7 +297,7 @@ impl Generator {
     /// Has the kernel asked about every connection. Who was killed left no word, nor does a
     /// descriptor that is lost in a message: that it is gone is heard by who waits, not by who
     /// writes or looks once (`docs/posix.md`).
-    pub fn notice(&mut self) {
+    pub(super) fn notice(&mut self) {
         for slot in (0..Slot::COUNT).map(Slot) {
             if self.model.at(slot).kind == Kind::Connected {
                 // One at a time and for nothing but the end: where something is ready already,
@@ -313,7 +313,7 @@ impl Generator {
         let (first, second) = (self.model.free(&mut self.random), self.model.free(&mut self.random));
         self.main(Operation::Socketpair { first, second, flags: SocketFlags::of("-") });
         for (slot, peer) in [(first, second), (second, first)] {
-            *self.model.at(slot) = Place { kind: Kind::Unix, peer: Some(peer), ..Place::default() };
+            *self.model.at(slot) = SlotState { kind: Kind::Unix, peer: Some(peer), ..SlotState::default() };
         }
         let passed = if self.random.percent(20) { self.model.any(&mut self.random) } else { one };
         // A socket in its own queue is garbage, and when the kernel collects that is its own
@@ -332,11 +332,11 @@ impl Generator {
         let flags = MessageFlags::of(self.random.one(&["dontwait", "cloexec+dontwait"]));
         let receiver = if self.model.children[0] { Actor::Child(1) } else { Actor::Main };
         self.by(receiver, Operation::ReceiveDescriptor { via: second, to, flags });
-        let mut place = *self.model.at(passed);
+        let mut state = *self.model.at(passed);
         if passed == one {
-            place.peer = Some(two);
+            state.peer = Some(two);
         }
-        *self.model.at(to) = place;
+        *self.model.at(to) = state;
         self.by(receiver, Operation::Send { fd: to, length: 50, flags: MessageFlags::of("dontwait") });
         self.main(Operation::Recv { fd: two, length: 100, flags: MessageFlags::of("dontwait") });
         self.main(Operation::Send { fd: two, length: 50, flags: MessageFlags::of("dontwait") });
@@ -366,7 +366,7 @@ impl Generator {
                 _ => {
                     let client = self.client(listener, host);
                     *self.model.at(to) =
-                        Place { kind: Kind::Connected, peer: Some(client), ..Place::default() };
+                        SlotState { kind: Kind::Connected, peer: Some(client), ..SlotState::default() };
                     self.model.at(client).peer = Some(to);
                     let connections = &mut self.model.at(listener).connections;
                     *connections = connections.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Loose steps: one call on some descriptor.
 
 use super::Generator;
-use super::model::{Kind, Place};
+use super::model::{Kind, SlotState};
 use crate::operation::Operation;
 use crate::operation::options::SocketOption;
 use crate::operation::words::{
@@ -32,7 +32,7 @@ const POLLABLE: [Kind; 8] = [
 
 impl Generator {
     /// One call.
-    pub fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         match self.random.below(34) {
             0..=5 => {
                 let slot = self.model.likely(&mut self.random, &WRITABLE);
@@ -60,7 +60,7 @@ impl Generator {
     }
 
     /// Sends something.
-    pub fn send_from(&mut self, fd: Slot) {
+    pub(super) fn send_from(&mut self, fd: Slot) {
         if !self.model.has_room(fd) {
             return;
         }
@@ -101,7 +101,7 @@ impl Generator {
     }
 
     /// Receives something; without waiting, mostly, if nothing is there.
-    pub fn receive_at(&mut self, fd: Slot) {
+    pub(super) fn receive_at(&mut self, fd: Slot) {
         let actor = self.actor();
         let waiting = self.model.at(fd).waiting;
         let patient = waiting > 0 || self.random.percent(8);
@@ -144,9 +144,9 @@ impl Generator {
             _ => (taken, Operation::Recv { fd, length, flags }),
         };
         self.by(actor, operation);
-        let place = self.model.at(fd);
-        place.waiting = (place.waiting - taken).max(0);
-        if place.kind == Kind::Unix {
+        let state = self.model.at(fd);
+        state.waiting = (state.waiting - taken).max(0);
+        if state.kind == Kind::Unix {
             self.notice();
         }
     }
@@ -259,7 +259,7 @@ impl Generator {
                 *self.model.at(onto) = *self.model.at(fd);
             }
             choice => {
-                let place = *self.model.at(fd);
+                let state = *self.model.at(fd);
                 let to = self.model.free(&mut self.random);
                 let lowest = self.random.one(&[0, 3, 20, 100, -1]);
                 let cloexec = self.random.one(&[0, 1]);
@@ -268,7 +268,7 @@ impl Generator {
                     _ => Operation::DupFrom { fd, lowest, cloexec, to },
                 });
                 if fd != to {
-                    *self.model.at(to) = place;
+                    *self.model.at(to) = state;
                 }
             }
         }
@@ -318,9 +318,9 @@ impl Generator {
                     self.socket("lo4", "-");
                     return;
                 };
-                let place = *self.model.at(listener);
-                if !place.shared && place.connections < 4 {
-                    self.client(listener, if place.six { "lo6" } else { "lo4" });
+                let state = *self.model.at(listener);
+                if !state.shared && state.connections < 4 {
+                    self.client(listener, if state.six { "lo6" } else { "lo4" });
                 }
             }
             4 => {
@@ -387,7 +387,7 @@ impl Generator {
             let connections = &mut self.model.at(listener).connections;
             *connections = connections.saturating_sub(1);
             if !matches!(actor, Actor::Child(_)) {
-                *self.model.at(to) = Place { kind: Kind::Connected, ..Place::default() };
+                *self.model.at(to) = SlotState { kind: Kind::Connected, ..SlotState::default() };
             }
         }
     }
@@ -398,8 +398,10 @@ impl Generator {
             0 => {
                 let writer = self.model.free(&mut self.random);
                 self.main(Operation::Pipe { reader: to, writer, flags: SocketFlags::of("nonblock") });
-                *self.model.at(to) = Place { kind: Kind::PipeReader, peer: Some(writer), ..Place::default() };
-                *self.model.at(writer) = Place { kind: Kind::PipeWriter, peer: Some(to), ..Place::default() };
+                *self.model.at(to) =
+                    SlotState { kind: Kind::PipeReader, peer: Some(writer), ..SlotState::default() };
+                *self.model.at(writer) =
+                    SlotState { kind: Kind::PipeWriter, peer: Some(to), ..SlotState::default() };
             }
             1 => {
                 let value = self.random.one(&[0, 1]);

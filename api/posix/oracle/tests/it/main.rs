@@ -4,5 +4,5 @@
 
 mod kernel;
 mod named;
-mod place;
 mod random;
+mod settings;

@@ -8,7 +8,7 @@ use sietch_posix_oracle::program::Program;
 use sietch_posix_oracle::session::{Session, Setting};
 use sietch_posix_oracle::suite::Pair;
 
-use crate::place;
+use crate::settings;
 
 /// The text of each file.
 const FILES: [&str; 7] = [
@@ -53,13 +53,13 @@ fn connected(line: &str) -> String {
 fn same(name: &str, other: &Setting) {
     let programs = programs();
     let (_, program) = programs.iter().find(|(each, _)| *each == name).expect("a program of that name");
-    let mut pair = Pair::start(&place::kernel(), other).expect("executors");
+    let mut pair = Pair::start(&settings::kernel(), other).expect("executors");
     if let Some(text) = pair.differs(program).expect("executors") {
         panic!("{name}\n{text}");
     }
 }
 
-/// Those after `---` differ still.
+/// The programs after `---` still differ.
 macro_rules! named {
     ($( $name:ident )* --- $( $pending:ident )*) => {
         /// The tests below.
@@ -68,15 +68,15 @@ macro_rules! named {
         $(
             #[test]
             fn $name() {
-                same(stringify!($name), &place::shim());
+                same(stringify!($name), &settings::shim());
             }
         )*
 
         $(
             #[test]
-            #[ignore = "the shim differs from the kernel still"]
+            #[ignore = "the shim still differs from the kernel"]
             fn $pending() {
-                same(stringify!($pending), &place::shim());
+                same(stringify!($pending), &settings::shim());
             }
         )*
     };
@@ -85,7 +85,7 @@ macro_rules! named {
 named! {
     fork_a_child_sends_and_receives_on_its_parents_connection
     fork_a_close_in_the_child_leaves_the_parents_end_open
-    fork_the_last_close_is_the_end_whoever_closes
+    fork_the_last_close_is_the_end_in_any_process
     fork_a_shutdown_counts_for_everyone
     fork_both_processes_accept_from_one_listener
     fork_a_child_that_sleeps_in_accept_is_woken_by_its_parent
@@ -98,7 +98,7 @@ named! {
     exec_data_that_waits_is_received_afterwards
     exec_what_is_close_on_exec_is_closed
     exec_a_listener_goes_on
-    exec_a_connection_that_nobody_accepted_yet_is_accepted_afterwards
+    exec_an_unaccepted_connection_is_accepted_afterwards
     exec_twice
     exec_options_and_flags_stay
     exec_half_closed_stays_half_closed
@@ -129,7 +129,7 @@ named! {
     threads_send_is_woken_by_the_death_of_its_peer
     threads_both_directions_at_once
     threads_a_timeout_ends_a_call
-    epoll_exclusive_listener_wakes_somebody
+    epoll_exclusive_listener_wakes_one_waiter
     epoll_refused
     epoll_loops_are_refused
     epoll_a_closed_descriptor_is_gone
@@ -145,7 +145,7 @@ named! {
     signals_in_a_thread_leave_the_others_alone
     signals_sigpipe_after_shutdown
     streams_data_then_reset
-    streams_a_listener_that_closes_resets_who_waits
+    streams_a_listener_that_closes_resets_waiting_clients
     streams_a_client_that_leaves_before_it_is_accepted
     streams_connect_without_waiting
     streams_refused_without_waiting
@@ -201,10 +201,10 @@ named! {
     signals_receiving_restarted
     signals_accepting
     signals_sigpipe
-    streams_sending_to_who_has_closed
-    streams_much_is_sent_to_who_has_closed
-    streams_much_is_sent_to_who_has_shut_down_both_ways
-    streams_much_of_a_file_is_sent_to_who_has_closed
+    streams_sending_to_a_closed_peer
+    streams_much_is_sent_to_a_closed_peer
+    streams_much_is_sent_to_a_peer_shut_down_both_ways
+    streams_much_of_a_file_is_sent_to_a_closed_peer
     streams_a_mapped_connection_becomes_one_of_version_four
     streams_data_nowhere
     streams_flags_of_receiving
@@ -214,7 +214,7 @@ named! {
     threads_accept_is_woken_by_shutdown
     threads_send_is_woken_by_its_own_shutdown
     streams_connect_in_every_state
-    streams_sending_to_who_has_shut_down_both_ways
+    streams_sending_to_a_peer_shut_down_both_ways
     streams_reset_of_a_filled_and_shut_down_one
     streams_a_queue_that_goes_away_after_data_was_sent
     streams_bound_again_after_the_end
@@ -256,9 +256,9 @@ fn every_program_is_a_test() {
 
 #[test]
 fn the_kernel_does_the_same_each_time() {
-    let mut kernel = Session::start(&place::kernel()).expect("an executor");
+    let mut kernel = Session::start(&settings::kernel()).expect("an executor");
     for (name, program) in programs() {
-        same(name, &place::kernel());
+        same(name, &settings::kernel());
         // Nor does a program say what cannot be done.
         let answer = kernel.run(&program, 40).expect("an executor");
         let idle = ["absent", "busy", "cannot", "no step", "nothing started", "no descriptor", "hangs"];

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sietch_posix_oracle::suite::{Demand, Suite, Summary};
 use sietch_sim::seeds;
 
-use crate::place;
+use crate::settings;
 
 fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -26,8 +26,8 @@ const REMAINING: [u64; 2] = [20_000_477, 20_001_257];
 /// Runs programs. Most of a program's time is waiting, so several run at once on each core.
 fn run(demand: Demand) -> Summary {
     let suite = Suite {
-        kernel: place::kernel(),
-        shim: place::shim(),
+        kernel: settings::kernel(),
+        shim: settings::shim(),
         seed: number("SIETCH_POSIX_SEED", seeds::first(FIRST)),
         programs: number("SIETCH_SIM_SEEDS", PROGRAMS),
         time: Duration::from_secs(number("SIETCH_SIM_SECONDS", 60)),

@@ -1,7 +1,7 @@
 //! The two settings: the kernel, and the shim with a socket service.
 //!
-//! The library is built anew by the first test that asks for it, into the folder that this test was
-//! built into: never is a stale one tested.
+//! The first test that needs the shim builds the library, into the folder of this test program, so
+//! that no test uses a stale library.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -17,12 +17,12 @@ use sietch_ring::stream::Geometry;
 use sietch_service::sockets::{Board, Options, Rules, Source, run};
 
 /// The kernel's sockets.
-pub fn kernel() -> Setting {
+pub(crate) fn kernel() -> Setting {
     Setting::plain(Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls")))
 }
 
 /// The shim.
-pub fn shim() -> Setting {
+pub(crate) fn shim() -> Setting {
     static SETTING: OnceLock<Setting> = OnceLock::new();
     SETTING.get_or_init(start).clone()
 }
@@ -39,7 +39,7 @@ fn start() -> Setting {
     Setting { environment, ..kernel() }
 }
 
-/// Builds the library; where it lies.
+/// Builds the library and returns its path.
 fn library() -> PathBuf {
     let executor = Path::new(env!("CARGO_BIN_EXE_sietch-socket-calls"));
     let folder = executor.parent().expect("an executor in a folder");
@@ -57,9 +57,9 @@ fn library() -> PathBuf {
     library
 }
 
-/// Starts a socket service in a process of its own, which ends with this one; the path of its
-/// socket. In this process it would lend its descriptors to every executor between its fork and its
-/// exec, and closed connections would live on that long.
+/// Starts a socket service in a process of its own, which ends with this one, and returns the path
+/// of its socket. A service in this process would share its descriptors with every executor between
+/// fork and exec, and closed connections would stay open that long.
 fn serve() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sockets");
     // Of an earlier run; there may be none.
@@ -68,7 +68,7 @@ fn serve() -> PathBuf {
     let socket = folder.join(format!("{}.sock", std::process::id()));
     let own = std::env::current_exe().expect("this program");
     let mut service = Command::new(own);
-    service.args(["--exact", "place::service", "--ignored", "--nocapture"]).env(SOCKET, &socket);
+    service.args(["--exact", "settings::service", "--ignored", "--nocapture"]).env(SOCKET, &socket);
     let mut service = service.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a service");
     let ready = BufReader::new(service.stdout.take().expect("its output")).lines().map_while(Result::ok);
     assert!(ready.into_iter().any(|line| line.contains(READY)), "the service does not start");
@@ -77,13 +77,13 @@ fn serve() -> PathBuf {
     socket
 }
 
-/// Says the service where to listen.
+/// Names the socket on which the service listens.
 const SOCKET: &str = "SIETCH_ORACLE_SOCKET";
-/// What the service says when it listens.
+/// The service's output once it listens.
 const READY: &str = "the service listens";
 
 #[test]
-#[ignore = "is no test: the service that the others start"]
+#[ignore = "not a test: the service that the other tests start"]
 fn service() {
     let Some(path) = std::env::var_os(SOCKET) else { return };
     let listening =
@@ -98,13 +98,13 @@ fn service() {
         geometry: Geometry { smallest: 14, largest: 22 },
     };
     std::thread::spawn(move || {
-        // Commands would come here: none ever does, and the service ends with the process.
+        // The channel for commands: none is sent, and the service ends with the process.
         let (_commands, orders) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         run(options, &orders, &bell, &Arc::new(Board::default())).expect("a service");
     });
     println!("{READY}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    // Nobody listens to what a test says at its end.
+    // The parent does not read the test's final output.
     std::process::exit(0);
 }

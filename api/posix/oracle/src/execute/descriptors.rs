@@ -1,63 +1,37 @@
-//! Calls on sockets and descriptors other than those that move data or wait.
+//! Operations on sockets and descriptors, other than those that move data or wait for readiness.
 
-use super::actor::{descriptor, note_port, port, put};
 use super::address::{self, CANARY, ROOM};
+use super::content;
 use super::errno::Returned;
-use super::raw::{self, Naming};
+use super::slots::{descriptor, encoded, note_port, put, put_new};
+use super::syscalls::{self, Naming, int};
 use crate::operation::Operation;
 use crate::operation::options::{Compared, SocketOption};
-use crate::operation::words::{Address, Faulty, Port, Slot};
+use crate::operation::words::{Faulty, Slot};
 
-/// `SIOCOUTQNSD`: bytes that have not been sent yet.
-const UNSENT: libc::c_ulong = 0x894b;
 /// States of `TCP_INFO` that do not depend on when the peer's acknowledgement comes.
 const STATES: [(u8, &str); 4] = [(1, "established"), (7, "closed"), (10, "listening"), (2, "opening")];
 
 /// Carries out an operation of this module; none if it is of another.
-pub fn perform(index: usize, operation: &Operation) -> Option<String> {
+pub(super) fn perform(index: usize, operation: &Operation) -> Option<String> {
     sockets(operation).or_else(|| descriptors(index, operation)).or_else(|| options(operation))
-}
-
-/// A number of a program for a call that takes an int.
-pub fn int(value: i64) -> i32 {
-    i32::try_from(value).unwrap_or(i32::MAX)
-}
-
-/// Puts a new descriptor into its slot and says its number.
-pub fn made(to: Slot, returned: Returned) -> String {
-    match returned.0 {
-        Ok(fd) => {
-            put(to, int(fd));
-            format!("fd={fd}")
-        }
-        Err(_) => returned.to_string(),
-    }
-}
-
-/// The bytes of an address, its port looked up.
-pub fn encoded(address: Address) -> ([u8; ROOM], usize) {
-    let port = match address.port {
-        Port::Any => 0,
-        Port::Of(slot) => port(slot),
-    };
-    address::encode(address, port)
 }
 
 fn sockets(operation: &Operation) -> Option<String> {
     Some(match *operation {
         Operation::Socket { to, family, kind, flags, protocol } => {
-            made(to, raw::socket(family.value(), kind.value() | flags.0, int(protocol)))
+            put_new(to, syscalls::socket(family.value(), kind.value() | flags.0, int(protocol)))
         }
         Operation::Bind { fd, address } => {
             let (bytes, length) = encoded(address);
-            let returned = raw::bind(descriptor(fd), &bytes[..length]);
+            let returned = syscalls::bind(descriptor(fd), &bytes[..length]);
             if returned.is_ok() {
                 note_port(fd);
             }
             returned.to_string()
         }
         Operation::Listen { fd, backlog } => {
-            let returned = raw::listen(descriptor(fd), int(backlog));
+            let returned = syscalls::listen(descriptor(fd), int(backlog));
             if returned.is_ok() {
                 note_port(fd);
             }
@@ -65,7 +39,7 @@ fn sockets(operation: &Operation) -> Option<String> {
         }
         Operation::Connect { fd, address } => {
             let (bytes, length) = encoded(address);
-            let returned = raw::connect(descriptor(fd), &bytes[..length]);
+            let returned = syscalls::connect(descriptor(fd), &bytes[..length]);
             if matches!(returned.0, Ok(_) | Err(libc::EINPROGRESS)) {
                 note_port(fd);
             }
@@ -74,16 +48,20 @@ fn sockets(operation: &Operation) -> Option<String> {
         Operation::Accept { fd, to, room } => match usize::try_from(room) {
             Ok(room) => {
                 let mut bytes = [CANARY; ROOM];
-                let (returned, length) = raw::name(Naming::Accept, descriptor(fd), &mut bytes, room);
+                let (returned, length) = syscalls::name(Naming::Accept, descriptor(fd), &mut bytes, room);
                 let name = address::describe(&bytes, room, length);
-                if returned.is_ok() { format!("{} {name}", made(to, returned)) } else { made(to, returned) }
+                if returned.is_ok() {
+                    format!("{} {name}", put_new(to, returned))
+                } else {
+                    put_new(to, returned)
+                }
             }
-            Err(_) => made(to, raw::accept(descriptor(fd), 0)),
+            Err(_) => put_new(to, syscalls::accept(descriptor(fd), 0)),
         },
-        Operation::Accept4 { fd, to, flags } => made(to, raw::accept(descriptor(fd), flags.0)),
+        Operation::Accept4 { fd, to, flags } => put_new(to, syscalls::accept(descriptor(fd), flags.0)),
         Operation::Getsockname { fd, room } => named(Naming::Own, fd, room),
         Operation::Getpeername { fd, room } => named(Naming::Peer, fd, room),
-        Operation::Shutdown { fd, how } => raw::shutdown(descriptor(fd), int(how)).to_string(),
+        Operation::Shutdown { fd, how } => syscalls::shutdown(descriptor(fd), int(how)).to_string(),
         Operation::Fault { call, fd } => fault(call, descriptor(fd)).to_string(),
         _ => return None,
     })
@@ -92,7 +70,7 @@ fn sockets(operation: &Operation) -> Option<String> {
 fn named(call: Naming, fd: Slot, room: i64) -> String {
     let room = usize::try_from(room).unwrap_or(0);
     let mut bytes = [CANARY; ROOM];
-    let (returned, length) = raw::name(call, descriptor(fd), &mut bytes, room);
+    let (returned, length) = syscalls::name(call, descriptor(fd), &mut bytes, room);
     if returned.is_ok() {
         format!("{returned} {}", address::describe(&bytes, room, length))
     } else {
@@ -102,60 +80,64 @@ fn named(call: Naming, fd: Slot, room: i64) -> String {
 
 fn descriptors(index: usize, operation: &Operation) -> Option<String> {
     Some(match *operation {
-        Operation::Close { fd } => raw::close(descriptor(fd)).to_string(),
+        Operation::Close { fd } => syscalls::close(descriptor(fd)).to_string(),
         Operation::CloseRange { from, to } => {
             let number = |slot| u32::try_from(descriptor(slot)).ok();
             match (number(from), number(to)) {
-                (Some(from), Some(to)) => raw::close_range(from, to).to_string(),
+                (Some(from), Some(to)) => syscalls::close_range(from, to).to_string(),
                 _ => "no descriptor".to_owned(),
             }
         }
-        Operation::Dup { fd, to } => made(to, raw::dup(descriptor(fd))),
-        Operation::Dup2 { fd, onto } => onto_slot(onto, raw::dup2(descriptor(fd), descriptor(onto))),
+        Operation::Dup { fd, to } => put_new(to, syscalls::dup(descriptor(fd))),
+        Operation::Dup2 { fd, onto } => onto_slot(onto, syscalls::dup2(descriptor(fd), descriptor(onto))),
         Operation::Dup3 { fd, onto, flags } => {
-            onto_slot(onto, raw::dup3(descriptor(fd), descriptor(onto), flags.0))
+            onto_slot(onto, syscalls::dup3(descriptor(fd), descriptor(onto), flags.0))
         }
         Operation::DupFrom { fd, lowest, cloexec, to } => {
             let command = if cloexec == 0 { libc::F_DUPFD } else { libc::F_DUPFD_CLOEXEC };
-            made(to, raw::fcntl(descriptor(fd), command, int(lowest)))
+            put_new(to, syscalls::fcntl(descriptor(fd), command, int(lowest)))
         }
-        Operation::GetStatus { fd } => match raw::fcntl(descriptor(fd), libc::F_GETFL, 0).0 {
+        Operation::GetStatus { fd } => match syscalls::fcntl(descriptor(fd), libc::F_GETFL, 0).0 {
             Ok(flags) => format!("{flags:#o}"),
             error => Returned(error).to_string(),
         },
-        Operation::SetStatus { fd, flags } => raw::fcntl(descriptor(fd), libc::F_SETFL, flags.0).to_string(),
-        Operation::GetDescriptor { fd } => raw::fcntl(descriptor(fd), libc::F_GETFD, 0).to_string(),
-        Operation::SetDescriptor { fd, cloexec } => {
-            raw::fcntl(descriptor(fd), libc::F_SETFD, int(cloexec)).to_string()
+        Operation::SetStatus { fd, flags } => {
+            syscalls::fcntl(descriptor(fd), libc::F_SETFL, flags.0).to_string()
         }
-        Operation::Fionbio { fd, on } => raw::ioctl(descriptor(fd), libc::FIONBIO, &mut int(on)).to_string(),
+        Operation::GetDescriptor { fd } => syscalls::fcntl(descriptor(fd), libc::F_GETFD, 0).to_string(),
+        Operation::SetDescriptor { fd, cloexec } => {
+            syscalls::fcntl(descriptor(fd), libc::F_SETFD, int(cloexec)).to_string()
+        }
+        Operation::Fionbio { fd, on } => {
+            syscalls::ioctl(descriptor(fd), libc::FIONBIO, &mut int(on)).to_string()
+        }
         Operation::Fionread { fd } => {
             let mut value = -7;
-            let returned = raw::ioctl(descriptor(fd), libc::FIONREAD, &mut value);
+            let returned = syscalls::ioctl(descriptor(fd), libc::FIONREAD, &mut value);
             if returned.is_ok() { format!("0 value={value}") } else { returned.to_string() }
         }
         Operation::Outq { fd } => outq(descriptor(fd)),
-        Operation::Pipe { reader, writer, flags } => two(reader, writer, raw::pipe(flags.0)),
-        Operation::Socketpair { first, second, flags } => two(first, second, raw::socketpair(flags.0)),
+        Operation::Pipe { reader, writer, flags } => two(reader, writer, syscalls::pipe(flags.0)),
+        Operation::Socketpair { first, second, flags } => two(first, second, syscalls::socketpair(flags.0)),
         Operation::Eventfd { to, value, flags } => {
-            made(to, raw::eventfd(u32::try_from(value).unwrap_or(0), flags.0))
+            put_new(to, syscalls::eventfd(u32::try_from(value).unwrap_or(0), flags.0))
         }
         Operation::Memfd { to, length } => {
-            let returned = raw::memfd();
+            let returned = syscalls::memfd();
             if let Ok(fd) = returned.0 {
-                let bytes = super::messages::pattern(index, usize::try_from(length).unwrap_or(0));
-                raw::write(int(fd), &bytes);
-                raw::rewind(int(fd));
-                raw::seal(int(fd));
+                let bytes = content::of_step(index, usize::try_from(length).unwrap_or(0));
+                syscalls::write(int(fd), &bytes);
+                syscalls::rewind(int(fd));
+                syscalls::seal(int(fd));
             }
-            made(to, returned)
+            put_new(to, returned)
         }
         _ => return None,
     })
 }
 
 fn onto_slot(onto: Slot, returned: Returned) -> String {
-    if descriptor(onto) < 0 { returned.to_string() } else { made(onto, returned) }
+    if descriptor(onto) < 0 { returned.to_string() } else { put_new(onto, returned) }
 }
 
 fn two(first: Slot, second: Slot, made: (Returned, [i32; 2])) -> String {
@@ -168,11 +150,11 @@ fn two(first: Slot, second: Slot, made: (Returned, [i32; 2])) -> String {
     format!("fd={} fd={}", ends[0], ends[1])
 }
 
-/// What has not been taken by the peer, once that has settled.
+/// Whether the peer has acknowledged every byte, after waiting for it.
 fn outq(fd: i32) -> String {
     let mut value = -7;
     for _ in 0..300 {
-        let returned = raw::ioctl(fd, libc::TIOCOUTQ, &mut value);
+        let returned = syscalls::ioctl(fd, libc::TIOCOUTQ, &mut value);
         if !returned.is_ok() {
             return returned.to_string();
         }
@@ -184,33 +166,19 @@ fn outq(fd: i32) -> String {
     format!("0 value={}", if value == 0 { "0" } else { "more" })
 }
 
-/// Waits until what was sent has left this end: on the loopback it has arrived then. Nagle's
-/// algorithm may hold it back until the peer's delayed acknowledgement, a full window for ever.
-pub fn settle(fd: i32) {
-    let before = super::signals::counts();
-    for _ in 0..1500 {
-        let mut value = 0;
-        if !raw::ioctl(fd, UNSENT, &mut value).is_ok() || value == 0 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_micros(200));
-    }
-    super::signals::set_counts(before);
-}
-
 fn options(operation: &Operation) -> Option<String> {
     Some(match *operation {
         Operation::Setsockopt { fd, option, value, length } => {
             let mut bytes = [0; 64];
             bytes[..8].copy_from_slice(&value.to_le_bytes());
-            raw::setsockopt(descriptor(fd), option.level(), option.number(), &bytes, length).to_string()
+            syscalls::setsockopt(descriptor(fd), option.level(), option.number(), &bytes, length).to_string()
         }
         Operation::Getsockopt { fd, option, room } => getsockopt(descriptor(fd), option, room),
         Operation::Linger { fd, on, seconds } => {
             let mut bytes = [0; 64];
             bytes[..4].copy_from_slice(&int(on).to_ne_bytes());
             bytes[4..8].copy_from_slice(&int(seconds).to_ne_bytes());
-            raw::setsockopt(descriptor(fd), libc::SOL_SOCKET, libc::SO_LINGER, &bytes, 8).to_string()
+            syscalls::setsockopt(descriptor(fd), libc::SOL_SOCKET, libc::SO_LINGER, &bytes, 8).to_string()
         }
         Operation::ReceiveTimeout { fd, milliseconds } => timeout(fd, libc::SO_RCVTIMEO, milliseconds),
         Operation::SendTimeout { fd, milliseconds } => timeout(fd, libc::SO_SNDTIMEO, milliseconds),
@@ -222,12 +190,12 @@ fn timeout(fd: Slot, option: i32, milliseconds: i64) -> String {
     let mut bytes = [0; 64];
     bytes[..8].copy_from_slice(&(milliseconds / 1000).to_ne_bytes());
     bytes[8..16].copy_from_slice(&(milliseconds % 1000 * 1000).to_ne_bytes());
-    raw::setsockopt(descriptor(fd), libc::SOL_SOCKET, option, &bytes, 16).to_string()
+    syscalls::setsockopt(descriptor(fd), libc::SOL_SOCKET, option, &bytes, 16).to_string()
 }
 
 fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
     let mut bytes = [CANARY; 256];
-    let (returned, length) = raw::getsockopt(fd, option.level(), option.number(), &mut bytes, room);
+    let (returned, length) = syscalls::getsockopt(fd, option.level(), option.number(), &mut bytes, room);
     if !returned.is_ok() {
         return returned.to_string();
     }
@@ -250,8 +218,8 @@ fn getsockopt(fd: i32, option: SocketOption, room: i64) -> String {
 fn fault(call: Faulty, fd: i32) -> Returned {
     let nowhere = std::ptr::null_mut::<libc::c_void>();
     let mut storage = [0_u8; ROOM];
-    // SAFETY: a null pointer leads nowhere, so that the kernel (and whoever stands in for it) must
-    // answer EFAULT or refuse the call for another reason; what is passed besides outlives each
+    // SAFETY: a null pointer leads nowhere, so that the kernel (or the shim in its place) must
+    // return EFAULT or refuse the call for another reason; every other argument outlives the
     // call.
     unsafe {
         match call.name() {

@@ -1,60 +1,61 @@
-//! Calls that move data.
+//! Operations that move data.
 //!
-//! What is sent is a pattern that depends on the step; of what is received a hash is said, so that
-//! a byte that is lost, doubled or out of order shows.
+//! A step sends bytes that depend on the step ([`content`]). The result of a receiving step has a
+//! hash of the received bytes.
 
-use std::sync::atomic::Ordering;
-
-use super::actor::{FILLED, descriptor};
 use super::address::{self, CANARY, ROOM};
-use super::calls::{encoded, made, settle};
+use super::content;
 use super::errno::{self, Returned};
-use super::raw;
+use super::slots::{descriptor, encoded, put_new, set_filled, take_filled};
+use super::{signals, syscalls};
 use crate::operation::Operation;
 use crate::operation::words::{MessageFlags, Slot};
 
-/// The most that one call moves.
+/// `SIOCOUTQNSD`: bytes that have not been sent yet.
+const UNSENT: libc::c_ulong = 0x894b;
+/// The most bytes that one call moves.
 const MOST: usize = 1 << 20;
-/// What `fill` sends at once.
+/// Bytes of each `send` of `fill`.
 const CHUNK: usize = 16 << 10;
-/// Milliseconds after which a socket that takes nothing more is full: longer than a delayed
-/// acknowledgement.
+/// Milliseconds without room in the send buffer after which `fill` takes the socket for full:
+/// longer than a delayed acknowledgement.
 const FULL_AFTER: i32 = 60;
-/// Waits of that kind: a busy machine acknowledges late.
+/// How often `fill` waits that long before it stops: a busy machine acknowledges late.
 const REFUSALS: u32 = 2;
-/// Milliseconds after which data that `drain` waits for is lost.
+/// Milliseconds after which `drain` takes missing data for lost.
 const LOST_AFTER: i32 = 1000;
 
 /// Carries out an operation of this module; none if it is of another.
-pub fn perform(index: usize, operation: &Operation) -> Option<String> {
+pub(super) fn perform(index: usize, operation: &Operation) -> Option<String> {
     sending(index, operation).or_else(|| receiving(operation)).or_else(|| rights(operation))
-}
-
-/// What step `index` sends.
-pub fn pattern(index: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| u8::try_from((index * 31 + at * 7 + (at >> 8)) % 251).unwrap_or(0)).collect()
 }
 
 fn buffer(length: i64) -> Vec<u8> {
     vec![CANARY; usize::try_from(length).unwrap_or(0).min(MOST)]
 }
 
-fn content(index: usize, length: i64) -> Vec<u8> {
-    pattern(index, usize::try_from(length).unwrap_or(0).min(MOST))
+fn step_content(index: usize, length: i64) -> Vec<u8> {
+    content::of_step(index, usize::try_from(length).unwrap_or(0).min(MOST))
 }
 
-/// FNV-1a: two runs that received the same say the same.
-fn hash(parts: &[&[u8]]) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in parts.iter().flat_map(|part| part.iter()) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+/// Waits until every byte has left the send queue; on loopback it has then arrived. The wait is
+/// bounded: Nagle's algorithm may hold bytes until the peer's delayed acknowledgement, and a closed
+/// window for ever.
+fn wait_until_sent(fd: i32) {
+    let before = signals::counts();
+    for _ in 0..1500 {
+        let mut value = 0;
+        if !syscalls::ioctl(fd, UNSENT, &mut value).is_ok() || value == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(200));
     }
-    format!("{:08x}", hash >> 32)
+    signals::set_counts(before);
 }
 
 fn sent(fd: Slot, returned: Returned) -> String {
     if returned.is_ok() {
-        settle(descriptor(fd));
+        wait_until_sent(descriptor(fd));
     }
     returned.to_string()
 }
@@ -65,7 +66,7 @@ fn received(returned: Returned, bytes: &[u8]) -> String {
     }
     let length = returned.length().min(bytes.len());
     let beyond = if bytes[length..].iter().any(|byte| *byte != CANARY) { " beyond" } else { "" };
-    format!("{returned} data={}{beyond}", hash(&[&bytes[..length]]))
+    format!("{returned} data={}{beyond}", content::hash(&[&bytes[..length]]))
 }
 
 /// What was received into two buffers, the first of which must be full before the second is used.
@@ -75,21 +76,23 @@ fn received_two(returned: Returned, first: &[u8], second: &[u8]) -> String {
 
 fn sending(index: usize, operation: &Operation) -> Option<String> {
     Some(match *operation {
-        Operation::Write { fd, length } => sent(fd, raw::write(descriptor(fd), &content(index, length))),
+        Operation::Write { fd, length } => {
+            sent(fd, syscalls::write(descriptor(fd), &step_content(index, length)))
+        }
         Operation::Writev { fd, first, second } => {
-            let (mut first, mut second) = (content(index, first), content(index + 1000, second));
-            sent(fd, raw::writev(descriptor(fd), &mut first, &mut second))
+            let (mut first, mut second) = (step_content(index, first), step_content(index + 1000, second));
+            sent(fd, syscalls::writev(descriptor(fd), &mut first, &mut second))
         }
         Operation::Send { fd, length, flags } => {
-            sent(fd, raw::send(descriptor(fd), &content(index, length), flags.0))
+            sent(fd, syscalls::send(descriptor(fd), &step_content(index, length), flags.0))
         }
         Operation::Sendto { fd, length, flags, address } => {
             let (name, room) = encoded(address);
-            sent(fd, raw::sendto(descriptor(fd), &content(index, length), flags.0, &name[..room]))
+            sent(fd, syscalls::sendto(descriptor(fd), &step_content(index, length), flags.0, &name[..room]))
         }
         Operation::Sendmsg { fd, first, second, flags } => {
-            let (mut first, mut second) = (content(index, first), content(index + 1000, second));
-            let mut vectors = raw::vectors(&mut first, &mut second);
+            let (mut first, mut second) = (step_content(index, first), step_content(index + 1000, second));
+            let mut vectors = syscalls::vectors(&mut first, &mut second);
             let mut message = empty_message();
             message.msg_iov = vectors.as_mut_ptr();
             message.msg_iovlen = 2;
@@ -100,7 +103,8 @@ fn sending(index: usize, operation: &Operation) -> Option<String> {
             )
         }
         Operation::Sendmmsg { fd, count, length, flags } => {
-            let mut bytes: Vec<_> = (0..count).map(|at| content(index + int_index(at), length)).collect();
+            let mut bytes: Vec<_> =
+                (0..count).map(|at| step_content(index + int_index(at), length)).collect();
             let mut parts: Vec<_> = bytes.iter_mut().map(|bytes| one_vector(bytes)).collect();
             let mut messages: Vec<_> = parts.iter_mut().map(one_message).collect();
             let number = u32::try_from(messages.len()).unwrap_or(0);
@@ -114,13 +118,13 @@ fn sending(index: usize, operation: &Operation) -> Option<String> {
         }
         Operation::Sendfile { out, input, offset, count } => {
             let count = usize::try_from(count).unwrap_or(0).min(MOST);
-            let (returned, after) = raw::sendfile(descriptor(out), descriptor(input), offset, count);
-            let position = raw::position(descriptor(input));
+            let (returned, after) = syscalls::sendfile(descriptor(out), descriptor(input), offset, count);
+            let position = syscalls::position(descriptor(input));
             format!("{} offset={after} position={position}", sent(out, returned))
         }
         Operation::Splice { input, out, length } => {
             let length = usize::try_from(length).unwrap_or(0).min(MOST);
-            sent(out, raw::splice(descriptor(input), descriptor(out), length))
+            sent(out, syscalls::splice(descriptor(input), descriptor(out), length))
         }
         Operation::Fill { fd } => fill(fd),
         _ => return None,
@@ -131,21 +135,21 @@ fn receiving(operation: &Operation) -> Option<String> {
     Some(match *operation {
         Operation::Read { fd, length } => {
             let mut bytes = buffer(length);
-            received(raw::read(descriptor(fd), &mut bytes), &bytes)
+            received(syscalls::read(descriptor(fd), &mut bytes), &bytes)
         }
         Operation::Readv { fd, first, second } => {
             let (mut first, mut second) = (buffer(first), buffer(second));
-            let returned = raw::readv(descriptor(fd), &mut first, &mut second);
+            let returned = syscalls::readv(descriptor(fd), &mut first, &mut second);
             received_two(returned, &first, &second)
         }
         Operation::Recv { fd, length, flags } => {
             let mut bytes = buffer(length);
-            received(raw::recv(descriptor(fd), &mut bytes, flags.0), &bytes)
+            received(syscalls::recv(descriptor(fd), &mut bytes, flags.0), &bytes)
         }
         Operation::Recvfrom { fd, length, flags, room } => {
             let (mut bytes, mut name) = (buffer(length), [CANARY; ROOM]);
             let room = usize::try_from(room).unwrap_or(0);
-            let (returned, length) = raw::recvfrom(descriptor(fd), &mut bytes, flags.0, &mut name, room);
+            let (returned, length) = syscalls::recvfrom(descriptor(fd), &mut bytes, flags.0, &mut name, room);
             let text = received(returned, &bytes);
             if returned.is_ok() { format!("{text} {}", address::describe(&name, room, length)) } else { text }
         }
@@ -162,7 +166,7 @@ fn receiving(operation: &Operation) -> Option<String> {
             let lengths: Vec<_> =
                 messages[..returned.length()].iter().map(|each| each.msg_len.to_string()).collect();
             let parts: Vec<_> = bytes.iter().map(Vec::as_slice).collect();
-            format!("{returned} lengths={} data={}", lengths.join(","), hash(&parts))
+            format!("{returned} lengths={} data={}", lengths.join(","), content::hash(&parts))
         }
         Operation::Drain { fd, sender } => drain(fd, sender),
         _ => return None,
@@ -171,7 +175,7 @@ fn receiving(operation: &Operation) -> Option<String> {
 
 fn recvmsg(fd: Slot, first: i64, second: i64, flags: MessageFlags) -> String {
     let (mut first, mut second) = (buffer(first), buffer(second));
-    let mut vectors = raw::vectors(&mut first, &mut second);
+    let mut vectors = syscalls::vectors(&mut first, &mut second);
     let (mut name, mut control) = ([CANARY; ROOM], [0_u64; 16]);
     let mut message = empty_message();
     message.msg_iov = vectors.as_mut_ptr();
@@ -211,19 +215,14 @@ fn int_index(value: i64) -> usize {
     usize::try_from(value).unwrap_or(0)
 }
 
-/// What `fill` sends at a place of the stream.
-fn stream(at: usize, length: usize) -> Vec<u8> {
-    (at..at + length).map(|at| u8::try_from((at * 13 + (at >> 9)) % 253).unwrap_or(0)).collect()
-}
-
 fn fill(fd: Slot) -> String {
-    let before = super::signals::counts();
+    let before = signals::counts();
     let mut total = 0;
-    // What is in flight is acknowledged a little later, and the kernel may take more then: full is
-    // who refuses again and again.
+    // Bytes in flight are acknowledged a little later, and the kernel then accepts more. The socket
+    // is full once it has refused several times in a row.
     let mut refused = 0;
     let error = loop {
-        match raw::send(descriptor(fd), &stream(total, CHUNK), libc::MSG_DONTWAIT).0 {
+        match syscalls::send(descriptor(fd), &content::of_stream(total, CHUNK), libc::MSG_DONTWAIT).0 {
             Ok(length) => {
                 total += usize::try_from(length).unwrap_or(0);
                 refused = 0;
@@ -231,42 +230,39 @@ fn fill(fd: Slot) -> String {
             Err(libc::EAGAIN) if refused < REFUSALS => {
                 refused += 1;
                 // The director's signal may end the first wait early.
-                let _ = (0..2).any(|_| raw::wait_for(descriptor(fd), libc::POLLOUT, FULL_AFTER));
+                let _ = (0..2).any(|_| syscalls::wait_for(descriptor(fd), libc::POLLOUT, FULL_AFTER));
             }
             Err(errno) => break errno,
         }
     };
-    super::signals::set_counts(super::signals::Counts {
-        interrupts: before.interrupts,
-        ..super::signals::counts()
-    });
-    FILLED[fd.index()].store(u64::try_from(total).unwrap_or(0), Ordering::SeqCst);
+    signals::set_counts(signals::Counts { interrupts: before.interrupts, ..signals::counts() });
+    set_filled(fd, u64::try_from(total).unwrap_or(0));
     format!("{} after {}", errno::name(error), if total == 0 { "nothing" } else { "some" })
 }
 
 fn drain(fd: Slot, sender: Slot) -> String {
-    let before = super::signals::counts();
-    let total = usize::try_from(FILLED[sender.index()].swap(0, Ordering::SeqCst)).unwrap_or(0);
+    let before = signals::counts();
+    let total = usize::try_from(take_filled(sender)).unwrap_or(0);
     let (mut at, mut intact, mut patience) = (0, true, 4);
     let mut bytes = vec![0; 4 * CHUNK];
     while at < total && patience > 0 {
         let most = bytes.len().min(total - at);
-        match raw::recv(descriptor(fd), &mut bytes[..most], libc::MSG_DONTWAIT).0 {
+        match syscalls::recv(descriptor(fd), &mut bytes[..most], libc::MSG_DONTWAIT).0 {
             Ok(0) => break,
             Ok(length) => {
                 let length = usize::try_from(length).unwrap_or(0);
-                intact &= bytes[..length] == stream(at, length);
+                intact &= bytes[..length] == content::of_stream(at, length);
                 at += length;
             }
             Err(libc::EAGAIN) => {
-                if !raw::wait_for(descriptor(fd), libc::POLLIN, LOST_AFTER) {
+                if !syscalls::wait_for(descriptor(fd), libc::POLLIN, LOST_AFTER) {
                     patience -= 1;
                 }
             }
             Err(errno) => return errno::name(errno),
         }
     }
-    super::signals::set_counts(before);
+    signals::set_counts(before);
     let all = if at == total { "all" } else { "not all" };
     format!("{all}{}", if intact { "" } else { " damaged" })
 }
@@ -309,7 +305,7 @@ fn rights(operation: &Operation) -> Option<String> {
                 (returned, fd)
             };
             Some(match fd {
-                Some(fd) => format!("{returned} {}", made(to, Returned(Ok(i64::from(fd))))),
+                Some(fd) => format!("{returned} {}", put_new(to, Returned(Ok(i64::from(fd))))),
                 None => returned.to_string(),
             })
         }
