@@ -4,16 +4,16 @@ use std::io;
 
 /// Why a measurement could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// A program is missing or failed.
-    #[error("{program}: {what}; {mend}")]
+    #[error("{program}: {what}; {fix}")]
     Program {
         /// Its name.
         program: String,
         /// What happened.
         what: String,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// The kernel refused something.
     #[error("{action}: {cause}")]
@@ -31,7 +31,7 @@ pub enum Error {
 
 impl Error {
     /// What happened, without what to do: for a line of a report that says so once.
-    pub fn cause(&self) -> String {
+    pub(crate) fn cause(&self) -> String {
         match self {
             Error::Program { program, what, .. } => format!("{program}: {what}"),
             other => other.to_string(),
@@ -40,6 +40,6 @@ impl Error {
 }
 
 /// Names the action that failed.
-pub fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
+pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
     move |cause| Error::System { action, cause: cause.into() }
 }

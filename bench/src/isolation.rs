@@ -19,7 +19,7 @@ use crate::process;
 const INSIDE: &str = "SIETCH_BENCH_INSIDE";
 
 /// A flag that SIGINT and SIGTERM set, so that a block's end is the end and everything is removed.
-pub fn interrupted() -> Result<Arc<AtomicBool>, Error> {
+pub(crate) fn interrupted() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(system("watching for signals"))?;
@@ -54,7 +54,7 @@ impl Drop for Allowed {
 ///
 /// # Errors
 /// The namespace cannot be made, or the copy failed.
-pub fn enter() -> Result<bool, Error> {
+pub(crate) fn enter() -> Result<bool, Error> {
     if std::env::var_os(INSIDE).is_none() {
         run_copy()?;
         return Ok(true);
@@ -96,17 +96,17 @@ fn run_copy() -> Result<(), Error> {
     Err(Error::Program {
         program: "bench".into(),
         what: format!("ended with {status}"),
-        mend: "see the error above",
+        fix: "see the error above",
     })
 }
 
 /// A folder for the servers' data that goes away with this.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
     /// Makes a folder below `parent`, else below target/bench.
-    pub fn create(parent: Option<&Path>) -> Result<Self, Error> {
+    pub(crate) fn create(parent: Option<&Path>) -> Result<Self, Error> {
         let parent = parent.map_or_else(|| PathBuf::from("target/bench"), Path::to_owned);
         let path = parent.join(format!("data-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(system("making the data folder"))?;
@@ -114,7 +114,7 @@ impl Scratch {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

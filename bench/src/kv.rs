@@ -13,23 +13,23 @@
 
 pub(crate) mod client;
 mod report;
+mod results;
 pub(crate) mod servers;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
-
 use crate::error::{Error, system};
 use crate::isolation::{self, Scratch, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
 use crate::options::Blocks;
-use client::{Block, Load};
+use client::Load;
+use results::{Cell, Sample};
 use servers::{Pair, Setting};
 
 /// Options of `bench kv`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     blocks: Blocks,
     /// Only settings whose name contains this (veth, loopback, memory, durable)
@@ -40,36 +40,8 @@ pub struct Arguments {
     data: Option<PathBuf>,
 }
 
-/// What one block showed.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Sample {
-    /// What the client saw.
-    block: Block,
-    /// Busy time of the whole machine for each request, in microseconds.
-    cpu_us: f64,
-    /// Share of the block that the host gave to others.
-    stolen: f64,
-    /// The slowest core against its best, around the block.
-    slowness: f64,
-}
-
-/// One cell: the samples of both servers, pair by pair.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Cell {
-    /// Where it was measured.
-    setting: String,
-    /// What the client did.
-    load: Load,
-    /// redis-server.
-    redis: Vec<Sample>,
-    /// Sietch kv.
-    sietch: Vec<Sample>,
-    /// Pairs that were dropped.
-    dropped: usize,
-}
-
 /// Runs the whole comparison.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let root = rustix::process::geteuid().is_root();
     if root && isolation::enter()? {
         return Ok(());
@@ -123,7 +95,7 @@ fn measure(
                 return Err(Error::Program {
                     program: "bench kv".into(),
                     what: "interrupted".into(),
-                    mend: "run it again",
+                    fix: "run it again",
                 });
             }
             // Who goes first alternates too.

@@ -17,18 +17,20 @@
 //! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open,
 //!    so that CPU and latency are those of the same work.
 
-mod ask;
 mod compaction;
+mod control;
 mod generator;
+mod limits;
+mod pinned;
 mod recovery;
 mod servers;
+mod timeline;
 mod transport;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hdrhistogram::Histogram;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 use sietch::clock;
 
@@ -38,16 +40,9 @@ use crate::machine::{self, Cpu, SLOW, STOLEN};
 use crate::options::Blocks;
 use crate::table::{self, median, range};
 use generator::{Generator, Shape};
+use limits::{CONNECTIONS, KEYS, OWN_CORE};
+use pinned::Pinned;
 use servers::Servers;
-
-/// Keys that are asked for: more than fit the second-level cache.
-const KEYS: u64 = 100_000;
-
-/// The most connections of a shape.
-const CONNECTIONS: usize = 50;
-
-/// The core that the generator has.
-const OWN_CORE: usize = 1;
 
 /// What the servers keep, and the loads that they are asked for: percent of SETs, connections,
 /// pipeline.
@@ -81,7 +76,7 @@ const SETTINGS: [Setting; 2] = [
 
 /// Options of `bench load`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     blocks: Blocks,
     /// Requests a second, in an open loop
@@ -121,7 +116,7 @@ struct Cell {
 #[derive(Debug, Serialize)]
 struct Results {
     cells: Vec<Cell>,
-    rewrite: Vec<compaction::Felt>,
+    rewrite: Vec<compaction::Impact>,
     recovery: Vec<recovery::Loaded>,
 }
 
@@ -129,7 +124,7 @@ struct Results {
 ///
 /// # Errors
 /// A program is missing or failed, or the kernel refused something.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     if rustix::process::geteuid().is_root() && isolation::enter()? {
         return Ok(());
     }
@@ -144,20 +139,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         cells.extend(compare(&setting, arguments, scratch.path(), &best, &stop)?);
     }
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    let mut felt = Vec::new();
+    let mut rewrites = Vec::new();
     if wanted("durable rewrite") {
         let servers = Servers::start("rewrite", true, &scratch.path().join("rewrite"), &blocks.out)?;
         let mut sides = servers.connect(CONNECTIONS)?;
-        felt = compaction::measure(&mut sides, &servers.doors(), blocks.value)?;
+        rewrites = compaction::measure(&mut sides, &servers.addresses(), blocks.value)?;
     }
     let mut loaded = Vec::new();
     if wanted("durable recovery") {
         loaded = recovery::measure(scratch.path(), &blocks.out, blocks.value)?;
     }
     print(&cells);
-    compaction::print(&felt);
+    compaction::print(&rewrites);
     recovery::print(&loaded);
-    let all = Results { cells, rewrite: felt, recovery: loaded };
+    let all = Results { cells, rewrite: rewrites, recovery: loaded };
     let json = serde_json::to_vec_pretty(&all)
         .map_err(|cause| Error::System { action: "writing JSON", cause: cause.into() })?;
     let file = blocks.out.join("load.json");
@@ -194,7 +189,7 @@ fn compare(
     for (name, shape) in wanted {
         if stop.load(Ordering::Relaxed) {
             let what = "interrupted".into();
-            return Err(Error::Program { program: "bench load".into(), what, mend: "run it again" });
+            return Err(Error::Program { program: "bench load".into(), what, fix: "run it again" });
         }
         cells.push(measure(blocks, name, shape, &mut sides, best)?);
     }
@@ -322,24 +317,4 @@ fn print(cells: &[Cell]) {
         "rounds",
     ];
     table::print(&heading, &rows);
-}
-
-/// Keeps this thread on one core until it is dropped.
-struct Pinned(CpuSet);
-
-impl Pinned {
-    fn to(core: usize) -> Result<Self, Error> {
-        let before = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
-        let mut one = CpuSet::new();
-        one.set(core);
-        sched_setaffinity(None, &one).map_err(system("setting the CPU affinity"))?;
-        Ok(Self(before))
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // What was allowed before is allowed now.
-        let _ = sched_setaffinity(None, &self.0);
-    }
 }

@@ -19,17 +19,17 @@ const WATCHED: Duration = Duration::from_secs(1);
 const ABSENT: Duration = Duration::from_micros(100);
 
 /// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
-pub const TICK_NS: u64 = 10_000_000;
+pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// A block in which a core took this many times its best calibration is dropped with its round.
-pub const SLOW: f64 = 1.4;
+pub(crate) const SLOW: f64 = 1.4;
 
 /// A round in which this share of a block's time was stolen is dropped.
-pub const STOLEN: f64 = 0.05;
+pub(crate) const STOLEN: f64 = 0.05;
 
 /// CPU counters of the whole machine, in nanoseconds since boot.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cpu {
+pub(crate) struct Cpu {
     /// Time in which cores were neither idle nor stolen. Not the user and system time of
     /// `/proc/stat`, which many kernels sample at their tick: who wakes thousands of times a second
     /// and is asleep again at the tick is never seen. Idle time is measured.
@@ -42,7 +42,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// Reads the counters.
-    pub fn read() -> Result<Self, Error> {
+    pub(crate) fn read() -> Result<Self, Error> {
         let text = std::fs::read_to_string("/proc/stat").map_err(system("reading /proc/stat"))?;
         let fields: Vec<u64> = text
             .lines()
@@ -64,7 +64,7 @@ impl Cpu {
     }
 
     /// What has passed since `earlier`.
-    pub fn since(self, earlier: Self) -> Self {
+    pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
             interrupts: self.interrupts.saturating_sub(earlier.interrupts),
@@ -88,7 +88,7 @@ fn on_each_core<T>(mut act: impl FnMut() -> T) -> Result<Vec<T>, Error> {
 }
 
 /// Nanoseconds that the calibration loop takes on each core.
-pub fn calibrate() -> Result<Vec<u64>, Error> {
+pub(crate) fn calibrate() -> Result<Vec<u64>, Error> {
     on_each_core(|| {
         let started = Instant::now();
         let mut word = 1u64;
@@ -102,7 +102,7 @@ pub fn calibrate() -> Result<Vec<u64>, Error> {
 
 /// A line on the tails that the machine has by itself: what each core lost, of [`WATCHED`] or
 /// little more, while a program did nothing but read the clock.
-pub fn absences() -> Result<String, Error> {
+pub(crate) fn absences() -> Result<String, Error> {
     let lost = on_each_core(|| {
         let (begun, mut last) = (Instant::now(), Instant::now());
         let (mut lost, mut longest) = (Duration::ZERO, Duration::ZERO);
@@ -125,7 +125,7 @@ pub fn absences() -> Result<String, Error> {
 }
 
 /// How slow the slowest core was before or after a block, in parts of what it can be at best.
-pub fn slowness(before: &[u64], after: &[u64], best: &[u64]) -> f64 {
+pub(crate) fn slowness(before: &[u64], after: &[u64], best: &[u64]) -> f64 {
     before
         .iter()
         .chain(after)
@@ -135,7 +135,7 @@ pub fn slowness(before: &[u64], after: &[u64], best: &[u64]) -> f64 {
 }
 
 /// Processor time that processes have used, in nanoseconds, all threads together.
-pub fn processor_time(processes: &[u32]) -> Result<u64, Error> {
+pub(crate) fn processor_time(processes: &[u32]) -> Result<u64, Error> {
     let mut total = 0;
     for process in processes {
         let threads =
@@ -151,7 +151,7 @@ pub fn processor_time(processes: &[u32]) -> Result<u64, Error> {
 }
 
 /// One line on the machine: kernel, cores, load, congestion control.
-pub fn describe() -> String {
+pub(crate) fn describe() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(

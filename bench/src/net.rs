@@ -18,6 +18,7 @@ mod cells;
 mod linux;
 mod measure;
 mod report;
+mod results;
 mod sietch;
 mod work;
 mod worker;
@@ -25,18 +26,17 @@ mod worker;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use serde::Serialize;
-
 use crate::error::{Error, system};
 use crate::isolation::{self, interrupted};
 use crate::machine::{self, SLOW, STOLEN};
-use cells::{Cell, Side, Stage};
+use cells::{Cell, Stage};
 use measure::Outcome;
-pub use worker::{Arguments as WorkerArguments, run as work};
+use results::Measured;
+pub(crate) use worker::{Arguments as WorkerArguments, run as work};
 
 /// Options of `bench net`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Rounds a cell
     #[arg(long, default_value_t = 7)]
     pairs: usize,
@@ -54,20 +54,11 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// A cell's outcomes, side by side, round by round.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Measured {
-    name: String,
-    unit: &'static str,
-    sides: Vec<(Side, Vec<Outcome>)>,
-    dropped: usize,
-}
-
 /// Runs the whole comparison.
 ///
 /// # Errors
 /// A program is missing or failed, or the kernel refused something.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     if arguments.list {
         for cell in cells::all() {
             println!("{}", cell.name());
@@ -78,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         return Err(Error::Program {
             program: "bench net".into(),
             what: "needs root for network namespaces, VNICs and the daemon".into(),
-            mend: "run it as root",
+            fix: "run it as root",
         });
     }
     if isolation::enter()? {
@@ -114,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
                 return Err(Error::Program {
                     program: "bench net".into(),
                     what: "interrupted".into(),
-                    mend: "run it again",
+                    fix: "run it again",
                 });
             }
             self::round(&stage, &cell, round, arguments.seconds, &best, &mut result)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// Blocks, and what a request carries.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// Rounds of blocks a cell
     #[arg(long, default_value_t = 9)]
     pub pairs: usize,

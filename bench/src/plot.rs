@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// One bar: its name, the median ratio and the range of ratios.
 #[derive(Debug, Clone)]
-pub struct Bar {
+pub(crate) struct Bar {
     /// What was measured.
     pub name: String,
     /// The median of the pairwise ratios.
@@ -21,7 +21,7 @@ pub struct Bar {
 const BAR: u32 = 26;
 
 /// Draws the bars to an SVG file.
-pub fn ratios(path: &Path, title: &str, bars: &[Bar]) -> Result<(), Error> {
+pub(crate) fn ratios(path: &Path, title: &str, bars: &[Bar]) -> Result<(), Error> {
     let failed = |cause: &dyn std::fmt::Display| Error::Plot(cause.to_string());
     let height = 110 + BAR * bars.len() as u32;
     let root = SVGBackend::new(path, (960, height)).into_drawing_area();

@@ -28,27 +28,28 @@ mod load;
 mod network;
 mod program;
 mod report;
+mod results;
 mod rows;
 mod sietch;
 mod stage;
 mod tree;
+mod variants;
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde::Serialize;
-
 use crate::error::{Error, system};
 use crate::isolation::{self, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
-pub use agent::{Arguments as AgentArguments, run as act};
-use load::Told;
+pub(crate) use agent::{Arguments as AgentArguments, run as act};
+use results::{Column, Measured, Sample};
 use rows::{Row, Server};
 use stage::{Running, Stage};
+use variants::{BOTH, LINUX, Location, ONE_END, SAME, SERVED, Variant};
 
 /// Options of `bench posix`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Rounds a row
     #[arg(long, default_value_t = 7)]
     pairs: usize,
@@ -86,9 +87,9 @@ pub struct Arguments {
 impl Arguments {
     /// The columns, Linux the first.
     fn variants(&self) -> Vec<Variant> {
-        let place = if self.vnic { Place::Veth } else { Place::Loopback };
-        let mut variants = vec![Variant { place, ..LINUX }];
-        variants.extend(self.same.then_some(Variant { place, ..SAME }));
+        let location = if self.vnic { Location::Veth } else { Location::Loopback };
+        let mut variants = vec![Variant { location, ..LINUX }];
+        variants.extend(self.same.then_some(Variant { location, ..SAME }));
         match (self.linux_only, self.vnic) {
             (true, _) => {}
             (false, true) => variants.push(SERVED),
@@ -101,75 +102,12 @@ impl Arguments {
     }
 }
 
-/// Which ends run under Sietch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Variant {
-    name: &'static str,
-    server: bool,
-    client: bool,
-    place: Place,
-}
-
-/// Where a server is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// On the loopback of the measurement's namespace.
-    Loopback,
-    /// In a namespace of its own, behind a veth pair.
-    Veth,
-    /// On a VNIC over AF_XDP.
-    Vnic,
-}
-
-const LINUX: Variant = Variant { name: "Linux", server: false, client: false, place: Place::Loopback };
-const SAME: Variant = Variant { name: "Linux again", ..LINUX };
-const BOTH: Variant = Variant { name: "Sietch", server: true, client: true, place: Place::Loopback };
-const ONE_END: Variant = Variant { name: "Sietch server, kernel client", client: false, ..BOTH };
-const SERVED: Variant = Variant { name: "Sietch VNIC, kernel client", place: Place::Vnic, ..ONE_END };
-
-/// What one block showed.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Sample {
-    /// What the client saw.
-    #[serde(flatten)]
-    told: Told,
-    /// Busy microseconds of the whole machine for each operation.
-    cpu_us: f64,
-    /// Cores that others used meanwhile.
-    foreign: f64,
-    /// Share of the block that the host gave to others.
-    #[serde(skip)]
-    stolen: f64,
-    /// The slowest core against its best, around the block.
-    #[serde(skip)]
-    slowness: f64,
-}
-
-/// A column of a row, round by round; nothing where it had failed.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Column {
-    variant: &'static str,
-    samples: Vec<Option<Sample>>,
-    failed: Option<String>,
-}
-
-/// A row's columns, Linux the first.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Measured {
-    #[serde(flatten)]
-    row: Row,
-    columns: Vec<Column>,
-    dropped: usize,
-    /// Why it was not measured.
-    skipped: Option<String>,
-}
-
 /// Runs the whole comparison.
 ///
 /// # Errors
 /// The kernel refused something, a result could not be written, or the user interrupted it. A
 /// program that fails is a line of the report.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(&row.name)).collect();
     if arguments.list {
@@ -180,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         return Err(Error::Program {
             program: "bench posix".into(),
             what: "needs root for a network namespace of its own".into(),
-            mend: "run it as root",
+            fix: "run it as root",
         });
     }
     if isolation::enter()? {
@@ -294,27 +232,27 @@ impl Bench<'_> {
         let (_, servers) = self.servers.get_or_insert_with(|| {
             (server, variants.iter().map(|_| Err("not started".to_owned())).collect())
         });
-        for (place, variant) in servers.iter_mut().zip(variants) {
-            let works = place.as_mut().is_ok_and(|running| running.program.is_up().is_ok());
+        for (slot, variant) in servers.iter_mut().zip(variants) {
+            let works = slot.as_mut().is_ok_and(|running| running.program.is_up().is_ok());
             if !works {
-                *place = self.stage.start(server, *variant).map_err(|cause| cause.cause());
+                *slot = self.stage.start(server, *variant).map_err(|cause| cause.cause());
             }
-            self.stage.go_on()?;
+            self.stage.check_interrupt()?;
         }
         Ok(())
     }
 
     /// The server of a column.
     fn server(&self, at: usize) -> Result<&Running, Error> {
-        let place = self.servers.as_ref().and_then(|(_, servers)| servers.get(at));
-        let place = place.ok_or_else(|| program::failed("server", "not started".into()))?;
-        place.as_ref().map_err(|cause| program::failed("server", cause.clone()))
+        let server = self.servers.as_ref().and_then(|(_, servers)| servers.get(at));
+        let server = server.ok_or_else(|| program::failed("server", "not started".into()))?;
+        server.as_ref().map_err(|cause| program::failed("server", cause.clone()))
     }
 
     /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants
     /// no more.
     fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
-        self.stage.go_on()?;
+        self.stage.check_interrupt()?;
         result.columns[at].failed = Some(cause.cause());
         if let Some((_, servers)) = &mut self.servers {
             servers[at] = Err("ended after a failure".into());
@@ -332,16 +270,16 @@ impl Bench<'_> {
         let running = self.server(at)?;
         let before = machine::calibrate()?;
         let (begin, cpu, own) = (Instant::now(), Cpu::read()?, tree::used());
-        let told = self.stage.load(row, running, self.variants[at], self.arguments.seconds, size)?;
+        let client = self.stage.load(row, running, self.variants[at], self.arguments.seconds, size)?;
         let (elapsed, cpu) = (begin.elapsed().as_nanos() as f64, Cpu::read()?.since(cpu));
         let own = tree::used().saturating_sub(own);
         let after = machine::calibrate()?;
         Ok(Sample {
-            cpu_us: told.counted_cpu_us.unwrap_or(cpu.busy as f64 / 1e3 / told.operations.max(1.0)),
+            cpu_us: client.counted_cpu_us.unwrap_or(cpu.busy as f64 / 1e3 / client.operations.max(1.0)),
             foreign: cpu.busy.saturating_sub(cpu.interrupts + own) as f64 / elapsed,
             stolen: cpu.stolen as f64 / elapsed / before.len().max(1) as f64,
             slowness: machine::slowness(&before, &after, &self.best),
-            told,
+            client,
         })
     }
 }

@@ -19,14 +19,14 @@ const END: Duration = Duration::from_secs(10);
 
 /// A program that is ended when this is dropped.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
 }
 
 impl Process {
     /// Starts `program`; its output goes to `log`.
-    pub fn start<S: AsRef<OsStr>>(program: &str, arguments: &[S], log: &Path) -> Result<Self, Error> {
+    pub(crate) fn start<S: AsRef<OsStr>>(program: &str, arguments: &[S], log: &Path) -> Result<Self, Error> {
         let out = std::fs::File::create(log).map_err(system("creating a log file"))?;
         let errors = out.try_clone().map_err(system("creating a log file"))?;
         let child = Command::new(program)
@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// Waits until `address` answers a PING.
-    pub fn wait_for(&mut self, address: SocketAddr) -> Result<(), Error> {
+    pub(crate) fn wait_for(&mut self, address: SocketAddr) -> Result<(), Error> {
         let started = Instant::now();
         while started.elapsed() < START {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -55,7 +55,7 @@ impl Process {
     }
 
     /// Waits until `file` is there.
-    pub fn wait_for_file(&mut self, file: &Path) -> Result<(), Error> {
+    pub(crate) fn wait_for_file(&mut self, file: &Path) -> Result<(), Error> {
         let started = Instant::now();
         while started.elapsed() < START {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -104,7 +104,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 /// Runs a program to its end and returns what it printed.
-pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String, Error> {
+pub(crate) fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String, Error> {
     let output = Command::new(program)
         .args(arguments)
         .output()
@@ -117,12 +117,12 @@ pub fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String,
 }
 
 /// The release build of `sietch`, beside this program; built if it is not there.
-pub fn sietch_program() -> Result<PathBuf, Error> {
+pub(crate) fn sietch_program() -> Result<PathBuf, Error> {
     beside("sietch", "sietch-cli")
 }
 
 /// The release build of the library of `sietch run`, beside this program; built if it is not there.
-pub fn preload_library() -> Result<PathBuf, Error> {
+pub(crate) fn preload_library() -> Result<PathBuf, Error> {
     beside("libsietch_posix.so", "sietch-posix-preload")
 }
 
@@ -139,25 +139,25 @@ fn missing(program: &str, what: &str) -> Error {
     Error::Program {
         program: program.to_owned(),
         what: what.to_owned(),
-        mend: "install it (Debian: redis-server, redis-tools, iproute2, util-linux) or build it (cargo build --release)",
+        fix: "install it (Debian: redis-server, redis-tools, iproute2, util-linux) or build it (cargo build --release)",
     }
 }
 
 fn failed(program: &str, what: String) -> Error {
-    Error::Program { program: program.to_owned(), what, mend: "look at its log below target/bench" }
+    Error::Program { program: program.to_owned(), what, fix: "look at its log below target/bench" }
 }
 
 /// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind
 /// of link as a VNIC.
 #[derive(Debug)]
-pub struct Namespace {
+pub(crate) struct Namespace {
     name: String,
     link: String,
 }
 
 impl Namespace {
     /// Makes the namespace; the far end has `far`, ours has `near`, both in a /24.
-    pub fn create(far: &str, near: &str) -> Result<Self, Error> {
+    pub(crate) fn create(far: &str, near: &str) -> Result<Self, Error> {
         let id = std::process::id();
         let (name, link, peer) = (format!("sietch-bench-{id}"), format!("sb{id}"), format!("sp{id}"));
         output("ip", &["netns", "add", &name])?;
@@ -174,12 +174,12 @@ impl Namespace {
     }
 
     /// The name of our end of the pair.
-    pub fn link(&self) -> &str {
+    pub(crate) fn link(&self) -> &str {
         &self.link
     }
 
     /// Its name, for `ip netns exec`.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 }

@@ -21,36 +21,34 @@
 //!    from the medium. Between the openings the area is read without looking at a byte: no recovery
 //!    is faster than that.
 
-mod ceiling;
 mod files;
-mod foreign;
 mod log;
+mod other_systems;
 mod progress;
+mod read_rate;
 mod report;
+mod results;
+mod subject;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use serde::Serialize;
-
 use crate::error::{Error, system};
 use crate::isolation::{Scratch, interrupted};
 use crate::machine::{self, Cpu, SLOW, STOLEN};
+use results::{Cell, Sample};
+use subject::{Subject, WRITERS, Work, program};
 
 /// Bytes of a record.
 const SIZES: [usize; 3] = [64, 1024, 4096];
-
-/// Writers at once.
-const WRITERS: [usize; 2] = [1, 64];
 
 /// Payload bytes of the log whose recovery is timed.
 const RECOVERED: u64 = 256 << 20;
 
 /// Options of `bench storage`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// Rounds of blocks a cell
     #[arg(long, default_value_t = 7)]
     rounds: usize,
@@ -68,114 +66,11 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// What one block is to do.
-#[derive(Debug, Clone, Copy)]
-struct Work {
-    /// Bytes of a record.
-    bytes: usize,
-    writers: usize,
-    duration: Duration,
-}
-
-/// Latencies of one block, in nanoseconds, and the longest silence.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Told {
-    appends: u64,
-    elapsed: u64,
-    /// 50th, 99th, 99.9th percentile.
-    latency: [u64; 3],
-    /// Longest time between two acknowledgements.
-    silence: u64,
-}
-
-/// Collects a block's latencies.
-#[derive(Debug)]
-struct Tally {
-    latency: Histogram<u64>,
-    begin: Instant,
-    last: Instant,
-    silence: u64,
-}
-
-impl Tally {
-    fn new() -> Result<Self, Error> {
-        // One nanosecond to ten seconds, three digits: bounds that the histogram accepts.
-        let latency = Histogram::new_with_bounds(1, 10_000_000_000, 3)
-            .map_err(|cause| program("histogram", cause.to_string()))?;
-        let now = Instant::now();
-        Ok(Self { latency, begin: now, last: now, silence: 0 })
-    }
-
-    /// Notes an append that began at `start` and is durable now. Returns now.
-    #[inline]
-    fn done(&mut self, start: Instant) -> Instant {
-        let now = Instant::now();
-        self.latency.saturating_record(((now - start).as_nanos() as u64).max(1));
-        self.silence = self.silence.max((now - self.last).as_nanos() as u64);
-        self.last = now;
-        now
-    }
-
-    fn told(&self) -> Told {
-        let at = |part| if self.latency.is_empty() { 0 } else { self.latency.value_at_quantile(part) };
-        Told {
-            appends: self.latency.len(),
-            elapsed: self.begin.elapsed().as_nanos() as u64,
-            latency: [at(0.5), at(0.99), at(0.999)],
-            silence: self.silence,
-        }
-    }
-}
-
-/// Something that makes records durable.
-trait Subject {
-    /// Shown in the report.
-    fn name(&self) -> &'static str;
-
-    /// Appends for the duration that `work` says.
-    fn block(&mut self, work: Work) -> Result<Told, Error>;
-}
-
-/// What one block showed.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Sample {
-    /// Appends a second.
-    rate: f64,
-    /// Microseconds.
-    p50: f64,
-    /// Microseconds.
-    p99: f64,
-    /// Microseconds.
-    p999: f64,
-    /// Longest time without an acknowledgement, in milliseconds.
-    silence: f64,
-    /// Busy time of the whole machine for each append, in microseconds.
-    cpu_us: f64,
-}
-
-/// One cell: the blocks of every subject, Sietch the last.
-#[derive(Debug, Clone, Serialize)]
-struct Cell {
-    name: String,
-    subjects: Vec<(&'static str, Vec<Sample>)>,
-    dropped: usize,
-}
-
-/// A log's recovery.
-#[derive(Debug, Clone, Serialize)]
-struct Recovery {
-    medium: &'static str,
-    /// Payload bytes a second, one opening each.
-    rates: Vec<f64>,
-    /// Bytes a second that the medium itself gives, read between the openings.
-    ceiling: Vec<f64>,
-}
-
 /// Runs the comparison.
 ///
 /// # Errors
 /// The disk has too little room, a program failed, or the kernel refused something.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     std::fs::create_dir_all(&arguments.out).map_err(system("making the output folder"))?;
     println!("{}", machine::describe());
     println!(
@@ -227,15 +122,15 @@ fn on_disk(folder: &std::path::Path, out: &std::path::Path) -> Result<Vec<Box<dy
         Box::new(files::Files::bare(folder)?),
         Box::new(files::Files::in_place(folder)?),
         Box::new(files::Files::appended(folder)?),
-        Box::new(foreign::Sqlite::create(folder)?),
-        Box::new(foreign::Redis::start(folder, out)?),
+        Box::new(other_systems::Sqlite::create(folder)?),
+        Box::new(other_systems::Redis::start(folder, out)?),
         Box::new(log::OnDisk::create(folder)?),
     ])
 }
 
 fn in_memory(folder: &std::path::Path, out: &std::path::Path) -> Result<Vec<Box<dyn Subject>>, Error> {
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-    match foreign::PmemLog::build(folder, out) {
+    match other_systems::PmemLog::build(folder, out) {
         Ok(pmemlog) => subjects.push(Box::new(pmemlog)),
         Err(cause) => println!("skipped libpmemlog: {cause}"),
     }
@@ -287,23 +182,18 @@ fn measure(
 
 fn block(subject: &mut dyn Subject, work: Work) -> Result<Sample, Error> {
     let before = Cpu::read()?;
-    let told = subject.block(work)?;
+    let result = subject.block(work)?;
     let cpu = Cpu::read()?.since(before);
-    if told.appends == 0 {
+    if result.appends == 0 {
         return Err(program(subject.name(), "made nothing durable in a whole block".into()));
     }
     let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     Ok(Sample {
-        rate: told.appends as f64 * 1e9 / told.elapsed.max(1) as f64,
-        p50: microseconds(told.latency[0]),
-        p99: microseconds(told.latency[1]),
-        p999: microseconds(told.latency[2]),
-        silence: told.silence as f64 / 1e6,
-        cpu_us: cpu.busy as f64 / 1e3 / told.appends as f64,
+        rate: result.appends as f64 * 1e9 / result.elapsed.max(1) as f64,
+        p50: microseconds(result.latency[0]),
+        p99: microseconds(result.latency[1]),
+        p999: microseconds(result.latency[2]),
+        silence: result.silence as f64 / 1e6,
+        cpu_us: cpu.busy as f64 / 1e3 / result.appends as f64,
     })
-}
-
-/// An error of a subject.
-fn program(name: &str, what: String) -> Error {
-    Error::Program { program: name.into(), what, mend: "see above, and run it again" }
 }

@@ -1,7 +1,7 @@
 //! Medians, ranges, and a table for people.
 
 /// The median; 0 of nothing.
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -12,14 +12,14 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The smallest and the largest; zeros of nothing.
-pub fn range(values: &[f64]) -> (f64, f64) {
+pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if values.is_empty() { (0.0, 0.0) } else { (low, high) }
 }
 
 /// Prints rows below a heading, columns aligned: the first to the left, the others to the right.
-pub fn print(heading: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn print(heading: &[&str], rows: &[Vec<String>]) {
     let width = |column: usize| {
         let longest = rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
         longest.max(heading[column].len())

@@ -88,7 +88,7 @@ pub(crate) fn understand(text: &str) -> Result<Block, Error> {
             "said nothing that could be understood: {}",
             text.chars().take(200).collect::<String>()
         ),
-        mend: "use the one of Debian 12 (7.0)",
+        fix: "use the one of Debian 12 (7.0)",
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Cell, Sample};
+use super::results::{Cell, Sample};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};

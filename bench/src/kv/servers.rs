@@ -72,7 +72,7 @@ const VNIC_PORT: u16 = 6379;
 
 impl Pair {
     /// Starts both servers of `setting`; data below `scratch`, logs in `out`.
-    pub fn start(setting: Setting, scratch: &Path, out: &Path) -> Result<Self, Error> {
+    pub(crate) fn start(setting: Setting, scratch: &Path, out: &Path) -> Result<Self, Error> {
         let label = setting.name.replace(' ', "-");
         let folder = scratch.join(&label);
         std::fs::create_dir_all(&folder).map_err(system("making the data folder"))?;

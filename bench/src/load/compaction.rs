@@ -1,11 +1,11 @@
-//! What clients feel while the log is compacted: BGREWRITEAOF under load.
+//! What clients see while the log is compacted: BGREWRITEAOF under load.
 //!
-//! 1. Each side holds [`MANY`] keys. Fifty connections SET random ones of them, and replies are
-//!    counted in steps of [`STEP`]. After [`BEFORE`] somebody asks for a rewrite, and the load goes
-//!    on until it is done and [`AFTER`] more.
-//! 2. Reported are the replies a second before and during the rewrite, the worst step of it, and
-//!    the longest time in which no reply came, before and during. Redis forks a child that writes;
-//!    Sietch writes a slice a turn beside the commands.
+//! 1. Each side holds [`MANY`] keys. Fifty connections SET random keys, and replies are counted in
+//!    steps of [`STEP`]. After [`BEFORE`] the control connection requests a rewrite. The load
+//!    continues until the rewrite is done, and for [`AFTER`] more.
+//! 2. The report has the replies a second before and during the rewrite, its slowest step, and the
+//!    longest time without a reply, before and during. Redis forks a child that writes; Sietch
+//!    writes one slice in each iteration, between commands.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,24 +13,23 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::ask::Asker;
-use super::generator::{Generator, Shape, Timeline};
-use super::{CONNECTIONS, OWN_CORE, Pinned};
+use super::control::ControlConnection;
+use super::generator::{Generator, Shape};
+use super::limits::{CONNECTIONS, OWN_CORE};
+use super::pinned::Pinned;
+use super::timeline::{STEP, Timeline};
 use crate::error::{Error, system};
 use crate::table::{self, median};
 
 /// Keys of a side.
 pub(super) const MANY: u64 = 1_000_000;
 
-/// Nanoseconds of a step.
-pub(super) const STEP: u64 = 100_000_000;
-
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_millis(300);
 
-/// What a side showed.
+/// What the clients of one side saw.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Felt {
+pub(super) struct Impact {
     side: &'static str,
     /// Of the rewrite.
     seconds: f64,
@@ -42,30 +41,30 @@ pub(super) struct Felt {
     silence_during: f64,
 }
 
-/// Fills the sides, and has each of them rewrite under load. `doors`: where each side is asked, in
-/// their order.
+/// Fills the sides, and makes each of them rewrite under load. `addresses` are those of the sides'
+/// kernel sockets, in the same order.
 pub(super) fn measure(
     sides: &mut [(&'static str, Generator)],
-    doors: &[SocketAddr],
+    addresses: &[SocketAddr],
     value: usize,
-) -> Result<Vec<Felt>, Error> {
+) -> Result<Vec<Impact>, Error> {
     let mut all = Vec::new();
-    for ((side, generator), &door) in sides.iter_mut().zip(doors) {
+    for ((side, generator), &address) in sides.iter_mut().zip(addresses) {
         fill(generator, value)?;
         let shape =
             Shape { writes: 100, connections: CONNECTIONS, pipeline: 1, value, keys: MANY, rate: None };
-        let mut asker = Asker::connect(door)?;
+        let mut control = ControlConnection::connect(address)?;
         let done = AtomicBool::new(false);
         let mut timeline = Timeline::begin();
-        let (told, took) = std::thread::scope(|scope| {
+        let (outcome, took) = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 std::thread::sleep(BEFORE);
-                let took = asker.compact();
+                let took = control.compact();
                 std::thread::sleep(AFTER);
                 done.store(true, Ordering::Relaxed);
                 took
             });
-            let told = Pinned::to(OWN_CORE).and_then(|_pinned| {
+            let outcome = Pinned::to(OWN_CORE).and_then(|_pinned| {
                 while !done.load(Ordering::Relaxed) {
                     generator
                         .run_noting(shape, STEP, Some(&mut timeline))
@@ -73,11 +72,11 @@ pub(super) fn measure(
                 }
                 Ok(())
             });
-            (told, waiting.join())
+            (outcome, waiting.join())
         });
-        told?;
+        outcome?;
         let took = took.map_err(|_| system("waiting for a rewrite")(std::io::Error::other("panicked")))??;
-        all.push(felt(side, &timeline, took));
+        all.push(impact(side, &timeline, took));
     }
     Ok(all)
 }
@@ -89,7 +88,7 @@ pub(super) fn fill(generator: &mut Generator, value: usize) -> Result<(), Error>
     generator.fill(shape).map_err(|cause| Error::System { action: "the load generator", cause })
 }
 
-fn felt(side: &'static str, timeline: &Timeline, took: Duration) -> Felt {
+fn impact(side: &'static str, timeline: &Timeline, took: Duration) -> Impact {
     let begin = BEFORE.as_nanos() as u64;
     let end = begin + took.as_nanos() as u64;
     let rate = |count: u64| count as f64 * 1e9 / STEP as f64;
@@ -101,10 +100,10 @@ fn felt(side: &'static str, timeline: &Timeline, took: Duration) -> Felt {
         let inside = timeline.silences.iter().filter(|(at, _)| (from..to).contains(at));
         inside.map(|(_, length)| *length as f64 / 1e6).fold(0.0, f64::max)
     };
-    Felt {
+    Impact {
         side,
         seconds: took.as_secs_f64(),
-        // The first step is that of a cold start.
+        // The first step has a cold start.
         before: steps(STEP, begin),
         during: steps(begin, end),
         silence_before: silence(STEP, begin),
@@ -112,8 +111,8 @@ fn felt(side: &'static str, timeline: &Timeline, took: Duration) -> Felt {
     }
 }
 
-/// Prints what was felt.
-pub(super) fn print(all: &[Felt]) {
+/// Prints what was impact.
+pub(super) fn print(all: &[Impact]) {
     if all.is_empty() {
         return;
     }
@@ -123,17 +122,17 @@ pub(super) fn print(all: &[Felt]) {
     );
     let rows: Vec<Vec<String>> = all
         .iter()
-        .map(|felt| {
-            let worst = felt.during.iter().copied().fold(f64::INFINITY, f64::min);
+        .map(|impact| {
+            let worst = impact.during.iter().copied().fold(f64::INFINITY, f64::min);
             let worst = if worst.is_finite() { worst } else { 0.0 };
             vec![
-                felt.side.to_owned(),
-                format!("{:.2}", felt.seconds),
-                format!("{:.0}", median(&felt.before)),
-                format!("{:.0}", median(&felt.during)),
+                impact.side.to_owned(),
+                format!("{:.2}", impact.seconds),
+                format!("{:.0}", median(&impact.before)),
+                format!("{:.0}", median(&impact.during)),
                 format!("{worst:.0}"),
-                format!("{:.1}", felt.silence_before),
-                format!("{:.1}", felt.silence_during),
+                format!("{:.1}", impact.silence_before),
+                format!("{:.1}", impact.silence_during),
             ]
         })
         .collect();

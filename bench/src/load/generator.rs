@@ -16,6 +16,7 @@ use hdrhistogram::Histogram;
 use sietch::clock;
 use sietch_structures::XorShift64;
 
+use super::timeline::Timeline;
 use super::transport::Transport;
 
 /// Nanoseconds in which every delayed acknowledgement leaves.
@@ -45,41 +46,6 @@ struct Connection {
     due: u64,
 }
 
-/// Replies over time.
-#[derive(Debug)]
-pub(super) struct Timeline {
-    begin: u64,
-    last: u64,
-    /// Replies in each step of [`super::compaction::STEP`] since the begin.
-    pub steps: Vec<u64>,
-    /// Times of a tenth of a millisecond and more in which no reply came: when they ended, from the
-    /// begin, and how long they were.
-    pub silences: Vec<(u64, u64)>,
-}
-
-/// Shorter silences are not kept.
-const SILENCE: u64 = 100_000;
-
-impl Timeline {
-    /// Time begins now.
-    pub fn begin() -> Self {
-        let now = clock::now();
-        Self { begin: now, last: now, steps: Vec::new(), silences: Vec::new() }
-    }
-
-    fn note(&mut self, now: u64, replies: u64) {
-        if now.saturating_sub(self.last) >= SILENCE {
-            self.silences.push((now - self.begin, now - self.last));
-        }
-        self.last = now;
-        let step = (now.saturating_sub(self.begin) / super::compaction::STEP) as usize;
-        if step >= self.steps.len() {
-            self.steps.resize(step + 1, 0);
-        }
-        self.steps[step] += replies;
-    }
-}
-
 /// A client with connections to one server, kept over measurements.
 pub(super) struct Generator {
     transport: Box<dyn Transport>,
@@ -96,7 +62,7 @@ pub(super) struct Generator {
 
 impl Generator {
     /// Over so many connections.
-    pub fn new(transport: impl Transport + 'static, connections: usize) -> Self {
+    pub(super) fn new(transport: impl Transport + 'static, connections: usize) -> Self {
         let connections = vec![Connection::default(); connections];
         let transport = Box::new(transport);
         Self {
@@ -111,7 +77,7 @@ impl Generator {
     }
 
     /// Sets every key of the shape once, in order.
-    pub fn fill(&mut self, shape: Shape) -> io::Result<()> {
+    pub(super) fn fill(&mut self, shape: Shape) -> io::Result<()> {
         const PIECE: u64 = 50_000_000;
         self.ordered = Some(0);
         while self.ordered.is_some_and(|next| next < shape.keys) {
@@ -123,12 +89,12 @@ impl Generator {
 
     /// Sends for `duration` nanoseconds over the first connections, as many as the shape has;
     /// returns the replies and their latencies in nanoseconds.
-    pub fn run(&mut self, shape: Shape, duration: u64) -> io::Result<(u64, Histogram<u64>)> {
+    pub(super) fn run(&mut self, shape: Shape, duration: u64) -> io::Result<(u64, Histogram<u64>)> {
         self.run_noting(shape, duration, None)
     }
 
     /// As [`Generator::run`]; replies are also noted in `timeline`.
-    pub fn run_noting(
+    pub(super) fn run_noting(
         &mut self,
         shape: Shape,
         duration: u64,
@@ -179,7 +145,7 @@ impl Generator {
     /// Goes on for a moment with nothing to ask, so that the last acknowledgements leave: else the
     /// server would send its last replies again and again while this side of the comparison waits
     /// for its next turn.
-    pub fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn settle(&mut self) -> io::Result<()> {
         let end = clock::now() + SETTLING;
         let mut news = Vec::new();
         while clock::now() < end {

@@ -12,10 +12,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::CONNECTIONS;
-use super::ask::Asker;
 use super::compaction::{MANY, fill};
+use super::control::ControlConnection;
 use super::generator::Generator;
+use super::limits::CONNECTIONS;
 use super::transport::Sockets;
 use crate::error::{Error, system};
 use crate::kv::servers::{LOOPBACK_DURABLE, Pair};
@@ -51,11 +51,11 @@ pub(super) fn measure(scratch: &Path, out: &Path, value: usize) -> Result<Vec<Lo
         let mut loaded = Loaded { what, redis: vec![], sietch: vec![], redis_bytes: 0.0, sietch_bytes: 0.0 };
         for time in 0..TIMES {
             let pair = start()?;
-            let mut sietch = Asker::connect(pair.sietch)?;
+            let mut sietch = ControlConnection::connect(pair.sietch)?;
             loaded.sietch.push(sietch.field("recovery_seconds")?);
             loaded.sietch_bytes = sietch.field("recovery_bytes")?;
-            let mut redis = Asker::connect(pair.redis)?;
-            loaded.redis.push(said(&out.join("loopback-durable-redis.log"))?);
+            let mut redis = ControlConnection::connect(pair.redis)?;
+            loaded.redis.push(load_seconds(&out.join("loopback-durable-redis.log"))?);
             loaded.redis_bytes = redis.field("aof_current_size")?;
             if time + 1 == TIMES && all.is_empty() {
                 sietch.compact()?;
@@ -68,7 +68,7 @@ pub(super) fn measure(scratch: &Path, out: &Path, value: usize) -> Result<Vec<Lo
 }
 
 /// How long redis-server says in its log that it took.
-fn said(log: &Path) -> Result<f64, Error> {
+fn load_seconds(log: &Path) -> Result<f64, Error> {
     let text = std::fs::read_to_string(log).map_err(system("reading redis-server's log"))?;
     text.lines()
         .rev()
@@ -77,7 +77,7 @@ fn said(log: &Path) -> Result<f64, Error> {
         .ok_or_else(|| Error::Program {
             program: "redis-server".into(),
             what: "does not say in its log how long it loaded".into(),
-            mend: "use the one of Debian 12 (7.0)",
+            fix: "use the one of Debian 12 (7.0)",
         })
 }
 

@@ -15,11 +15,11 @@ use crate::process::{self, Process};
 
 const STORE: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const PORT: u16 = 6379;
-/// Where the store on the link is asked how it is, beside the load.
-const BESIDE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7003);
-/// Whom the store becomes when this is root.
+/// The kernel socket of the store on the link, for control connections.
+const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7003);
+/// The store's user if the measurement runs as root.
 const STORE_USER: u32 = 61870;
-/// What is acquired: the store's end of the link by itself, the other by the generator.
+/// The generator's end of the link.
 const GENERATOR: &str = "generator";
 
 /// All servers; they end when this is dropped.
@@ -32,7 +32,7 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Starts them; data below `scratch`, logs in `out`.
-    pub fn start(name: &str, durable: bool, scratch: &Path, out: &Path) -> Result<Self, Error> {
+    pub(super) fn start(name: &str, durable: bool, scratch: &Path, out: &Path) -> Result<Self, Error> {
         let kernel = Pair::start(if durable { LOOPBACK_DURABLE } else { LOOPBACK_MEMORY }, scratch, out)?;
         let folder = scratch.join(format!("link-{name}"));
         std::fs::create_dir_all(&folder).map_err(system("making the data folder"))?;
@@ -53,21 +53,21 @@ impl Servers {
         words.extend(["--data".into(), path(&folder.join("sietch"))]);
         let durability = if durable { "always" } else { "none" };
         words.extend(["--durability", durability, "--net", "af_xdp", "--listen"].map(String::from));
-        words.push(BESIDE.to_string());
+        words.push(CONTROL.to_string());
         let log = out.join(format!("load-link-{name}.log"));
         let mut linked = Process::start("taskset", &words, &log)?;
-        // It fills its area first: who connects over the link before that may lose patience.
-        linked.wait_for(BESIDE)?;
+        // The store fills its area first; a connection over the link before that might time out.
+        linked.wait_for(CONTROL)?;
         Ok(Self { kernel, socket, _linked: linked })
     }
 
-    /// Where each side answers on kernel sockets, in the order of [`Servers::connect`].
-    pub fn doors(&self) -> [SocketAddr; 3] {
-        [self.kernel.redis, self.kernel.sietch, BESIDE]
+    /// The kernel sockets of each side, in the order of [`Servers::connect`].
+    pub(super) fn addresses(&self) -> [SocketAddr; 3] {
+        [self.kernel.redis, self.kernel.sietch, CONTROL]
     }
 
     /// So many connections to each, by the side's name; redis-server is the first.
-    pub fn connect(&self, count: usize) -> Result<Vec<(&'static str, Generator)>, Error> {
+    pub(super) fn connect(&self, count: usize) -> Result<Vec<(&'static str, Generator)>, Error> {
         let connecting = || system("connecting to a server");
         let sockets = |address: SocketAddr| -> Result<Generator, Error> {
             Ok(Generator::new(Sockets::connect(address, count).map_err(connecting())?, count))
@@ -79,11 +79,11 @@ impl Servers {
         let mut client = Client::connect(&self.socket, "bench").map_err(failed)?;
         let vnic = client.acquire_vnic(GENERATOR).map_err(failed)?;
         let mut secret = [0; 16];
-        getrandom(&mut secret, GetRandomFlags::empty()).map_err(system("asking for random bytes"))?;
+        getrandom(&mut secret, GetRandomFlags::empty()).map_err(system("reading random bytes"))?;
         let config = vnic.engine_config(secret);
         let held = HeldGrants { grants: vec![vnic.grant], lease: client.hold().map_err(failed)? };
         let stack = Stack::new(vnic.queue, &config).with_grants(held);
-        // The store may not have its end yet: what is sent waits in the link.
+        // The store may not have its end yet: frames wait in the link.
         let linked = Flows::connect(stack, (STORE, PORT).into(), count).map_err(connecting())?;
         Ok(vec![
             ("redis-server, loopback", sockets(self.kernel.redis)?),

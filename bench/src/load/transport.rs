@@ -48,7 +48,7 @@ pub(super) struct Flows<Q: Doorbell> {
 
 impl<Q: Doorbell> Flows<Q> {
     /// Connects `count` times and waits for all of them.
-    pub fn connect(mut stack: Stack<Q>, server: SocketAddr, count: usize) -> io::Result<Self> {
+    pub(super) fn connect(mut stack: Stack<Q>, server: SocketAddr, count: usize) -> io::Result<Self> {
         let mut flows = Vec::new();
         for user in 0..count {
             let flow = stack.engine.connect(server, clock::now()).map_err(io::Error::other)?;
@@ -127,7 +127,7 @@ pub(super) struct Sockets {
 
 impl Sockets {
     /// Connects `count` times.
-    pub fn connect(server: SocketAddr, count: usize) -> io::Result<Self> {
+    pub(super) fn connect(server: SocketAddr, count: usize) -> io::Result<Self> {
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
         let mut sockets = Vec::new();
         for user in 0..count {

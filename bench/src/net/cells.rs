@@ -35,7 +35,7 @@ pub(crate) enum Side {
 
 impl Side {
     /// Its name in the report.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::LoopbackBlocking => "linux lo, blocking",
             Self::LoopbackSpinning => "linux lo, spinning",
@@ -48,7 +48,7 @@ impl Side {
     }
 
     /// Whether it is what the others are compared with.
-    pub fn is_sietch(self) -> bool {
+    pub(super) fn is_sietch(self) -> bool {
         matches!(self, Self::Link | Self::Vnic | Self::Switch)
     }
 }
@@ -63,7 +63,7 @@ pub(super) struct Cell {
 
 impl Cell {
     /// Its name, by which it can be chosen.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let what = match self.work {
             Work::UdpEcho { bytes, window } => format!("udp echo {bytes} B, {window} in flight"),
             Work::Rpc { bytes, connections, pipeline } => {
@@ -194,7 +194,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Makes the namespace and starts the daemon.
-    pub fn set(out: &Path) -> Result<Self, Error> {
+    pub(super) fn set(out: &Path) -> Result<Self, Error> {
         let namespace = Namespace::create(&FAR.to_string(), &NEAR.to_string())?;
         let scratch = Scratch::create(None)?;
         let file = scratch.path().join("sietch.toml");
@@ -247,7 +247,7 @@ impl Stage {
     }
 
     /// One block: a fresh server, a fresh client, and what the client saw.
-    pub fn block(&self, work: Work, side: Side, seconds: f64) -> Result<Outcome, Error> {
+    pub(super) fn block(&self, work: Work, side: Side, seconds: f64) -> Result<Outcome, Error> {
         let (listen, server, client) = match side {
             Side::LoopbackBlocking => (Ipv4Addr::LOCALHOST, "blocking", "blocking"),
             Side::LoopbackSpinning => (Ipv4Addr::LOCALHOST, "spinning", "spinning"),
@@ -273,7 +273,7 @@ impl Stage {
         serde_json::from_str(&line).map_err(|cause| Error::Program {
             program: "bench worker".into(),
             what: format!("said nothing that could be understood ({cause}): {line}"),
-            mend: "look at its log below target/bench",
+            fix: "look at its log below target/bench",
         })
     }
 
@@ -362,7 +362,7 @@ impl Worker {
             return Err(Error::Program {
                 program: format!("bench worker ({who})"),
                 what: format!("ended without a word: {}", said.trim()),
-                mend: "see the error above",
+                fix: "see the error above",
             });
         }
         Ok(line)

@@ -28,7 +28,7 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// From the operations of each flow; `None` of no flows.
-    pub fn of(operations: impl Iterator<Item = u64> + Clone) -> Option<Self> {
+    pub(super) fn of(operations: impl Iterator<Item = u64> + Clone) -> Option<Self> {
         let (least, most) = operations.clone().min().zip(operations.clone().max())?;
         let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
         for each in operations {
@@ -65,12 +65,12 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Operations a second.
-    pub fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         self.operations as f64 * 1e9 / self.elapsed.max(1) as f64
     }
 
     /// Busy microseconds of the whole machine for each operation.
-    pub fn cpu_us(&self) -> f64 {
+    pub(super) fn cpu_us(&self) -> f64 {
         self.busy as f64 / 1000.0 / self.operations.max(1) as f64
     }
 }
@@ -87,12 +87,12 @@ pub(super) struct Meter {
 
 impl Meter {
     /// A window of `seconds`, after the warm-up.
-    pub fn new(seconds: f64) -> Result<Self, Error> {
+    pub(super) fn new(seconds: f64) -> Result<Self, Error> {
         let opens = Instant::now() + WARM_UP;
         let latency = Histogram::new_with_bounds(1, LONGEST, 3).map_err(|cause| Error::Program {
             program: "histogram".into(),
             what: cause.to_string(),
-            mend: "report it: this is a fault of the program",
+            fix: "report it: this is a fault of the program",
         })?;
         let closes = opens + Duration::from_secs_f64(seconds);
         Ok(Self { opens, closes, opened: None, operations: 0, latency })
@@ -100,7 +100,7 @@ impl Meter {
 
     /// Opens the window when its time has come; says whether it is over. Call it once a turn.
     #[inline]
-    pub fn is_over(&mut self, now: Instant) -> Result<bool, Error> {
+    pub(super) fn is_over(&mut self, now: Instant) -> Result<bool, Error> {
         if self.opened.is_none() && now >= self.opens {
             self.opened = Some((now, Cpu::read()?));
         }
@@ -109,13 +109,13 @@ impl Meter {
 
     /// Whether what happens now counts.
     #[inline]
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.opened.is_some()
     }
 
     /// Counts operations without their latency.
     #[inline]
-    pub fn count(&mut self, operations: u64) {
+    pub(super) fn count(&mut self, operations: u64) {
         if self.opened.is_some() {
             self.operations += operations;
         }
@@ -123,7 +123,7 @@ impl Meter {
 
     /// Counts an operation that took `nanoseconds`.
     #[inline]
-    pub fn record(&mut self, nanoseconds: u64) {
+    pub(super) fn record(&mut self, nanoseconds: u64) {
         if self.opened.is_some() {
             self.operations += 1;
             self.latency.saturating_record(nanoseconds.max(1));
@@ -131,13 +131,13 @@ impl Meter {
     }
 
     /// Opens the window now: for who waits by himself.
-    pub fn open(&mut self) -> Result<(), Error> {
+    pub(super) fn open(&mut self) -> Result<(), Error> {
         self.opened = Some((Instant::now(), Cpu::read()?));
         Ok(())
     }
 
     /// Closes the window.
-    pub fn finish(self) -> Result<Outcome, Error> {
+    pub(super) fn finish(self) -> Result<Outcome, Error> {
         let closed = Instant::now();
         let (opened, before) = self.opened.ok_or_else(|| {
             system("measuring")(std::io::Error::other("the window never opened: nothing moved"))

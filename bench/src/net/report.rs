@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::Measured;
 use super::cells::Side;
 use super::measure::{Outcome, Shares};
+use super::results::Measured;
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};

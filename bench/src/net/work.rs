@@ -55,7 +55,7 @@ pub(crate) enum Work {
 
 impl Work {
     /// What an operation is called.
-    pub fn unit(self) -> &'static str {
+    pub(super) fn unit(self) -> &'static str {
         match self {
             Self::UdpEcho { .. } => "echoes/s",
             Self::Rpc { .. } | Self::Fair { .. } => "RPC/s",

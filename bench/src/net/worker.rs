@@ -13,7 +13,7 @@ use crate::error::{Error, system};
 
 /// Options of the hidden `bench worker`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// `server` or `client`
     #[arg(long)]
     role: String,
@@ -44,14 +44,14 @@ pub struct Arguments {
 ///
 /// # Errors
 /// The work has no such name, or what it does failed.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut core = CpuSet::new();
     core.set(arguments.core);
     sched_setaffinity(None, &core).map_err(system("setting the CPU affinity"))?;
     let work: Work = arguments.work.parse().map_err(|what| Error::Program {
         program: "bench worker".into(),
         what,
-        mend: "it is not meant to be started by hand",
+        fix: "it is not meant to be started by hand",
     })?;
     let waiting = match arguments.way.as_str() {
         "blocking" => Some(Waiting::Blocking),

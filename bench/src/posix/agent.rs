@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-use super::load::Told;
+use super::results::ClientReport;
 use super::rows::RPC_BYTES;
 use crate::error::{Error, system};
 use crate::machine::Cpu;
@@ -45,7 +45,7 @@ const LISTENER: Token = Token(usize::MAX);
 
 /// What the program is.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// rpc-server, rpc, memcached, memcached-fill, silent-server, silent
     role: String,
     #[arg(long)]
@@ -62,18 +62,18 @@ pub struct Arguments {
     epoll: bool,
 }
 
-/// Runs as what is asked for.
+/// Runs in the given role.
 ///
 /// # Errors
-/// The kernel, or what stands for it, refused something, or the peer did not do its part.
-pub fn run(arguments: &Arguments) -> Result<(), Error> {
+/// A socket call failed, or the peer sent something unexpected.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     match arguments.role.as_str() {
         "rpc-server" => serve(arguments.address, true),
         "silent-server" => serve(arguments.address, false),
         "silent" => silent(arguments.address, arguments.epoll),
         "memcached-fill" => fill(arguments.address),
-        "memcached" => tell(&memcached(arguments)?),
-        "rpc" => tell(&rpc(arguments)?),
+        "memcached" => print(&memcached(arguments)?),
+        "rpc" => print(&rpc(arguments)?),
         other => Err(fault(&format!("there is no role {other}"))),
     }
 }
@@ -82,8 +82,8 @@ fn fault(what: &str) -> Error {
     system("measuring")(std::io::Error::other(what.to_owned()))
 }
 
-fn tell(told: &Told) -> Result<(), Error> {
-    let text = serde_json::to_string(told).map_err(|cause| fault(&cause.to_string()))?;
+fn print(report: &ClientReport) -> Result<(), Error> {
+    let text = serde_json::to_string(report).map_err(|cause| fault(&cause.to_string()))?;
     println!("{text}");
     Ok(())
 }
@@ -112,12 +112,12 @@ impl Tally {
         }
     }
 
-    fn told(&self) -> Result<Told, Error> {
+    fn report(&self) -> Result<ClientReport, Error> {
         if self.latency.is_empty() {
             return Err(fault("nothing was answered"));
         }
         let at = |part| Some(self.latency.value_at_quantile(part) as f64 / 1e3);
-        Ok(Told {
+        Ok(ClientReport {
             operations: self.operations as f64,
             rate: self.latency.len() as f64 / (self.closes - self.opens).as_secs_f64(),
             least: Some(self.latency.min() as f64 / 1e3),
@@ -208,7 +208,7 @@ fn serve(address: SocketAddr, answers: bool) -> Result<(), Error> {
     }
 }
 
-fn rpc(arguments: &Arguments) -> Result<Told, Error> {
+fn rpc(arguments: &Arguments) -> Result<ClientReport, Error> {
     struct Connection {
         stream: TcpStream,
         due: VecDeque<Instant>,
@@ -260,11 +260,11 @@ fn rpc(arguments: &Arguments) -> Result<Told, Error> {
     if tally.operations < sent {
         return Err(fault(&format!("{} of {sent} requests were not answered", sent - tally.operations)));
     }
-    let mut told = tally.told()?;
+    let mut report = tally.report()?;
     if let (Some((before, from)), Some((after, to))) = (first, last) {
-        told.counted_cpu_us = Some((after - before) as f64 / 1e3 / ((to - from) as f64).max(1.0));
+        report.counted_cpu_us = Some((after - before) as f64 / 1e3 / ((to - from) as f64).max(1.0));
     }
-    Ok(told)
+    Ok(report)
 }
 
 fn set(key: u64, options: &str) -> Vec<u8> {
@@ -283,7 +283,7 @@ fn fill(address: SocketAddr) -> Result<(), Error> {
     if &reply == b"STORED\r\n" { Ok(()) } else { Err(fault("the last set was not stored")) }
 }
 
-fn memcached(arguments: &Arguments) -> Result<Told, Error> {
+fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
     struct Connection {
         stream: TcpStream,
         sent: Instant,
@@ -336,7 +336,7 @@ fn memcached(arguments: &Arguments) -> Result<Told, Error> {
             }
         }
     }
-    tally.told()
+    tally.report()
 }
 
 /// Connects, says so, and sleeps until it is killed.

@@ -11,7 +11,8 @@ use serde::Serialize;
 use super::program::Program;
 use super::rows::Server;
 use super::stage::{Running, Stage};
-use super::{Variant, program, tree};
+use super::variants::Variant;
+use super::{program, tree};
 use crate::error::Error;
 use crate::machine::processor_time;
 
@@ -86,7 +87,7 @@ impl Scene {
 pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, Error> {
     let mut scenes: Vec<Result<Scene, Error>> =
         variants.iter().map(|variant| Scene::set(stage, *variant)).collect();
-    stage.go_on()?;
+    stage.check_interrupt()?;
     let used = |at: usize, scene: &mut Result<Scene, Error>| match scene {
         Ok(scene) => scene.used(stage, variants[at]).map_err(|cause| cause.cause()),
         Err(cause) => Err(cause.cause()),
@@ -112,7 +113,7 @@ pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, 
 fn sleep(stage: &Stage, time: Duration) -> Result<(), Error> {
     let begin = Instant::now();
     while begin.elapsed() < time {
-        stage.go_on().map_err(|_| program::interrupted())?;
+        stage.check_interrupt().map_err(|_| program::interrupted())?;
         std::thread::sleep(Duration::from_millis(100).min(time.saturating_sub(begin.elapsed())));
     }
     Ok(())

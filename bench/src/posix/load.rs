@@ -1,13 +1,12 @@
-//! What clients do for the length of a block, and what they saw.
+//! Runs the clients for the length of a block, and parses their output.
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::Variant;
 use super::program::{Program, failed, words};
+use super::results::ClientReport;
 use super::rows::{Client, Row, Server};
 use super::stage::{Running, Stage};
+use super::variants::Variant;
 use crate::error::Error;
 use crate::kv::client::{self, Block, Load};
 
@@ -18,26 +17,9 @@ const GRACE: Duration = Duration::from_secs(15);
 /// then.
 const FILLING: u64 = 300_000;
 
-/// What a client saw.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Told {
-    /// Operations, also those that were made while nothing was counted.
-    pub operations: f64,
-    /// Operations a second.
-    pub rate: f64,
-    /// Latency in microseconds, as far as the client tells it.
-    pub least: Option<f64>,
-    pub p50: Option<f64>,
-    pub p99: Option<f64>,
-    pub p999: Option<f64>,
-    /// Busy microseconds of the whole machine for each operation while it was counted, if the
-    /// client watches: without its start and end.
-    pub counted_cpu_us: Option<f64>,
-}
-
 impl Stage {
     /// Runs a client of `words` to its end, which must come soon after `seconds`.
-    fn client_says(
+    fn client_output(
         &self,
         name: &str,
         variant: Variant,
@@ -59,11 +41,11 @@ impl Stage {
     ) -> Result<Block, Error> {
         let command =
             [vec!["redis-benchmark".to_owned()], client::words(running.address, load, requests)].concat();
-        client::understand(&self.client_says("redis-benchmark", variant, words(&command), seconds)?)
+        client::understand(&self.client_output("redis-benchmark", variant, words(&command), seconds)?)
     }
 
-    /// Gives a server the data that it is asked for.
-    pub fn fill(&self, server: Server, running: &Running, variant: Variant) -> Result<(), Error> {
+    /// Fills a server with the data that the clients request.
+    pub(super) fn fill(&self, server: Server, running: &Running, variant: Variant) -> Result<(), Error> {
         match server {
             Server::Redis => {
                 let load = Load { command: "set", connections: 50, pipeline: 16, value: 64 };
@@ -71,14 +53,20 @@ impl Stage {
             }
             Server::Memcached { .. } => {
                 let words = self.agent("memcached-fill", running.address);
-                self.client_says("memcached", variant, words, 1.0).map(drop)
+                self.client_output("memcached", variant, words, 1.0).map(drop)
             }
             _ => Ok(()),
         }
     }
 
-    /// How many requests a block has for clients that do not know seconds; warms up everybody.
-    pub fn size(&self, row: &Row, running: &Running, variant: Variant, seconds: f64) -> Result<u64, Error> {
+    /// The number of requests in a block, for clients without a time limit; warms up both ends.
+    pub(super) fn size(
+        &self,
+        row: &Row,
+        running: &Running,
+        variant: Variant,
+        seconds: f64,
+    ) -> Result<u64, Error> {
         match row.client {
             Client::Redis(load) => client::calibrate(load, seconds, |requests| {
                 self.redis(load, running, variant, requests, seconds)
@@ -88,21 +76,21 @@ impl Stage {
     }
 
     /// One block.
-    pub fn load(
+    pub(super) fn load(
         &self,
         row: &Row,
         running: &Running,
         variant: Variant,
         seconds: f64,
         size: u64,
-    ) -> Result<Told, Error> {
+    ) -> Result<ClientReport, Error> {
         let (host, port) = (running.address.ip().to_string(), running.address.port().to_string());
         let whole = seconds.ceil().max(1.0);
         match row.client {
             Client::Redis(load) => {
                 let block = self.redis(load, running, variant, size, seconds)?;
                 let [p50, p99, p999] = [block.p50, block.p99, block.p999].map(|time| Some(time * 1e3));
-                Ok(Told {
+                Ok(ClientReport {
                     operations: size as f64,
                     rate: block.rate,
                     least: None,
@@ -126,8 +114,8 @@ impl Stage {
                 let (connections, time) = (format!("-c{connections}"), format!("-d{whole}s"));
                 let url = format!("http://{}/file", running.address);
                 let command = words(&["wrk", "-t1", &connections, &time, "--latency", &url]);
-                let text = self.client_says("wrk", variant, command, whole)?;
-                wrk(&text).ok_or_else(|| not_understood("wrk", &text))
+                let text = self.client_output("wrk", variant, command, whole)?;
+                wrk(&text).ok_or_else(|| unexpected_output("wrk", &text))
             }
             Client::Pgbench { clients } => {
                 let (clients, time) = (clients.to_string(), whole.to_string());
@@ -135,15 +123,15 @@ impl Stage {
                     "pgbench", "-S", "-n", "-h", &host, "-p", &port, "-U", "postgres", "-c", &clients, "-T",
                     &time, "postgres",
                 ];
-                let text = self.client_says("pgbench", variant, words(&command), whole)?;
-                pgbench(&text).ok_or_else(|| not_understood("pgbench", &text))
+                let text = self.client_output("pgbench", variant, words(&command), whole)?;
+                pgbench(&text).ok_or_else(|| unexpected_output("pgbench", &text))
             }
             Client::Iperf { reverse } => {
                 let time = whole.to_string();
                 let mut command = words(&["iperf3", "-c", &host, "-p", &port, "-t", &time, "-J"]);
                 command.extend(reverse.then(|| "-R".into()));
-                let text = self.client_says("iperf3", variant, command, whole)?;
-                iperf(&text).ok_or_else(|| not_understood("iperf3", &text))
+                let text = self.client_output("iperf3", variant, command, whole)?;
+                iperf(&text).ok_or_else(|| unexpected_output("iperf3", &text))
             }
         }
     }
@@ -156,18 +144,18 @@ impl Stage {
         running: &Running,
         options: &[String],
         seconds: f64,
-    ) -> Result<Told, Error> {
+    ) -> Result<ClientReport, Error> {
         let mut command = self.agent(role, running.address);
         command.extend(words(options));
         command.extend(words(&["--seconds", &seconds.to_string()]));
-        let text = self.client_says(role, variant, command, seconds)?;
-        serde_json::from_str(text.trim()).map_err(|_| not_understood(role, &text))
+        let text = self.client_output(role, variant, command, seconds)?;
+        serde_json::from_str(text.trim()).map_err(|_| unexpected_output(role, &text))
     }
 }
 
-fn not_understood(name: &str, text: &str) -> Error {
+fn unexpected_output(name: &str, text: &str) -> Error {
     let start: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(160).collect();
-    failed(name, format!("said what could not be understood: \"{start}\""))
+    failed(name, format!("unexpected output: \"{start}\""))
 }
 
 /// The first word after `mark`, as a number.
@@ -182,29 +170,34 @@ fn microseconds(word: &str) -> Option<f64> {
     units.iter().find_map(|(unit, factor)| Some(word.strip_suffix(unit)?.parse::<f64>().ok()? * factor))
 }
 
-fn wrk(text: &str) -> Option<Told> {
+fn wrk(text: &str) -> Option<ClientReport> {
     if text.contains("Socket errors") || text.contains("Non-2xx") {
         return None;
     }
     let count = text.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse().ok())?;
     let p50 = text.lines().find_map(|line| microseconds(line.trim().strip_prefix("50%")?.trim()));
-    Some(Told { operations: count, rate: after(text, "Requests/sec:")?, p50, ..Told::default() })
+    Some(ClientReport {
+        operations: count,
+        rate: after(text, "Requests/sec:")?,
+        p50,
+        ..ClientReport::default()
+    })
 }
 
-fn pgbench(text: &str) -> Option<Told> {
+fn pgbench(text: &str) -> Option<ClientReport> {
     if after(text, "number of failed transactions:")? > 0.0 {
         return None;
     }
     let operations = after(text, "number of transactions actually processed:")?;
-    Some(Told { operations, rate: after(text, "tps =")?, ..Told::default() })
+    Some(ClientReport { operations, rate: after(text, "tps =")?, ..ClientReport::default() })
 }
 
-fn iperf(text: &str) -> Option<Told> {
+fn iperf(text: &str) -> Option<ClientReport> {
     let report: serde_json::Value = serde_json::from_str(text).ok()?;
     let sum = report.get("end")?.get("sum_received")?;
     let bytes = sum.get("bytes")?.as_f64()?;
     let seconds = sum.get("seconds")?.as_f64()?;
-    Some(Told { operations: bytes / 1e6, rate: bytes / 1e6 / seconds, ..Told::default() })
+    Some(ClientReport { operations: bytes / 1e6, rate: bytes / 1e6 / seconds, ..ClientReport::default() })
 }
 
 #[cfg(test)]
@@ -212,30 +205,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrk_is_understood() {
+    fn wrk_output_is_parsed() {
         let text = "Running 1s test @ http://127.0.0.1:5556/file\n  Latency Distribution\n     50%    1.34ms\n     99%    9.18ms\n  \
             30847 requests in 1.01s, 37.18MB read\nRequests/sec:  30563.95\nTransfer/sec:     36.84MB\n";
-        let told = wrk(text).expect("a report");
-        assert_eq!((told.operations, told.rate, told.p50), (30847.0, 30563.95, Some(1340.0)));
+        let report = wrk(text).expect("a report");
+        assert_eq!((report.operations, report.rate, report.p50), (30847.0, 30563.95, Some(1340.0)));
         assert!(
             wrk(&text.replace("Requests/sec", "Socket errors: connect 0, read 3\nRequests/sec")).is_none()
         );
     }
 
     #[test]
-    fn pgbench_is_understood() {
+    fn pgbench_output_is_parsed() {
         let text = "number of transactions actually processed: 21034\nnumber of failed transactions: 0 (0.000%)\n\
             latency average = 0.047 ms\ninitial connection time = 3.1 ms\ntps = 21077.32 (without initial connection time)\n";
-        let told = pgbench(text).expect("a report");
-        assert_eq!((told.operations, told.rate), (21034.0, 21077.32));
+        let report = pgbench(text).expect("a report");
+        assert_eq!((report.operations, report.rate), (21034.0, 21077.32));
         assert!(pgbench("pgbench: error: connection refused").is_none());
     }
 
     #[test]
-    fn iperf_is_understood() {
+    fn iperf_output_is_parsed() {
         let text = r#"{"end": {"sum_received": {"bytes": 2000000, "seconds": 0.5, "bits_per_second": 1}}}"#;
-        let told = iperf(text).expect("a report");
-        assert_eq!((told.operations, told.rate), (2.0, 4.0));
+        let report = iperf(text).expect("a report");
+        assert_eq!((report.operations, report.rate), (2.0, 4.0));
         assert!(iperf(r#"{"error": "unable to connect"}"#).is_none());
     }
 }

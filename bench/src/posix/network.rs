@@ -9,9 +9,9 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::Place;
 use super::program::words;
 use super::sietch;
+use super::variants::Location;
 use crate::error::Error;
 use crate::process::Namespace;
 
@@ -23,11 +23,11 @@ const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 const REFUSAL: Duration = Duration::from_millis(200);
 
 /// The address of servers.
-pub(super) fn host(place: Place) -> Ipv4Addr {
+pub(super) fn host(place: Location) -> Ipv4Addr {
     match place {
-        Place::Loopback => Ipv4Addr::LOCALHOST,
-        Place::Veth => FAR,
-        Place::Vnic => sietch::ADDRESS,
+        Location::Loopback => Ipv4Addr::LOCALHOST,
+        Location::Veth => FAR,
+        Location::Vnic => sietch::ADDRESS,
     }
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Behind(Namespace);
 
 impl Behind {
     /// Makes it.
-    pub fn create() -> Result<Self, Error> {
+    pub(super) fn create() -> Result<Self, Error> {
         Namespace::create(&FAR.to_string(), &NEAR.to_string()).map(Self)
     }
 
     /// A command that runs there.
-    pub fn enter(&self, command: Vec<OsString>) -> Vec<OsString> {
+    pub(super) fn enter(&self, command: Vec<OsString>) -> Vec<OsString> {
         [words(&["ip", "netns", "exec", self.0.name()]), command].concat()
     }
 }
@@ -50,8 +50,8 @@ impl Behind {
 /// Whether somebody listens there. A kernel's socket is looked for in what the process `pid` sees
 /// of its namespace and is not touched, for iperf3 takes every connection for a client; a listener
 /// of a VNIC is in no table of the kernel, and has to be asked.
-pub(super) fn is_listening(place: Place, pid: u32, address: SocketAddr) -> bool {
-    if place == Place::Vnic {
+pub(super) fn is_listening(place: Location, pid: u32, address: SocketAddr) -> bool {
+    if place == Location::Vnic {
         return TcpStream::connect_timeout(&address, REFUSAL).is_ok();
     }
     let text = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();

@@ -49,7 +49,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 impl Program {
     /// Starts `words`; `name` is what errors call it; its output goes to `log`, what it complains
     /// of to a file beside it.
-    pub fn start(name: &str, words: &[OsString], log: &Path) -> Result<Self, Error> {
+    pub(super) fn start(name: &str, words: &[OsString], log: &Path) -> Result<Self, Error> {
         let out = File::create(log).map_err(system("creating a log file"))?;
         let errors = File::create(log.with_extension("err")).map_err(system("creating a log file"))?;
         let (program, rest) = words.split_first().ok_or_else(|| failed(name, "no command".into()))?;
@@ -65,12 +65,12 @@ impl Program {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Fails if it has ended.
-    pub fn is_up(&mut self) -> Result<(), Error> {
+    pub(super) fn is_up(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.failed(&format!("ended with {status}"))),
@@ -79,7 +79,7 @@ impl Program {
     }
 
     /// Waits until `ready`, asked every few milliseconds, says so.
-    pub fn wait_until(
+    pub(super) fn wait_until(
         &mut self,
         limit: Duration,
         stop: &AtomicBool,
@@ -100,7 +100,7 @@ impl Program {
     }
 
     /// Waits for its end, which must be a success within `limit`, and returns what it printed.
-    pub fn output(mut self, limit: Duration, stop: &AtomicBool) -> Result<String, Error> {
+    pub(super) fn output(mut self, limit: Duration, stop: &AtomicBool) -> Result<String, Error> {
         let started = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().map_err(system("waiting for a program"))? {
@@ -136,7 +136,7 @@ impl Program {
     }
 
     /// An error of this program, with the last that it said.
-    pub fn failed(&self, what: &str) -> Error {
+    pub(super) fn failed(&self, what: &str) -> Error {
         let said = [self.log.with_extension("err"), self.log.clone()]
             .iter()
             .filter_map(|file| std::fs::read(file).ok())
@@ -173,12 +173,12 @@ impl Drop for Program {
 
 /// An error of the program `name`.
 pub(super) fn failed(name: &str, what: String) -> Error {
-    Error::Program { program: name.to_owned(), what, mend: "look at its log below target/bench" }
+    Error::Program { program: name.to_owned(), what, fix: "look at its log below target/bench" }
 }
 
 /// The user wants no more.
 pub(super) fn interrupted() -> Error {
-    Error::Program { program: "bench posix".into(), what: "interrupted".into(), mend: "run it again" }
+    Error::Program { program: "bench posix".into(), what: "interrupted".into(), fix: "run it again" }
 }
 
 #[cfg(test)]

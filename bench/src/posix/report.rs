@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::idle::{self, Idle};
+use super::results::{Column, Measured, Sample};
 use super::rows::{Figure, Goal};
-use super::{BOTH, Column, Measured, ONE_END, SERVED, Sample};
+use super::variants::{BOTH, ONE_END, SERVED};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
@@ -16,12 +17,12 @@ use crate::table::{self, median, range};
 const NOISE: f64 = 0.03;
 
 fn take(sample: &Sample, figure: Figure) -> Option<f64> {
-    let told = &sample.told;
+    let client = &sample.client;
     match figure {
-        Figure::Rate => Some(told.rate),
-        Figure::Median => told.p50,
-        Figure::P99 => told.p99,
-        Figure::Tail => told.p999,
+        Figure::Rate => Some(client.rate),
+        Figure::Median => client.p50,
+        Figure::P99 => client.p99,
+        Figure::Tail => client.p999,
         Figure::Cpu => Some(sample.cpu_us),
     }
 }
@@ -102,7 +103,7 @@ pub(super) fn progress(result: &Measured) {
         return;
     }
     let columns = result.columns.iter().enumerate().map(|(at, column)| {
-        let rate = middle(column, |sample| Some(sample.told.rate));
+        let rate = middle(column, |sample| Some(sample.client.rate));
         let mut text = format!("{} {}", column.variant, short(rate));
         let ratios = ratios(result, column, Figure::Rate);
         if at > 0 && !ratios.is_empty() {
@@ -139,14 +140,14 @@ fn line(result: &Measured, column: &Column, name: String) -> Vec<String> {
     vec![
         name,
         result.row.unit.into(),
-        short(middle(linux, |sample| Some(sample.told.rate))),
-        short(middle(column, |sample| Some(sample.told.rate))),
+        short(middle(linux, |sample| Some(sample.client.rate))),
+        short(middle(column, |sample| Some(sample.client.rate))),
         ratio(&rates),
         if rates.is_empty() { "-".into() } else { format!("{low:.2}-{high:.2}") },
-        both(|sample| sample.told.least),
-        both(|sample| sample.told.p50),
-        both(|sample| sample.told.p99),
-        both(|sample| sample.told.p999),
+        both(|sample| sample.client.least),
+        both(|sample| sample.client.p50),
+        both(|sample| sample.client.p99),
+        both(|sample| sample.client.p999),
         both(|sample| Some(sample.cpu_us)),
         ratio(&cpu),
         both(|sample| Some(sample.foreign)),
@@ -271,13 +272,18 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::posix::load::Told;
+    use crate::posix::results::ClientReport;
     use crate::posix::rows;
 
     fn column(variant: &'static str, rates: &[f64]) -> Column {
         let sample = |rate: &f64| {
-            let told = Told { operations: 1.0, rate: *rate, p50: Some(1e6 / rate), ..Told::default() };
-            Some(Sample { told, cpu_us: 1.0, foreign: 0.0, stolen: 0.0, slowness: 1.0 })
+            let client = ClientReport {
+                operations: 1.0,
+                rate: *rate,
+                p50: Some(1e6 / rate),
+                ..ClientReport::default()
+            };
+            Some(Sample { client, cpu_us: 1.0, foreign: 0.0, stolen: 0.0, slowness: 1.0 })
         };
         Column { variant, samples: rates.iter().map(sample).collect(), failed: None }
     }

@@ -69,7 +69,7 @@ pub(super) enum Figure {
 }
 
 impl Figure {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Figure::Rate => "rate",
             Figure::Median => "p50",
@@ -104,7 +104,7 @@ pub(super) struct Row {
 
 impl Row {
     /// The programs that it takes.
-    pub fn needs(&self) -> &'static [&'static str] {
+    pub(super) fn needs(&self) -> &'static [&'static str] {
         match self.server {
             Server::Redis => &["taskset", "redis-server", "redis-benchmark"],
             Server::Memcached { .. } => &["taskset", "memcached"],

@@ -69,7 +69,7 @@ fn command(program: &Path, daemon: &Path, rest: &[&std::ffi::OsStr]) -> Vec<OsSt
 
 impl Sietch {
     /// Copies the program to `folder` and starts the service.
-    pub fn start(folder: &Path, log: &Path, stop: &AtomicBool) -> Result<Self, Error> {
+    pub(super) fn start(folder: &Path, log: &Path, stop: &AtomicBool) -> Result<Self, Error> {
         let program = copy_to(folder)?;
         let daemon = folder.join(DAEMON);
         let words = command(&program, &daemon, &["service".as_ref(), "--sockets-only".as_ref()]);
@@ -81,7 +81,7 @@ impl Sietch {
 
     /// The same with a VNIC: a daemon, and a service core that asks it. `log` says where the output
     /// of each goes.
-    pub fn start_with_vnic(
+    pub(super) fn start_with_vnic(
         folder: &Path,
         log: &dyn Fn(&str) -> PathBuf,
         stop: &AtomicBool,
@@ -104,7 +104,7 @@ impl Sietch {
     }
 
     /// What goes before a program that is to run under Sietch.
-    pub fn prefix(&self, vnic: Option<&str>) -> Vec<OsString> {
+    pub(super) fn prefix(&self, vnic: Option<&str>) -> Vec<OsString> {
         let mut command = command(&self.program, &self.daemon, &["run".as_ref()]);
         if let Some(vnic) = vnic {
             command.extend(words(&["--vnic", vnic]));
@@ -114,13 +114,13 @@ impl Sietch {
     }
 
     /// Fails if the service, or who stands behind it, has ended.
-    pub fn is_up(&self) -> Result<(), Error> {
+    pub(super) fn is_up(&self) -> Result<(), Error> {
         self.control.as_ref().map_or(Ok(()), |control| control.borrow_mut().is_up())?;
         self.service.borrow_mut().is_up()
     }
 
     /// The service's process.
-    pub fn service(&self) -> u32 {
+    pub(super) fn service(&self) -> u32 {
         self.service.borrow().pid()
     }
 }

@@ -14,7 +14,7 @@ use super::network::{self, Behind};
 use super::program::{self, Program, failed, find, words};
 use super::rows::Server;
 use super::sietch::{Sietch, VNIC};
-use super::{Place, Variant};
+use super::variants::{Location, Variant};
 use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process;
@@ -63,7 +63,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Makes the folder for files.
-    pub fn set(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
+    pub(super) fn set(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
         // PostgreSQL is another user: the way to its files must be open to all.
         let scratch = Scratch::create(Some(&std::env::temp_dir().join("sietch-bench-posix")))?;
         let own = std::env::current_exe().map_err(system("finding this program"))?;
@@ -80,21 +80,21 @@ impl Stage {
         })
     }
 
-    /// Fails when the user wants no more.
-    pub fn go_on(&self) -> Result<(), Error> {
+    /// Fails if the user has interrupted the measurement.
+    pub(super) fn check_interrupt(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) { Err(program::interrupted()) } else { Ok(()) }
     }
 
     /// The socket service.
-    pub fn service(&self) -> Option<u32> {
+    pub(super) fn service(&self) -> Option<u32> {
         self.sietch.get()?.as_ref().ok().map(Sietch::service)
     }
 
     /// What goes before a program that runs under Sietch. The first time it starts the service.
-    fn prefix(&self, place: Place) -> Result<Vec<OsString>, Error> {
-        let (cell, vnic) = match place {
-            Place::Vnic => (&self.served, Some(VNIC)),
-            Place::Loopback | Place::Veth => (&self.sietch, None),
+    fn prefix(&self, location: Location) -> Result<Vec<OsString>, Error> {
+        let (cell, vnic) = match location {
+            Location::Vnic => (&self.served, Some(VNIC)),
+            Location::Loopback | Location::Veth => (&self.sietch, None),
         };
         let start = || {
             let log = |name: &str| self.log(name);
@@ -123,7 +123,7 @@ impl Stage {
     }
 
     /// This program as the words of a command: `role` at `address`.
-    pub fn agent(&self, role: &str, address: SocketAddr) -> Vec<OsString> {
+    pub(super) fn agent(&self, role: &str, address: SocketAddr) -> Vec<OsString> {
         let own = self.own.as_os_str();
         words(&[
             own,
@@ -140,27 +140,27 @@ impl Stage {
         &self,
         core: &str,
         user: Option<&str>,
-        sietch: Option<Place>,
+        sietch: Option<Location>,
         program: Vec<OsString>,
     ) -> Result<Vec<OsString>, Error> {
         let mut command = words(&["taskset", "-c", core]);
         if let Some(user) = user {
             command.extend(words(&["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]));
         }
-        if let Some(place) = sietch {
-            command.extend(self.prefix(place)?);
+        if let Some(location) = sietch {
+            command.extend(self.prefix(location)?);
         }
         command.extend(program);
         Ok(command)
     }
 
     /// A client's whole command.
-    pub fn client(&self, variant: Variant, program: Vec<OsString>) -> Result<Vec<OsString>, Error> {
-        self.command(CLIENT, None, variant.client.then_some(variant.place), program)
+    pub(super) fn client(&self, variant: Variant, program: Vec<OsString>) -> Result<Vec<OsString>, Error> {
+        self.command(CLIENT, None, variant.client.then_some(variant.location), program)
     }
 
     /// Where the output of something goes.
-    pub fn log(&self, what: &str) -> PathBuf {
+    pub(super) fn log(&self, what: &str) -> PathBuf {
         self.out.join(format!("posix-{what}.log"))
     }
 
@@ -171,10 +171,10 @@ impl Stage {
     }
 
     /// Starts a server of a column and waits until it serves.
-    pub fn start(&self, server: Server, variant: Variant) -> Result<Running, Error> {
+    pub(super) fn start(&self, server: Server, variant: Variant) -> Result<Running, Error> {
         let port = self.port.get();
         self.port.set(port + 1);
-        let address = SocketAddr::from((network::host(variant.place), port));
+        let address = SocketAddr::from((network::host(variant.location), port));
         let folder = self.scratch.path().join(port.to_string());
         std::fs::create_dir_all(&folder).map_err(system("making a server's folder"))?;
         let (name, program) = match server {
@@ -190,8 +190,8 @@ impl Stage {
             Server::Silent => ("silent-server", self.agent("silent-server", address)),
         };
         let user = matches!(server, Server::Postgres).then_some("postgres");
-        let mut command = self.command(SERVER, user, variant.server.then_some(variant.place), program)?;
-        if variant.place == Place::Veth {
+        let mut command = self.command(SERVER, user, variant.server.then_some(variant.location), program)?;
+        if variant.location == Location::Veth {
             command = self.behind()?.enter(command);
         }
         let log = self.log(&format!("{name}-{}", variant.name.to_lowercase().replace([' ', ','], "-")));
@@ -202,7 +202,7 @@ impl Stage {
         }
         let pid = program.pid();
         program.wait_until(START, &self.stop, || {
-            network::is_listening(variant.place, pid, address)
+            network::is_listening(variant.location, pid, address)
                 && (!matches!(server, Server::Postgres) || accepts_queries(address))
         })?;
         let running = Running { program, address };

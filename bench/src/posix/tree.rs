@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// Kills it if it is still the one that it was, and buries it if it is a child of ours.
-    pub fn end(self) {
+    pub(super) fn end(self) {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
         if Self::read(self.pid).is_none_or(|now| now.born != self.born) {
             return;

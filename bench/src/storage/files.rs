@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use rustix::io::ReadWriteFlags;
 use sietch_disk::Buffer;
 
-use super::{Subject, Tally, Told, WRITERS, Work};
+use super::subject::{BlockResult, Subject, Tally, WRITERS, Work, program};
 use crate::error::{Error, system};
 
 /// Bytes that a writer has to itself in a file that is written in place, and after which an
@@ -49,22 +49,22 @@ pub(super) struct Files {
 
 impl Files {
     /// Direct, durable writes.
-    pub fn bare(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn bare(folder: &Path) -> Result<Self, Error> {
         Self::create("bare O_DIRECT|DSYNC write", Way::Bare, folder, "bare")
     }
 
     /// Write and `fdatasync` into what is already written.
-    pub fn in_place(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn in_place(folder: &Path) -> Result<Self, Error> {
         Self::create("write + fdatasync in place", Way::InPlace, folder, "in-place")
     }
 
     /// Write and `fdatasync` at the end.
-    pub fn appended(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn appended(folder: &Path) -> Result<Self, Error> {
         Self::create("write + fdatasync appended", Way::Appended, folder, "appended")
     }
 
     /// In place, on tmpfs.
-    pub fn tmpfs() -> Result<Self, Error> {
+    pub(super) fn tmpfs() -> Result<Self, Error> {
         let stem = format!("sietch-bench-{}", std::process::id());
         let mut files =
             Self::create("write + fdatasync on tmpfs", Way::InPlace, Path::new("/dev/shm"), &stem)?;
@@ -139,7 +139,7 @@ impl Subject for Files {
         self.name
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         let length = if self.way == Way::Bare { work.bytes.next_multiple_of(SECTOR) } else { work.bytes };
         let way = self.way;
         let writers = self.files.iter().zip(&mut self.places).take(work.writers);
@@ -157,12 +157,12 @@ impl Subject for Files {
     }
 }
 
-/// Runs `write` for each writer on a thread of its own, and adds up what they tell.
+/// Runs `write` for each writer on a thread of its own, and adds up their results.
 pub(super) fn threads<W: Send>(
     work: Work,
     writers: impl Iterator<Item = W>,
     write: impl Fn(W, &mut Tally) -> Result<(), Error> + Sync,
-) -> Result<Told, Error> {
+) -> Result<BlockResult, Error> {
     let mut all = Tally::new()?;
     let write = &write;
     let tallies: Vec<Result<Tally, Error>> = std::thread::scope(|scope| {
@@ -176,14 +176,14 @@ pub(super) fn threads<W: Send>(
                 })
             })
             .collect();
-        let failed = || super::program("a writer", "panicked".into());
+        let failed = || program("a writer", "panicked".into());
         running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
     });
     for tally in tallies {
         let tally = tally?;
-        all.latency.add(&tally.latency).map_err(|cause| super::program("histogram", cause.to_string()))?;
+        all.latency.add(&tally.latency).map_err(|cause| program("histogram", cause.to_string()))?;
         // No writer was served for so long: the shortest of the writers' longest silences.
         all.silence = if all.silence == 0 { tally.silence } else { all.silence.min(tally.silence) };
     }
-    Ok(all.told())
+    Ok(all.result())
 }

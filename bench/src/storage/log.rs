@@ -13,8 +13,10 @@ use sietch_disk::nvm::Mapped;
 use sietch_disk::{AreaQueue, Buffer, DiskQueue, NvmQueue, Operation, area, open_area};
 use sietch_persist::{FormatOptions, Log, Options, Sequence};
 
-use super::{Error, Recovery, Subject, Tally, Told, Work, program};
-use crate::error::system;
+use super::read_rate;
+use super::results::Recovery;
+use super::subject::{BlockResult, Subject, Tally, Work, log_failed};
+use crate::error::{Error, system};
 
 /// Bytes of the area that is written to.
 const AREA: u64 = 256 << 20;
@@ -33,39 +35,35 @@ pub(super) struct InMemory(Served<NvmQueue>);
 
 impl OnDisk {
     /// A log in a new area below `folder`.
-    pub fn create(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn create(folder: &Path) -> Result<Self, Error> {
         Ok(Self(Served::format(area_at(folder, AREA)?)?))
     }
 }
 
 impl InMemory {
     /// A log in new memory.
-    pub fn create() -> Result<Self, Error> {
+    pub(super) fn create() -> Result<Self, Error> {
         Ok(Self(Served::format(memory(AREA)?)?))
     }
 }
 
-pub(super) fn failed(cause: impl std::fmt::Display) -> Error {
-    program("the log", cause.to_string())
-}
-
 fn area_at(folder: &Path, size: u64) -> Result<AreaQueue, Error> {
     let path = folder.join(format!("area-{size}"));
-    area::create(&path, size, &mut |_| {}).map_err(failed)?;
-    let fd = area::open(&path, size).map_err(failed)?;
-    open_area(fd, size).map_err(failed)
+    area::create(&path, size, &mut |_| {}).map_err(log_failed)?;
+    let fd = area::open(&path, size).map_err(log_failed)?;
+    open_area(fd, size).map_err(log_failed)
 }
 
 /// Memory of which every page is there.
 fn memory(size: u64) -> Result<NvmQueue, Error> {
     const CHUNK: usize = 1 << 20;
-    let capacity = usize::try_from(size).map_err(failed)?;
-    let mut queue = NvmQueue::over(Mapped::anonymous(capacity).map_err(failed)?, None);
+    let capacity = usize::try_from(size).map_err(log_failed)?;
+    let mut queue = NvmQueue::over(Mapped::anonymous(capacity).map_err(log_failed)?, None);
     let mut completions = Vec::new();
     for offset in (0..size).step_by(CHUNK) {
         let write = Operation::Write { offset, length: CHUNK, buffer: Buffer::new(CHUNK), durable: true };
-        queue.submit(0, write).map_err(|_| failed("its queue is full"))?;
-        queue.ring().map_err(failed)?;
+        queue.submit(0, write).map_err(|_| log_failed("its queue is full"))?;
+        queue.ring().map_err(log_failed)?;
         queue.complete(&mut completions);
         completions.clear();
     }
@@ -74,22 +72,22 @@ fn memory(size: u64) -> Result<NvmQueue, Error> {
 
 impl<D: DiskQueue> Served<D> {
     fn format(mut disk: D) -> Result<Self, Error> {
-        Log::format(&mut disk, FormatOptions::new(u128::from(std::process::id()))).map_err(failed)?;
-        let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).map_err(failed)?;
+        Log::format(&mut disk, FormatOptions::new(u128::from(std::process::id()))).map_err(log_failed)?;
+        let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).map_err(log_failed)?;
         Ok(Self { log, record: Vec::new() })
     }
 
     /// Replaces all that was appended so far by one small record, when it is time to.
     fn compact(&mut self) -> Result<(), Error> {
         if self.log.should_compact() {
-            self.log.begin_snapshot().map_err(failed)?;
-            self.log.snapshot_append(b"state").map_err(failed)?;
-            self.log.finish_snapshot().map_err(failed)?;
+            self.log.begin_snapshot().map_err(log_failed)?;
+            self.log.snapshot_append(b"state").map_err(log_failed)?;
+            self.log.finish_snapshot().map_err(log_failed)?;
         }
         Ok(())
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         self.record.clear();
         self.record.resize(work.bytes, 0x5a);
         let mut tally = Tally::new()?;
@@ -98,14 +96,14 @@ impl<D: DiskQueue> Served<D> {
         let mut now = tally.begin;
         while now < end || !waiting.is_empty() {
             while now < end && waiting.len() < work.writers {
-                let sequence = self.log.append(&self.record).map_err(failed)?;
+                let sequence = self.log.append(&self.record).map_err(log_failed)?;
                 waiting.push_back((sequence, now));
             }
-            self.log.submit().map_err(failed)?;
+            self.log.submit().map_err(log_failed)?;
             let before = waiting.len();
-            let mut durable = self.log.poll().map_err(failed)?;
+            let mut durable = self.log.poll().map_err(log_failed)?;
             if waiting.front().is_some_and(|(sequence, _)| *sequence > durable) {
-                durable = self.log.wait(Duration::from_secs(1)).map_err(failed)?;
+                durable = self.log.wait(Duration::from_secs(1)).map_err(log_failed)?;
             }
             while let Some((sequence, start)) = waiting.front()
                 && *sequence <= durable
@@ -118,7 +116,7 @@ impl<D: DiskQueue> Served<D> {
             }
             self.compact()?;
         }
-        Ok(tally.told())
+        Ok(tally.result())
     }
 }
 
@@ -127,7 +125,7 @@ impl Subject for OnDisk {
         "Sietch log"
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         self.0.block(work)
     }
 }
@@ -137,7 +135,7 @@ impl Subject for InMemory {
         "Sietch log"
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         self.0.block(work)
     }
 }
@@ -155,18 +153,18 @@ fn rates<D: DiskQueue>(medium: &'static str, disk: D, times: usize, bytes: u64) 
     let Served { mut log, .. } = Served::format(disk)?;
     let record = [0x5a; 1024];
     for written in (0..bytes).step_by(record.len()) {
-        log.append(&record).map_err(failed)?;
+        log.append(&record).map_err(log_failed)?;
         if written.is_multiple_of(256 << 10) {
-            log.submit().map_err(failed)?;
+            log.submit().map_err(log_failed)?;
             while log.queued() > 1 << 20 {
-                log.wait(Duration::from_secs(1)).map_err(failed)?;
+                log.wait(Duration::from_secs(1)).map_err(log_failed)?;
             }
         }
     }
-    let mut disk = log.close().map_err(failed)?;
-    let (mut rates, mut ceiling) = (Vec::new(), Vec::new());
+    let mut disk = log.close().map_err(log_failed)?;
+    let (mut rates, mut read_rates) = (Vec::new(), Vec::new());
     for _ in 0..times {
-        ceiling.push(super::ceiling::read(&mut disk, bytes)?);
+        read_rates.push(read_rate::measure(&mut disk, bytes)?);
         let mut found = 0;
         let begin = Instant::now();
         let (log, _) = Log::open(disk, Options::default(), &mut |entry| {
@@ -175,12 +173,12 @@ fn rates<D: DiskQueue>(medium: &'static str, disk: D, times: usize, bytes: u64) 
             }
             Ok(())
         })
-        .map_err(failed)?;
+        .map_err(log_failed)?;
         rates.push(found as f64 / begin.elapsed().as_secs_f64());
         if found != bytes {
-            return Err(failed(format!("recovery found {found} of {bytes} bytes")));
+            return Err(log_failed(format!("recovery found {found} of {bytes} bytes")));
         }
-        disk = log.close().map_err(failed)?;
+        disk = log.close().map_err(log_failed)?;
     }
-    Ok(Recovery { medium, rates, ceiling })
+    Ok(Recovery { medium, rates, read_rates })
 }

@@ -1,8 +1,8 @@
-//! Appends while a log compacts, and while its area grows and shrinks: does anybody ever wait long?
+//! Appends while a log compacts, and while its area grows and shrinks: how long does the writer wait?
 //!
-//! 1. One writer appends records of [`BYTES`] bytes, the next when the last is durable. Meanwhile
-//!    one thing happens, and for [`WINDOW`] at least acknowledgements are counted in slices of
-//!    [`SLICE`]; the longest time without one is kept.
+//! 1. One writer appends records of [`BYTES`] bytes, each after the last is durable. Meanwhile one
+//!    event happens. For [`WINDOW`] at least, acknowledgements are counted in slices of [`SLICE`],
+//!    and the longest time without one is recorded.
 //! 2. *Nothing*: for comparison. *Compaction*: a snapshot of [`STATE`] bytes is written beside.
 //!    *Growth*: another thread makes the area twice as large, reserved, zeroed and durable as the
 //!    daemon does it, then the log takes it. *Shrinking*: the log leaves the second half, and the
@@ -23,9 +23,8 @@ use serde::Serialize;
 use sietch_disk::{AreaQueue, area, open_area};
 use sietch_persist::{FormatOptions, Log, Options, SnapshotError};
 
-use super::Error;
-use super::log::failed;
-use crate::error::system;
+use super::subject::log_failed;
+use crate::error::{Error, system};
 
 /// Bytes of a record.
 const BYTES: usize = 1024;
@@ -55,15 +54,15 @@ pub(super) struct Progress {
     pub silence: f64,
 }
 
-/// What a writer saw so far.
-struct Seen {
+/// The acknowledgements of a writer so far.
+struct Acknowledgements {
     begin: Instant,
     last: Instant,
     silence: Duration,
     slices: Vec<u64>,
 }
 
-impl Seen {
+impl Acknowledgements {
     fn new() -> Self {
         let now = Instant::now();
         Self { begin: now, last: now, silence: Duration::ZERO, slices: Vec::new() }
@@ -81,8 +80,8 @@ impl Seen {
         self.slices[slice] += 1;
     }
 
-    /// The last slice is not whole, and does not count.
-    fn told(mut self, subject: &'static str, event: &'static str, took: Duration) -> Progress {
+    /// The results; the last slice is incomplete and does not count.
+    fn finish(mut self, subject: &'static str, event: &'static str, took: Duration) -> Progress {
         self.slices.pop();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         let (took, silence) = (milliseconds(took), milliseconds(self.silence.max(self.last.elapsed())));
@@ -101,11 +100,11 @@ struct Written {
 impl Written {
     fn create(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("area-progress");
-        area::create(&path, AREA, &mut |_| {}).map_err(failed)?;
-        let fd = area::open(&path, AREA).map_err(failed)?;
+        area::create(&path, AREA, &mut |_| {}).map_err(log_failed)?;
+        let fd = area::open(&path, AREA).map_err(log_failed)?;
         let mut disk = queue(&fd, AREA)?;
-        Log::format(&mut disk, FormatOptions::new(u128::from(std::process::id()))).map_err(failed)?;
-        let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).map_err(failed)?;
+        Log::format(&mut disk, FormatOptions::new(u128::from(std::process::id()))).map_err(log_failed)?;
+        let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).map_err(log_failed)?;
         Ok(Self { path, fd, log, waiting: VecDeque::new() })
     }
 
@@ -116,7 +115,7 @@ impl Written {
         event: &mut dyn FnMut(&mut Log<AreaQueue>) -> Result<bool, Error>,
     ) -> Result<Progress, Error> {
         let record = [0x5a; BYTES];
-        let mut seen = Seen::new();
+        let mut seen = Acknowledgements::new();
         let mut took = None;
         while took.is_none() || seen.begin.elapsed() < WINDOW {
             if took.is_none() && event(&mut self.log)? {
@@ -124,19 +123,19 @@ impl Written {
             }
             if took.is_some() && self.log.should_compact() {
                 begin(&mut self.log)?;
-                self.log.finish_snapshot().map_err(failed)?;
+                self.log.finish_snapshot().map_err(log_failed)?;
             }
             if self.waiting.is_empty() {
-                self.waiting.push_back(self.log.append(&record).map_err(failed)?);
+                self.waiting.push_back(self.log.append(&record).map_err(log_failed)?);
             }
-            self.log.submit().map_err(failed)?;
-            let durable = self.log.wait(Duration::from_millis(1)).map_err(failed)?;
+            self.log.submit().map_err(log_failed)?;
+            let durable = self.log.wait(Duration::from_millis(1)).map_err(log_failed)?;
             while self.waiting.front().is_some_and(|sequence| *sequence <= durable) {
                 self.waiting.pop_front();
                 seen.acknowledged();
             }
         }
-        Ok(seen.told("Sietch log", name, took.unwrap_or_default()))
+        Ok(seen.finish("Sietch log", name, took.unwrap_or_default()))
     }
 
     fn compaction(&mut self) -> Result<Progress, Error> {
@@ -147,11 +146,11 @@ impl Written {
             // As the structures do it: a slice a turn.
             for _ in 0..4 {
                 let Some(bytes) = left.filter(|bytes| *bytes > 0 && log.snapshot_room() > 0) else { break };
-                log.snapshot_append(&piece).map_err(failed)?;
+                log.snapshot_append(&piece).map_err(log_failed)?;
                 left = Some(bytes.saturating_sub(piece.len()));
             }
             if left == Some(0) {
-                log.finish_snapshot().map_err(failed)?;
+                log.finish_snapshot().map_err(log_failed)?;
                 left = None;
             }
             Ok(left.is_none() && !log.is_snapshotting())
@@ -166,9 +165,11 @@ impl Written {
             if daemon.as_ref().is_some_and(std::thread::JoinHandle::is_finished)
                 && let Some(done) = daemon.take()
             {
-                done.join().map_err(|_| failed("the thread that extends the area"))?.map_err(failed)?;
-                log.replace_disk(queue(&fd, 2 * AREA)?).map_err(failed)?;
-                log.grow(2 * AREA).map_err(failed)?;
+                done.join()
+                    .map_err(|_| log_failed("the thread that extends the area"))?
+                    .map_err(log_failed)?;
+                log.replace_disk(queue(&fd, 2 * AREA)?).map_err(log_failed)?;
+                log.grow(2 * AREA).map_err(log_failed)?;
             }
             Ok(daemon.is_none() && !log.is_resizing())
         })
@@ -181,11 +182,11 @@ impl Written {
         self.during("shrinking to half", &mut |log| {
             if !begun {
                 begun = true;
-                log.shrink_to(AREA).map_err(failed)?;
+                log.shrink_to(AREA).map_err(log_failed)?;
             }
             if log.is_resizing() && log.should_compact() {
                 begin(log)?;
-                log.finish_snapshot().map_err(failed)?;
+                log.finish_snapshot().map_err(log_failed)?;
             }
             if log.is_resizing() || log.is_snapshotting() {
                 return Ok(false);
@@ -195,21 +196,21 @@ impl Written {
             let cutting =
                 daemon.get_or_insert_with(|| Some(std::thread::spawn(move || area::cut(&path, AREA))));
             let Some(done) = cutting.take_if(|cutting| cutting.is_finished()) else { return Ok(false) };
-            done.join().map_err(|_| failed("the thread that cuts the area"))?.map_err(failed)?;
-            log.replace_disk(queue(&fd, AREA)?).map_err(failed)?;
+            done.join().map_err(|_| log_failed("the thread that cuts the area"))?.map_err(log_failed)?;
+            log.replace_disk(queue(&fd, AREA)?).map_err(log_failed)?;
             Ok(true)
         })
     }
 }
 
 fn queue(fd: &OwnedFd, size: u64) -> Result<AreaQueue, Error> {
-    open_area(fd.try_clone().map_err(system("duplicating a descriptor"))?, size).map_err(failed)
+    open_area(fd.try_clone().map_err(system("duplicating a descriptor"))?, size).map_err(log_failed)
 }
 
 /// Begins a snapshot of one small record.
 fn begin(log: &mut Log<AreaQueue>) -> Result<(), Error> {
     let begun = log.begin_snapshot().and_then(|_| log.snapshot_append(b"state"));
-    begun.map_err(|error: SnapshotError| failed(error))
+    begun.map_err(|error: SnapshotError| log_failed(error))
 }
 
 /// Appends in place with `fdatasync`, while `event` goes on in another thread.
@@ -219,7 +220,7 @@ fn linux(
     event: impl FnOnce() -> std::io::Result<()> + Send,
 ) -> Result<Progress, Error> {
     let record = [0x5a; BYTES];
-    let mut seen = Seen::new();
+    let mut seen = Acknowledgements::new();
     let mut took = None;
     std::thread::scope(|scope| {
         let mut other = Some(scope.spawn(event));
@@ -239,7 +240,7 @@ fn linux(
         }
         Ok(())
     })?;
-    Ok(seen.told("Linux file + fdatasync", name, took.unwrap_or_default()))
+    Ok(seen.finish("Linux file + fdatasync", name, took.unwrap_or_default()))
 }
 
 /// Makes the file as large again, written if `zeros`.
@@ -256,7 +257,7 @@ fn extend(file: &File, zeros: bool) -> std::io::Result<()> {
 
 /// Lets it all happen in `folder`.
 pub(super) fn run(folder: &Path) -> Result<Vec<Progress>, Error> {
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     let path = folder.join("progress");
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(true).open(&path);
@@ -266,21 +267,21 @@ pub(super) fn run(folder: &Path) -> Result<Vec<Progress>, Error> {
         file.write_all_at(&piece, offset).map_err(system("filling a file"))?;
     }
     file.sync_all().map_err(system("flushing a file"))?;
-    told.push(linux(&file, "nothing", || Ok(()))?);
-    told.push(linux(&file, "fallocate to twice the size", || extend(&file, false))?);
+    results.push(linux(&file, "nothing", || Ok(()))?);
+    results.push(linux(&file, "fallocate to twice the size", || extend(&file, false))?);
     file.set_len(AREA).map_err(system("cutting a file"))?;
-    told.push(linux(&file, "growth to twice the size", || extend(&file, true))?);
-    told.push(linux(&file, "shrinking to half", || file.set_len(AREA).and_then(|()| file.sync_all()))?);
+    results.push(linux(&file, "growth to twice the size", || extend(&file, true))?);
+    results.push(linux(&file, "shrinking to half", || file.set_len(AREA).and_then(|()| file.sync_all()))?);
     drop(file);
     std::fs::remove_file(&path).map_err(system("removing a file"))?;
 
     let mut written = Written::create(folder)?;
-    told.push(written.during("nothing", &mut |_| Ok(true))?);
-    told.push(written.compaction()?);
-    told.push(written.growth()?);
-    told.push(written.shrinking()?);
+    results.push(written.during("nothing", &mut |_| Ok(true))?);
+    results.push(written.compaction()?);
+    results.push(written.growth()?);
+    results.push(written.shrinking()?);
     let path = written.path.clone();
     drop(written);
     std::fs::remove_file(path).map_err(system("removing an area"))?;
-    Ok(told)
+    Ok(results)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::progress::Progress;
-use super::{Cell, Recovery, Sample};
+use super::results::{Cell, Recovery, Sample};
 use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
@@ -28,11 +28,11 @@ fn ratios(cell: &Cell, of: impl Fn(&Sample) -> f64) -> Vec<(&'static str, Vec<f6
 
 /// Says that a cell is done.
 pub(super) fn progress(cell: &Cell) {
-    let told: Vec<String> = ratios(cell, |sample| sample.rate)
+    let figures: Vec<String> = ratios(cell, |sample| sample.rate)
         .iter()
         .map(|(name, ratios)| format!("{:.2}x {name}", median(ratios)))
         .collect();
-    println!("{}: {} ({} dropped)", cell.name, told.join(", "), cell.dropped);
+    println!("{}: {} ({} dropped)", cell.name, figures.join(", "), cell.dropped);
 }
 
 /// Prints the tables.
@@ -83,7 +83,7 @@ pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
             low / 1e9,
             high / 1e9,
             recovery.rates.len(),
-            median(&recovery.ceiling) / 1e9
+            median(&recovery.read_rates) / 1e9
         );
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
-use super::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, take, would_block};
+use super::sockets::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, take, would_block};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::BULK_WRITE;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
-use super::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, put, take};
+use super::sockets::{LISTENER, Taken, Waiting, Watch, connect, listen, nonblocking, put, take};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome, Shares};
 

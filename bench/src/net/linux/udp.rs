@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::{Waiting, would_block};
+use super::sockets::{Waiting, would_block};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{LARGEST_DATAGRAM, stamp, stamped};

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sietch::net::{EventKind, FlowId, Lent};
 
-use super::{Stack, connect, turn};
+use super::stack::{Stack, connect, iterate};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::BULK_WRITE;
@@ -48,7 +48,7 @@ pub(super) fn load(
     // Much is lent at a time: what counts is what the peer has acknowledged.
     let mut counted = 0;
     loop {
-        turn(&mut stack)?;
+        iterate(&mut stack)?;
         while let Some(event) = stack.next_event() {
             if event.kind == EventKind::Writable {
                 fill(&mut stack, event.flow, &data);

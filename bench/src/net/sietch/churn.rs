@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sietch::clock;
 use sietch::net::{EventKind, FlowId};
 
-use super::{Stack, connect, failed, turn};
+use super::stack::{Stack, connect, failed, iterate};
 use crate::error::{Error, system};
 use crate::machine::processor_time;
 use crate::net::measure::{Meter, Outcome};
@@ -42,7 +42,7 @@ pub(super) fn load(mut stack: Stack, address: SocketAddr, seconds: f64) -> Resul
     }
     let mut buffer = [0; REQUEST];
     loop {
-        turn(&mut stack)?;
+        iterate(&mut stack)?;
         while let Some(event) = stack.next_event() {
             let user = event.user as usize;
             match event.kind {
@@ -133,7 +133,7 @@ fn ask(stack: &mut Stack, flow: FlowId) -> Result<u64, Error> {
     stack.engine.send(flow, &[1; REQUEST]);
     let mut missing = REQUEST;
     while missing > 0 {
-        turn(stack)?;
+        iterate(stack)?;
         while let Some(event) = stack.next_event() {
             if event.kind == EventKind::Readable {
                 missing = missing.saturating_sub(stack.engine.read(flow, &mut [0; REQUEST]));

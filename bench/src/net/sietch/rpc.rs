@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use sietch::net::{EventKind, FlowId};
 
-use super::{Stack, connect, failed, turn};
+use super::stack::{Stack, connect, failed, iterate};
 use crate::error::{Error, system};
 use crate::net::linux::reply_size;
 use crate::net::measure::{Meter, Outcome, Shares};
@@ -63,7 +63,7 @@ pub(super) fn load(
         stack.engine.send(*flow, &request);
     }
     loop {
-        turn(&mut stack)?;
+        iterate(&mut stack)?;
         while let Some(event) = stack.next_event() {
             let user = event.user as usize;
             match event.kind {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::{Stack, failed, turn};
+use super::stack::{Stack, failed, iterate};
 use crate::error::{Error, system};
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{stamp, stamped};
@@ -49,7 +49,7 @@ pub(super) fn load(
             let _ = stack.engine.udp_transmit(&mut stack.queue, PORT, address, &out);
         }
         due = 0;
-        turn(&mut stack)?;
+        iterate(&mut stack)?;
         let now = Instant::now();
         if meter.is_over(now)? {
             return meter.finish();

@@ -1,4 +1,4 @@
-//! Other people's ways to make a record durable.
+//! Other systems that make a record durable: SQLite, redis-server, libpmemlog.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,8 +10,8 @@ use std::time::Instant;
 use rusqlite::Connection;
 
 use super::files::threads;
-use super::{Error, Subject, Told, Work, program};
-use crate::error::system;
+use super::subject::{BlockResult, Subject, Work, program};
+use crate::error::{Error, system};
 use crate::kv::client::{self, Load};
 use crate::process::{self, Process};
 
@@ -26,7 +26,7 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     /// A new database below `folder`.
-    pub fn create(folder: &Path) -> Result<Self, Error> {
+    pub(super) fn create(folder: &Path) -> Result<Self, Error> {
         let connection = Connection::open(folder.join("sqlite.db")).map_err(refused)?;
         let setup = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE log(id INTEGER PRIMARY KEY, record BLOB);";
         connection.execute_batch(setup).map_err(refused)?;
@@ -56,7 +56,7 @@ impl Subject for Sqlite {
         "SQLite WAL, synchronous=FULL"
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         let this = &*self;
         threads(work, 0..work.writers, |_, tally| {
             let record = vec![0x5a; work.bytes];
@@ -81,7 +81,7 @@ pub(super) struct Redis {
 
 impl Redis {
     /// A server with its data below `folder`.
-    pub fn start(folder: &Path, out: &Path) -> Result<Self, Error> {
+    pub(super) fn start(folder: &Path, out: &Path) -> Result<Self, Error> {
         // A port that was free a moment ago.
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
@@ -117,7 +117,7 @@ impl Subject for Redis {
         "redis-server, appendfsync always"
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         // At most 64 writers.
         let connections = work.writers as u32;
         let load = Load { command: "set", connections, pipeline: 1, value: work.bytes };
@@ -126,7 +126,7 @@ impl Subject for Redis {
         })?;
         let block = client::run(self.address, load, requests)?;
         let nanoseconds = |milliseconds: f64| (milliseconds * 1e6) as u64;
-        Ok(Told {
+        Ok(BlockResult {
             appends: requests,
             elapsed: (requests as f64 * 1e9 / block.rate) as u64,
             latency: [nanoseconds(block.p50), nanoseconds(block.p99), nanoseconds(block.p999)],
@@ -150,7 +150,7 @@ const POOL: &str = "268435456";
 
 impl PmemLog {
     /// Compiles and starts the program.
-    pub fn build(folder: &Path, out: &Path) -> Result<Self, Error> {
+    pub(super) fn build(folder: &Path, out: &Path) -> Result<Self, Error> {
         let (source, binary) = (folder.join("pmemlog.c"), folder.join("pmemlog"));
         std::fs::write(&source, include_str!("pmemlog.c")).map_err(system("writing pmemlog.c"))?;
         let paths = [source.to_string_lossy(), binary.to_string_lossy()];
@@ -158,7 +158,7 @@ impl PmemLog {
             |cause| Error::Program {
                 program: "libpmemlog".into(),
                 what: cause.to_string(),
-                mend: "install it: apt-get install libpmemlog-dev",
+                fix: "install it: apt-get install libpmemlog-dev",
             },
         )?;
         let pool = PathBuf::from(format!("/dev/shm/sietch-bench-{}.pool", std::process::id()));
@@ -194,7 +194,7 @@ impl Subject for PmemLog {
         "libpmemlog"
     }
 
-    fn block(&mut self, work: Work) -> Result<Told, Error> {
+    fn block(&mut self, work: Work) -> Result<BlockResult, Error> {
         let talking = "talking to the libpmemlog program";
         writeln!(self.input, "{} {} {}", work.bytes, work.writers, work.duration.as_secs_f64())
             .and_then(|()| self.input.flush())
@@ -205,6 +205,6 @@ impl Subject for PmemLog {
         let &[appends, elapsed, p50, p99, p999, silence] = numbers.as_slice() else {
             return Err(program("libpmemlog", format!("answered `{}`", line.trim())));
         };
-        Ok(Told { appends, elapsed, latency: [p50, p99, p999], silence })
+        Ok(BlockResult { appends, elapsed, latency: [p50, p99, p999], silence })
     }
 }

@@ -1,0 +1,42 @@
+//! Replies over time, for what clients see while the log is compacted.
+
+use sietch::clock;
+
+/// Nanoseconds of a step.
+pub(super) const STEP: u64 = 100_000_000;
+
+/// Replies over time.
+#[derive(Debug)]
+pub(super) struct Timeline {
+    begin: u64,
+    last: u64,
+    /// Replies in each step of [`STEP`], from the beginning.
+    pub steps: Vec<u64>,
+    /// Periods without a reply, of [`SILENCE`] and more: when each ended, from the beginning, and its
+    /// length.
+    pub silences: Vec<(u64, u64)>,
+}
+
+/// The shortest period without a reply that is recorded, in nanoseconds.
+const SILENCE: u64 = 100_000;
+
+impl Timeline {
+    /// Begins now.
+    pub(super) fn begin() -> Self {
+        let now = clock::now();
+        Self { begin: now, last: now, steps: Vec::new(), silences: Vec::new() }
+    }
+
+    /// Records `replies` that arrived at `now`.
+    pub(super) fn note(&mut self, now: u64, replies: u64) {
+        if now.saturating_sub(self.last) >= SILENCE {
+            self.silences.push((now - self.begin, now - self.last));
+        }
+        self.last = now;
+        let step = (now.saturating_sub(self.begin) / STEP) as usize;
+        if step >= self.steps.len() {
+            self.steps.resize(step + 1, 0);
+        }
+        self.steps[step] += replies;
+    }
+}
