@@ -8,14 +8,14 @@ use crate::error::Error;
 use crate::output;
 
 /// How long the daemon may take to answer the command line.
-pub const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// A connection of the command line to the daemon at `socket`: the administrators' where this user
 /// may have it.
 ///
 /// # Errors
 /// [`Error::Control`]: nobody listens there, or somebody of another version.
-pub fn connect(socket: &Path) -> Result<Connection, Error> {
+pub(crate) fn connect(socket: &Path) -> Result<Connection, Error> {
     Ok(Connection::connect_as_administrator(socket, "sietch", TIMEOUT)?)
 }
 
@@ -23,7 +23,7 @@ pub fn connect(socket: &Path) -> Result<Connection, Error> {
 ///
 /// # Errors
 /// [`Error::Control`]: no such name, or not an administrator.
-pub fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
+pub(crate) fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
     let lines = connect(socket)?.revoke(Target::Name(name.to_owned()))?;
     let mut text = String::new();
     for line in lines {
@@ -38,7 +38,7 @@ pub fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Control`]: no such name, or not an administrator.
-pub fn restore(socket: &Path, name: &str) -> Result<(), Error> {
+pub(crate) fn restore(socket: &Path, name: &str) -> Result<(), Error> {
     connect(socket)?.restore(name)?;
     output::print(&format!("{name} can be acquired again\n"))
 }
@@ -47,7 +47,7 @@ pub fn restore(socket: &Path, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Control`]: the file is wrong, or not an administrator.
-pub fn reload(socket: &Path) -> Result<(), Error> {
+pub(crate) fn reload(socket: &Path) -> Result<(), Error> {
     connect(socket)?.reload()?;
     output::print("the configuration is read again\n")
 }

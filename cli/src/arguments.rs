@@ -1,9 +1,11 @@
 //! What the command line accepts. Every option says its default and unit; the man pages and
 //! completions are generated from here.
 
-pub mod mount;
-pub mod run;
-pub mod vsa;
+mod bytes;
+mod json;
+pub(crate) mod mount;
+pub(crate) mod run;
+pub(crate) mod vsa;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,13 +13,16 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sietch_protocol::socket_service::Rule;
 
+pub(crate) use bytes::Bytes;
+pub(crate) use json::JsonArguments;
+
 /// The port of the store, as every Redis client expects it.
-pub const DEFAULT_PORT: u16 = 6379;
+pub(crate) const DEFAULT_PORT: u16 = 6379;
 
 /// Kernel-bypass network and storage for servers on stock Linux.
 #[derive(Debug, Parser)]
 #[command(name = "sietch", version, disable_help_subcommand = true, propagate_version = true)]
-pub struct Arguments {
+pub(crate) struct Arguments {
     /// The daemon's socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a
     /// folder of the user's own for others]
     #[arg(long, global = true, value_name = "PATH")]
@@ -30,7 +35,7 @@ pub struct Arguments {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Start the daemon and the store, and stay until Ctrl-C
     Up(UpArguments),
     /// Stop what `sietch up` started, cleanly
@@ -65,7 +70,7 @@ pub enum Command {
     Restore(NameArguments),
     /// Make the daemon read sietch.toml again; grants that are held stay as they are
     Reload,
-    /// Say what this machine can do, and how to mend what is missing
+    /// Say what this machine can do, and how to fix what is missing
     Doctor(DoctorArguments),
     /// Run the control plane alone, for example under systemd
     Daemon(DaemonArguments),
@@ -83,7 +88,7 @@ pub enum Command {
 
 /// Which data path carries the store's traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Net {
+pub(crate) enum Net {
     /// A VNIC if the daemon can make one, else kernel sockets
     #[default]
     Auto,
@@ -96,7 +101,7 @@ pub enum Net {
 
 impl Net {
     /// The word that the command line takes.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::AfXdp => "af_xdp",
@@ -107,7 +112,7 @@ impl Net {
 
 /// When a reply to a write may leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Durability {
+pub(crate) enum Durability {
     /// After the write would survive power loss
     #[default]
     Always,
@@ -121,7 +126,7 @@ pub enum Durability {
 
 impl Durability {
     /// The word that the command line takes.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Always => "always",
             Self::Interval => "interval",
@@ -133,7 +138,7 @@ impl Durability {
 
 /// Where the store listens on kernel sockets, beside its VNIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listen {
+pub(crate) enum Listen {
     /// Nowhere.
     None,
     /// On this address and the store's port.
@@ -144,7 +149,7 @@ pub enum Listen {
 
 impl Listen {
     /// The socket address, with `port` where none was given.
-    pub fn resolve(self, port: u16) -> Option<SocketAddr> {
+    pub(crate) fn resolve(self, port: u16) -> Option<SocketAddr> {
         match self {
             Self::None => None,
             Self::Address(address) => Some(SocketAddr::new(address, port)),
@@ -179,40 +184,6 @@ impl std::str::FromStr for Listen {
     }
 }
 
-/// A number of bytes, as Redis writes it: `512mb` is 512 * 1024 * 1024, `512m` is 512 million.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes(pub u64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::str::FromStr for Bytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let factor: u64 = match text[digits.len()..].to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
-            "k" => 1000,
-            "kb" | "kib" => 1 << 10,
-            "m" => 1_000_000,
-            "mb" | "mib" => 1 << 20,
-            "g" => 1_000_000_000,
-            "gb" | "gib" => 1 << 30,
-            _ => return Err(format!("{text:?} has no unit of bytes; write 512mb or 2gb")),
-        };
-        digits
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(factor))
-            .map(Self)
-            .ok_or_else(|| format!("{text:?} is no size; write a number with a unit, as in 512mb"))
-    }
-}
-
 /// What the store does when `maxmemory` is reached.
 const POLICIES: [&str; 8] = [
     "noeviction",
@@ -228,7 +199,7 @@ const POLICIES: [&str; 8] = [
 /// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in
 /// sietch.toml says, for `up`, or the default.
 #[derive(Clone, Debug, Default, Args)]
-pub struct StoreArguments {
+pub(crate) struct StoreArguments {
     /// Data path of the store
     #[arg(long, value_enum, default_value_t)]
     pub net: Net,
@@ -269,7 +240,7 @@ pub struct StoreArguments {
 
 /// The options of the daemon that `up` and `daemon` share.
 #[derive(Clone, Debug, Args)]
-pub struct ControlArguments {
+pub(crate) struct ControlArguments {
     /// Physical interface that joins the VNICs to a network, by XDP redirect
     #[arg(long, value_name = "IFACE")]
     pub uplink: Option<String>,
@@ -287,7 +258,7 @@ pub struct ControlArguments {
 
 /// `sietch up`.
 #[derive(Clone, Debug, Args)]
-pub struct UpArguments {
+pub(crate) struct UpArguments {
     /// The store's options.
     #[command(flatten)]
     pub store: StoreArguments,
@@ -311,7 +282,7 @@ pub struct UpArguments {
 
 /// `sietch daemon`.
 #[derive(Clone, Debug, Args)]
-pub struct DaemonArguments {
+pub(crate) struct DaemonArguments {
     /// The daemon's options.
     #[command(flatten)]
     pub control: ControlArguments,
@@ -327,7 +298,7 @@ pub struct DaemonArguments {
 
 /// What else `sietch kv` can do than serve.
 #[derive(Clone, Debug, Subcommand)]
-pub enum KvCommand {
+pub(crate) enum KvCommand {
     /// Read a store's area and say whether the store would recover all of it; nothing is written.
     /// The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told: it is
     /// held, is not there, cannot be read, or holds something else
@@ -336,7 +307,7 @@ pub enum KvCommand {
 
 /// `sietch kv check`.
 #[derive(Clone, Debug, Args)]
-pub struct CheckArguments {
+pub(crate) struct CheckArguments {
     /// A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon
     /// hands out: no store may hold it
     #[arg(value_name = "AREA|FILE")]
@@ -350,7 +321,7 @@ pub struct CheckArguments {
 /// `sietch kv`.
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct KvArguments {
+pub(crate) struct KvArguments {
     /// Something else than to serve.
     #[command(subcommand)]
     pub command: Option<KvCommand>,
@@ -374,7 +345,7 @@ pub struct KvArguments {
 
 /// `sietch service`.
 #[derive(Clone, Debug, Args)]
-pub struct ServiceArguments {
+pub(crate) struct ServiceArguments {
     /// Give up every privilege for this user and group before anything else (root only)
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<Account>,
@@ -407,7 +378,7 @@ pub struct ServiceArguments {
 
 /// A numeric user and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Account {
+pub(crate) struct Account {
     /// User.
     pub uid: u32,
     /// Group.
@@ -432,17 +403,9 @@ impl std::str::FromStr for Account {
     }
 }
 
-/// A command that can answer in JSON.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct JsonArguments {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `sietch stat`.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct StatArguments {
+pub(crate) struct StatArguments {
     /// Print JSON (one object a line with --watch)
     #[arg(long)]
     pub json: bool,
@@ -455,7 +418,7 @@ pub struct StatArguments {
 
 /// `sietch top`.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct TopArguments {
+pub(crate) struct TopArguments {
     /// Print one table and end
     #[arg(long)]
     pub once: bool,
@@ -467,7 +430,7 @@ pub struct TopArguments {
 
 /// `sietch ss`.
 #[derive(Clone, Debug, Args)]
-pub struct SsArguments {
+pub(crate) struct SsArguments {
     /// The VNIC whose holder is asked [default: every VNIC that is held; root or the daemon's user
     /// only]
     pub vnic: Option<String>,
@@ -479,7 +442,7 @@ pub struct SsArguments {
 
 /// `sietch sockets`.
 #[derive(Clone, Debug, Args)]
-pub struct SocketsArguments {
+pub(crate) struct SocketsArguments {
     /// The service's socket [default: as for `sietch run`]
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
@@ -491,7 +454,7 @@ pub struct SocketsArguments {
 
 /// `sietch capture`.
 #[derive(Clone, Debug, Args)]
-pub struct CaptureArguments {
+pub(crate) struct CaptureArguments {
     /// The VNIC whose frames are captured
     pub vnic: String,
 
@@ -514,14 +477,14 @@ pub struct CaptureArguments {
 
 /// A command about one grant.
 #[derive(Clone, Debug, Args)]
-pub struct NameArguments {
+pub(crate) struct NameArguments {
     /// The VNIC or storage area, as `sietch status` shows it
     pub name: String,
 }
 
 /// `sietch doctor`.
 #[derive(Clone, Debug, Args)]
-pub struct DoctorArguments {
+pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -533,14 +496,14 @@ pub struct DoctorArguments {
 
 /// `sietch completions`.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct CompletionsArguments {
+pub(crate) struct CompletionsArguments {
     /// The shell
     pub shell: clap_complete::Shell,
 }
 
 /// `sietch man`.
 #[derive(Clone, Debug, Args)]
-pub struct ManArguments {
+pub(crate) struct ManArguments {
     /// The folder; one page a command
     pub directory: PathBuf,
 }

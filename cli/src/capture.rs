@@ -42,7 +42,7 @@ enum End {
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or the holder does not answer; [`Error::File`]: the file; [`Error::Capture`]: the ring.
-pub fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let reader = Reader::create(RING, arguments.snap.unwrap_or(MAX_SNAP))?;
     let capturing = connection.capture(&arguments.vnic, reader.as_fd())?;

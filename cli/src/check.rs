@@ -56,7 +56,7 @@ struct Trouble {
     /// Null where it cannot be told.
     acknowledged_data_lost: Option<bool>,
     meaning: &'static str,
-    mend: &'static str,
+    fix: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,7 +83,7 @@ struct Torn {
 ///
 /// # Errors
 /// The area cannot be opened: held by a store, not there, not allowed.
-pub fn run(socket: &Path, arguments: &CheckArguments) -> Result<ExitCode, Error> {
+pub(crate) fn run(socket: &Path, arguments: &CheckArguments) -> Result<ExitCode, Error> {
     let mut queue = open(socket, &arguments.area)?;
     let begin = Instant::now();
     let verdict = sietch_kv::check(&mut queue);
@@ -106,7 +106,7 @@ pub fn run(socket: &Path, arguments: &CheckArguments) -> Result<ExitCode, Error>
 }
 
 /// The exit status where nothing could be read at all.
-pub fn cannot_tell() -> ExitCode {
+pub(crate) fn cannot_tell() -> ExitCode {
     ExitCode::from(UNKNOWN)
 }
 
@@ -162,7 +162,7 @@ fn report<'a>(area: &'a str, bytes: u64, verdict: &Verdict, seconds: f64) -> Rep
             Loss::Unclear => None,
         },
         meaning: finding.loss.meaning(),
-        mend: finding.mend,
+        fix: finding.mend,
     });
     let content = content.map(|Content { log, effects }| Whole {
         epoch: log.epoch,
@@ -218,6 +218,6 @@ fn trouble(area: &str, verdict: &str, finding: &Finding) -> String {
     if let Some(offset) = finding.offset {
         text.push_str(&format!("  where: offset {offset}{sequence}\n"));
     }
-    text.push_str(&format!("  means: {}\n  mend:  {}\n", finding.loss.meaning(), finding.mend));
+    text.push_str(&format!("  means: {}\n  fix:   {}\n", finding.loss.meaning(), finding.mend));
     text
 }

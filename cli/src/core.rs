@@ -80,7 +80,7 @@ struct Port {
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`]; [`Error::Start`]: no thread.
-pub fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
+pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     // First of all: a signal that comes while it starts is obeyed once it has.
     let stopping = told_to_end()?;
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));

@@ -1,12 +1,13 @@
-//! `sietch doctor`: what this machine can do, and how to mend what is missing.
+//! `sietch doctor`: what this machine can do, and how to fix what is missing.
 //!
-//! 1. Every check *tries* the thing where that is harmless (opens an AF_XDP socket, makes a veth
+//! 1. Every check *tries* the operation where that is harmless (opens an AF_XDP socket, makes a veth
 //!    pair in a network namespace of its own, sets up an io_uring) instead of guessing from
 //!    versions.
 //! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC
-//!    path cannot run) or `broken` (not even the fallback can run). All but `ok` carry a mend.
+//!    path cannot run) or `broken` (not even the fallback can run). All but `ok` say how to fix it.
 //! 3. The exit code is 0 unless something is `broken`.
 
+mod check;
 mod machine;
 mod network;
 mod storage;
@@ -20,56 +21,9 @@ use crate::error::Error;
 use crate::output;
 use crate::paths;
 use crate::style::{Cell, Palette, Table, Tone};
+use check::{Check, Verdict};
 
-/// How a check ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// As it should be.
-    Ok,
-    /// Sietch runs, with less.
-    Limited,
-    /// VNICs cannot run; kernel sockets can.
-    Missing,
-    /// Not even the fallback can run.
-    Broken,
-}
-
-impl Verdict {
-    fn word(self) -> (&'static str, Tone) {
-        match self {
-            Self::Ok => ("ok", Tone::Good),
-            Self::Limited => ("limited", Tone::Warning),
-            Self::Missing => ("missing", Tone::Warning),
-            Self::Broken => ("broken", Tone::Bad),
-        }
-    }
-}
-
-/// One thing examined.
-#[derive(Clone, Debug, Serialize)]
-pub struct Check {
-    /// What was examined.
-    pub name: &'static str,
-    /// How it ended.
-    pub verdict: Verdict,
-    /// What was found.
-    pub found: String,
-    /// What to do about it, unless all is well.
-    pub mend: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Ok, found: found.into(), mend: None }
-    }
-
-    fn not(verdict: Verdict, name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { name, verdict, found: found.into(), mend: Some(mend.into()) }
-    }
-}
-
-/// What the checks say together.
+/// All checks, and the data path that they allow.
 #[derive(Debug, Serialize)]
 struct Report {
     /// `af_xdp`, `linux` or `none`: what `sietch up` can choose here.
@@ -96,7 +50,7 @@ impl Report {
 /// # Errors
 /// [`Error::MachineCannotRun`] if not even the fallback can run; [`Error::Output`] if nothing can
 /// be printed.
-pub fn run(arguments: &DoctorArguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &DoctorArguments) -> Result<(), Error> {
     let data = paths::data_directory(arguments.data.as_deref())?;
     let report = Report::of(examine(&data));
     let text = if arguments.json { output::json(&report)? } else { render(&report, Palette::of_stdout()) };
@@ -119,11 +73,11 @@ fn render(report: &Report, palette: Palette) -> String {
     for check in &report.checks {
         let (word, tone) = check.verdict.word();
         table.row(vec![Cell::text(word).tone(tone), Cell::text(check.name), Cell::text(&check.found)]);
-        if let Some(mend) = &check.mend {
+        if let Some(fix) = &check.fix {
             table.row(vec![
                 Cell::text(""),
                 Cell::text(""),
-                Cell::text(format!("mend: {mend}")).tone(Tone::Faint),
+                Cell::text(format!("fix: {fix}")).tone(Tone::Faint),
             ]);
         }
     }
@@ -151,9 +105,9 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_not_well_says_how_to_mend_it() {
+    fn every_check_that_is_not_ok_says_how_to_fix_it() {
         for check in examine(&std::env::temp_dir()) {
-            assert_eq!(check.mend.is_none(), check.verdict == Verdict::Ok, "{check:?}");
+            assert_eq!(check.fix.is_none(), check.verdict == Verdict::Ok, "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");
         }
     }

@@ -22,7 +22,7 @@ const PATIENCE: u64 = 45;
 ///
 /// # Errors
 /// [`Error::NotRunning`], [`Error::Signal`] (somebody else's), [`Error::DoesNotStop`].
-pub fn run(socket: &Path) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path) -> Result<(), Error> {
     let path = paths::record(socket);
     let Some(record) = instance::find(&path)? else {
         return stop_daemon(socket, &path);

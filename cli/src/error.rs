@@ -1,4 +1,4 @@
-//! Failures as the user sees them: the thing, the cause, the mend.
+//! Failures as the user sees them: the thing, the cause, the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use sietch_protocol::CallError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-pub enum Error {
+pub(crate) enum Error {
     /// Whoever read the output has enough of it. Not a failure.
     #[error("nobody reads the output any more")]
     OutputClosed,
@@ -19,7 +19,7 @@ pub enum Error {
 
     /// `sietch doctor` found that not even the fallback can run.
     #[error("this machine cannot run Sietch, not even on kernel sockets")]
-    #[diagnostic(help("mend what is marked `broken` above"))]
+    #[diagnostic(help("fix what is marked `broken` above"))]
     MachineCannotRun,
 
     /// A second `sietch up`.
@@ -64,48 +64,48 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// A program was not started. The message carries its mend.
+    /// A program was not started. The message carries its fix.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Run(#[from] crate::run::error::RunError),
 
-    /// The daemon is not there, or refused. The message carries its mend.
+    /// The daemon is not there, or refused. The message carries its fix.
     #[error(transparent)]
     Control(#[from] CallError),
 
     /// The socket service's socket.
     #[error("socket service at {path}: {source}")]
-    #[diagnostic(help("{mend}"))]
+    #[diagnostic(help("{fix}"))]
     SocketService {
         /// Where.
         path: PathBuf,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
         /// The cause.
         source: io::Error,
     },
 
     /// An application said something of its sockets that is no report. The message carries its
-    /// mend.
+    /// fix.
     #[error(transparent)]
     Sockets(#[from] sietch_protocol::sockets::SocketsError),
 
-    /// The capture ring. The message carries its mend.
+    /// The capture ring. The message carries its fix.
     #[error(transparent)]
     Capture(#[from] sietch::nic::capture::CaptureError),
 
-    /// The native API failed. The message carries its mend.
+    /// The native API failed. The message carries its fix.
     #[error(transparent)]
     Api(#[from] sietch::Error),
 
     /// A file or folder.
     #[error("{path}: {source}")]
-    #[diagnostic(help("{mend}"))]
+    #[diagnostic(help("{fix}"))]
     File {
         /// Which.
         path: PathBuf,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
         /// The cause.
         source: io::Error,
     },
@@ -143,7 +143,7 @@ pub enum Error {
         configuration: String,
     },
 
-    /// `sietch.toml`. The message carries its mend.
+    /// `sietch.toml`. The message carries its fix.
     #[error(transparent)]
     Configuration(#[from] sietch_daemon::ConfigurationError),
 
@@ -173,14 +173,14 @@ pub enum Error {
 
     /// A mount that cannot be.
     #[error("{path}: cannot be mounted: {source}")]
-    #[diagnostic(help("{mend}"))]
+    #[diagnostic(help("{fix}"))]
     Mount {
         /// Where.
         path: PathBuf,
         /// The cause.
         source: io::Error,
         /// What to do.
-        mend: String,
+        fix: String,
     },
 
     /// A mount that stays behind.
@@ -203,19 +203,19 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// The daemon's own error. The message carries its mend.
+    /// The daemon's own error. The message carries its fix.
     #[error("{0}")]
     Daemon(Box<dyn std::error::Error + Send + Sync>),
 
-    /// The store's own error. The message carries its mend.
+    /// The store's own error. The message carries its fix.
     #[error("{0}")]
     Store(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
     /// A failure with a file, and what to do about it.
-    pub fn file(path: &Path, mend: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn file(path: &Path, fix: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::File { path, mend, source }
+        move |source| Self::File { path, fix, source }
     }
 }

@@ -10,7 +10,7 @@ use crate::output;
 ///
 /// # Errors
 /// See [`output::print`].
-pub fn completions(arguments: CompletionsArguments) -> Result<(), Error> {
+pub(crate) fn completions(arguments: CompletionsArguments) -> Result<(), Error> {
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "sietch", &mut text);
     output::print(&String::from_utf8_lossy(&text))
@@ -20,7 +20,7 @@ pub fn completions(arguments: CompletionsArguments) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::File`]: the folder cannot be written.
-pub fn man(arguments: &ManArguments) -> Result<(), Error> {
+pub(crate) fn man(arguments: &ManArguments) -> Result<(), Error> {
     let folder = &arguments.directory;
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder))

@@ -1,7 +1,7 @@
 //! The `sietch` command.
 //!
 //! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
-//! 2. A failure is printed on standard error with its thing, cause and mend, and the exit status is
+//! 2. A failure is printed on standard error with its thing, cause and fix, and the exit status is
 //!    1 (2 for a command line that makes no sense; `kv check` has its own). Output that nobody
 //!    reads is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.

@@ -12,6 +12,7 @@
 //!    that directory clears it away, if it was Sietch's.
 
 mod areas;
+mod error;
 mod filesystem;
 mod nodes;
 mod views;
@@ -38,7 +39,7 @@ const SOURCE: &str = "sietch";
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon; [`Error::Mount`]: it cannot be mounted here.
-pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
     // A mount that shows nothing helps nobody.
     drop(administration::connect(socket)?);
     let directory = clear(&arguments.directory)?;
@@ -79,11 +80,11 @@ pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
     }
     match serving.join() {
         Ok(Ok(())) => said,
-        Ok(Err(source)) => Err(Error::Mount { path: directory, source, mend: "mount it again".to_owned() }),
+        Ok(Err(source)) => Err(Error::Mount { path: directory, source, fix: "mount it again".to_owned() }),
         Err(_) => Err(Error::Mount {
             path: directory,
             source: io::Error::other("its thread panicked"),
-            mend: "mount it again".to_owned(),
+            fix: "mount it again".to_owned(),
         }),
     }
 }
@@ -91,7 +92,7 @@ pub fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
 /// Why the kernel, or its helper, did not mount.
 fn refused(directory: &Path, source: io::Error) -> Error {
     let root = rustix::process::geteuid().is_root();
-    let mend = if !Path::new("/dev/fuse").exists() {
+    let fix = if !Path::new("/dev/fuse").exists() {
         "load FUSE (`modprobe fuse`), or read areas without it: `sietch vsa cat`"
     } else if root {
         "see whether the directory is there and this machine (or container) lets root mount"
@@ -99,7 +100,7 @@ fn refused(directory: &Path, source: io::Error) -> Error {
         "an ordinary user needs fusermount3 (Debian: `apt install fuse3`) and a directory of its own; or run as root, or \
          read areas without a mount: `sietch vsa cat`"
     };
-    Error::Mount { path: directory.to_owned(), source, mend: mend.to_owned() }
+    Error::Mount { path: directory.to_owned(), source, fix: fix.to_owned() }
 }
 
 /// Takes the mount away from its directory at once, whoever is in it.
@@ -128,12 +129,12 @@ fn clear(directory: &Path) -> Result<PathBuf, Error> {
     if dead && ours {
         detach(&real).map_err(|source| Error::Unmount { path: real.clone(), source })?;
     } else if dead || ours {
-        let (cause, mend) = if dead {
+        let (cause, fix) = if dead {
             ("another program's dead mount is there", "clear it with `umount -l` or `fusermount3 -u -z`")
         } else {
             ("the storage areas are shown there already", "use that, or name another directory")
         };
-        return Err(Error::Mount { path: real, source: io::Error::other(cause), mend: mend.to_owned() });
+        return Err(Error::Mount { path: real, source: io::Error::other(cause), fix: fix.to_owned() });
     }
     Ok(real)
 }

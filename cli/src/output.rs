@@ -10,13 +10,13 @@ use crate::error::Error;
 ///
 /// # Errors
 /// [`Error::OutputClosed`] when nobody reads any more, [`Error::Output`] otherwise.
-pub fn print(text: &str) -> Result<(), Error> {
+pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(failed)
 }
 
 /// What a write to standard output failed of.
-pub fn failed(cause: io::Error) -> Error {
+pub(crate) fn failed(cause: io::Error) -> Error {
     match cause.kind() {
         io::ErrorKind::BrokenPipe => Error::OutputClosed,
         _ => Error::Output(cause),
@@ -27,7 +27,7 @@ pub fn failed(cause: io::Error) -> Error {
 ///
 /// # Errors
 /// [`Error::Output`]: the value has no JSON form, which would be a defect of this program.
-pub fn json(value: &impl Serialize) -> Result<String, Error> {
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Error> {
     let mut text = serde_json::to_string_pretty(value).map_err(|cause| Error::Output(cause.into()))?;
     text.push('\n');
     Ok(text)

@@ -15,7 +15,7 @@ const SYSTEM_DATA: &str = "/var/lib/sietch";
 /// # Errors
 /// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder is
 /// gone.
-pub fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
     let root = rustix::process::geteuid().is_root();
     let path = match asked {
         Some(path) => path.to_owned(),
@@ -36,7 +36,7 @@ fn default_data(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Opti
 
 /// The socket of the socket service: beside the `daemon`'s socket if that was named, else what the
 /// environment says, else beside this user's daemon's if it is there, else beside root's.
-pub fn sockets(daemon: Option<&Path>) -> PathBuf {
+pub(crate) fn sockets(daemon: Option<&Path>) -> PathBuf {
     let beside = sockets_beside;
     if let Some(daemon) = daemon {
         return beside(daemon);
@@ -53,19 +53,19 @@ pub fn sockets(daemon: Option<&Path>) -> PathBuf {
 }
 
 /// Where the socket service of the daemon that listens at `daemon` listens.
-pub fn sockets_beside(daemon: &Path) -> PathBuf {
+pub(crate) fn sockets_beside(daemon: &Path) -> PathBuf {
     daemon.with_file_name(SOCKET_NAME)
 }
 
 /// Removes what a service that has ended left there: its socket and the administrators'.
-pub fn remove_sockets_beside(daemon: &Path) {
+pub(crate) fn remove_sockets_beside(daemon: &Path) {
     let path = sockets_beside(daemon);
     let _ = std::fs::remove_file(&path);
     sietch_protocol::administration::remove(&path);
 }
 
 /// The record of the `sietch up` whose daemon listens at `socket`.
-pub fn record(socket: &Path) -> PathBuf {
+pub(crate) fn record(socket: &Path) -> PathBuf {
     socket.with_extension("up")
 }
 

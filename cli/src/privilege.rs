@@ -22,7 +22,7 @@ use crate::error::Error;
 ///
 /// # Errors
 /// [`Error::Privilege`].
-pub fn limit_files(limit: u64) -> Result<(), Error> {
+pub(crate) fn limit_files(limit: u64) -> Result<(), Error> {
     let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
     setrlimit(Resource::Fsize, both(limit)).map_err(at("limiting the size of files"))?;
     setrlimit(Resource::Core, both(0)).map_err(at("forbidding core files"))
@@ -32,7 +32,7 @@ pub fn limit_files(limit: u64) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Privilege`]: the process is half-way and must end.
-pub fn give_up(account: Account) -> Result<(), Error> {
+pub(crate) fn give_up(account: Account) -> Result<(), Error> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
         let source = io::Error::other(format!("{threads} threads run; it must be the first thing done"));
@@ -96,7 +96,7 @@ fn verify(uid: Uid, gid: Gid) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Privilege`]: refused, or the supervisor has ended already.
-pub fn follow(parent: i32) -> Result<(), Error> {
+pub(crate) fn follow(parent: i32) -> Result<(), Error> {
     let signal = Some(rustix::process::Signal::TERM);
     rustix::process::set_parent_process_death_signal(signal).map_err(at("following the supervisor"))?;
     // It may have ended before the request; then its child has another parent by now.
@@ -108,7 +108,7 @@ pub fn follow(parent: i32) -> Result<(), Error> {
 }
 
 /// Whether the supervisor still runs: an orphan has another parent.
-pub fn is_parent(parent: i32) -> bool {
+pub(crate) fn is_parent(parent: i32) -> bool {
     rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()) == parent
 }
 

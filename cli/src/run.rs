@@ -14,9 +14,10 @@
 
 mod elf;
 mod environment;
-pub mod error;
+pub(crate) mod error;
 mod program;
 mod publish;
+mod unsupported;
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -32,7 +33,7 @@ use environment::Service;
 use error::RunError;
 
 /// Becomes the program. Returns only what kept it from that.
-pub fn run(arguments: &RunArguments, daemon: Option<&Path>) -> RunError {
+pub(crate) fn run(arguments: &RunArguments, daemon: Option<&Path>) -> RunError {
     match prepare(arguments, daemon) {
         Ok((file, mut command)) => RunError::Start { path: file, source: command.exec() },
         Err(cause) => cause,
@@ -44,9 +45,9 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     let path = std::env::var_os("PATH");
     let file = program::find(&name, path.as_deref())?;
     let mut with_library = true;
-    if let Some(unfit) = program::judge(&file, path.as_deref())? {
-        with_library = !unfit.refuses_the_library();
-        go_on(arguments.anyway, RunError::Unfit { path: file.clone(), unfit })?;
+    if let Some(reason) = program::judge(&file, path.as_deref())? {
+        with_library = !reason.rejects_the_library();
+        go_on(arguments.anyway, RunError::Unsupported { path: file.clone(), reason })?;
     }
     let mut command = Command::new(&file);
     command.arg0(&name).args(arguments.command.iter().skip(1));

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 ///
 /// # Errors
 /// [`Error::Daemon`] with the daemon's own account.
-pub fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(), Error> {
+pub(crate) fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(), Error> {
     if let Some(parent) = arguments.parent {
         privilege::follow(parent)?;
     }
@@ -43,7 +43,7 @@ pub fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Result<(),
 ///
 /// # Errors
 /// [`Error::Privilege`]; [`Error::Store`] with the store's own account.
-pub fn store(arguments: KvArguments, socket: Option<PathBuf>) -> Result<(), Error> {
+pub(crate) fn store(arguments: KvArguments, socket: Option<PathBuf>) -> Result<(), Error> {
     if let Some(limit) = arguments.file_size_limit {
         privilege::limit_files(limit)?;
     }

@@ -9,7 +9,7 @@ use crate::arguments::{Bytes, DEFAULT_PORT, Durability, Listen, Net, StoreArgume
 
 /// Every option of the store with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Data path.
     pub net: Net,
     /// When a reply to a write may leave.
@@ -65,7 +65,7 @@ impl From<&Kv> for Settings {
 
 impl Settings {
     /// These, but what `arguments` says wins.
-    pub fn with(self, arguments: &StoreArguments) -> Self {
+    pub(crate) fn with(self, arguments: &StoreArguments) -> Self {
         let StoreArguments {
             net,
             durability,
@@ -91,7 +91,7 @@ impl Settings {
     }
 
     /// The options of `sietch kv` that say the same.
-    pub fn to_options(&self) -> Vec<String> {
+    pub(crate) fn to_options(&self) -> Vec<String> {
         [
             ("--net", self.net.word().to_owned()),
             ("--durability", self.durability.word().to_owned()),

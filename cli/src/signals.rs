@@ -14,13 +14,13 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// What asks a process of ours to end.
-pub const ENDING: [i32; 2] = [SIGTERM, SIGINT];
+pub(crate) const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 
 /// Whether the handlers of the start still decide. Only a first process has them.
 static AT_START: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// To be called first of all.
-pub fn begin() {
+pub(crate) fn begin() {
     if std::process::id() != 1 {
         return;
     }
@@ -32,7 +32,7 @@ pub fn begin() {
 }
 
 /// From now on this command's own handlers decide.
-pub fn handled() {
+pub(crate) fn handled() {
     if let Some(decides) = AT_START.get() {
         decides.store(false, Ordering::SeqCst);
     }
@@ -43,7 +43,7 @@ pub fn handled() {
 ///
 /// # Errors
 /// No descriptors are left.
-pub fn stream() -> io::Result<(UnixStream, UnixStream)> {
+pub(crate) fn stream() -> io::Result<(UnixStream, UnixStream)> {
     let (woken, waker) = UnixStream::pair()?;
     for signal in ENDING {
         signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
@@ -53,7 +53,7 @@ pub fn stream() -> io::Result<(UnixStream, UnixStream)> {
 }
 
 /// Waits for such a signal.
-pub fn wait(mut woken: UnixStream) {
+pub(crate) fn wait(mut woken: UnixStream) {
     // Whatever it is that woke, it is time to end.
     let _ = woken.read(&mut [0]);
 }

@@ -30,7 +30,7 @@ const MOST: u64 = 64 << 20;
 
 /// The id of an application, as lists show it: 32 hexadecimal digits; then perhaps `@` and its
 /// user's number.
-pub fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
+pub(crate) fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
     let (text, user) = match text.split_once('@') {
         Some((text, user)) => (text, Some(user.parse().ok()?)),
         None => (text, None),
@@ -45,7 +45,7 @@ pub fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
 ///
 /// # Errors
 /// [`Error::SocketService`]: nobody serves.
-pub fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Error> {
+pub(crate) fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Error> {
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
     let listing: Listing = ask(&path, &Request::new(RequestKind::List, [0; 16]))?;
     let text = if arguments.json { output::json(&listing)? } else { render(&listing, Palette::of_stdout()) };
@@ -56,7 +56,7 @@ pub fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Er
 ///
 /// # Errors
 /// [`Error::SocketService`]: nobody serves, or there is no such application of this user.
-pub fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
+pub(crate) fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     let path = paths::sockets(daemon);
     let (id, user) = application(name).unwrap_or_default();
     let mut request = Request::new(RequestKind::Revoke, id);
@@ -74,8 +74,8 @@ pub fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::SocketService`]: nobody serves, or it refuses.
-pub fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
-    let failed = |source: std::io::Error, mend| Error::SocketService { path: path.to_owned(), mend, source };
+pub(crate) fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
+    let failed = |source: std::io::Error, fix| Error::SocketService { path: path.to_owned(), fix, source };
     let mut received = Descriptors::default();
     let start = "start one with `sietch up`, or name its socket";
     let administrators = administration::administrator_socket(path);

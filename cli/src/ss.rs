@@ -39,7 +39,7 @@ struct Answer {
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or it refuses; of several VNICs those that do not answer are named in the output.
-pub fn run(socket: &Path, arguments: &SsArguments) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, arguments: &SsArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let answers = match &arguments.vnic {
         Some(vnic) => vec![ask(&mut connection, vnic)?],

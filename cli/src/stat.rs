@@ -44,7 +44,7 @@ struct Report {
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or it went away.
-pub fn run(socket: &Path, arguments: StatArguments) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, arguments: StatArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let palette = Palette::of_stdout();
     let mut before: Vec<StatGroup> = Vec::new();

@@ -26,7 +26,7 @@ struct Report {
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon.
-pub fn run(socket: &Path, json: bool) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, json: bool) -> Result<(), Error> {
     let report = Report {
         daemon: administration::connect(socket)?.status()?,
         instance: instance::find(&paths::record(socket))?,

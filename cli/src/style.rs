@@ -8,7 +8,7 @@ use std::io::IsTerminal as _;
 
 /// What a piece of text means; the palette decides how that looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
+pub(crate) enum Tone {
     /// Ordinary text.
     Plain,
     /// A heading.
@@ -25,13 +25,13 @@ pub enum Tone {
 
 /// Whether and how text is coloured.
 #[derive(Clone, Copy, Debug)]
-pub struct Palette {
+pub(crate) struct Palette {
     coloured: bool,
 }
 
 impl Palette {
     /// The palette for standard output.
-    pub fn of_stdout() -> Self {
+    pub(crate) fn of_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self { coloured: !refused && std::io::stdout().is_terminal() }
@@ -39,12 +39,12 @@ impl Palette {
 
     /// No colours.
     #[cfg(test)]
-    pub const fn plain() -> Self {
+    pub(crate) const fn plain() -> Self {
         Self { coloured: false }
     }
 
     /// `text` in `tone`.
-    pub fn paint(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match tone {
             Tone::Plain => return text.to_owned(),
             Tone::Strong => "1",
@@ -59,7 +59,7 @@ impl Palette {
 
 /// A cell of a table.
 #[derive(Clone, Debug)]
-pub struct Cell {
+pub(crate) struct Cell {
     text: String,
     tone: Tone,
     right: bool,
@@ -68,24 +68,24 @@ pub struct Cell {
 impl Cell {
     /// Left-aligned ordinary text. Control characters, which might come from a hostile holder of a
     /// grant, are replaced.
-    pub fn text(text: impl std::fmt::Display) -> Self {
+    pub(crate) fn text(text: impl std::fmt::Display) -> Self {
         let text = text.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         Self { text, tone: Tone::Plain, right: false }
     }
 
     /// A right-aligned number, its thousands apart.
-    pub fn number(number: u64) -> Self {
+    pub(crate) fn number(number: u64) -> Self {
         Self { text: grouped(number), tone: Tone::Plain, right: true }
     }
 
     /// The same, aligned to the right.
-    pub fn right(mut self) -> Self {
+    pub(crate) fn right(mut self) -> Self {
         self.right = true;
         self
     }
 
     /// The same, in `tone`.
-    pub fn tone(mut self, tone: Tone) -> Self {
+    pub(crate) fn tone(mut self, tone: Tone) -> Self {
         self.tone = tone;
         self
     }
@@ -93,29 +93,29 @@ impl Cell {
 
 /// Rows of cells whose columns line up.
 #[derive(Debug, Default)]
-pub struct Table {
+pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
     indent: usize,
 }
 
 impl Table {
     /// An empty table, its rows moved right by `indent` spaces.
-    pub fn new(indent: usize) -> Self {
+    pub(crate) fn new(indent: usize) -> Self {
         Self { rows: Vec::new(), indent }
     }
 
     /// A row of headings.
-    pub fn headings(&mut self, headings: &[&str]) {
+    pub(crate) fn headings(&mut self, headings: &[&str]) {
         self.rows.push(headings.iter().map(|name| Cell::text(name).tone(Tone::Faint)).collect());
     }
 
     /// A row.
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
     /// The table as lines.
-    pub fn render(&self, palette: Palette) -> String {
+    pub(crate) fn render(&self, palette: Palette) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let mut widths = vec![0; columns];
         for row in &self.rows {
@@ -142,7 +142,7 @@ impl Table {
 }
 
 /// `1234567` as `1,234,567`.
-pub fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -155,7 +155,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Bytes in the largest unit that leaves a whole number, or one decimal.
-pub fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut scale = 1_u64;

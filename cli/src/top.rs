@@ -49,7 +49,7 @@ struct Source {
 ///
 /// # Errors
 /// [`Error::Control`]: neither daemon nor socket service, or the daemon went away.
-pub fn run(socket: &Path, arguments: TopArguments) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, arguments: TopArguments) -> Result<(), Error> {
     let mut source = Source::open(socket)?;
     let palette = Palette::of_stdout();
     let screen =

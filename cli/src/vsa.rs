@@ -25,7 +25,7 @@ const WORK_TIMEOUT: Duration = Duration::from_secs(3 * 3600);
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or it refuses.
-pub fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
+pub(crate) fn run(socket: &Path, command: &VsaCommand) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     connection.set_timeout(WORK_TIMEOUT);
     let text = match command {

@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Where, and for whom.
 #[derive(Clone, Debug, Args)]
-pub struct MountArguments {
+pub(crate) struct MountArguments {
     /// An existing directory; what is in it is hidden meanwhile
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,

@@ -11,7 +11,7 @@ use sietch_protocol::socket_service::Published;
 
 /// What to run, and how.
 #[derive(Clone, Debug, Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// Give the program this VNIC's addresses, and reach other machines through it [default: the
     /// host's addresses; what is not between two programs under Sietch goes through the kernel]
     #[arg(long, value_name = "NAME")]
@@ -44,7 +44,7 @@ pub struct RunArguments {
 
 /// A port of the host that leads to one of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Publish(pub Published);
+pub(crate) struct Publish(pub Published);
 
 impl fmt::Display for Publish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

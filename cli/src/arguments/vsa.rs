@@ -2,11 +2,12 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Bytes, JsonArguments};
+use super::bytes::Bytes;
+use super::json::JsonArguments;
 
 /// What to do with storage areas.
 #[derive(Clone, Debug, Subcommand)]
-pub enum VsaCommand {
+pub(crate) enum VsaCommand {
     /// Make an area, its blocks zeroed
     Create(CreateArguments),
     /// Show the areas: all of them to root, their own to other users
@@ -28,7 +29,7 @@ pub enum VsaCommand {
 
 /// `sietch vsa create`.
 #[derive(Clone, Debug, Args)]
-pub struct CreateArguments {
+pub(crate) struct CreateArguments {
     /// Its path: /VOLUME/NAME, or NAME for the volume main
     #[arg(value_name = "PATH")]
     pub name: String,
@@ -44,7 +45,7 @@ pub struct CreateArguments {
 
 /// `sietch vsa resize`.
 #[derive(Clone, Debug, Args)]
-pub struct ResizeArguments {
+pub(crate) struct ResizeArguments {
     /// Its path: /VOLUME/NAME, or NAME
     #[arg(value_name = "PATH")]
     pub name: String,
@@ -56,7 +57,7 @@ pub struct ResizeArguments {
 
 /// `sietch vsa trim`.
 #[derive(Clone, Debug, Args)]
-pub struct TrimArguments {
+pub(crate) struct TrimArguments {
     /// Its path: /VOLUME/NAME, or NAME
     #[arg(value_name = "PATH")]
     pub name: String,
@@ -72,7 +73,7 @@ pub struct TrimArguments {
 
 /// `sietch vsa cat`.
 #[derive(Clone, Debug, Args)]
-pub struct CatArguments {
+pub(crate) struct CatArguments {
     /// Its path: /VOLUME/NAME, or NAME
     #[arg(value_name = "PATH")]
     pub name: String,
@@ -93,7 +94,7 @@ pub struct CatArguments {
 
 /// `sietch vsa ls`.
 #[derive(Clone, Debug, Args)]
-pub struct LsArguments {
+pub(crate) struct LsArguments {
     /// The area's path: /VOLUME/NAME, or NAME
     #[arg(value_name = "PATH")]
     pub name: String,
@@ -105,7 +106,7 @@ pub struct LsArguments {
 
 /// A command about one area.
 #[derive(Clone, Debug, Args)]
-pub struct AreaArguments {
+pub(crate) struct AreaArguments {
     /// Its path: /VOLUME/NAME, or NAME
     #[arg(value_name = "PATH")]
     pub name: String,

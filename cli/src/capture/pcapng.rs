@@ -64,7 +64,13 @@ impl Block {
 }
 
 /// Begins the file: what program wrote it, and the interface.
-pub fn begin(out: &mut impl Write, interface: &str, about: &str, mac: [u8; 6], snap: u32) -> io::Result<()> {
+pub(super) fn begin(
+    out: &mut impl Write,
+    interface: &str,
+    about: &str,
+    mac: [u8; 6],
+    snap: u32,
+) -> io::Result<()> {
     let application = concat!("sietch ", env!("CARGO_PKG_VERSION"));
     Block::new(SECTION)
         .word(BYTE_ORDER)
@@ -83,7 +89,7 @@ pub fn begin(out: &mut impl Write, interface: &str, about: &str, mac: [u8; 6], s
 }
 
 /// One frame, of which `stored` was captured.
-pub fn packet(out: &mut impl Write, captured: &Captured, stored: &[u8]) -> io::Result<()> {
+pub(super) fn packet(out: &mut impl Write, captured: &Captured, stored: &[u8]) -> io::Result<()> {
     let direction: u32 = match captured.direction {
         Direction::Received => 1,
         Direction::Sent => 2,
@@ -99,7 +105,13 @@ pub fn packet(out: &mut impl Write, captured: &Captured, stored: &[u8]) -> io::R
 }
 
 /// What happened to the interface's frames since `began`, at `now` (nanoseconds since 1970).
-pub fn statistics(out: &mut impl Write, began: u64, now: u64, seen: u64, dropped: u64) -> io::Result<()> {
+pub(super) fn statistics(
+    out: &mut impl Write,
+    began: u64,
+    now: u64,
+    seen: u64,
+    dropped: u64,
+) -> io::Result<()> {
     let time = |value: u64| [((value >> 32) as u32).to_le_bytes(), (value as u32).to_le_bytes()].concat();
     Block::new(STATISTICS)
         .word(0)

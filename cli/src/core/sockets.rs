@@ -66,13 +66,13 @@ impl Sockets {
         sietch_service::sockets::raise_descriptors();
         let failed = |source: std::io::Error| Error::SocketService {
             path: path.to_owned(),
-            mend: "name another place with `--sockets PATH`",
+            fix: "name another place with `--sockets PATH`",
             source,
         };
         if succeed {
             let predecessor = succession(path).map_err(|error| Error::SocketService {
                 path: administration::administrator_socket(path),
-                mend: "only who started the service that runs, and root, can take it over; without --succeed a new one starts",
+                fix: "only who started the service that runs, and root, can take it over; without --succeed a new one starts",
                 source: error.into(),
             })?;
             return Ok(Listening { socket: Source::Predecessor(predecessor), administrators: None });
@@ -81,7 +81,7 @@ impl Sockets {
         if call(path.as_os_str().as_bytes(), &hello, &[], &mut Descriptors::default()).is_ok() {
             return Err(Error::SocketService {
                 path: path.to_owned(),
-                mend: "use that one, or end it first",
+                fix: "use that one, or end it first",
                 source: std::io::ErrorKind::AddrInUse.into(),
             });
         }
@@ -156,8 +156,8 @@ impl Sockets {
         let _ = commands.send(Command::Stop);
         let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
         let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
-        let mend = "start it again; its log says more";
-        ended.map_err(|source| Error::SocketService { path, mend, source })
+        let fix = "start it again; its log says more";
+        ended.map_err(|source| Error::SocketService { path, fix, source })
     }
 
     /// The daemon is another one.
@@ -234,8 +234,8 @@ pub(super) fn alone(
     let Sockets { path, commands, bell, thread, .. } = sockets;
     let ended = thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")));
     drop((commands, bell));
-    let mend = "start it again; its log says more";
-    ended.map_err(|source| Error::SocketService { path, mend, source })
+    let fix = "start it again; its log says more";
+    ended.map_err(|source| Error::SocketService { path, fix, source })
 }
 
 /// Gauges first, then what was counted.

@@ -3,7 +3,7 @@
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-use super::{Check, Verdict};
+use super::check::{Check, Verdict};
 use crate::style;
 
 /// The oldest kernel on which everything that Sietch calls exists: pidfd (5.3), XDP links (5.9),
@@ -29,7 +29,7 @@ const DAEMON_CAPABILITIES: [(CapabilitySet, &str); 7] = [
 ];
 
 /// The checks of the machine.
-pub fn checks() -> Vec<Check> {
+pub(super) fn checks() -> Vec<Check> {
     vec![kernel(), privileges(), processors(), governor(), clock(), memlock(), huge_pages(), client()]
 }
 
@@ -170,7 +170,7 @@ fn client() -> Check {
 }
 
 /// The trimmed text of a small file of /proc or /sys.
-pub fn read(path: &str) -> Option<String> {
+pub(super) fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 

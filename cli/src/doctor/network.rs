@@ -11,8 +11,8 @@ use sietch::socket_geometry;
 use sietch_daemon::device::{KernelDevices, OpenedVnic, VnicDevices as _, VnicPlan};
 use sietch_protocol::{Mac, Network};
 
+use super::check::{Check, Verdict};
 use super::machine::read;
-use super::{Check, Verdict};
 use crate::arguments::DEFAULT_PORT;
 
 /// `AF_XDP` of linux/socket.h.
@@ -22,7 +22,7 @@ const AF_XDP: u16 = 44;
 const AS_ROOT: &str = "run as root, or use `--net linux`";
 
 /// The checks of the network.
-pub fn checks() -> Vec<Check> {
+pub(super) fn checks() -> Vec<Check> {
     // The namespace lasts as long as the thread that made it; all that is tried in it goes with it.
     let tried = std::thread::spawn(in_own_namespace).join();
     let mut checks = tried.unwrap_or_else(|_| {
@@ -70,8 +70,8 @@ fn vnic() -> Check {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => {
-            let mend = "raise the limits of threads and open files";
-            return Check::not(Verdict::Missing, name, format!("not tried ({cause})"), mend);
+            let fix = "raise the limits of threads and open files";
+            return Check::not(Verdict::Missing, name, format!("not tried ({cause})"), fix);
         }
     };
     match runtime.block_on(grant()) {

@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open, statvfs, unlink};
 
+use super::check::{Check, Verdict};
 use super::machine::read;
-use super::{Check, Verdict};
 use crate::style;
 
 /// Room for the default storage area and its compaction.
 const WANTED_SPACE: u64 = 1 << 30;
 
 /// The checks of storage below `data`, which need not exist yet.
-pub fn checks(data: &Path) -> Vec<Check> {
+pub(super) fn checks(data: &Path) -> Vec<Check> {
     let folder = existing(data);
     vec![io_uring(), writable(data, &folder), direct(&folder), queue(&folder), space(&folder)]
 }
@@ -28,11 +28,11 @@ fn io_uring() -> Check {
         return Check::ok(name, "works");
     };
     let switch = read("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    let mend = match switch.as_str() {
+    let fix = match switch.as_str() {
         "2" | "1" => format!("`sysctl kernel.io_uring_disabled=0` (it is {switch})"),
         _ => "allow io_uring in the container's seccomp profile".to_owned(),
     };
-    Check::not(Verdict::Limited, name, format!("refused ({cause}); epoll and pwritev2 take its place"), mend)
+    Check::not(Verdict::Limited, name, format!("refused ({cause}); epoll and pwritev2 take its place"), fix)
 }
 
 fn writable(data: &Path, folder: &Path) -> Check {

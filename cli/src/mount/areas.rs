@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use sietch_protocol::AreaStatus;
 
-use super::workers::{Speaker, Trouble};
+use super::error::RequestError;
+use super::workers::ReconnectingClient;
 
 /// How long an answer of the daemon counts: what is made or deleted is seen after so long.
-pub const FRESH: Duration = Duration::from_secs(1);
+pub(super) const FRESH: Duration = Duration::from_secs(1);
 
 /// Volumes and areas at one moment.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub(super) struct Listing {
     /// Names of volumes, in order.
     pub volumes: Vec<String>,
     /// In the order of their paths.
@@ -23,12 +24,12 @@ pub struct Listing {
 
 impl Listing {
     /// The area at `path`.
-    pub fn area(&self, path: &str) -> Option<&AreaStatus> {
+    pub(super) fn area(&self, path: &str) -> Option<&AreaStatus> {
         self.areas.binary_search_by(|area| area.path.as_str().cmp(path)).ok().map(|at| &self.areas[at])
     }
 
     /// The areas of a volume.
-    pub fn of(&self, volume: &str) -> impl Iterator<Item = (&str, &AreaStatus)> {
+    pub(super) fn of(&self, volume: &str) -> impl Iterator<Item = (&str, &AreaStatus)> {
         self.areas.iter().filter_map(move |area| {
             let (of, name) = area.path.strip_prefix('/')?.split_once('/')?;
             (of == volume).then_some((name, area))
@@ -38,7 +39,7 @@ impl Listing {
 
 /// The newest listing.
 #[derive(Default)]
-pub struct Areas {
+pub(super) struct Areas {
     kept: Mutex<Option<(Instant, Arc<Listing>)>>,
 }
 
@@ -48,7 +49,7 @@ impl Areas {
     }
 
     /// What there is, if that was asked lately.
-    pub fn fresh(&self) -> Option<Arc<Listing>> {
+    pub(super) fn fresh(&self) -> Option<Arc<Listing>> {
         self.kept().as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, listing)| Arc::clone(listing))
     }
 
@@ -56,12 +57,12 @@ impl Areas {
     ///
     /// # Errors
     /// The daemon is gone.
-    pub fn get(&self, speaker: &mut Speaker) -> Result<Arc<Listing>, Trouble> {
+    pub(super) fn get(&self, client: &mut ReconnectingClient) -> Result<Arc<Listing>, RequestError> {
         if let Some(listing) = self.fresh() {
             return Ok(listing);
         }
         let (volumes, mut areas) =
-            speaker.ask(|connection| Ok((connection.volumes()?, connection.vsas()?)))?;
+            client.ask(|connection| Ok((connection.volumes()?, connection.vsas()?)))?;
         let mut volumes: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
         volumes.sort();
         areas.sort_by(|a, b| a.path.cmp(&b.path));

@@ -28,12 +28,13 @@ use fuser::{
 };
 use sietch_protocol::message::{MAX_PIECE, is_name};
 use sietch_protocol::view::is_file_name;
-use sietch_protocol::{AreaStatus, ErrorKind, FileAttributes};
+use sietch_protocol::{AreaStatus, FileAttributes};
 
 use super::areas::{Areas, FRESH, Listing};
+use super::error::errno;
 use super::nodes::{Node, Nodes};
 use super::views::{OpenDirectory, OpenFile, Path as ViewPath, Views, is_directory};
-use super::workers::{Lane, Speaker, Trouble, Workers};
+use super::workers::{Lane, ReconnectingClient, Workers};
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -74,22 +75,6 @@ struct Shared {
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What is under these locks changes in one step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a caller is told of a failure.
-pub fn errno(trouble: &Trouble) -> Errno {
-    match trouble {
-        Trouble::Refused(error) => match error.kind {
-            ErrorKind::Unknown => Errno::ENOENT,
-            ErrorKind::Denied => Errno::EACCES,
-            ErrorKind::Unsupported => Errno::ENOTSUP,
-            ErrorKind::Busy => Errno::EBUSY,
-            ErrorKind::Limit => Errno::EAGAIN,
-            ErrorKind::Silent => Errno::ETIMEDOUT,
-            _ => Errno::EIO,
-        },
-        Trouble::Gone(_) => Errno::EIO,
-    }
 }
 
 impl Shared {
@@ -165,9 +150,9 @@ impl Shared {
     }
 
     /// The same of what is in a view, from its owner.
-    fn look_into(&self, path: &ViewPath, speaker: &mut Speaker) -> Result<FileAttr, Errno> {
-        let shown = self.views.look(speaker, path)?;
-        let listing = self.areas.get(speaker).map_err(|trouble| errno(&trouble))?;
+    fn look_into(&self, path: &ViewPath, client: &mut ReconnectingClient) -> Result<FileAttr, Errno> {
+        let shown = self.views.look(client, path)?;
+        let listing = self.areas.get(client).map_err(|error| errno(&error))?;
         let area = listing.area(&path.area).ok_or(Errno::ENOENT)?;
         Ok(self.attributes(&Node::View(path.clone()), Some(area), Some(shown)))
     }
@@ -224,9 +209,9 @@ impl Shared {
     }
 
     /// Opens an area, if it is for `uid`. The daemon has looked whether it is for whoever mounted.
-    fn open(&self, uid: u32, path: &str, speaker: &mut Speaker) -> Result<Open, Errno> {
-        let asked = speaker.ask(|connection| connection.read_vsa(path));
-        let (area, file) = asked.map_err(|trouble| errno(&trouble))?;
+    fn open(&self, uid: u32, path: &str, client: &mut ReconnectingClient) -> Result<Open, Errno> {
+        let asked = client.ask(|connection| connection.read_vsa(path));
+        let (area, file) = asked.map_err(|error| errno(&error))?;
         if !Self::may(uid, area.uid) {
             return Err(Errno::EACCES);
         }
@@ -251,7 +236,13 @@ fn read_at(file: &OwnedFd, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(at)
 }
 
-fn read(open: &Open, offset: u64, size: u32, views: &Views, speaker: &mut Speaker) -> Result<Vec<u8>, Errno> {
+fn read(
+    open: &Open,
+    offset: u64,
+    size: u32,
+    views: &Views,
+    client: &mut ReconnectingClient,
+) -> Result<Vec<u8>, Errno> {
     match open {
         Open::File { file, size: end } => {
             let length = u64::from(size).min(end.saturating_sub(offset));
@@ -269,8 +260,8 @@ fn read(open: &Open, offset: u64, size: u32, views: &Views, speaker: &mut Speake
                 if from >= *end {
                     break;
                 }
-                let asked = speaker.ask(|connection| connection.read_vsa_at(path, from, left.min(MAX_PIECE)));
-                let piece = asked.map_err(|trouble| errno(&trouble))?;
+                let asked = client.ask(|connection| connection.read_vsa_at(path, from, left.min(MAX_PIECE)));
+                let piece = asked.map_err(|error| errno(&error))?;
                 if piece.is_empty() {
                     break;
                 }
@@ -278,13 +269,13 @@ fn read(open: &Open, offset: u64, size: u32, views: &Views, speaker: &mut Speake
             }
             Ok(bytes)
         }
-        Open::Shown(file) => file.read(views, speaker, offset, size),
+        Open::Shown(file) => file.read(views, client, offset, size),
         Open::Directory(_) | Open::Listed(_) => Err(Errno::EISDIR),
     }
 }
 
 /// See the module's account.
-pub struct Names {
+pub(super) struct Names {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
 }
@@ -294,7 +285,7 @@ impl Names {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn new(socket: &Path, others: bool) -> io::Result<Self> {
+    pub(super) fn new(socket: &Path, others: bool) -> io::Result<Self> {
         let shared = Shared {
             nodes: Mutex::default(),
             areas: Areas::default(),
@@ -316,9 +307,9 @@ impl Names {
             return work(&self.shared, Ok(&listing));
         }
         let shared = Arc::clone(&self.shared);
-        let job = move |speaker: Option<&mut Speaker>| {
-            let listing = match speaker {
-                Some(speaker) => shared.areas.get(speaker).map_err(|trouble| errno(&trouble)),
+        let job = move |client: Option<&mut ReconnectingClient>| {
+            let listing = match client {
+                Some(client) => shared.areas.get(client).map_err(|error| errno(&error)),
                 None => Err(Errno::EAGAIN),
             };
             work(&shared, listing.as_deref().map_err(|errno| *errno));
@@ -374,9 +365,9 @@ impl Names {
             };
             let shared = Arc::clone(shared);
             let lane = Lane::View(path.area.clone());
-            let job = move |speaker: Option<&mut Speaker>| {
-                let found = speaker.ok_or(Errno::EAGAIN);
-                reply(&shared, found.and_then(|speaker| shared.look_into(&path, speaker)));
+            let job = move |client: Option<&mut ReconnectingClient>| {
+                let found = client.ok_or(Errno::EAGAIN);
+                reply(&shared, found.and_then(|client| shared.look_into(&path, client)));
             };
             workers.submit(lane, Box::new(job));
         });
@@ -421,8 +412,8 @@ impl Filesystem for Names {
         };
         let shared = Arc::clone(&self.shared);
         let lane = Lane::Area(path.clone());
-        let job = move |speaker: Option<&mut Speaker>| {
-            let opened = speaker.ok_or(Errno::EAGAIN).and_then(|speaker| shared.open(uid, &path, speaker));
+        let job = move |client: Option<&mut ReconnectingClient>| {
+            let opened = client.ok_or(Errno::EAGAIN).and_then(|client| shared.open(uid, &path, client));
             match opened {
                 Ok(open) => reply.opened(shared.opened(open), FopenFlags::FOPEN_DIRECT_IO),
                 Err(errno) => reply.error(errno),
@@ -449,9 +440,9 @@ impl Filesystem for Names {
         };
         let Some(open) = self.shared.handle(handle) else { return reply.error(Errno::EBADF) };
         let shared = Arc::clone(&self.shared);
-        let job = move |speaker: Option<&mut Speaker>| {
-            let speaker = speaker.ok_or(Errno::EAGAIN);
-            match speaker.and_then(|speaker| read(&open, offset, size, &shared.views, speaker)) {
+        let job = move |client: Option<&mut ReconnectingClient>| {
+            let client = client.ok_or(Errno::EAGAIN);
+            match client.and_then(|client| read(&open, offset, size, &shared.views, client)) {
                 Ok(bytes) => reply.data(&bytes),
                 Err(errno) => reply.error(errno),
             }
@@ -515,10 +506,10 @@ impl Filesystem for Names {
             Open::Listed(listed) => Lane::View(listed.path.area.clone()),
             _ => return reply.error(Errno::ENOTDIR),
         };
-        let job = move |speaker: Option<&mut Speaker>| {
+        let job = move |client: Option<&mut ReconnectingClient>| {
             let Open::Listed(listed) = &*open else { return reply.error(Errno::ENOTDIR) };
-            let entries = speaker.ok_or(Errno::EAGAIN);
-            match entries.and_then(|speaker| listed.entries(&shared.views, speaker, at)) {
+            let entries = client.ok_or(Errno::EAGAIN);
+            match entries.and_then(|client| listed.entries(&shared.views, client, at)) {
                 Ok(entries) => {
                     let entries = entries.iter().map(|entry| {
                         let directory = is_directory(entry.attributes);

@@ -12,11 +12,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::views::Path;
 
 /// The number of the root.
-pub const ROOT: u64 = 1;
+pub(super) const ROOT: u64 = 1;
 
 /// Something under the mount.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Node {
+pub(super) enum Node {
     /// The mounted directory.
     Root,
     /// A directory of areas.
@@ -34,13 +34,13 @@ struct Known {
 
 /// The numbers that the kernel knows.
 #[derive(Default)]
-pub struct Nodes {
+pub(super) struct Nodes {
     known: HashMap<u64, Known>,
 }
 
 impl Nodes {
     /// What `number` stands for.
-    pub fn get(&self, number: u64) -> Option<Node> {
+    pub(super) fn get(&self, number: u64) -> Option<Node> {
         if number == ROOT {
             return Some(Node::Root);
         }
@@ -48,7 +48,7 @@ impl Nodes {
     }
 
     /// The number that `node` has, or would get.
-    pub fn number(&self, node: &Node) -> u64 {
+    pub(super) fn number(&self, node: &Node) -> u64 {
         if *node == Node::Root {
             return ROOT;
         }
@@ -63,7 +63,7 @@ impl Nodes {
     }
 
     /// The kernel is told of `node`, once more.
-    pub fn told(&mut self, node: &Node) -> u64 {
+    pub(super) fn told(&mut self, node: &Node) -> u64 {
         let number = self.number(node);
         if number != ROOT {
             self.known.entry(number).or_insert_with(|| Known { node: node.clone(), lookups: 0 }).lookups += 1;
@@ -72,7 +72,7 @@ impl Nodes {
     }
 
     /// The kernel has forgotten `lookups` of the times that it was told of `number`.
-    pub fn forget(&mut self, number: u64, lookups: u64) {
+    pub(super) fn forget(&mut self, number: u64, lookups: u64) {
         if let Some(known) = self.known.get_mut(&number) {
             known.lookups = known.lookups.saturating_sub(lookups);
             if known.lookups == 0 {

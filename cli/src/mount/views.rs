@@ -21,8 +21,8 @@ use sietch_protocol::{
 };
 
 use super::areas::FRESH;
-use super::filesystem::errno;
-use super::workers::{Speaker, Trouble};
+use super::error::{RequestError, errno};
+use super::workers::ReconnectingClient;
 
 /// How long an owner that was silent is left alone.
 const QUIET: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const FIRST: u64 = 2;
 
 /// A path of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Path {
+pub(super) struct Path {
     /// The area's path.
     pub area: String,
     /// Within its view; empty for the root.
@@ -46,7 +46,7 @@ pub struct Path {
 
 impl Path {
     /// The entry `name` of this directory.
-    pub fn child(&self, name: &str) -> Self {
+    pub(super) fn child(&self, name: &str) -> Self {
         let within = if self.within.is_empty() { name.to_owned() } else { format!("{}/{name}", self.within) };
         Self { area: self.area.clone(), within }
     }
@@ -54,7 +54,7 @@ impl Path {
 
 /// What owners have said lately.
 #[derive(Default)]
-pub struct Views {
+pub(super) struct Views {
     kept: Mutex<HashMap<Path, (Instant, FileAttributes)>>,
     quiet: Mutex<HashMap<String, Instant>>,
 }
@@ -65,7 +65,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Views {
     /// What `path` is, if that was said lately.
-    pub fn fresh(&self, path: &Path) -> Option<FileAttributes> {
+    pub(super) fn fresh(&self, path: &Path) -> Option<FileAttributes> {
         if path.within.is_empty() {
             return Some(FileAttributes::DIRECTORY);
         }
@@ -82,7 +82,7 @@ impl Views {
 
     fn ask(
         &self,
-        speaker: &mut Speaker,
+        client: &mut ReconnectingClient,
         path: &Path,
         ask: ViewOperation,
     ) -> Result<(ViewReply, Vec<u8>), Errno> {
@@ -90,24 +90,24 @@ impl Views {
             return Err(Errno::ETIMEDOUT);
         }
         let question = ViewRequest { path: path.within.clone(), operation: ask };
-        let asked = speaker.ask(|connection| connection.view(&path.area, question.clone()));
-        if let Err(Trouble::Refused(error)) = &asked
+        let asked = client.ask(|connection| connection.view(&path.area, question.clone()));
+        if let Err(RequestError::Refused(error)) = &asked
             && error.kind == ErrorKind::Silent
         {
             locked(&self.quiet).insert(path.area.clone(), Instant::now());
         }
-        asked.map_err(|trouble| errno(&trouble))
+        asked.map_err(|error| errno(&error))
     }
 
     /// What `path` is.
     ///
     /// # Errors
     /// What its caller is told.
-    pub fn look(&self, speaker: &mut Speaker, path: &Path) -> Result<FileAttributes, Errno> {
+    pub(super) fn look(&self, client: &mut ReconnectingClient, path: &Path) -> Result<FileAttributes, Errno> {
         if let Some(shown) = self.fresh(path) {
             return Ok(shown);
         }
-        match self.ask(speaker, path, ViewOperation::Stat)? {
+        match self.ask(client, path, ViewOperation::Stat)? {
             (ViewReply::Stat(shown), _) => {
                 self.keep(path.clone(), shown);
                 Ok(shown)
@@ -116,8 +116,8 @@ impl Views {
         }
     }
 
-    fn page(&self, speaker: &mut Speaker, path: &Path, cursor: u64) -> Result<ViewPage, Errno> {
-        match self.ask(speaker, path, ViewOperation::List { cursor })? {
+    fn page(&self, client: &mut ReconnectingClient, path: &Path, cursor: u64) -> Result<ViewPage, Errno> {
+        match self.ask(client, path, ViewOperation::List { cursor })? {
             (ViewReply::Page(page), _) => {
                 for ViewEntry { name, attributes: shown } in &page.entries {
                     self.keep(path.child(name), *shown);
@@ -130,7 +130,7 @@ impl Views {
 }
 
 /// A file of a view that is open.
-pub struct OpenFile {
+pub(super) struct OpenFile {
     path: Path,
     /// The piece that was read last: its first byte, and whether the file ends with it.
     last: Mutex<(u64, Vec<u8>, bool)>,
@@ -138,7 +138,7 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// Opens `path`.
-    pub fn new(path: Path) -> Self {
+    pub(super) fn new(path: Path) -> Self {
         Self { path, last: Mutex::new((0, Vec::new(), false)) }
     }
 
@@ -147,10 +147,10 @@ impl OpenFile {
     /// # Errors
     /// What its reader is told. What has gone since it was opened, its owner included, is an input
     /// error.
-    pub fn read(
+    pub(super) fn read(
         &self,
         views: &Views,
-        speaker: &mut Speaker,
+        client: &mut ReconnectingClient,
         offset: u64,
         size: u32,
     ) -> Result<Vec<u8>, Errno> {
@@ -168,7 +168,7 @@ impl OpenFile {
             return Ok(rest);
         }
         let length = size.min(MAX_PIECE);
-        let asked = views.ask(speaker, &self.path, ViewOperation::Read { offset, length });
+        let asked = views.ask(client, &self.path, ViewOperation::Read { offset, length });
         let (_, bytes) = asked.map_err(|errno| match errno {
             Errno::ENOENT => Errno::EIO,
             other => other,
@@ -180,7 +180,7 @@ impl OpenFile {
 }
 
 /// A directory of a view that is being listed.
-pub struct OpenDirectory {
+pub(super) struct OpenDirectory {
     /// Which.
     pub path: Path,
     stream: Mutex<Stream>,
@@ -202,7 +202,7 @@ impl Stream {
 
 impl OpenDirectory {
     /// Opens `path`.
-    pub fn new(path: Path) -> Self {
+    pub(super) fn new(path: Path) -> Self {
         Self { path, stream: Mutex::new(Stream::new()) }
     }
 
@@ -210,10 +210,10 @@ impl OpenDirectory {
     ///
     /// # Errors
     /// What its reader is told.
-    pub fn entries(
+    pub(super) fn entries(
         &self,
         views: &Views,
-        speaker: &mut Speaker,
+        client: &mut ReconnectingClient,
         offset: u64,
     ) -> Result<Vec<ViewEntry>, Errno> {
         let mut stream = locked(&self.stream);
@@ -229,7 +229,7 @@ impl OpenDirectory {
                 return Ok(stream.entries[passed..].to_vec());
             }
             let Some(cursor) = stream.next else { return Ok(Vec::new()) };
-            let page = views.page(speaker, &self.path, cursor)?;
+            let page = views.page(client, &self.path, cursor)?;
             empty = if page.entries.is_empty() { empty + 1 } else { 0 };
             if end > MOST_ENTRIES || empty > MOST_EMPTY {
                 return Err(Errno::EIO);
@@ -240,6 +240,6 @@ impl OpenDirectory {
 }
 
 /// Whether it has entries.
-pub fn is_directory(shown: FileAttributes) -> bool {
+pub(super) fn is_directory(shown: FileAttributes) -> bool {
     shown.kind == FileKind::Directory
 }

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use sietch_protocol::{CallError, Connection, ErrorReply};
+use sietch_protocol::{CallError, Connection};
+
+use super::error::RequestError;
 
 /// Threads, and so connections to the daemon, which allows an ordinary user 32. As many owners can
 /// be silent before others wait.
@@ -32,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// What runs in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
+pub(super) enum Lane {
     /// Names and sizes.
     Names,
     /// The bytes of the area at this path.
@@ -42,41 +44,32 @@ pub enum Lane {
 }
 
 /// A job. It gets nothing where too many wait already.
-pub type Job = Box<dyn FnOnce(Option<&mut Speaker>) + Send>;
-
-/// Why the daemon was asked in vain.
-#[derive(Debug)]
-pub enum Trouble {
-    /// It refused.
-    Refused(ErrorReply),
-    /// It is not there, or said nothing that can be understood.
-    Gone(CallError),
-}
+pub(super) type Job = Box<dyn FnOnce(Option<&mut ReconnectingClient>) + Send>;
 
 /// A connection to the daemon that comes back.
-pub struct Speaker {
+pub(super) struct ReconnectingClient {
     socket: PathBuf,
     connection: Option<Connection>,
 }
 
-impl Speaker {
+impl ReconnectingClient {
     /// One that connects when it is first used.
-    pub fn new(socket: &Path) -> Self {
+    pub(super) fn new(socket: &Path) -> Self {
         Self { socket: socket.to_owned(), connection: None }
     }
 
     /// Asks, once more on a new connection if the first was broken.
     ///
     /// # Errors
-    /// See [`Trouble`].
-    pub fn ask<T>(
+    /// See [`RequestError`].
+    pub(super) fn ask<T>(
         &mut self,
         mut question: impl FnMut(&mut Connection) -> Result<T, CallError>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, RequestError> {
         let fresh = self.connection.is_none();
         match self.try_ask(&mut question) {
             // The daemon was restarted since the last question.
-            Err(Trouble::Gone(CallError::Closed | CallError::Frame(_))) if !fresh => {
+            Err(RequestError::Gone(CallError::Closed | CallError::Frame(_))) if !fresh => {
                 self.try_ask(&mut question)
             }
             other => other,
@@ -86,10 +79,10 @@ impl Speaker {
     fn try_ask<T>(
         &mut self,
         question: &mut impl FnMut(&mut Connection) -> Result<T, CallError>,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, RequestError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect().map_err(Trouble::Gone)?,
+            None => self.connect().map_err(RequestError::Gone)?,
         };
         match question(&mut connection) {
             Ok(answer) => {
@@ -98,9 +91,9 @@ impl Speaker {
             }
             Err(CallError::Refused(error)) => {
                 self.connection = Some(connection);
-                Err(Trouble::Refused(error))
+                Err(RequestError::Refused(error))
             }
-            Err(error) => Err(Trouble::Gone(error)),
+            Err(error) => Err(RequestError::Gone(error)),
         }
     }
 
@@ -170,16 +163,16 @@ impl Shared {
         }
     }
 
-    fn work(&self, mut speaker: Speaker) {
+    fn work(&self, mut client: ReconnectingClient) {
         while let Some((lane, job)) = self.next() {
-            job(Some(&mut speaker));
+            job(Some(&mut client));
             self.finished(lane);
         }
     }
 }
 
 /// The threads. They end when this is dropped.
-pub struct Workers {
+pub(super) struct Workers {
     shared: Arc<Shared>,
 }
 
@@ -188,18 +181,18 @@ impl Workers {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start(socket: &Path) -> io::Result<Self> {
+    pub(super) fn start(socket: &Path) -> io::Result<Self> {
         let workers = Self { shared: Arc::default() };
         for number in 0..WORKERS {
-            let (shared, speaker) = (Arc::clone(&workers.shared), Speaker::new(socket));
+            let (shared, client) = (Arc::clone(&workers.shared), ReconnectingClient::new(socket));
             let thread = std::thread::Builder::new().name(format!("mount-{number}"));
-            thread.spawn(move || shared.work(speaker))?;
+            thread.spawn(move || shared.work(client))?;
         }
         Ok(workers)
     }
 
     /// Runs `job` after all others of its lane.
-    pub fn submit(&self, lane: Lane, job: Job) {
+    pub(super) fn submit(&self, lane: Lane, job: Job) {
         let mut state = self.shared.state();
         let jobs = state.waiting.entry(lane.clone()).or_default();
         if jobs.len() >= MOST_WAITING {
@@ -251,17 +244,17 @@ mod tests {
         let workers = Workers::start(Path::new("/nowhere")).expect("threads");
         let (open, gate) = channel::<()>();
         let (began, begun) = channel();
-        let run = move |_: Option<&mut Speaker>| {
+        let run = move |_: Option<&mut ReconnectingClient>| {
             began.send(()).expect("waits");
             gate.recv().expect("opened");
         };
         workers.submit(Lane::Names, Box::new(run));
         begun.recv().expect("it runs");
         for _ in 0..MOST_WAITING {
-            workers.submit(Lane::Names, Box::new(|speaker| assert!(speaker.is_some())));
+            workers.submit(Lane::Names, Box::new(|client| assert!(client.is_some())));
         }
         let (said, heard) = channel();
-        workers.submit(Lane::Names, Box::new(move |speaker| said.send(speaker.is_none()).expect("heard")));
+        workers.submit(Lane::Names, Box::new(move |client| said.send(client.is_none()).expect("heard")));
         assert_eq!(heard.recv(), Ok(true));
         open.send(()).expect("waits");
     }

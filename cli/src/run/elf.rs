@@ -73,7 +73,7 @@ const OWN_MACHINE: Option<u16> = if cfg!(target_arch = "x86_64") {
 
 /// Why there are no facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ElfError {
+pub(crate) enum ElfError {
     /// It does not begin like an ELF file.
     #[error("not an ELF file")]
     NotElf,
@@ -84,7 +84,7 @@ pub enum ElfError {
 
 /// What the file says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(super) struct Facts {
     /// 64-bit words, and for this kind of machine.
     pub own_machine: bool,
     /// 32-bit words.
@@ -96,7 +96,7 @@ pub struct Facts {
 }
 
 /// Bytes at an offset.
-pub trait Source {
+pub(super) trait Source {
     /// Up to `length` bytes at `offset`: fewer at the end of the file, none where it cannot be
     /// read.
     fn read(&self, offset: u64, length: usize) -> Vec<u8>;
@@ -131,7 +131,7 @@ impl Source for File {
 ///
 /// # Errors
 /// [`ElfError`].
-pub fn facts(source: &(impl Source + ?Sized)) -> Result<Facts, ElfError> {
+pub(super) fn facts(source: &(impl Source + ?Sized)) -> Result<Facts, ElfError> {
     let header = source.read(0, 64);
     if !header.starts_with(b"\x7fELF") {
         return Err(ElfError::NotElf);
@@ -203,7 +203,7 @@ fn loader(source: &(impl Source + ?Sized), segment: &Segment) -> Option<Vec<u8>>
 
 /// Whether a program of this machine names a library whose name begins so (`DT_NEEDED`). What
 /// cannot be read names none.
-pub fn needs(source: &(impl Source + ?Sized), library: &str) -> bool {
+pub(super) fn needs(source: &(impl Source + ?Sized), library: &str) -> bool {
     let header = source.read(0, 64);
     let Some(segments) = segments(source, &header) else { return false };
     let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else { return false };
@@ -280,7 +280,7 @@ fn contents(source: &(impl Source + ?Sized), entry: &[u8], most: u64) -> Option<
 }
 
 /// What the section of this name holds, `most` bytes of it at most, of a file of this machine.
-pub fn section_named(source: &(impl Source + ?Sized), name: &str, most: u64) -> Option<Vec<u8>> {
+pub(super) fn section_named(source: &(impl Source + ?Sized), name: &str, most: u64) -> Option<Vec<u8>> {
     let header = source.read(0, 64);
     let names = section_names(source, &header)?;
     let is_named = |entry: &[u8]| {

@@ -26,16 +26,16 @@ use super::elf;
 use super::error::RunError;
 
 /// The library's file.
-pub const LIBRARY: &str = "libsietch_posix.so";
+pub(super) const LIBRARY: &str = "libsietch_posix.so";
 
 /// Names another library.
-pub const PRELOAD_VARIABLE: &str = "SIETCH_PRELOAD";
+pub(super) const PRELOAD_VARIABLE: &str = "SIETCH_PRELOAD";
 
 /// The library, readable and of this machine.
 ///
 /// # Errors
 /// [`RunError::NoLibrary`], [`RunError::Library`], [`RunError::LibraryPath`].
-pub fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, RunError> {
+pub(super) fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, RunError> {
     let folder = program.parent().unwrap_or(Path::new("/"));
     let candidates = match named.filter(|name| !name.is_empty()) {
         Some(path) => vec![PathBuf::from(path)],
@@ -69,7 +69,7 @@ pub fn library(named: Option<&OsStr>, program: &Path) -> Result<PathBuf, RunErro
 }
 
 /// `library` before what LD_PRELOAD holds already; once.
-pub fn preload(library: &Path, inherited: Option<&OsStr>) -> OsString {
+pub(super) fn preload(library: &Path, inherited: Option<&OsStr>) -> OsString {
     let mut all = library.as_os_str().to_owned();
     let inherited = inherited.unwrap_or_default().as_bytes();
     let others = inherited.split(|byte| matches!(byte, b' ' | b':')).filter(|path| !path.is_empty());
@@ -81,7 +81,7 @@ pub fn preload(library: &Path, inherited: Option<&OsStr>) -> OsString {
 }
 
 /// The service at a socket, as the application that this process becomes.
-pub struct Service<'a> {
+pub(super) struct Service<'a> {
     /// Its socket.
     pub path: &'a Path,
     /// The application's id.
@@ -95,7 +95,7 @@ impl Service<'_> {
     ///
     /// # Errors
     /// [`RunError::NoService`], [`RunError::OtherService`], [`RunError::NoNumber`].
-    pub fn greet(&self) -> Result<(), RunError> {
+    pub(super) fn greet(&self) -> Result<(), RunError> {
         let own = &self.library;
         let path = || self.path.to_owned();
         let other =
@@ -121,7 +121,7 @@ fn unnamed(version: u16) -> String {
 }
 
 /// The build of a library, which says it in its file; this program's, of a file that does not.
-pub fn build(library: Option<&PathBuf>) -> Build {
+pub(super) fn build(library: Option<&PathBuf>) -> Build {
     let file = library.and_then(|library| std::fs::File::open(library).ok());
     let said = file.and_then(|file| elf::section_named(&file, BUILD_SECTION, BUILD_BYTES as u64));
     said.and_then(|bytes| Build::parse(&bytes)).unwrap_or(sietch_service::sockets::BUILD)
@@ -131,7 +131,7 @@ pub fn build(library: Option<&PathBuf>) -> Build {
 ///
 /// # Errors
 /// [`RunError::Random`].
-pub fn application() -> Result<[u8; 16], RunError> {
+pub(super) fn application() -> Result<[u8; 16], RunError> {
     let mut bits = [0_u8; 16];
     let failed = |source: std::io::Error| RunError::Random { source };
     let count = rustix::rand::getrandom(&mut bits, rustix::rand::GetRandomFlags::empty())
@@ -144,7 +144,7 @@ pub fn application() -> Result<[u8; 16], RunError> {
 }
 
 /// The id as its variable holds it: hexadecimal.
-pub fn written(application: &[u8; 16]) -> String {
+pub(super) fn written(application: &[u8; 16]) -> String {
     application.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 use super::elf::ElfError;
-use super::program::Unfit;
 use super::publish;
+use super::unsupported::Unsupported;
 
 /// Why a program is not started.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-pub enum RunError {
+pub(crate) enum RunError {
     /// No such file.
     #[error("{program}: there is no such program")]
     #[diagnostic(help("see whether it is spelt right, is installed, and is in a folder of PATH"))]
@@ -46,13 +46,13 @@ pub enum RunError {
     },
 
     /// The program would not notice that it runs under Sietch.
-    #[error("{path} {unfit}: it would use the kernel's sockets")]
+    #[error("{path} {reason}: it would use the kernel's sockets")]
     #[diagnostic(help("`sietch run --anyway` starts it all the same, on the kernel's sockets"))]
-    Unfit {
+    Unsupported {
         /// The file.
         path: PathBuf,
         /// Why.
-        unfit: Unfit,
+        reason: Unsupported,
     },
 
     /// The library is nowhere.
@@ -125,7 +125,7 @@ pub enum RunError {
 
     /// A port of the host cannot be had.
     #[error("publishing {ports}: the host's {host}: {cause}")]
-    #[diagnostic(help("{}", publish::mend(cause)))]
+    #[diagnostic(help("{}", publish::fix(cause)))]
     Publish {
         /// What was asked for.
         ports: String,
@@ -182,12 +182,13 @@ pub enum RunError {
 
 impl RunError {
     /// What to exit with.
-    pub fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,
-            Self::NotExecutable { .. } | Self::Damaged { .. } | Self::Unfit { .. } | Self::Start { .. } => {
-                126
-            }
+            Self::NotExecutable { .. }
+            | Self::Damaged { .. }
+            | Self::Unsupported { .. }
+            | Self::Start { .. } => 126,
             Self::NoLibrary { .. }
             | Self::Library { .. }
             | Self::LibraryPath { .. }

@@ -20,6 +20,7 @@ use rustix::fs::Access;
 
 use super::elf::{self, ElfError, Source as _};
 use super::error::RunError;
+use super::unsupported::Unsupported;
 
 /// Where programs are without `PATH`: what execvp(3) takes.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -37,47 +38,11 @@ const LOADER_START: usize = 1 << 14;
 /// `api/posix/src/exec/target.rs`, which must not use the heap).
 const VERSION: &[u8] = b"\0GLIBC_2.34\0";
 
-/// Why Sietch cannot serve a program.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// No `PT_INTERP`.
-    #[error("is linked statically, so that no library can be loaded into it")]
-    Static,
-    /// It does not call the C library.
-    #[error("is a Go program, which makes its system calls itself, past every library")]
-    Go,
-    /// The loader takes no orders from the environment.
-    #[error(
-        "gains privileges when it starts (set-user-ID, set-group-ID or file capabilities), so that the loader ignores LD_PRELOAD"
-    )]
-    Privileged,
-    /// musl, bionic, ...
-    #[error("is made for another C library (its loader is {0}), and Sietch's library for glibc")]
-    OtherLibrary(String),
-    /// A glibc that lacks what Sietch's library needs of it.
-    #[error("is made for a glibc before 2.34 (its loader is {0}), and Sietch's library for a newer one")]
-    OldLibrary(String),
-    /// ELFCLASS32.
-    #[error("is a 32-bit program, and Sietch's library is of 64 bits")]
-    Narrow,
-    /// Another `e_machine`.
-    #[error("is made for another kind of processor than Sietch's library")]
-    OtherMachine,
-}
-
-impl Unfit {
-    /// Whether the library is left out if the program is to run all the same: its loader would
-    /// complain or refuse. In the others' case programs that they start in turn may use it.
-    pub fn refuses_the_library(&self) -> bool {
-        matches!(self, Self::OtherLibrary(_) | Self::OldLibrary(_) | Self::Narrow | Self::OtherMachine)
-    }
-}
-
 /// The file that `name` names.
 ///
 /// # Errors
 /// [`RunError::NotFound`], [`RunError::NotExecutable`].
-pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, RunError> {
+pub(super) fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, RunError> {
     if name.as_bytes().contains(&b'/') {
         return executable(Path::new(name)).map(|()| name.into());
     }
@@ -119,10 +84,12 @@ fn executable(file: &Path) -> Result<(), RunError> {
 ///
 /// # Errors
 /// [`RunError::Damaged`]: an ELF file that cannot be started.
-pub fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unfit>, RunError> {
+pub(super) fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unsupported>, RunError> {
     let Some((file, open)) = target(file, path) else { return Ok(None) };
     match elf::facts(&open) {
-        Ok(facts) => Ok(unfit(&facts).or_else(|| gains_privileges(&open).then_some(Unfit::Privileged))),
+        Ok(facts) => {
+            Ok(unsupported(&facts).or_else(|| gains_privileges(&open).then_some(Unsupported::Privileged)))
+        }
         Err(ElfError::NotElf) => Ok(None),
         Err(cause) => Err(RunError::Damaged { path: file, cause }),
     }
@@ -130,7 +97,7 @@ pub fn judge(file: &Path, path: Option<&OsStr>) -> Result<Option<Unfit>, RunErro
 
 /// The program that starting `file` starts, if it names liburing among its libraries, whose system
 /// calls are its own.
-pub fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+pub(super) fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     target(file, path).filter(|(_, open)| elf::needs(open, "liburing")).map(|(file, _)| file)
 }
 
@@ -149,24 +116,24 @@ fn target(file: &Path, path: Option<&OsStr>) -> Option<(PathBuf, File)> {
     None
 }
 
-fn unfit(facts: &elf::Facts) -> Option<Unfit> {
+fn unsupported(facts: &elf::Facts) -> Option<Unsupported> {
     if facts.narrow {
-        return Some(Unfit::Narrow);
+        return Some(Unsupported::Narrow);
     }
     if !facts.own_machine {
-        return Some(Unfit::OtherMachine);
+        return Some(Unsupported::OtherMachine);
     }
     // Most Go programs are static too; that they are Go says more.
     if facts.go {
-        return Some(Unfit::Go);
+        return Some(Unsupported::Go);
     }
-    let Some(loader) = &facts.loader else { return Some(Unfit::Static) };
+    let Some(loader) = &facts.loader else { return Some(Unsupported::Static) };
     let name = loader.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let shown = || String::from_utf8_lossy(loader).into_owned();
     if !name.starts_with(b"ld-linux") {
-        return Some(Unfit::OtherLibrary(shown()));
+        return Some(Unsupported::OtherLibrary(shown()));
     }
-    is_old(Path::new(OsStr::from_bytes(loader))).then(|| Unfit::OldLibrary(shown()))
+    is_old(Path::new(OsStr::from_bytes(loader))).then(|| Unsupported::OldLibrary(shown()))
 }
 
 /// Whether a loader of glibc has not the version that the library's calls need. Of one that cannot

@@ -19,13 +19,17 @@ use super::error::RunError;
 use crate::arguments::run::Publish;
 
 /// How often a name that is taken is tried again.
-const SETTLINGS: u32 = 2;
+const BIND_RETRIES: u32 = 2;
 
 /// What the variable is to hold, if anything is to be published.
 ///
 /// # Errors
 /// [`RunError::Publish`], [`RunError::PublishedAlready`], [`RunError::PublishMost`].
-pub fn variable(all: &[Publish], on_vnic: bool, service: &Service<'_>) -> Result<Option<String>, RunError> {
+pub(super) fn variable(
+    all: &[Publish],
+    on_vnic: bool,
+    service: &Service<'_>,
+) -> Result<Option<String>, RunError> {
     if all.len() > MAX_PUBLISHED {
         return Err(RunError::PublishMost { most: MAX_PUBLISHED, what: "a program".to_owned() });
     }
@@ -40,7 +44,7 @@ pub fn variable(all: &[Publish], on_vnic: bool, service: &Service<'_>) -> Result
         }
         let host = publish.host;
         let mut tried = try_name(host);
-        for _ in 0..SETTLINGS {
+        for _ in 0..BIND_RETRIES {
             if tried != Err(Errno::ADDRINUSE) || service.greet().is_err() {
                 break;
             }
@@ -61,8 +65,8 @@ fn try_name(name: SocketAddr) -> Result<(), Errno> {
     rustix::net::listen(&socket, 1)
 }
 
-/// What to do about it.
-pub fn mend(cause: &Errno) -> &'static str {
+/// The advice for an error.
+pub(super) fn fix(cause: &Errno) -> &'static str {
     match *cause {
         Errno::ADDRINUSE => {
             "somebody else has it (`ss -ltnp` says who): end that, or choose another port of the host"

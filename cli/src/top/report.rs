@@ -16,7 +16,7 @@ use crate::style::{Cell, Palette, Table, Tone, bytes};
 
 /// What is read at one moment.
 #[derive(Debug, Default)]
-pub struct Look {
+pub(super) struct Look {
     /// Seconds since some moment.
     pub at: f64,
     /// The counters' pages.
@@ -31,7 +31,7 @@ pub struct Look {
 
 /// A thread of the service core.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Core {
+pub(super) struct Core {
     /// Its name.
     pub thread: String,
     /// Thousandths of a core: spinning included.
@@ -40,7 +40,7 @@ pub struct Core {
 
 /// A VNIC that is served.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Served {
+pub(super) struct Served {
     /// Its name.
     pub vnic: String,
     /// Which thread drives it.
@@ -61,7 +61,7 @@ pub struct Served {
 
 /// An application.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Program {
+pub(super) struct Program {
     /// Its id.
     pub application: String,
     /// The program, if it could be found out.
@@ -84,7 +84,7 @@ pub struct Program {
 
 /// Everything at one moment.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     /// Thousandths of a core for which the threads that drive VNICs moved something, by thread.
     pub threads: BTreeMap<u64, u64>,
     /// All threads of the service core.
@@ -97,7 +97,7 @@ pub struct Report {
 
 /// What applications are ordered by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub(super) enum Order {
     /// Bytes a second.
     #[default]
     Bytes,
@@ -109,7 +109,7 @@ pub enum Order {
 
 impl Order {
     /// The next one.
-    pub const fn next(self) -> Self {
+    pub(super) const fn next(self) -> Self {
         match self {
             Self::Bytes => Self::Connections,
             Self::Connections => Self::Memory,
@@ -140,7 +140,7 @@ fn value(group: &StatGroup, name: &str) -> u64 {
 
 impl Report {
     /// What has happened from `before` to `now`.
-    pub fn of(now: &Look, before: &Look) -> Self {
+    pub(super) fn of(now: &Look, before: &Look) -> Self {
         let elapsed = (now.at - before.at).max(0.001);
         // What seems to shrink was made anew.
         let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / elapsed) as u64;
@@ -188,7 +188,7 @@ impl Report {
     }
 
     /// Orders the applications.
-    pub fn order(&mut self, order: Order) {
+    pub(super) fn order(&mut self, order: Order) {
         self.applications.sort_by(|one, other| {
             let most = order.of(other).cmp(&order.of(one));
             most.then_with(|| one.application.cmp(&other.application))
@@ -196,7 +196,7 @@ impl Report {
     }
 
     /// As text.
-    pub fn render(&self, palette: Palette) -> String {
+    pub(super) fn render(&self, palette: Palette) -> String {
         let mut text = String::new();
         if !self.cores.is_empty() {
             let mut cores = Table::new(0);
@@ -264,7 +264,7 @@ impl Report {
     }
 
     /// The line above everything on a terminal.
-    pub fn headline(&self, order: Order, palette: Palette) -> String {
+    pub(super) fn headline(&self, order: Order, palette: Palette) -> String {
         let connections: usize = self.applications.iter().map(|program| program.connections).sum();
         let cpu: u64 = self.cores.iter().map(|core| core.cpu).sum();
         format!(

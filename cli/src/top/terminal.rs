@@ -22,7 +22,7 @@ const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// See the module.
 #[derive(Debug)]
-pub struct Screen {
+pub(super) struct Screen {
     before: Termios,
     ended: Arc<AtomicBool>,
 }
@@ -32,7 +32,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn open() -> io::Result<Option<Self>> {
+    pub(super) fn open() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
         }
@@ -57,7 +57,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn show(&self, view: &str) -> io::Result<()> {
+    pub(super) fn show(&self, view: &str) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
         // A terminal that does not say how large it is.
         let known = |told: u16, usual| if told == 0 { usual } else { usize::from(told) };
@@ -69,7 +69,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal is gone.
-    pub fn key(&self, limit: Duration) -> io::Result<Option<u8>> {
+    pub(super) fn key(&self, limit: Duration) -> io::Result<Option<u8>> {
         let until = Instant::now() + limit;
         loop {
             if self.ended.load(Ordering::Acquire) {

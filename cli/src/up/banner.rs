@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use sietch::StartupReport;
 use sietch_protocol::Status;
 
-use super::{Plan, instance};
+use super::instance;
+use super::plan::Plan;
 use crate::style::{self, Palette, Tone};
 
 /// The lines, each a name and what there is to say.

@@ -28,7 +28,7 @@ const SHOWN_BYTES: u64 = 4096;
 
 /// A running program.
 #[derive(Debug)]
-pub struct Child {
+pub(super) struct Child {
     what: &'static str,
     process: Process,
     ready: BufReader<ChildStdout>,
@@ -41,7 +41,7 @@ impl Child {
     ///
     /// # Errors
     /// [`Error::File`] for its log; [`Error::Start`].
-    pub fn start(what: &'static str, arguments: Vec<OsString>, log: &Path) -> Result<Self, Error> {
+    pub(super) fn start(what: &'static str, arguments: Vec<OsString>, log: &Path) -> Result<Self, Error> {
         let opened = OpenOptions::new()
             .append(true)
             .create(true)
@@ -63,12 +63,12 @@ impl Child {
     }
 
     /// Its process, while it runs.
-    pub fn pid(&self) -> Option<u32> {
+    pub(super) fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
     /// Its log.
-    pub fn log(&self) -> &Path {
+    pub(super) fn log(&self) -> &Path {
         &self.log
     }
 
@@ -76,7 +76,7 @@ impl Child {
     ///
     /// # Errors
     /// [`Error::EndedEarly`] if it ends instead.
-    pub async fn ready_line(&mut self) -> Result<String, Error> {
+    pub(super) async fn ready_line(&mut self) -> Result<String, Error> {
         let mut line = Vec::new();
         let limit = sietch::STARTUP_REPORT_MAX_LINE as u64 + 1;
         let read = (&mut self.ready).take(limit).read_until(b'\n', &mut line).await;
@@ -90,7 +90,7 @@ impl Child {
     ///
     /// # Errors
     /// [`Error::EndedEarly`] if it ends instead.
-    pub async fn ready_byte(&mut self) -> Result<(), Error> {
+    pub(super) async fn ready_byte(&mut self) -> Result<(), Error> {
         match self.ready.read_u8().await {
             Ok(_) => Ok(()),
             Err(_) => Err(self.ended_early().await),
@@ -98,7 +98,7 @@ impl Child {
     }
 
     /// Waits until it ends. May be cancelled and asked again.
-    pub async fn ended(&mut self) -> String {
+    pub(super) async fn ended(&mut self) -> String {
         match self.process.wait().await {
             Ok(status) => describe(status),
             Err(cause) => cause.to_string(),
@@ -106,7 +106,7 @@ impl Child {
     }
 
     /// Asks it to end.
-    pub fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         // The number stays this process's until it is waited for.
         if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
             // It can only fail if the process has just ended.
@@ -115,7 +115,7 @@ impl Child {
     }
 
     /// Waits for its end, and makes it end after `grace`. Says whether it ended by itself.
-    pub async fn wait_or_kill(&mut self, grace: Duration) -> bool {
+    pub(super) async fn wait_or_kill(&mut self, grace: Duration) -> bool {
         if tokio::time::timeout(grace, self.process.wait()).await.is_ok() {
             return true;
         }
@@ -139,7 +139,7 @@ impl Child {
 }
 
 /// This binary, also when its file was replaced while it runs.
-pub fn program() -> PathBuf {
+pub(super) fn program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.exists()).unwrap_or_else(|| "/proc/self/exe".into())
 }
 

@@ -23,7 +23,7 @@ const END: u8 = 0;
 ///
 /// # Errors
 /// [`Error::Start`]. If it starts but does not come up, this process ends with its exit status.
-pub fn start() -> Result<(), Error> {
+pub(super) fn start() -> Result<(), Error> {
     let what = "detached `sietch up`";
     let failed = |source| Error::Start { what, source };
     let line = std::env::args_os().skip(1).map(|word| match word.to_str() {
@@ -56,7 +56,7 @@ pub fn start() -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Start`].
-pub fn leave_terminal() -> Result<(), Error> {
+pub(super) fn leave_terminal() -> Result<(), Error> {
     match rustix::process::setsid() {
         Ok(_) => Ok(()),
         Err(cause) => Err(Error::Start { what: "detached `sietch up`", source: cause.into() }),
@@ -67,7 +67,7 @@ pub fn leave_terminal() -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::File`] for the log.
-pub fn serve_alone(log: &Path) -> Result<(), Error> {
+pub(super) fn serve_alone(log: &Path) -> Result<(), Error> {
     match output::print("\0") {
         // The one that waited may have been killed; what is started stays.
         Ok(()) | Err(Error::OutputClosed) => {}

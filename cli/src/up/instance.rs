@@ -35,7 +35,7 @@ const MAX_RECORD: u64 = 64 * 1024;
 /// What is known of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Record {
+pub(crate) struct Record {
     /// The process of `sietch up`.
     pub pid: i32,
     /// The store's process.
@@ -48,7 +48,7 @@ pub struct Record {
 
 /// The right to be the instance. Dropping it removes the record.
 #[derive(Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     path: PathBuf,
     record: File,
     _lock: File,
@@ -63,10 +63,10 @@ fn lock_of(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`Error::AlreadyRunning`]; [`Error::File`] if the record cannot be made.
-pub fn claim(path: &Path) -> Result<Claim, Error> {
+pub(crate) fn claim(path: &Path) -> Result<Claim, Error> {
     let failed = |cause: rustix::io::Errno| {
-        let mend = "see who owns its folder, or choose another socket with `--socket`";
-        Error::file(path, mend)(cause.into())
+        let fix = "see who owns its folder, or choose another socket with `--socket`";
+        Error::file(path, fix)(cause.into())
     };
     let own = Mode::RUSR | Mode::WUSR;
     let open = |path: &Path, flags, mode| {
@@ -105,7 +105,7 @@ impl Claim {
     ///
     /// # Errors
     /// [`Error::File`]: the disk is full, perhaps.
-    pub fn write(&self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
         let text = crate::output::json(record)?;
         let mut file = &self.record;
         file.set_len(0)
@@ -127,12 +127,12 @@ impl Drop for Claim {
 ///
 /// # Errors
 /// [`Error::File`]: it is there but cannot be read.
-pub fn find(path: &Path) -> Result<Option<Record>, Error> {
-    let mend = "run this as the user who ran `sietch up`";
+pub(crate) fn find(path: &Path) -> Result<Option<Record>, Error> {
+    let fix = "run this as the user who ran `sietch up`";
     let file = match open_plain(path) {
         Ok(file) => file,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(Error::file(path, mend)(cause)),
+        Err(cause) => return Err(Error::file(path, fix)(cause)),
     };
     let lives = match open_plain(&lock_of(path)) {
         // Two users made them: a forgery.
@@ -145,7 +145,7 @@ pub fn find(path: &Path) -> Result<Option<Record>, Error> {
             let lives = Path::new("/proc").join(record.pid.to_string()).exists();
             return Ok(lives.then_some(record));
         }
-        Err(cause) => return Err(Error::file(path, mend)(cause)),
+        Err(cause) => return Err(Error::file(path, fix)(cause)),
     };
     Ok(lives.then(|| read(file)))
 }
@@ -168,16 +168,16 @@ fn owner(file: &File) -> Result<u32, Error> {
 ///
 /// # Errors
 /// [`Error::File`].
-pub fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
-    let mend = "run this as the user who ran `sietch up`";
-    let whose = owner(&open_plain(path).map_err(Error::file(path, mend))?)?;
+pub(crate) fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
+    let fix = "run this as the user who ran `sietch up`";
+    let whose = owner(&open_plain(path).map_err(Error::file(path, fix))?)?;
     let own = rustix::process::geteuid().as_raw();
     let process = std::fs::metadata(format!("/proc/{}", record.pid)).map(|about| about.uid());
     Ok(whose == own || own == 0 && process.is_ok_and(|uid| uid == whose))
 }
 
 /// Where the store answers, the address for the VNIC first.
-pub fn addresses(ready: &StartupReport) -> String {
+pub(crate) fn addresses(ready: &StartupReport) -> String {
     let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
     let all: Vec<String> = all.map(std::string::ToString::to_string).collect();
     if all.is_empty() { "nowhere".to_owned() } else { all.join(" and ") }

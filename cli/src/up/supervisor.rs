@@ -19,7 +19,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::child::Child;
 use super::instance::{Claim, Record};
-use super::{Plan, banner, detach};
+use super::plan::Plan;
+use super::{banner, detach};
 use crate::administration;
 use crate::error::Error;
 use crate::output;
@@ -105,7 +106,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Serves until something cannot be mended.
+    /// Serves until something cannot be fixed.
     async fn serve(&mut self, detached: bool) -> Result<(), Error> {
         self.claim.write(&self.record())?;
         self.bring_up().await?;

@@ -10,7 +10,7 @@ const GLIBC: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
 /// Parts of a file to be put together.
 #[derive(Clone, Default)]
-pub struct Image {
+pub(super) struct Image {
     loader: Option<&'static [u8]>,
     note: Option<&'static [u8]>,
     data: Option<&'static [u8]>,

@@ -70,15 +70,15 @@ fn a_script_is_judged_by_its_interpreter() {
     let path = Some(folder.0.clone().into_os_string());
     let judged = |file: &Path| judge(file, path.as_deref()).unwrap();
     let program = folder.file("still", &static_program(), 0o755);
-    assert_eq!(judged(&program), Some(Unfit::Static));
+    assert_eq!(judged(&program), Some(Unsupported::Static));
     let direct = folder.file("direct", format!("#! {}  -x\n", program.display()).as_bytes(), 0o755);
-    assert_eq!(judged(&direct), Some(Unfit::Static));
+    assert_eq!(judged(&direct), Some(Unsupported::Static));
     for line in ["#!/usr/bin/env still", "#!/usr/bin/env -S A=1 still -x\r", "#!/usr/bin/env\tstill"] {
         let script = folder.file("env", format!("{line}\nexit\n").as_bytes(), 0o755);
-        assert_eq!(judged(&script), Some(Unfit::Static), "{line}");
+        assert_eq!(judged(&script), Some(Unsupported::Static), "{line}");
     }
     let twice = folder.file("twice", format!("#!{}", direct.display()).as_bytes(), 0o755);
-    assert_eq!(judged(&twice), Some(Unfit::Static));
+    assert_eq!(judged(&twice), Some(Unsupported::Static));
     for fit in [
         "#!/bin/sh\n",
         "echo no first line\n",
@@ -107,14 +107,23 @@ fn loaders_decide() {
         loader: loader.map(|name| name.as_bytes().to_vec()),
         go: false,
     };
-    assert_eq!(unfit(&facts(Some("/lib64/ld-linux-x86-64.so.2"))), None);
-    assert_eq!(unfit(&facts(Some("/nix/store/x-glibc/lib/ld-linux-x86-64.so.2"))), None);
-    assert!(matches!(unfit(&facts(Some("/lib/ld-musl-x86_64.so.1"))), Some(Unfit::OtherLibrary(_))));
-    assert!(matches!(unfit(&facts(Some("/system/bin/linker64"))), Some(Unfit::OtherLibrary(_))));
-    assert_eq!(unfit(&facts(None)), Some(Unfit::Static));
-    assert_eq!(unfit(&elf::Facts { go: true, ..facts(None) }), Some(Unfit::Go));
-    assert_eq!(unfit(&elf::Facts { own_machine: false, ..facts(None) }), Some(Unfit::OtherMachine));
-    assert_eq!(unfit(&elf::Facts { narrow: true, own_machine: false, ..facts(None) }), Some(Unfit::Narrow));
+    assert_eq!(unsupported(&facts(Some("/lib64/ld-linux-x86-64.so.2"))), None);
+    assert_eq!(unsupported(&facts(Some("/nix/store/x-glibc/lib/ld-linux-x86-64.so.2"))), None);
+    assert!(matches!(
+        unsupported(&facts(Some("/lib/ld-musl-x86_64.so.1"))),
+        Some(Unsupported::OtherLibrary(_))
+    ));
+    assert!(matches!(unsupported(&facts(Some("/system/bin/linker64"))), Some(Unsupported::OtherLibrary(_))));
+    assert_eq!(unsupported(&facts(None)), Some(Unsupported::Static));
+    assert_eq!(unsupported(&elf::Facts { go: true, ..facts(None) }), Some(Unsupported::Go));
+    assert_eq!(
+        unsupported(&elf::Facts { own_machine: false, ..facts(None) }),
+        Some(Unsupported::OtherMachine)
+    );
+    assert_eq!(
+        unsupported(&elf::Facts { narrow: true, own_machine: false, ..facts(None) }),
+        Some(Unsupported::Narrow)
+    );
 }
 
 #[test]
@@ -123,9 +132,9 @@ fn a_loader_of_an_old_glibc_is_seen() {
     let of = |content: &[u8]| {
         let loader = folder.file("ld-linux-x86-64.so.2", content, 0o755);
         let name = Some(loader.into_os_string().into_vec());
-        unfit(&elf::Facts { own_machine: true, narrow: false, loader: name, go: false })
+        unsupported(&elf::Facts { own_machine: true, narrow: false, loader: name, go: false })
     };
-    assert!(matches!(of(b"\0GLIBC_2.31\0GLIBC_2.33\0"), Some(Unfit::OldLibrary(_))));
+    assert!(matches!(of(b"\0GLIBC_2.31\0GLIBC_2.33\0"), Some(Unsupported::OldLibrary(_))));
     assert_eq!(of(b"\0GLIBC_2.33\0GLIBC_2.34\0"), None);
     assert_eq!(of(b""), None, "nothing is known of it");
 }
