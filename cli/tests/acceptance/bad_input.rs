@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::client::{Client, Reply, Stop, answers, load};
-use crate::place::{PATIENCE, Place, in_own_network, text, wait_for};
+use crate::testbed::{PATIENCE, Testbed, in_own_network, text, wait_for};
 
 /// Connections at once, on each address. The rest of the test needs some descriptors too.
 const CONNECTIONS: usize = 10_000;
@@ -78,9 +78,9 @@ fn abandon(address: SocketAddr) {
     half.set_read_timeout(Some(PATIENCE)).unwrap();
     half.write_all(b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$100\r\nhalf").unwrap();
     half.shutdown(Shutdown::Write).unwrap();
-    let mut said = String::new();
-    half.read_to_string(&mut said).expect("it closes too");
-    assert_eq!(said, "+PONG\r\n");
+    let mut printed = String::new();
+    half.read_to_string(&mut printed).expect("it closes too");
+    assert_eq!(printed, "+PONG\r\n");
     let mut client = Client::connect(address).unwrap();
     let big = vec![b'x'; 1 << 20];
     client.command(&[b"SET", b"big", &big]).unwrap();
@@ -99,8 +99,8 @@ fn abandon(address: SocketAddr) {
 }
 
 /// Runs `hurt` against each of the addresses, while an ordinary client of each goes on.
-fn beside_ordinary_clients(place: &Place, addresses: &[SocketAddr], hurt: fn(SocketAddr)) {
-    let before = place.pids();
+fn beside_ordinary_clients(testbed: &Testbed, addresses: &[SocketAddr], hurt: fn(SocketAddr)) {
+    let before = testbed.pids();
     let stop = Stop::default();
     std::thread::scope(|scope| {
         let guard = stop.guard();
@@ -115,22 +115,22 @@ fn beside_ordinary_clients(place: &Place, addresses: &[SocketAddr], hurt: fn(Soc
             assert!(load.join().expect("no error").replies > 0);
         }
     });
-    assert_eq!(place.pids(), before, "something was restarted");
+    assert_eq!(testbed.pids(), before, "something was restarted");
 }
 
 #[test]
 fn malformed_and_abandoned_input_hurts_nobody() {
     in_own_network("malformed_and_abandoned_input_hurts_nobody", || {
-        let place = Place::new("malformed");
+        let testbed = Testbed::new("malformed");
         let hurt = |address| {
             send_malformed(address);
             abandon(address);
         };
-        let up = place.up(&[]);
-        beside_ordinary_clients(&place, &[place.vnic(), place.kernel()], hurt);
+        let up = testbed.up(&[]);
+        beside_ordinary_clients(&testbed, &[testbed.vnic(), testbed.kernel()], hurt);
         up.stop();
-        let up = place.up(WITHOUT_IO_URING);
-        beside_ordinary_clients(&place, &[place.kernel()], hurt);
+        let up = testbed.up(WITHOUT_IO_URING);
+        beside_ordinary_clients(&testbed, &[testbed.kernel()], hurt);
         up.stop();
     });
 }
@@ -170,21 +170,21 @@ fn ten_thousand_connections_are_served_on_each_address() {
         let limit = getrlimit(Resource::Nofile);
         let soft = limit.current.map(|current| current.min(1024));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: soft, maximum: limit.maximum });
-        let place = Place::new("crowd");
-        let up = place.up(&[]);
+        let testbed = Testbed::new("crowd");
+        let up = testbed.up(&[]);
         let count = raise_descriptors();
-        for address in [place.vnic(), place.kernel()] {
-            crowd_comes_and_goes(&place, address, count);
+        for address in [testbed.vnic(), testbed.kernel()] {
+            crowd_comes_and_goes(&testbed, address, count);
         }
         up.stop();
-        let up = place.up(WITHOUT_IO_URING);
-        crowd_comes_and_goes(&place, place.kernel(), count);
+        let up = testbed.up(WITHOUT_IO_URING);
+        crowd_comes_and_goes(&testbed, testbed.kernel(), count);
         up.stop();
     });
 }
 
-fn crowd_comes_and_goes(place: &Place, address: SocketAddr, count: usize) {
-    let mut admin = Client::connect(place.kernel()).unwrap();
+fn crowd_comes_and_goes(testbed: &Testbed, address: SocketAddr, count: usize) {
+    let mut admin = Client::connect(testbed.kernel()).unwrap();
     // The crowd, and those who watch.
     assert_eq!(admin.ask("CONFIG SET maxclients 10100").unwrap(), Reply::ok());
     crowd(address, count);
@@ -223,9 +223,9 @@ fn syn(source: SocketAddrV4, target: SocketAddrV4) -> Vec<u8> {
 #[test]
 fn a_flood_of_syns_leaves_room_for_clients() {
     in_own_network("a_flood_of_syns_leaves_room_for_clients", || {
-        let place = Place::new("syn-flood");
-        let up = place.up(&[]);
-        let SocketAddr::V4(target) = place.vnic() else { panic!("IPv4") };
+        let testbed = Testbed::new("syn-flood");
+        let up = testbed.up(&[]);
+        let SocketAddr::V4(target) = testbed.vnic() else { panic!("IPv4") };
         let raw =
             rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(Protocol::from_raw(IPPROTO_RAW)))
                 .expect("root may send raw packets");
@@ -244,11 +244,11 @@ fn a_flood_of_syns_leaves_room_for_clients() {
                 }
                 sent
             });
-            let steady = scope.spawn(|| load(place.vnic(), "during the flood", &stop));
+            let steady = scope.spawn(|| load(testbed.vnic(), "during the flood", &stop));
             std::thread::sleep(Duration::from_millis(500));
             // New clients are let in while the flood goes on, each at its first try.
             for _ in 0..20 {
-                let reply = Client::connect(place.vnic()).and_then(|mut client| client.ask("PING"));
+                let reply = Client::connect(testbed.vnic()).and_then(|mut client| client.ask("PING"));
                 assert_eq!(reply.expect("there is room"), Reply::Simple(b"PONG".to_vec()));
             }
             stop.set();
@@ -256,7 +256,7 @@ fn a_flood_of_syns_leaves_room_for_clients() {
             eprintln!("{sent} SYNs; the slowest pair of replies took {:?}", seen.longest);
             assert!(sent > 10_000 && seen.replies > 0);
         });
-        assert!(answers(place.kernel()));
+        assert!(answers(testbed.kernel()));
         up.stop();
     });
 }

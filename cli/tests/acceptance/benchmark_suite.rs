@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::place::{Place, has, in_own_network, text};
+use crate::testbed::{Testbed, has, in_own_network, text};
 
 /// Requests of each of its twenty tests.
 const REQUESTS: &str = "1500";
@@ -14,9 +14,9 @@ fn the_whole_redis_benchmark_finishes_without_an_error() {
         if !has(name, "redis-benchmark") {
             return;
         }
-        let place = Place::new("benchmark");
-        let up = place.up(&[]);
-        for address in [place.vnic(), place.kernel()] {
+        let testbed = Testbed::new("benchmark");
+        let up = testbed.up(&[]);
+        for address in [testbed.vnic(), testbed.kernel()] {
             for options in [&[][..], &["-P", "16"], &["-d", "1024"], &["--threads", "2"]] {
                 let output = Command::new("redis-benchmark")
                     .args(["-q", "-n", REQUESTS, "-h", &address.ip().to_string(), "-p"])
@@ -24,12 +24,12 @@ fn the_whole_redis_benchmark_finishes_without_an_error() {
                     .args(options)
                     .output()
                     .expect("redis-benchmark");
-                let said = text(&output.stdout) + &text(&output.stderr);
-                assert!(output.status.success(), "{address} {options:?}: {said}");
-                let results = said.matches("requests per second").count();
-                assert!(results >= 20, "{address} {options:?}: {results} results: {said}");
+                let printed = text(&output.stdout) + &text(&output.stderr);
+                assert!(output.status.success(), "{address} {options:?}: {printed}");
+                let results = printed.matches("requests per second").count();
+                assert!(results >= 20, "{address} {options:?}: {results} results: {printed}");
                 for word in ["Error", "ERR", "WARN", "closed"] {
-                    assert!(!said.contains(word), "{address} {options:?}: {said}");
+                    assert!(!printed.contains(word), "{address} {options:?}: {printed}");
                 }
             }
         }

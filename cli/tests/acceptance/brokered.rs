@@ -8,26 +8,26 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::client::{Client, Reply};
-use crate::place::{Place, STORE_USER, signal, wait_for};
+use crate::testbed::{STORE_USER, Testbed, signal, wait_for};
 
-fn place(name: &str) -> Place {
-    let place = Place::new(name);
+fn testbed(name: &str) -> Testbed {
+    let testbed = Testbed::new(name);
     let own = rustix::process::geteuid().as_raw();
     let (store, service) = if own == 0 { (STORE_USER, 61_871) } else { (own, own) };
-    let (port, path) = (place.port, place.folder.join("volume.img"));
-    place.configure(&format!(
+    let (port, path) = (testbed.port, testbed.folder.join("volume.img"));
+    testbed.configure(&format!(
         "[[volume]]\nname = \"raw\"\nkind = \"extents\"\npath = \"{}\"\nsize = \"96MiB\"\n\n\
          [[vsa]]\nname = \"store\"\nvolume = \"raw\"\nuid = {store}\nsize = \"64MiB\"\n\n\
          [kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n\n[service]\nuid = {service}\n",
         path.display()
     ));
-    place
+    testbed
 }
 
 /// Writes until a write is refused or lost; the last number that was acknowledged.
-fn write_until_it_breaks(place: &Place, from: u64) -> u64 {
+fn write_until_it_breaks(testbed: &Testbed, from: u64) -> u64 {
     let mut acknowledged = from;
-    let Ok(mut client) = Client::connect_with(place.kernel(), Duration::from_secs(5)) else { return from };
+    let Ok(mut client) = Client::connect_with(testbed.kernel(), Duration::from_secs(5)) else { return from };
     loop {
         match client.ask(&format!("SET counter {}", acknowledged + 1)) {
             Ok(Reply::Simple(_)) => acknowledged += 1,
@@ -37,9 +37,9 @@ fn write_until_it_breaks(place: &Place, from: u64) -> u64 {
 }
 
 /// What the store has, as soon as it answers and takes writes.
-fn counter(place: &Place) -> u64 {
+fn counter(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
-        let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).ok()?;
+        let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;
         let found = client.ask("GET counter").ok()?;
         // Whose area has gone refuses writes until it is started again.
         let writes = client.ask("SET probe 1").ok()?;
@@ -47,17 +47,17 @@ fn counter(place: &Place) -> u64 {
     })
 }
 
-fn counted(place: &Place, name: &str) -> Option<u64> {
-    let stat: serde_json::Value = serde_json::from_slice(&place.run(&["stat", "--json"]).stdout).ok()?;
+fn counted(testbed: &Testbed, name: &str) -> Option<u64> {
+    let stat: serde_json::Value = serde_json::from_slice(&testbed.run(&["stat", "--json"]).stdout).ok()?;
     let groups = stat["groups"].as_array()?;
     groups.iter().find(|group| group["source"] == "vsa /raw/store")?["values"][name].as_u64()
 }
 
 #[test]
 fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
-    let place = place("brokered");
-    let up = place.up(&["--net", "linux"]);
-    let status = place.status();
+    let testbed = testbed("brokered");
+    let up = testbed.up(&["--net", "linux"]);
+    let status = testbed.status();
     let area = &status["daemon"]["vsas"][0];
     assert_eq!(
         (&area["name"], &area["protection"]),
@@ -66,13 +66,13 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
     );
     let mut acknowledged = 0;
     for victim in ["store", "service core", "daemon", "service core", "store"] {
-        let before = place.status();
-        let [daemon, _, store] = place.pids();
+        let before = testbed.status();
+        let [daemon, _, store] = testbed.pids();
         let core = before["daemon"]["service"].as_i64().expect("a service core");
         let from = acknowledged;
         acknowledged = std::thread::scope(|scope| {
-            let writer = scope.spawn(|| write_until_it_breaks(&place, from));
-            wait_for("writes", || counted(&place, "writes").filter(|writes| *writes > 0));
+            let writer = scope.spawn(|| write_until_it_breaks(&testbed, from));
+            wait_for("writes", || counted(&testbed, "writes").filter(|writes| *writes > 0));
             std::thread::sleep(Duration::from_millis(100));
             signal(
                 if victim == "store" {
@@ -87,22 +87,22 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
             if victim == "daemon" {
                 // Nobody notices: the writer is ended with the store's connection, later.
                 wait_for("the daemon", || {
-                    let status = place.try_status()?;
+                    let status = testbed.try_status()?;
                     let served = status["daemon"]["service"].as_i64() == Some(core);
                     (served && status["daemon"]["pid"].as_i64() != Some(daemon)).then_some(())
                 });
-                assert_eq!(place.pids()[2], store, "the store was not restarted");
+                assert_eq!(testbed.pids()[2], store, "the store was not restarted");
                 signal(store, Signal::KILL);
             }
             writer.join().expect("no panic")
         });
-        let found = counter(&place);
+        let found = counter(&testbed);
         assert!(found == acknowledged || found == acknowledged + 1, "{victim}: {found} of {acknowledged}");
         acknowledged = found;
     }
     assert!(acknowledged > 0);
-    let said = up.stop();
-    assert!(said.matches("starting it again").count() >= 5, "{said}");
+    let printed = up.stop();
+    assert!(printed.matches("starting it again").count() >= 5, "{printed}");
 }
 
 /// A process that does not outlive the test.
@@ -126,11 +126,11 @@ impl Running {
     /// How it ended, and what it said.
     fn ended(mut self) -> (ExitStatus, String) {
         let status = wait_for("its end", || self.0.try_wait().expect("our child"));
-        let mut said = String::new();
+        let mut printed = String::new();
         if let Some(pipe) = &mut self.0.stderr {
-            std::io::Read::read_to_string(pipe, &mut said).expect("text");
+            std::io::Read::read_to_string(pipe, &mut printed).expect("text");
         }
-        (status, said)
+        (status, printed)
     }
 }
 
@@ -144,38 +144,38 @@ impl Drop for Running {
 /// Daemon, service core and store, each started by the test.
 struct Alone {
     _daemon: Running,
-    place: Place,
+    testbed: Testbed,
 }
 
 impl Alone {
     fn start(name: &str) -> Self {
-        let place = place(name);
-        let (config, data) = (place.folder.join("sietch.toml"), place.folder.join("data"));
-        std::fs::create_dir_all(place.folder.join("run")).expect("a folder");
+        let testbed = testbed(name);
+        let (config, data) = (testbed.folder.join("sietch.toml"), testbed.folder.join("data"));
+        std::fs::create_dir_all(testbed.folder.join("run")).expect("a folder");
         let (config, data) = (config.display().to_string(), data.display().to_string());
         let line = ["daemon", "--config", &config, "--data", &data, "--without-network"];
-        let daemon = Running::start(place.sietch(&line));
-        wait_for("the daemon", || place.try_status());
-        Self { _daemon: daemon, place }
+        let daemon = Running::start(testbed.sietch(&line));
+        wait_for("the daemon", || testbed.try_status());
+        Self { _daemon: daemon, testbed }
     }
 
     fn core(&self) -> Running {
         let mut line = vec!["service"];
         line.extend(rustix::process::geteuid().is_root().then_some("--run-as=61871:61871"));
-        let running = Running::start(self.place.sietch(&line));
+        let running = Running::start(self.testbed.sietch(&line));
         let pid = i64::from(running.0.id());
         wait_for("the core", || {
-            (self.place.status()["daemon"]["service"].as_i64() == Some(pid)).then_some(())
+            (self.testbed.status()["daemon"]["service"].as_i64() == Some(pid)).then_some(())
         });
         running
     }
 
     fn store(&self) -> Command {
-        let listen = format!("--listen={}", self.place.kernel());
+        let listen = format!("--listen={}", self.testbed.kernel());
         let user = format!("--run-as={STORE_USER}:{STORE_USER}");
         let mut line = vec!["kv", "--vsa=/raw/store", "--net=linux", &listen];
         line.extend(rustix::process::geteuid().is_root().then_some(user.as_str()));
-        self.place.sietch(&line)
+        self.testbed.sietch(&line)
     }
 }
 
@@ -185,19 +185,19 @@ impl Alone {
 #[test]
 fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     let alone = Alone::start("brokered-alone");
-    let place = &alone.place;
+    let testbed = &alone.testbed;
     let core = alone.core();
     let first = Running::start(alone.store());
-    assert_eq!(counter_or_zero(place), 0);
-    let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).expect("it serves");
+    assert_eq!(counter_or_zero(testbed), 0);
+    let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).expect("it serves");
     assert!(matches!(client.ask("SET counter 7"), Ok(Reply::Simple(_))));
     drop(core);
     assert!(matches!(client.ask("SET counter 8"), Ok(Reply::Error(_)) | Err(_)), "nothing keeps it");
     let _core = alone.core();
-    let (status, said) = first.ended();
-    assert!(!status.success() && said.contains("can be had again"), "{status}: {said}");
+    let (status, printed) = first.ended();
+    assert!(!status.success() && printed.contains("can be had again"), "{status}: {printed}");
     let _second = Running::start(alone.store());
-    let found = counter_or_zero(place);
+    let found = counter_or_zero(testbed);
     assert!(found == 7 || found == 8, "{found}");
 }
 
@@ -206,12 +206,12 @@ fn without_up_the_store_ends_once_its_area_can_be_had_again() {
 #[test]
 fn a_store_whose_log_is_held_ends_at_sigterm() {
     let alone = Alone::start("brokered-held");
-    let place = &alone.place;
+    let testbed = &alone.testbed;
     let core = alone.core();
-    let said = place.folder.join("said");
-    let mut store = Running::saying(alone.store(), &said);
-    assert_eq!(counter_or_zero(place), 0);
-    let mut client = Client::connect_with(place.kernel(), Duration::from_secs(1)).expect("it serves");
+    let printed = testbed.folder.join("printed");
+    let mut store = Running::saying(alone.store(), &printed);
+    assert_eq!(counter_or_zero(testbed), 0);
+    let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(1)).expect("it serves");
     assert_eq!(client.ask("SET counter 7").expect("there is a core"), Reply::ok());
     // The disk takes nothing more: the log fills, then the sockets.
     core.signal(Signal::STOP);
@@ -219,20 +219,23 @@ fn a_store_whose_log_is_held_ends_at_sigterm() {
     while client.send(&[b"SET", b"filling", &value]).is_ok() {}
     store.signal(Signal::TERM);
     wait_for("the store to heed the signal", || {
-        std::fs::read_to_string(&said).expect("it is there").contains("the store ends").then_some(())
+        std::fs::read_to_string(&printed).expect("it is there").contains("the store ends").then_some(())
     });
     let status = wait_for("its end", || store.0.try_wait().expect("our child"));
-    let said = std::fs::read_to_string(&said).expect("it is there");
-    assert!(!status.success() && said.contains("the disk has not taken the last writes"), "{status}: {said}");
+    let printed = std::fs::read_to_string(&printed).expect("it is there");
+    assert!(
+        !status.success() && printed.contains("the disk has not taken the last writes"),
+        "{status}: {printed}"
+    );
     core.signal(Signal::CONT);
     let _second = Running::start(alone.store());
-    assert_eq!(counter_or_zero(place), 7);
+    assert_eq!(counter_or_zero(testbed), 7);
 }
 
 /// What the store has, as soon as it answers and takes writes; 0 of a new one.
-fn counter_or_zero(place: &Place) -> u64 {
+fn counter_or_zero(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
-        let mut client = Client::connect_with(place.kernel(), Duration::from_secs(5)).ok()?;
+        let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;
         let Ok(Reply::Integer(there)) = client.ask("EXISTS counter") else { return None };
         let found = if there == 0 { 0 } else { client.ask("GET counter").ok()?.number() };
         matches!(client.ask("SET probe 1"), Ok(Reply::Simple(_))).then_some(found)

@@ -6,21 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sietch_kv_programs::connection::Connection;
-pub use sietch_kv_programs::connection::encode;
-pub use sietch_kv_programs::reply::Reply;
+pub(crate) use sietch_kv_programs::connection::encode;
+pub(crate) use sietch_kv_programs::reply::Reply;
 
 /// A connection.
-pub struct Client {
+pub(crate) struct Client {
     connection: Connection<TcpStream>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         Self::connect_with(address, Duration::from_secs(10))
     }
 
     /// With a limit for connecting and for each reply.
-    pub fn connect_with(address: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn connect_with(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
@@ -28,29 +28,29 @@ impl Client {
         Ok(Self { connection: Connection::new(stream) })
     }
 
-    pub fn send(&mut self, arguments: &[&[u8]]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, arguments: &[&[u8]]) -> io::Result<()> {
         self.connection.send(arguments)
     }
 
-    pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.stream().write_all(bytes)
     }
 
-    pub fn receive(&mut self) -> io::Result<Reply> {
+    pub(crate) fn receive(&mut self) -> io::Result<Reply> {
         self.connection.receive()
     }
 
-    pub fn command(&mut self, arguments: &[&[u8]]) -> io::Result<Reply> {
+    pub(crate) fn command(&mut self, arguments: &[&[u8]]) -> io::Result<Reply> {
         self.connection.ask(arguments)
     }
 
     /// Words separated by blanks.
-    pub fn ask(&mut self, words: &str) -> io::Result<Reply> {
+    pub(crate) fn ask(&mut self, words: &str) -> io::Result<Reply> {
         self.command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>())
     }
 
     /// Reads until the other side closes; whether it does.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.connection.stream().read_to_end(&mut rest) {
             Ok(_) => true,
@@ -60,25 +60,25 @@ impl Client {
 }
 
 /// Whether the store answers at `address`.
-pub fn answers(address: SocketAddr) -> bool {
+pub(crate) fn answers(address: SocketAddr) -> bool {
     Client::connect_with(address, Duration::from_secs(2)).and_then(|mut client| client.ask("PING")).is_ok()
 }
 
 /// Ends the threads of a test, also when the test fails.
 #[derive(Default)]
-pub struct Stop(AtomicBool);
+pub(crate) struct Stop(AtomicBool);
 
 impl Stop {
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
     /// Sets it when dropped.
-    pub fn guard(&self) -> impl Drop + '_ {
+    pub(crate) fn guard(&self) -> impl Drop + '_ {
         struct Guard<'a>(&'a Stop);
         impl Drop for Guard<'_> {
             fn drop(&mut self) {
@@ -91,14 +91,14 @@ impl Stop {
 
 /// What a run of [`load`] saw.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub replies: u64,
     pub longest: Duration,
 }
 
 /// One connection that writes and reads back until told to stop. An error, or a wrong value, fails
 /// the test.
-pub fn load(address: SocketAddr, name: &str, stop: &Stop) -> Seen {
+pub(crate) fn load(address: SocketAddr, name: &str, stop: &Stop) -> Seen {
     let mut client = Client::connect(address).expect("connect");
     let mut seen = Seen::default();
     let key = format!("load:{name}");

@@ -1,5 +1,5 @@
 //! What lies on the disk and is wrong: a superblock, a full disk, sietch.toml. The error names the
-//! thing and the mend, and nothing is overwritten.
+//! damage and the fix, and nothing is overwritten.
 
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -7,21 +7,21 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::client::{Client, Reply};
-use crate::place::{Place, STORE_USER, has, in_own_network, signal, text, wait_for};
+use crate::testbed::{STORE_USER, Testbed, has, in_own_network, signal, text, wait_for};
 
 /// Bytes of one copy of the superblock, and how many there are (docs/spec/log.md).
 const COPY: usize = 4096;
 const COPIES: usize = 4;
 
-fn contains_all(said: &str, words: &[&str]) {
+fn contains_all(printed: &str, words: &[&str]) {
     for word in words {
-        assert!(said.contains(word), "{word:?} is not in: {said}");
+        assert!(printed.contains(word), "{word:?} is not in: {printed}");
     }
 }
 
 /// Damages the copies and returns the whole area as it is then.
-fn corrupt(place: &Place, copies: &[usize]) -> Vec<u8> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(place.area()).expect("the area");
+fn corrupt(testbed: &Testbed, copies: &[usize]) -> Vec<u8> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(testbed.area()).expect("the area");
     for copy in copies {
         let mut bytes = vec![0; COPY];
         let offset = u64::try_from(copy * COPY).unwrap();
@@ -30,29 +30,29 @@ fn corrupt(place: &Place, copies: &[usize]) -> Vec<u8> {
         file.write_all_at(&bytes, offset).unwrap();
     }
     drop(file);
-    std::fs::read(place.area()).unwrap()
+    std::fs::read(testbed.area()).unwrap()
 }
 
 #[test]
 fn a_corrupted_superblock_is_survived_and_four_are_named() {
     in_own_network("a_corrupted_superblock_is_survived_and_four_are_named", || {
-        let place = Place::new("superblock");
-        let up = place.up(&["--net", "linux"]);
-        let mut client = Client::connect(place.kernel()).unwrap();
+        let testbed = Testbed::new("superblock");
+        let up = testbed.up(&["--net", "linux"]);
+        let mut client = Client::connect(testbed.kernel()).unwrap();
         assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
         up.stop();
         for copy in 0..COPIES {
-            corrupt(&place, &[copy]);
-            let up = place.up(&["--net", "linux"]);
-            let mut client = Client::connect(place.kernel()).unwrap();
+            corrupt(&testbed, &[copy]);
+            let up = testbed.up(&["--net", "linux"]);
+            let mut client = Client::connect(testbed.kernel()).unwrap();
             assert_eq!(client.ask("GET a").unwrap().number(), 1, "without copy {copy}");
             up.stop();
         }
-        let before = corrupt(&place, &[0, 1, 2, 3]);
-        let said = place.refused(&["--net", "linux"]);
-        contains_all(&said, &["store", "superblock"]);
-        assert!(std::fs::read(place.area()).unwrap() == before, "the damaged area was written to");
-        eprintln!("{said}");
+        let before = corrupt(&testbed, &[0, 1, 2, 3]);
+        let printed = testbed.refused(&["--net", "linux"]);
+        contains_all(&printed, &["store", "superblock"]);
+        assert!(std::fs::read(testbed.area()).unwrap() == before, "the damaged area was written to");
+        eprintln!("{printed}");
     });
 }
 
@@ -63,10 +63,10 @@ fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
         if !has(name, "unshare") {
             return;
         }
-        let place = Place::new("full-disk");
-        let data = place.folder.join("data");
+        let testbed = Testbed::new("full-disk");
+        let data = testbed.folder.join("data");
         std::fs::create_dir(&data).unwrap();
-        let up = place.up_command(&["--net", "linux"]);
+        let up = testbed.up_command(&["--net", "linux"]);
         // A mount namespace that goes with the command, and a small file system in it.
         let mut command = Command::new("unshare");
         command
@@ -74,13 +74,13 @@ fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
             .arg(&data)
             .arg(up.get_program())
             .args(up.get_args())
-            .env("HOME", &place.folder)
+            .env("HOME", &testbed.folder)
             .env("NO_COLOR", "1");
         let output = command.output().expect("unshare");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let said = text(&output.stderr);
+        let printed = text(&output.stderr);
         let words: String =
-            said.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+            printed.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         eprintln!("{words}");
         contains_all(&words, &["volume main", "67108864 bytes were asked for", "are free", "smaller size"]);
     });
@@ -90,8 +90,8 @@ fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
 fn an_unreadable_or_invalid_sietch_toml_is_named_with_its_line() {
     let name = "an_unreadable_or_invalid_sietch_toml_is_named_with_its_line";
     in_own_network(name, move || {
-        let place = Place::new("toml");
-        let good = place.configuration();
+        let testbed = Testbed::new("toml");
+        let good = testbed.configuration();
         for (wrong, words) in [
             (good.replace("[[vsa]]", "[[vsa]"), &["vsa"][..]),
             (good.replace("64MiB", "64 parsecs"), &["64 parsecs", "MiB"]),
@@ -101,59 +101,59 @@ fn an_unreadable_or_invalid_sietch_toml_is_named_with_its_line() {
             (good.replace("64MiB", "0MiB"), &["0"]),
         ] {
             let line = 1 + good.lines().zip(wrong.lines()).take_while(|(left, right)| left == right).count();
-            place.configure(&wrong);
-            let said = place.refused(&[]);
+            testbed.configure(&wrong);
+            let printed = testbed.refused(&[]);
             let places =
                 [format!("sietch.toml: TOML parse error at line {line},"), format!("sietch.toml:{line}: ")];
-            assert!(places.iter().any(|place| said.contains(place)), "line {line} is not in: {said}");
-            contains_all(&said, words);
+            assert!(places.iter().any(|place| printed.contains(place)), "line {line} is not in: {printed}");
+            contains_all(&printed, words);
         }
-        std::fs::write(place.folder.join("sietch.toml"), [0xff, 0xfe, 0, 1]).unwrap();
-        contains_all(&place.refused(&[]), &["sietch.toml", "UTF-8"]);
+        std::fs::write(testbed.folder.join("sietch.toml"), [0xff, 0xfe, 0, 1]).unwrap();
+        contains_all(&testbed.refused(&[]), &["sietch.toml", "UTF-8"]);
 
-        let place = Place::of("toml-user", Some(65534));
-        if place.sietch(&["--version"]).output().is_err() {
+        let testbed = Testbed::of("toml-user", Some(65534));
+        if testbed.sietch(&["--version"]).output().is_err() {
             eprintln!("SKIPPED a part of {name}: needs a target folder that an ordinary user can read");
             return;
         }
-        let file = place.folder.join("sietch.toml");
+        let file = testbed.folder.join("sietch.toml");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
-        let said = place.refused(&[]);
-        eprintln!("{said}");
-        contains_all(&said, &["sietch.toml", "ermission denied"]);
+        let printed = testbed.refused(&[]);
+        eprintln!("{printed}");
+        contains_all(&printed, &["sietch.toml", "ermission denied"]);
     });
 }
 
 #[test]
 fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
     in_own_network("an_area_is_checked_by_its_name_while_no_store_holds_it", || {
-        let place = Place::new("check");
-        let up = place.up(&["--net", "linux"]);
-        let mut client = Client::connect(place.kernel()).unwrap();
+        let testbed = Testbed::new("check");
+        let up = testbed.up(&["--net", "linux"]);
+        let mut client = Client::connect(testbed.kernel()).unwrap();
         assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
-        let held = place.run(&["kv", "check", "store"]);
+        let held = testbed.run(&["kv", "check", "store"]);
         assert_eq!(held.status.code(), Some(2), "{held:?}");
         contains_all(&text(&held.stderr), &["store", "pid"]);
         up.stop();
-        let path = |name: &str| place.folder.join(name).display().to_string();
+        let path = |name: &str| testbed.folder.join(name).display().to_string();
         let (config, data) = (path("sietch.toml"), path("data"));
-        let mut daemon = place
+        let mut daemon = testbed
             .sietch(&["daemon", "--without-network", "--config", &config, "--data", &data])
             .spawn()
             .expect("start the daemon");
-        wait_for("the daemon", || place.run(&["vsa", "list"]).status.success().then_some(()));
+        wait_for("the daemon", || testbed.run(&["vsa", "list"]).status.success().then_some(()));
         for name in ["store", "/main/store"] {
-            let good = place.run(&["kv", "check", name]);
+            let good = testbed.run(&["kv", "check", name]);
             assert_eq!(good.status.code(), Some(0), "{good:?}");
             contains_all(&text(&good.stdout), &["good", "1 log records", "closed in order"]);
         }
-        let missing = place.run(&["kv", "check", "nothing"]);
+        let missing = testbed.run(&["kv", "check", "nothing"]);
         assert_eq!(missing.status.code(), Some(2), "{missing:?}");
-        assert!(!text(&place.run(&["vsa", "list"]).stdout).contains("nothing"), "a check has made an area");
+        assert!(!text(&testbed.run(&["vsa", "list"]).stdout).contains("nothing"), "a check has made an area");
         signal(i64::from(daemon.id()), Signal::TERM);
         daemon.wait().unwrap();
-        corrupt(&place, &[0, 1, 2, 3]);
-        let bad = place.run(&["kv", "check", &place.area().display().to_string()]);
+        corrupt(&testbed, &[0, 1, 2, 3]);
+        let bad = testbed.run(&["kv", "check", &testbed.area().display().to_string()]);
         assert_eq!(bad.status.code(), Some(1), "{bad:?}");
         contains_all(&text(&bad.stdout), &["damaged", "superblocks", "acknowledged", "backup"]);
     });
@@ -162,21 +162,21 @@ fn an_area_is_checked_by_its_name_while_no_store_holds_it() {
 #[test]
 fn a_backup_that_may_only_be_read_is_checked() {
     in_own_network("a_backup_that_may_only_be_read_is_checked", || {
-        let place = Place::of("backup", Some(STORE_USER));
-        if place.sietch(&["--version"]).output().is_err() {
+        let testbed = Testbed::of("backup", Some(STORE_USER));
+        if testbed.sietch(&["--version"]).output().is_err() {
             eprintln!("SKIPPED: needs a target folder that an ordinary user can read");
             return;
         }
-        let up = Place::new("backed-up");
+        let up = Testbed::new("backed-up");
         let running = up.up(&["--net", "linux"]);
         let mut client = Client::connect(up.kernel()).unwrap();
         assert_eq!(client.ask("SET a 1").unwrap(), Reply::ok());
         running.stop();
-        let backup = place.folder.join("store.backup");
+        let backup = testbed.folder.join("store.backup");
         std::fs::copy(up.area(), &backup).unwrap();
         std::fs::set_permissions(&backup, std::fs::Permissions::from_mode(0o444)).unwrap();
         // As its reader, an ordinary user.
-        let checked = place.run(&["kv", "check", &backup.display().to_string()]);
+        let checked = testbed.run(&["kv", "check", &backup.display().to_string()]);
         assert_eq!(checked.status.code(), Some(0), "{}{}", text(&checked.stdout), text(&checked.stderr));
     });
 }

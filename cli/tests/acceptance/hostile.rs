@@ -10,7 +10,7 @@
 //! 4. At the end the attacker is killed with full queues. Its veth goes, its grant goes, and the
 //!    daemon has as many descriptors as before.
 
-pub mod attacker;
+pub(crate) mod attacker;
 mod capture;
 mod frames;
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::client::{Stop, answers, load};
-use crate::place::{Place, ROGUE_USER, descriptors, in_own_network, ip, signal, wait_for};
+use crate::testbed::{ROGUE_USER, Testbed, descriptors, in_own_network, ip, signal, wait_for};
 use capture::Capture;
 
 /// Where the attacker's datagrams go.
@@ -42,11 +42,11 @@ struct Attacker {
 }
 
 impl Attacker {
-    fn start(place: &Place) -> Option<Self> {
+    fn start(testbed: &Testbed) -> Option<Self> {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--ignored", "--exact", "attacker_process", "--nocapture", "--test-threads=1"])
-            .env(attacker::SOCKET, place.socket())
+            .env(attacker::SOCKET, testbed.socket())
             .current_dir("/")
             .uid(ROGUE_USER)
             .gid(ROGUE_USER)
@@ -109,9 +109,9 @@ fn listen() -> UdpSocket {
 fn forged_frames_stay_where_they_are(attacker: &mut Attacker) {
     let capture = Capture::start();
     let socket = listen();
-    let said = attacker.ask("forge");
+    let printed = attacker.ask("forge");
     let mut seen = capture.stop();
-    assert!(seen.honest6 > 0 && seen.honest > seen.honest6, "the watch sees nothing: {said}");
+    assert!(seen.honest6 > 0 && seen.honest > seen.honest6, "the watch sees nothing: {printed}");
     assert!(
         seen.forged.is_empty(),
         "{} forged frames got out: {:02x?}",
@@ -165,7 +165,7 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
 
 /// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent, and a producer
 /// word that would make the kernel walk for long ends the attacker and takes its VNIC back.
-fn scribbling_hurts_only_the_scribbler(place: &Place, mut attacker: Attacker) {
+fn scribbling_hurts_only_the_scribbler(testbed: &Testbed, mut attacker: Attacker) {
     let capture = Capture::start();
     let bait = UdpSocket::bind("10.84.1.1:0").unwrap();
     attacker.order("scribble 2000");
@@ -179,10 +179,10 @@ fn scribbling_hurts_only_the_scribbler(place: &Place, mut attacker: Attacker) {
     let seen = capture.stop();
     assert!(seen.forged.is_empty(), "{} forged frames got out", seen.forged.len());
     drop(attacker);
-    wait_for("the grant to end", || (holder(place).is_null() && veths() == 0).then_some(()));
-    let vnic = place.status()["daemon"]["vnics"][1].clone();
+    wait_for("the grant to end", || (holder(testbed).is_null() && veths() == 0).then_some(()));
+    let vnic = testbed.status()["daemon"]["vnics"][1].clone();
     assert!(vnic["revoked"] == true, "{vnic}");
-    let output = place.run(&["restore", "rogue"]);
+    let output = testbed.run(&["restore", "rogue"]);
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -190,19 +190,19 @@ fn veths() -> usize {
     ip(&["-o", "link"]).matches("sv-rogue").count()
 }
 
-fn holder(place: &Place) -> serde_json::Value {
-    place.status()["daemon"]["vnics"][1]["holder"].clone()
+fn holder(testbed: &Testbed) -> serde_json::Value {
+    testbed.status()["daemon"]["vnics"][1]["holder"].clone()
 }
 
-fn attack(place: &Place, daemon: i64) {
+fn attack(testbed: &Testbed, daemon: i64) {
     let before = descriptors(daemon);
-    let Some(mut attacker) = Attacker::start(place) else { panic!("the attacker could not be started") };
-    assert!(veths() > 0 && !holder(place).is_null(), "{}", place.status());
+    let Some(mut attacker) = Attacker::start(testbed) else { panic!("the attacker could not be started") };
+    assert!(veths() > 0 && !holder(testbed).is_null(), "{}", testbed.status());
     forged_frames_stay_where_they_are(&mut attacker);
     the_rate_holds(&mut attacker);
-    scribbling_hurts_only_the_scribbler(place, attacker);
+    scribbling_hurts_only_the_scribbler(testbed, attacker);
 
-    let Some(mut attacker) = Attacker::start(place) else { panic!("it is allowed again") };
+    let Some(mut attacker) = Attacker::start(testbed) else { panic!("it is allowed again") };
     // Stopped with full queues, while the host goes on sending to it.
     attacker.ask("fill");
     signal(attacker.pid(), Signal::STOP);
@@ -210,12 +210,12 @@ fn attack(place: &Place, daemon: i64) {
     for _ in 0..20_000 {
         let _ = sender.send_to(&[0; 1000], (frames::ADDRESS, 7001));
     }
-    assert!(answers(place.vnic()) && answers(place.vnic6()) && answers(place.kernel()));
-    assert!(!holder(place).is_null(), "stopped is not dead");
+    assert!(answers(testbed.vnic()) && answers(testbed.vnic6()) && answers(testbed.kernel()));
+    assert!(!holder(testbed).is_null(), "stopped is not dead");
 
     signal(attacker.pid(), Signal::KILL);
     drop(attacker);
-    wait_for("the grant to end", || (holder(place).is_null() && veths() == 0).then_some(()));
+    wait_for("the grant to end", || (holder(testbed).is_null() && veths() == 0).then_some(()));
     wait_for("the descriptors", || (descriptors(daemon) <= before).then_some(()));
 }
 
@@ -223,28 +223,28 @@ fn attack(place: &Place, daemon: i64) {
 fn a_hostile_application_harms_only_itself() {
     let name = "a_hostile_application_harms_only_itself";
     in_own_network(name, move || {
-        let place = Place::new("hostile");
-        let reachable = place.sietch(&["--version"]).uid(ROGUE_USER).gid(ROGUE_USER).output().is_ok();
+        let testbed = Testbed::new("hostile");
+        let reachable = testbed.sietch(&["--version"]).uid(ROGUE_USER).gid(ROGUE_USER).output().is_ok();
         if !reachable {
             eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
             return;
         }
-        let up = place.up(&[]);
-        let pids = place.pids();
+        let up = testbed.up(&[]);
+        let pids = testbed.pids();
         let stop = Stop::default();
         std::thread::scope(|scope| {
             let guard = stop.guard();
-            let client = scope.spawn(|| load(place.vnic(), "neighbour", &stop));
+            let client = scope.spawn(|| load(testbed.vnic(), "neighbour", &stop));
             // Again, with all that the first one may have left behind.
             for _ in 0..2 {
-                attack(&place, pids[0]);
+                attack(&testbed, pids[0]);
             }
             drop(guard);
             let seen = client.join().expect("the neighbour saw an error");
             eprintln!("the neighbour's {} replies took {:?} at most", seen.replies, seen.longest);
             assert!(seen.replies > 0);
         });
-        assert_eq!(place.pids(), pids, "something was restarted");
+        assert_eq!(testbed.pids(), pids, "something was restarted");
         up.stop();
         assert_eq!(ip(&["-o", "link"]).lines().count(), 1, "{}", ip(&["-o", "link"]));
     });

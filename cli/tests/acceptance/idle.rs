@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::client::{Client, Stop, load};
-use crate::place::{Place, in_own_network, ticks};
+use crate::testbed::{Testbed, in_own_network, ticks};
 
 /// Serves for a while, then nobody wants anything.
-fn assert_idle(place: &Place, options: &[&str], addresses: &[SocketAddr]) {
-    let up = place.up(options);
+fn assert_idle(testbed: &Testbed, options: &[&str], addresses: &[SocketAddr]) {
+    let up = testbed.up(options);
     for address in addresses {
         let stop = Stop::default();
         std::thread::scope(|scope| {
@@ -21,7 +21,7 @@ fn assert_idle(place: &Place, options: &[&str], addresses: &[SocketAddr]) {
     // Connections that say nothing belong to an idle system.
     let silent: Vec<_> = addresses.iter().map(|address| Client::connect(*address).unwrap()).collect();
     let seconds = crate::number("SIETCH_IDLE_SECONDS", 6);
-    let pids = place.pids();
+    let pids = testbed.pids();
     let before: u64 = pids.iter().map(|pid| ticks(*pid)).sum();
     assert!(before > 0, "the account of CPU time stands still");
     std::thread::sleep(Duration::from_secs(seconds));
@@ -37,8 +37,8 @@ fn assert_idle(place: &Place, options: &[&str], addresses: &[SocketAddr]) {
 #[test]
 fn an_idle_system_takes_under_one_percent_of_a_core() {
     in_own_network("an_idle_system_takes_under_one_percent_of_a_core", || {
-        let place = Place::new("idle");
-        assert_idle(&place, &[], &[place.vnic(), place.kernel()]);
-        assert_idle(&place, &["--net", "linux", "--without-io-uring"], &[place.kernel()]);
+        let testbed = Testbed::new("idle");
+        assert_idle(&testbed, &[], &[testbed.vnic(), testbed.kernel()]);
+        assert_idle(&testbed, &["--net", "linux", "--without-io-uring"], &[testbed.kernel()]);
     });
 }

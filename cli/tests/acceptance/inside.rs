@@ -11,26 +11,26 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sietch::{Arguments, Runtime};
 
-use crate::place::{Place, STORE_USER, Up, signal, text, wait_for};
+use crate::testbed::{STORE_USER, Testbed, Up, signal, text, wait_for};
 
 /// The test's end of the link, and the store's.
 const FRONT: &str = "10.90.0.1";
 const BACK: &str = "10.90.0.2";
 
 /// A place whose store is at one end of a link.
-fn linked(name: &str) -> Place {
-    let place = Place::new(name);
+fn linked(name: &str) -> Testbed {
+    let testbed = Testbed::new(name);
     let own = rustix::process::geteuid().as_raw();
     let store = if own == 0 { STORE_USER } else { own };
-    let port = place.port;
-    place.configure(&format!(
+    let port = testbed.port;
+    testbed.configure(&format!(
         "[[link]]\nname = \"wire\"\n\
          [[link.end]]\nname = \"front\"\nuid = {own}\naddress = \"{FRONT}/24\"\n\
          [[link.end]]\nname = \"back\"\nuid = {store}\naddress = \"{BACK}/24\"\n\n\
          [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
          [kv]\nuid = {store}\nport = {port}\nvnic = \"back\"\nvsa = \"store\"\n"
     ));
-    place
+    testbed
 }
 
 /// A connection to the store over the link, with some traffic on it, until dropped.
@@ -40,13 +40,13 @@ struct Visitor {
 }
 
 impl Visitor {
-    fn start(place: &Place) -> Self {
+    fn start(testbed: &Testbed) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let replies = Arc::new(AtomicU32::new(0));
         let answered = replies.clone();
-        let words = ["--vnic", "front", "--socket", place.socket().to_str().unwrap()].map(str::to_owned);
-        let server = format!("{BACK}:{}", place.port).parse::<std::net::SocketAddr>().unwrap();
+        let words = ["--vnic", "front", "--socket", testbed.socket().to_str().unwrap()].map(str::to_owned);
+        let server = format!("{BACK}:{}", testbed.port).parse::<std::net::SocketAddr>().unwrap();
         let thread = std::thread::spawn(move || {
             let runtime = Runtime::open(&Arguments::parse(words).unwrap()).expect("our end of the link");
             let talk = move |net: sietch::Net| async move {
@@ -79,27 +79,27 @@ impl Drop for Visitor {
     }
 }
 
-fn up(place: &Place) -> Up {
-    let up = place.up(&[]);
+fn up(testbed: &Testbed) -> Up {
+    let up = testbed.up(&[]);
     assert!(up.banner.contains(BACK), "the store is not on its VNIC: {}", up.banner);
     up
 }
 
 /// A place with two VNICs on the software switch.
-fn switched(name: &str) -> Place {
-    let place = linked(name);
-    let (own, port) = (rustix::process::geteuid().as_raw(), place.port);
-    place.configure(&format!(
+fn switched(name: &str) -> Testbed {
+    let testbed = linked(name);
+    let (own, port) = (rustix::process::geteuid().as_raw(), testbed.port);
+    testbed.configure(&format!(
         "[[vnic]]\nname = \"front\"\nkind = \"switch\"\nuid = {own}\naddress = \"{FRONT}/24\"\ntcp_ports = [\"1024-65535\"]\n\
          [[vnic]]\nname = \"back\"\nkind = \"switch\"\nuid = {own}\naddress = \"{BACK}/24\"\ntcp_ports = [\"{port}\"]\n"
     ));
-    place
+    testbed
 }
 
 /// A server that answers every ping on the VNIC `back`, until that is taken away.
-fn pong(place: &Place) -> JoinHandle<std::io::Result<()>> {
-    let words = ["--vnic", "back", "--socket", place.socket().to_str().unwrap()].map(str::to_owned);
-    let (port, (ready, is_ready)) = (place.port, std::sync::mpsc::channel());
+fn pong(testbed: &Testbed) -> JoinHandle<std::io::Result<()>> {
+    let words = ["--vnic", "back", "--socket", testbed.socket().to_str().unwrap()].map(str::to_owned);
+    let (port, (ready, is_ready)) = (testbed.port, std::sync::mpsc::channel());
     let thread = std::thread::spawn(move || {
         let runtime = Runtime::open(&Arguments::parse(words).unwrap()).expect("a port of the switch");
         let serve = move |net: sietch::Net| async move {
@@ -120,38 +120,38 @@ fn pong(place: &Place) -> JoinHandle<std::io::Result<()>> {
 
 #[test]
 fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
-    let place = switched("switch");
+    let testbed = switched("switch");
     // A daemon alone first, for the store wants a switch when it starts.
-    let path = |name: &str| place.folder.join(name).display().to_string();
+    let path = |name: &str| testbed.folder.join(name).display().to_string();
     let (config, data) = (path("sietch.toml"), path("data"));
-    let mut daemon = place.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]);
+    let mut daemon = testbed.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]);
     let mut daemon = daemon.stderr(Stdio::null()).spawn().expect("start sietch");
     let front = |status: &serde_json::Value| {
         let vnics = status["daemon"]["vnics"].as_array().unwrap().clone();
         vnics.into_iter().find(|vnic| vnic["name"] == "front").unwrap()
     };
-    let status = wait_for("the daemon", || place.try_status());
+    let status = wait_for("the daemon", || testbed.try_status());
     assert!(front(&status)["protection"]["none"].as_str().unwrap().contains("sietch service"), "{status:#}");
-    let mut service = place.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
+    let mut service = testbed.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
     let status = wait_for("the service core", || {
-        place.try_status().filter(|status| status["daemon"]["service"] == service.id())
+        testbed.try_status().filter(|status| status["daemon"]["service"] == service.id())
     });
     assert_eq!(front(&status)["protection"], "broker-mediated");
-    let mut back = sietch::Client::connect(&place.socket(), "tester").expect("the daemon listens");
+    let mut back = sietch::Client::connect(&testbed.socket(), "tester").expect("the daemon listens");
     let near = back.acquire_vnic("front").expect("a port of the switch");
     assert_eq!(near.queue.medium(), "shm");
     let grant = near.grant.clone();
     drop(near);
     back.release(&grant).expect("given back");
     // A server on one port, a visitor on the other, and the switch between them.
-    let server = pong(&place);
-    let visitor = Visitor::start(&place);
-    let answers = json(&place, &["ss", "--json"]);
-    assert_eq!(sockets(&answers, "back", "established")[0]["local"], format!("{BACK}:{}", place.port));
+    let server = pong(&testbed);
+    let visitor = Visitor::start(&testbed);
+    let answers = json(&testbed, &["ss", "--json"]);
+    assert_eq!(sockets(&answers, "back", "established")[0]["local"], format!("{BACK}:{}", testbed.port));
     drop(visitor);
     let mut near = back.acquire_vnic("front").expect("a port of the switch");
     // Two service cores would switch nothing between them.
-    let second = place.run(&["service"]);
+    let second = testbed.run(&["service"]);
     assert!(!second.status.success(), "{second:?}");
     service.kill().expect("kill");
     service.wait().expect("wait");
@@ -161,7 +161,7 @@ fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
         gone.then_some(())
     });
     let status = wait_for("the status to say so", || {
-        place.try_status().filter(|status| front(status)["holder"].is_null())
+        testbed.try_status().filter(|status| front(status)["holder"].is_null())
     });
     assert!(status["daemon"]["service"].is_null());
     let ended = server.join().expect("the server").expect_err("its port is gone");
@@ -171,8 +171,8 @@ fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
     assert!(daemon.wait().expect("wait").success());
 }
 
-fn json(place: &Place, arguments: &[&str]) -> serde_json::Value {
-    let output = place.run(arguments);
+fn json(testbed: &Testbed, arguments: &[&str]) -> serde_json::Value {
+    let output = testbed.run(arguments);
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
@@ -187,11 +187,11 @@ fn sockets(answers: &serde_json::Value, vnic: &str, state: &str) -> Vec<serde_js
 
 #[test]
 fn ss_shows_both_ends_of_a_connection_and_names_who_does_not_answer() {
-    let place = linked("ss");
-    let up = up(&place);
-    let visitor = Visitor::start(&place);
-    let answers = json(&place, &["ss", "--json"]);
-    let server = format!("{BACK}:{}", place.port);
+    let testbed = linked("ss");
+    let up = up(&testbed);
+    let visitor = Visitor::start(&testbed);
+    let answers = json(&testbed, &["ss", "--json"]);
+    let server = format!("{BACK}:{}", testbed.port);
     let (ours, theirs) =
         (sockets(&answers, "front", "established"), sockets(&answers, "back", "established"));
     assert!(ours.len() == 1 && theirs.len() == 1, "{answers:#}");
@@ -203,22 +203,22 @@ fn ss_shows_both_ends_of_a_connection_and_names_who_does_not_answer() {
         assert!(tcp[known].as_u64().unwrap() > 0, "{known} in {tcp:#}");
     }
     assert_eq!(sockets(&answers, "back", "listen")[0]["local"], server.as_str());
-    let said = text(&place.run(&["ss", "back"]).stdout);
+    let printed = text(&testbed.run(&["ss", "back"]).stdout);
     for word in ["LISTEN", "ESTAB", &server, "cubic ts sack", "cwnd:", "bytes_received:", "kv pid"] {
-        assert!(said.contains(word), "{word} is not in:\n{said}");
+        assert!(printed.contains(word), "{word} is not in:\n{printed}");
     }
     // A store that is stopped is named; the other end answers as before.
-    let [_, _, store] = place.pids();
+    let [_, _, store] = testbed.pids();
     signal(store, Signal::STOP);
-    let answers = json(&place, &["ss", "--json"]);
-    let named = place.run(&["ss", "back"]);
+    let answers = json(&testbed, &["ss", "--json"]);
+    let named = testbed.run(&["ss", "back"]);
     signal(store, Signal::CONT);
     assert_eq!(sockets(&answers, "front", "established").len(), 1);
     let silent = answers.as_array().unwrap().iter().find(|answer| answer["vnic"] == "back").unwrap();
     assert!(silent["error"].as_str().unwrap().contains("within a second"), "{silent}");
     assert!(!named.status.success() && text(&named.stderr).contains(&format!("pid {store}")), "{named:?}");
     drop(visitor);
-    let missing = place.run(&["ss", "nothing"]);
+    let missing = testbed.run(&["ss", "nothing"]);
     assert!(text(&missing.stderr).contains("there is none of that name"), "{missing:?}");
     up.stop();
 }
@@ -245,13 +245,13 @@ fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
 }
 
 /// A capture that has begun, as soon as the VNIC's holder can be asked for one.
-fn begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Child {
-    wait_for("a capture to begin", || try_begin_capture(place, vnic, path, more))
+fn begin_capture(testbed: &Testbed, vnic: &str, path: &str, more: &[&str]) -> Child {
+    wait_for("a capture to begin", || try_begin_capture(testbed, vnic, path, more))
 }
 
 /// A capture, unless the holder is just acquiring the VNIC again.
-fn try_begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Option<Child> {
-    let mut command = place.sietch(&[&["capture", vnic, "-w", path], more].concat());
+fn try_begin_capture(testbed: &Testbed, vnic: &str, path: &str, more: &[&str]) -> Option<Child> {
+    let mut command = testbed.sietch(&[&["capture", vnic, "-w", path], more].concat());
     let mut capture = command.stderr(Stdio::piped()).spawn().expect("start sietch");
     let mut line = String::new();
     BufReader::new(capture.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("read");
@@ -259,20 +259,20 @@ fn try_begin_capture(place: &Place, vnic: &str, path: &str, more: &[&str]) -> Op
         return Some(capture);
     }
     let output = capture.wait_with_output().expect("wait");
-    let said = line + &text(&output.stderr);
-    assert!(said.contains("try again"), "{said}");
+    let printed = line + &text(&output.stderr);
+    assert!(printed.contains("try again"), "{printed}");
     None
 }
 
 #[test]
 fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
     let name = "a_capture_holds_the_frames_both_ways_and_other_programs_read_it";
-    let place = linked("capture");
-    let up = up(&place);
-    let visitor = Visitor::start(&place);
-    let file = place.folder.join("back.pcapng");
+    let testbed = linked("capture");
+    let up = up(&testbed);
+    let visitor = Visitor::start(&testbed);
+    let file = testbed.folder.join("back.pcapng");
     let path = file.display().to_string();
-    let output = place.run(&["capture", "back", "-w", &path, "--count", "40"]);
+    let output = testbed.run(&["capture", "back", "-w", &path, "--count", "40"]);
     assert!(
         output.status.success() && text(&output.stderr).contains("40 frames captured, 0 dropped"),
         "{output:?}"
@@ -283,15 +283,18 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
         assert!(frames.iter().any(|(way, frame)| *way == direction && frame.ends_with(word)), "{direction}");
         assert!(!frames.iter().any(|(way, frame)| *way != direction && frame.ends_with(word)));
     }
-    if crate::place::has(name, "tcpdump") {
+    if crate::testbed::has(name, "tcpdump") {
         let read = std::process::Command::new("tcpdump").args(["-nr", &path]).output().expect("tcpdump");
-        let said = text(&read.stdout);
-        assert!(said.lines().count() == 40 && said.contains(&format!("{BACK}.{}", place.port)), "{read:?}");
+        let printed = text(&read.stdout);
+        assert!(
+            printed.lines().count() == 40 && printed.contains(&format!("{BACK}.{}", testbed.port)),
+            "{read:?}"
+        );
     }
     // Only the first bytes, and until somebody interrupts.
-    let file = place.folder.join("front.pcapng");
+    let file = testbed.folder.join("front.pcapng");
     let path = file.display().to_string();
-    let mut running = begin_capture(&place, "front", &path, &["--snap", "60"]);
+    let mut running = begin_capture(&testbed, "front", &path, &["--snap", "60"]);
     let some = || std::fs::read(&file).is_ok_and(|file| file.len() > 4096).then_some(());
     wait_for("frames in the file", some);
     signal(i64::from(running.id()), Signal::INT);
@@ -299,17 +302,17 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
     let (frames, dropped) = read_pcapng(&std::fs::read(&file).unwrap());
     assert!(dropped.is_some() && frames.iter().all(|(_, frame)| frame.len() <= 60));
     // One at a time; and the end of the connection is the end of the capture.
-    let mut busy = begin_capture(&place, "back", "/dev/null", &[]);
-    let output = place.run(&["capture", "back", "-w", "/dev/null", "--seconds", "1"]);
+    let mut busy = begin_capture(&testbed, "back", "/dev/null", &[]);
+    let output = testbed.run(&["capture", "back", "-w", "/dev/null", "--seconds", "1"]);
     assert!(!output.status.success() && text(&output.stderr).contains("captured already"), "{output:?}");
     busy.kill().expect("kill");
     busy.wait().expect("wait");
     wait_for("the capture to be allowed again", || {
-        place.run(&["capture", "back", "-w", "/dev/null", "--count", "3"]).status.success().then_some(())
+        testbed.run(&["capture", "back", "-w", "/dev/null", "--count", "3"]).status.success().then_some(())
     });
     drop(visitor);
     // A holder that goes takes the capture along.
-    let mut last = begin_capture(&place, "back", "/dev/null", &[]);
+    let mut last = begin_capture(&testbed, "back", "/dev/null", &[]);
     up.stop();
     assert!(last.wait().expect("wait").success());
 }

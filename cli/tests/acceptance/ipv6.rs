@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::client::answers;
-use crate::place::{PATIENCE, Place, VNIC6, has, in_own_network, ip, signal, text, wait_for};
+use crate::testbed::{PATIENCE, Testbed, VNIC6, has, in_own_network, ip, signal, text, wait_for};
 
 /// What `program` says to `input`.
-fn said(program: &str, arguments: &[&str], input: &str) -> String {
+fn printed(program: &str, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it was there before");
@@ -22,12 +22,13 @@ fn said(program: &str, arguments: &[&str], input: &str) -> String {
 fn people_reach_the_store_over_ipv6_with_what_they_have() {
     let name = "people_reach_the_store_over_ipv6_with_what_they_have";
     in_own_network(name, move || {
-        let place = Place::new("six");
-        let up = place.up(&[]);
-        assert!(up.banner.contains(&place.vnic6().to_string()), "{}", up.banner);
-        let port = place.port.to_string();
+        let testbed = Testbed::new("six");
+        let up = testbed.up(&[]);
+        assert!(up.banner.contains(&testbed.vnic6().to_string()), "{}", up.banner);
+        let port = testbed.port.to_string();
         if has(name, "redis-cli") {
-            let cli = |words: &[&str]| said("redis-cli", &[&["-h", VNIC6, "-p", &port], words].concat(), "");
+            let cli =
+                |words: &[&str]| printed("redis-cli", &[&["-h", VNIC6, "-p", &port], words].concat(), "");
             assert_eq!(cli(&["SET", "spice", "flows"]), "OK\n");
             assert_eq!(cli(&["GET", "spice"]), "\"flows\"\n".replace('"', ""));
             let large = "x".repeat(200_000);
@@ -36,27 +37,29 @@ fn people_reach_the_store_over_ipv6_with_what_they_have() {
         }
         if has(name, "curl") {
             let url = format!("telnet://[{VNIC6}]:{port}");
-            assert!(said("curl", &["-s", "-m", "20", &url], "PING\r\nQUIT\r\n").contains("+PONG"));
+            assert!(printed("curl", &["-s", "-m", "20", &url], "PING\r\nQUIT\r\n").contains("+PONG"));
         }
         if Command::new("nc").arg("-h").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok() {
-            let answer = said("nc", &["-6", "-w", "5", VNIC6, &port], "PING\r\nQUIT\r\n");
+            let answer = printed("nc", &["-6", "-w", "5", VNIC6, &port], "PING\r\nQUIT\r\n");
             assert!(answer.starts_with("+PONG"), "{answer}");
         }
         // An echo request crosses both filters; a foreign port does not, and nobody says a word.
         if has(name, "ping") {
-            let ping = said("ping", &["-6", "-c", "1", "-W", "10", VNIC6], "");
+            let ping = printed("ping", &["-6", "-c", "1", "-W", "10", VNIC6], "");
             assert!(ping.contains("1 received"), "{ping}");
         }
-        let mut stream = TcpStream::connect_timeout(&place.vnic6(), PATIENCE).expect("the store listens");
+        let mut stream = TcpStream::connect_timeout(&testbed.vnic6(), PATIENCE).expect("the store listens");
         // The daemon dies and comes again: the connection goes on, and the address is still there.
-        let [daemon, ..] = place.pids();
+        let [daemon, ..] = testbed.pids();
         signal(daemon, rustix::process::Signal::KILL);
-        wait_for("another daemon", || place.try_status().filter(|status| status["daemon"]["pid"] != daemon));
+        wait_for("another daemon", || {
+            testbed.try_status().filter(|status| status["daemon"]["pid"] != daemon)
+        });
         stream.write_all(b"PING\r\n").expect("it is open");
         let mut reply = [0; 7];
         stream.read_exact(&mut reply).expect("it answers");
         assert_eq!(&reply, b"+PONG\r\n");
-        assert!(answers(place.vnic6()));
+        assert!(answers(testbed.vnic6()));
         up.stop();
         assert!(!ip(&["-6", "addr"]).contains("fd84"), "{}", ip(&["-6", "addr"]));
     });

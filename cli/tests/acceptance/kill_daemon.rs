@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::client::{Client, Stop, answers, load};
-use crate::place::{Place, in_own_network, signal, text, wait_for};
+use crate::testbed::{Testbed, in_own_network, signal, text, wait_for};
 
 /// Within this time of the command's return the last reply has arrived.
 const REVOKED_WITHIN: Duration = Duration::from_millis(100);
@@ -34,23 +34,23 @@ fn last_reply(address: SocketAddr, stop: &Stop) -> Instant {
     last
 }
 
-fn the_daemon_dies_under_load(place: &Place) {
+fn the_daemon_dies_under_load(testbed: &Testbed) {
     let stop = Stop::default();
-    let before = grants(&place.status()).expect("held");
+    let before = grants(&testbed.status()).expect("held");
     std::thread::scope(|scope| {
         let guard = stop.guard();
         let loads: Vec<_> = (0..8)
             .map(|index| {
-                let address = if index % 2 == 0 { place.vnic() } else { place.kernel() };
+                let address = if index % 2 == 0 { testbed.vnic() } else { testbed.kernel() };
                 let stop = &stop;
                 scope.spawn(move || load(address, &format!("daemon-{index}"), stop))
             })
             .collect();
         for _ in 0..3 {
-            let daemon = place.pids()[0];
+            let daemon = testbed.pids()[0];
             signal(daemon, Signal::KILL);
             let after = wait_for("the daemon", || {
-                let status = place.try_status()?;
+                let status = testbed.try_status()?;
                 // The store adopts its grants with the new daemon at its own pace.
                 let connected = status["daemon"]["vsas"][0]["holder"]["connected"] == true;
                 (connected && status["daemon"]["pid"].as_i64() != Some(daemon)).then_some(status)
@@ -66,14 +66,14 @@ fn the_daemon_dies_under_load(place: &Place) {
     });
 }
 
-fn a_revoked_vnic_is_silent_at_once(place: &Place) {
+fn a_revoked_vnic_is_silent_at_once(testbed: &Testbed) {
     let stop = Stop::default();
     std::thread::scope(|scope| {
         let guard = stop.guard();
-        let asking = scope.spawn(|| last_reply(place.vnic(), &stop));
-        wait_for("the client", || answers(place.vnic()).then_some(()));
+        let asking = scope.spawn(|| last_reply(testbed.vnic(), &stop));
+        wait_for("the client", || answers(testbed.vnic()).then_some(()));
         let start = Instant::now();
-        let output = place.run(&["revoke", "kv"]);
+        let output = testbed.run(&["revoke", "kv"]);
         let returned = Instant::now();
         assert!(output.status.success(), "{output:?}");
         std::thread::sleep(REVOKED_WITHIN * 5);
@@ -91,26 +91,26 @@ fn a_revoked_vnic_is_silent_at_once(place: &Place) {
 #[test]
 fn nobody_notices_a_killed_daemon_and_its_successor_revokes() {
     in_own_network("nobody_notices_a_killed_daemon_and_its_successor_revokes", || {
-        let place = Place::new("kill-daemon");
-        let up = place.up(&[]);
-        the_daemon_dies_under_load(&place);
-        a_revoked_vnic_is_silent_at_once(&place);
-        assert!(answers(place.kernel()), "the store goes on where it may");
-        assert!(!answers(place.vnic()));
-        let vnic = || place.status()["daemon"]["vnics"][0].clone();
+        let testbed = Testbed::new("kill-daemon");
+        let up = testbed.up(&[]);
+        the_daemon_dies_under_load(&testbed);
+        a_revoked_vnic_is_silent_at_once(&testbed);
+        assert!(answers(testbed.kernel()), "the store goes on where it may");
+        assert!(!answers(testbed.vnic()));
+        let vnic = || testbed.status()["daemon"]["vnics"][0].clone();
         assert!(vnic()["revoked"] == true && vnic()["holder"].is_null(), "{}", vnic());
 
         // Also a new store is refused, until the VNIC is restored.
         let restart = || {
-            signal(place.pids()[2], Signal::KILL);
-            wait_for("the store", || answers(place.kernel()).then_some(()));
+            signal(testbed.pids()[2], Signal::KILL);
+            wait_for("the store", || answers(testbed.kernel()).then_some(()));
         };
         restart();
-        assert!(!answers(place.vnic()));
-        let output = place.run(&["restore", "kv"]);
+        assert!(!answers(testbed.vnic()));
+        let output = testbed.run(&["restore", "kv"]);
         assert!(output.status.success(), "{}", text(&output.stderr));
         restart();
-        assert!(answers(place.vnic()), "{}", place.status());
+        assert!(answers(testbed.vnic()), "{}", testbed.status());
         up.stop();
     });
 }

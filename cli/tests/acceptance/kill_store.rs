@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::client::{Client, Reply, Stop};
-use crate::place::{Place, in_own_network, signal, wait_for};
+use crate::testbed::{Testbed, in_own_network, signal, wait_for};
 
 const WRITERS: usize = 50;
 
@@ -119,8 +119,8 @@ fn verify_list(client: &mut Client, index: usize, acknowledged: &[u64]) {
 fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
     in_own_network("no_acknowledged_write_is_lost_when_the_store_is_killed", || {
         let kills = crate::number("SIETCH_KILLS", 10);
-        let place = Place::new("kill-store");
-        let up = place.up(&[]);
+        let testbed = Testbed::new("kill-store");
+        let up = testbed.up(&[]);
         let accounts: Vec<Account> = (0..WRITERS).map(|_| Account::default()).collect();
         let stop = Stop::default();
         let lists: Vec<Vec<u64>> = std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
                 .iter()
                 .enumerate()
                 .map(|(index, account)| {
-                    let address = if index % 2 == 0 { place.vnic() } else { place.kernel() };
+                    let address = if index % 2 == 0 { testbed.vnic() } else { testbed.kernel() };
                     let stop = &stop;
                     scope.spawn(move || write(address, index, account, stop))
                 })
@@ -144,10 +144,10 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
                 });
                 moment = moment.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
                 std::thread::sleep(Duration::from_millis((moment >> 33) % 200));
-                let store = place.pids()[2];
+                let store = testbed.pids()[2];
                 signal(store, Signal::KILL);
                 let mut client = wait_for("the store", || {
-                    let mut client = Client::connect_with(place.kernel(), Duration::from_secs(10)).ok()?;
+                    let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(10)).ok()?;
                     client.ask("PING").ok().map(|_| client)
                 });
                 verify(&mut client, &accounts, round);
@@ -155,7 +155,7 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
             drop(guard);
             writers.into_iter().map(|writer| writer.join().unwrap()).collect()
         });
-        let mut client = Client::connect(place.vnic()).unwrap();
+        let mut client = Client::connect(testbed.vnic()).unwrap();
         lists.iter().enumerate().for_each(|(index, list)| verify_list(&mut client, index, list));
         let writes: usize = lists.iter().map(Vec::len).sum();
         eprintln!("{kills} kills, {} acknowledged writes, none lost", 3 * writes);
@@ -168,24 +168,24 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
 #[test]
 fn a_store_is_started_again_though_nobody_reads_what_up_says() {
     in_own_network("a_store_is_started_again_though_nobody_reads_what_up_says", || {
-        let place = Place::new("unread");
+        let testbed = Testbed::new("unread");
         let (_reader, writer) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
         while rustix::io::write(&writer, &[b'.'; 4096]).is_ok() {}
         // `up` itself would wait.
         rustix::io::ioctl_fionbio(&writer, false).unwrap();
-        let mut command = place.up_command(&["--net", "linux"]);
+        let mut command = testbed.up_command(&["--net", "linux"]);
         command.stdout(std::process::Stdio::null()).stderr(writer);
         let mut up = command.spawn().expect("start sietch");
         let ask = || {
-            let mut client = Client::connect_with(place.kernel(), Duration::from_secs(10)).ok()?;
+            let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(10)).ok()?;
             client.ask("PING").ok()
         };
         wait_for("the store", ask);
-        let store = place.pids()[2];
+        let store = testbed.pids()[2];
         signal(store, Signal::KILL);
         wait_for("another store", || {
-            let status = place.try_status()?;
+            let status = testbed.try_status()?;
             status["instance"]["store"].as_i64().filter(|pid| *pid != store)
         });
         wait_for("it to answer", ask);

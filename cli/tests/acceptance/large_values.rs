@@ -5,7 +5,7 @@ use std::time::Duration;
 use sietch_structures::XorShift64;
 
 use crate::client::{Client, Reply, encode};
-use crate::place::{Place, in_own_network};
+use crate::testbed::{Testbed, in_own_network};
 
 /// Bytes in a value, and how many there are: 100 MB.
 const VALUE: usize = 2_500_000;
@@ -20,17 +20,17 @@ fn value(seed: u64) -> Vec<u8> {
 #[test]
 fn large_values_come_back_identical_from_the_vnic() {
     in_own_network("large_values_come_back_identical_from_the_vnic", || {
-        let place = Place::new("large");
-        place.configure(&place.configuration().replace("64MiB", "512MiB"));
-        let up = place.up(&[]);
+        let testbed = Testbed::new("large");
+        testbed.configure(&testbed.configuration().replace("64MiB", "512MiB"));
+        let up = testbed.up(&[]);
         let patience = Duration::from_secs(30);
-        let mut writer = Client::connect_with(place.vnic(), patience).unwrap();
+        let mut writer = Client::connect_with(testbed.vnic(), patience).unwrap();
         for number in 0..VALUES {
             writer.send_raw(&encode(&[b"SET", format!("v{number}").as_bytes(), &value(number)])).unwrap();
             assert_eq!(writer.receive().unwrap(), Reply::ok());
         }
         // All are asked for at once, so that the engine's send buffer is the bound.
-        let mut reader = Client::connect_with(place.vnic(), patience).unwrap();
+        let mut reader = Client::connect_with(testbed.vnic(), patience).unwrap();
         for number in 0..VALUES {
             reader.send(&[b"GET", format!("v{number}").as_bytes()]).unwrap();
         }

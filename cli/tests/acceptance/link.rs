@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::place::{Place, wait_for};
+use crate::testbed::{Testbed, wait_for};
 
 /// Everything runs as this user if the test is root's.
 const NOBODY: u32 = 65534;
@@ -12,31 +12,31 @@ const STORE: &str = "10.90.0.1";
 const STORE6: &str = "fd90::1";
 
 /// Whom everything runs as, if not as who runs the test.
-pub fn user() -> Option<u32> {
+pub(crate) fn user() -> Option<u32> {
     rustix::process::geteuid().is_root().then_some(NOBODY)
 }
 
-fn place(name: &str) -> Option<Place> {
+fn testbed(name: &str) -> Option<Testbed> {
     let (own, user) = (rustix::process::geteuid(), user());
-    let place = Place::of(name, user);
-    if place.sietch(&["--version"]).output().is_err() {
+    let testbed = Testbed::of(name, user);
+    if testbed.sietch(&["--version"]).output().is_err() {
         eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
         return None;
     }
-    let (store, client, port) = (user.unwrap_or(own.as_raw()), own.as_raw(), place.port);
-    place.configure(&format!(
+    let (store, client, port) = (user.unwrap_or(own.as_raw()), own.as_raw(), testbed.port);
+    testbed.configure(&format!(
         "[[link]]\nname = \"pair\"\n\
          [[link.end]]\nname = \"kv\"\nuid = {store}\naddress = \"{STORE}/24\"\naddress6 = \"{STORE6}/64\"\n\
          [[link.end]]\nname = \"client\"\nuid = {client}\naddress = \"10.90.0.2/24\"\naddress6 = \"fd90::2/64\"\n\n\
          [[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
          [kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n"
     ));
-    Some(place)
+    Some(testbed)
 }
 
 /// Acquires the VNIC `client`, asks, and ends. The replies, one behind the other.
-pub fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> String {
-    let mut client = sietch::Client::connect(&place.socket(), "acceptance").expect("the daemon is there");
+pub(crate) fn converse(testbed: &Testbed, store: &str, requests: &str, replies: usize) -> String {
+    let mut client = sietch::Client::connect(&testbed.socket(), "acceptance").expect("the daemon is there");
     // The daemon may not have noticed yet that the peer before has ended.
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
     let config = vnic.engine_config([7; 16]);
@@ -44,43 +44,43 @@ pub fn converse(place: &Place, store: &str, requests: &str, replies: usize) -> S
     let held = sietch::HeldGrants { grants, lease: client.hold().expect("a thread is left") };
     let runtime = sietch::Runtime::new(vnic.queue, &config).expect("descriptors are left").with_grants(held);
     let store: IpAddr = store.parse().expect("an address");
-    let remote = SocketAddr::from((store, place.port));
+    let remote = SocketAddr::from((store, testbed.port));
     let requests = requests.to_owned();
     let conversation = runtime.run(async move |net| {
         let mut stream = net.connect(remote).await.expect("the store listens");
         stream.write_all(requests.as_bytes()).await.expect("it is open");
-        let mut said = vec![0; replies];
-        stream.read_exact(&mut said).await.expect("it answers");
-        String::from_utf8(said).expect("it is text")
+        let mut printed = vec![0; replies];
+        stream.read_exact(&mut printed).await.expect("it answers");
+        String::from_utf8(printed).expect("it is text")
     });
     conversation.expect("the link is whole")
 }
 
 /// Sends and asks for what takes many segments.
-pub fn converse_at_length(place: &Place, store: &str) {
+pub(crate) fn converse_at_length(testbed: &Testbed, store: &str) {
     let large = "x".repeat(100_000);
     let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
     let request = format!("*3\r\n$3\r\nSET\r\n$5\r\nspice\r\n${}\r\n{large}\r\nGET spice\r\n", large.len());
-    let said = converse(place, store, &request, reply.len());
-    assert!(said == reply, "{} bytes, beginning {:?}", said.len(), &said[..40.min(said.len())]);
+    let printed = converse(testbed, store, &request, reply.len());
+    assert!(printed == reply, "{} bytes, beginning {:?}", printed.len(), &printed[..40.min(printed.len())]);
 }
 
 #[test]
 fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
-    let Some(place) = place("link") else { return };
-    let up = place.up(&["--net", "af_xdp"]);
+    let Some(testbed) = testbed("link") else { return };
+    let up = testbed.up(&["--net", "af_xdp"]);
     let first = up.banner.lines().next().expect("a line");
     assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("point-to-point"), "{first}");
-    assert!(up.banner.contains(&format!("[{STORE6}]:{}", place.port)), "{}", up.banner);
-    converse_at_length(&place, STORE);
+    assert!(up.banner.contains(&format!("[{STORE6}]:{}", testbed.port)), "{}", up.banner);
+    converse_at_length(&testbed, STORE);
     // That peer has ended, and the link with it; the next one gets a fresh link.
     for (round, store) in [STORE, STORE6, STORE].into_iter().enumerate() {
-        let said = converse(&place, store, "INCR rounds\r\n", 4);
-        assert_eq!(said, format!(":{}\r\n", round + 1), "at {store}");
+        let printed = converse(&testbed, store, "INCR rounds\r\n", 4);
+        assert_eq!(printed, format!(":{}\r\n", round + 1), "at {store}");
     }
     up.stop();
     // The same without a log: nothing of what was there is seen.
-    let up = place.up(&["--net", "af_xdp", "--durability", "none"]);
-    assert_eq!(converse(&place, STORE, "INCR rounds\r\n", 4), ":1\r\n");
+    let up = testbed.up(&["--net", "af_xdp", "--durability", "none"]);
+    assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":1\r\n");
     up.stop();
 }

@@ -1,7 +1,7 @@
 //! What Sietch promises, shown with the real binaries: daemon, store, kernel, Redis' own clients
 //! and hostile ones.
 //!
-//! 1. Every test has a network namespace, folders and a port of its own ([`place`]). The namespace
+//! 1. Every test has a network namespace, folders and a port of its own ([`testbed`]). The namespace
 //!    belongs to the test's thread and goes with the last process in it; a failed test leaves
 //!    nothing either.
 //! 2. Tests run one after another, whatever the harness thinks: rates, idle time and replies are
@@ -23,15 +23,15 @@ mod kill_daemon;
 mod kill_store;
 mod large_values;
 mod link;
+mod memory_only;
 mod names;
 mod ordinary_user;
-mod place;
 mod programs;
 mod published;
 mod served;
 mod switch;
-mod switch_of_up;
-mod without_log;
+mod switch_by_up;
+mod testbed;
 
 /// A number from the environment, for the longer forms of a test.
 fn number(variable: &str, default: u64) -> u64 {

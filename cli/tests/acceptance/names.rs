@@ -9,10 +9,10 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use rustix::process::Signal;
 
 use crate::client::Client;
-use crate::place::{PATIENCE, Place, ROGUE_USER, STORE_USER, in_own_network, signal, text, wait_for};
+use crate::testbed::{PATIENCE, ROGUE_USER, STORE_USER, Testbed, in_own_network, signal, text, wait_for};
 
 /// A running `sietch mount`. What is mounted when it is dropped is taken away.
-pub struct Mount {
+pub(crate) struct Mount {
     child: Child,
     /// Kept open: it may still speak.
     output: Option<BufReader<ChildStdout>>,
@@ -20,39 +20,39 @@ pub struct Mount {
 }
 
 impl Mount {
-    pub fn start(place: &Place, name: &str, more: &[&str]) -> Self {
-        let directory = place.folder.join(name);
+    pub(crate) fn start(testbed: &Testbed, name: &str, more: &[&str]) -> Self {
+        let directory = testbed.folder.join(name);
         let _ = std::fs::create_dir(&directory);
         let shown = directory.display().to_string();
-        let mut command = place.sietch(&[&["mount", &shown], more].concat());
+        let mut command = testbed.sietch(&[&["mount", &shown], more].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start sietch");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut line = String::new();
         if output.read_line(&mut line).expect("read") == 0 {
-            let mut said = String::new();
-            child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
-            panic!("sietch mount ended: {:?}: {said}", child.wait());
+            let mut printed = String::new();
+            child.stderr.take().expect("a pipe").read_to_string(&mut printed).expect("read");
+            panic!("sietch mount ended: {:?}: {printed}", child.wait());
         }
         Self { child, output: Some(output), directory }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
     /// Ends it as Ctrl-C does.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         signal(i64::from(self.child.id()), Signal::INT);
         let status = self.child.wait().expect("wait");
-        let mut said = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
-        assert!(status.success(), "{status:?}: {said}");
-        assert!(said.is_empty(), "{said}");
+        let mut printed = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut printed).expect("read");
+        assert!(status.success(), "{status:?}: {printed}");
+        assert!(printed.is_empty(), "{printed}");
         assert!(!is_mounted(&self.directory));
     }
 
     /// Its mount stays until this is dropped.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
@@ -73,7 +73,7 @@ fn is_mounted(directory: &Path) -> bool {
 }
 
 /// Whether a file system in user space can be mounted here.
-pub fn has_fuse(test: &str) -> bool {
+pub(crate) fn has_fuse(test: &str) -> bool {
     let found = std::fs::File::open("/dev/fuse").is_ok();
     if !found {
         eprintln!("SKIPPED {test}: needs /dev/fuse and the right to open it; load it with modprobe fuse");
@@ -82,12 +82,12 @@ pub fn has_fuse(test: &str) -> bool {
 }
 
 /// Runs a program, bounded in time, and returns what it said.
-pub fn program(words: &[&str]) -> Output {
+pub(crate) fn program(words: &[&str]) -> Output {
     let seconds = PATIENCE.as_secs().to_string();
     Command::new("timeout").args([&["-k", "1", &seconds], words].concat()).output().expect("coreutils")
 }
 
-fn said(words: &[&str]) -> String {
+fn printed(words: &[&str]) -> String {
     let output = program(words);
     assert!(output.status.success(), "{words:?}: {output:?}");
     text(&output.stdout)
@@ -111,30 +111,30 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("names");
-        let up = place.up(&[]);
-        let mut client = Client::connect(place.kernel()).expect("the store answers");
+        let testbed = Testbed::new("names");
+        let up = testbed.up(&[]);
+        let mut client = Client::connect(testbed.kernel()).expect("the store answers");
         client.ask("SET greeting hello-from-the-store").expect("SET");
-        let mount = Mount::start(&place, "mnt", &[]);
-        assert_eq!(said(&["ls", &shown(&mount.directory)]), "main\n");
-        assert_eq!(said(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
+        let mount = Mount::start(&testbed, "mnt", &[]);
+        assert_eq!(printed(&["ls", &shown(&mount.directory)]), "main\n");
+        assert_eq!(printed(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
         let area = shown(&mount.path("main/store"));
-        let stat = said(&["stat", "-c", "%F %s %u %a", &area]);
+        let stat = printed(&["stat", "-c", "%F %s %u %a", &area]);
         assert_eq!(stat, format!("regular file {} {STORE_USER} 400\n", 64 << 20));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-        let written: u64 = said(&["stat", "-c", "%Y", &area]).trim().parse().unwrap();
+        let written: u64 = printed(&["stat", "-c", "%Y", &area]).trim().parse().unwrap();
         assert!(now.abs_diff(written) < 3600, "{written} is no time of writing");
-        let found = said(&["find", &shown(&mount.directory), "-maxdepth", "2", "-type", "f"]);
+        let found = printed(&["find", &shown(&mount.directory), "-maxdepth", "2", "-type", "f"]);
         assert_eq!(found, format!("{area}\n"));
 
         // The same bytes by every way, in pieces of every size.
-        let real = shown(&place.area());
-        said(&["cmp", &area, &real]);
-        let sum = |words: &[&str]| said(words).split(' ').next().unwrap().to_owned();
+        let real = shown(&testbed.area());
+        printed(&["cmp", &area, &real]);
+        let sum = |words: &[&str]| printed(words).split(' ').next().unwrap().to_owned();
         assert_eq!(sum(&["sha256sum", &area]), sum(&["sha256sum", &real]));
-        let copy = shown(&place.folder.join("copy"));
-        said(&["cp", &area, &copy]);
-        said(&["cmp", &copy, &real]);
+        let copy = shown(&testbed.folder.join("copy"));
+        printed(&["cp", &area, &copy]);
+        printed(&["cmp", &copy, &real]);
         let odd = ["bs=777", "skip=3", "count=50", "status=none"];
         assert_eq!(
             program(&[&["dd", &format!("if={area}")], &odd[..]].concat()).stdout,
@@ -144,8 +144,8 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
             program(&["tail", "-c", "5000", &area]).stdout,
             program(&["tail", "-c", "5000", &real]).stdout
         );
-        assert_eq!(said(&["grep", "-c", "-a", "hello-from-the-store", &area]), "1\n");
-        let cat = place.run(&["vsa", "cat", "/main/store", "--offset", "4095", "--length", "10000"]);
+        assert_eq!(printed(&["grep", "-c", "-a", "hello-from-the-store", &area]), "1\n");
+        let cat = testbed.run(&["vsa", "cat", "/main/store", "--offset", "4095", "--length", "10000"]);
         assert_eq!(cat.stdout, program(&["tail", "-c", "+4096", &real]).stdout[..10000]);
 
         // Nothing can be written, and what is not there is not there.
@@ -158,10 +158,10 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         }
 
         // What is made appears, what is deleted disappears, within a second or so.
-        assert!(place.run(&["vsa", "create", "second", "1mb"]).status.success());
+        assert!(testbed.run(&["vsa", "create", "second", "1mb"]).status.success());
         wait_for("the new area", || mount.path("main/second").exists().then_some(()));
         let second = std::fs::File::open(mount.path("main/second")).expect("open");
-        assert!(place.run(&["vsa", "delete", "second"]).status.success());
+        assert!(testbed.run(&["vsa", "delete", "second"]).status.success());
         wait_for("its end", || (!mount.path("main/second").exists()).then_some(()));
         // As with any file, who has it open keeps it.
         assert_eq!(std::io::copy(&mut &second, &mut std::io::sink()).expect("read"), 1 << 20);
@@ -178,27 +178,27 @@ fn a_mount_shows_others_nothing_but_their_own() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("names-others");
-        let up = place.up(&[]);
-        for folder in [&place.folder, &place.folder.join("mnt")] {
+        let testbed = Testbed::new("names-others");
+        let up = testbed.up(&[]);
+        for folder in [&testbed.folder, &testbed.folder.join("mnt")] {
             let _ = std::fs::create_dir(folder);
             std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         }
         let uid = ROGUE_USER.to_string();
-        assert!(place.run(&["vsa", "create", "rogues", "1mb", "--uid", &uid]).status.success());
+        assert!(testbed.run(&["vsa", "create", "rogues", "1mb", "--uid", &uid]).status.success());
         // Without --allow-other the kernel lets nobody in but who mounted.
-        let mount = Mount::start(&place, "mnt", &[]);
+        let mount = Mount::start(&testbed, "mnt", &[]);
         let inside = shown(&mount.path("main"));
         assert!(refused_to(ROGUE_USER, &["ls", &inside]).contains("Permission denied"));
         mount.stop();
 
-        let mount = Mount::start(&place, "mnt", &["--allow-other"]);
+        let mount = Mount::start(&testbed, "mnt", &["--allow-other"]);
         let view = shown(&mount.path("main/store.view"));
         let [area, own] = ["main/store", "main/rogues"].map(|name| shown(&mount.path(name)));
         // Root has looked at it: the kernel may not show others what it has kept of that.
-        assert_eq!(said(&["ls", &inside]), "rogues\nstore\nstore.view\n");
-        said(&["head", "-c", "10", &area]);
-        said(&["ls", &format!("{view}/keys/0")]);
+        assert_eq!(printed(&["ls", &inside]), "rogues\nstore\nstore.view\n");
+        printed(&["head", "-c", "10", &area]);
+        printed(&["ls", &format!("{view}/keys/0")]);
         for words in [&["cat", &area][..], &["stat", &area], &["ls", &view], &["ls", &format!("{view}/keys")]]
         {
             assert!(refused_to(ROGUE_USER, words).contains("Permission denied"), "{words:?}");
@@ -210,15 +210,15 @@ fn a_mount_shows_others_nothing_but_their_own() {
         mount.stop();
 
         // Not through the daemon either, whatever it is asked with.
-        let binary = place.folder.join("sietch");
+        let binary = testbed.folder.join("sietch");
         std::fs::copy(env!("CARGO_BIN_EXE_sietch"), &binary).expect("copy");
-        let socket = shown(&place.socket());
+        let socket = shown(&testbed.socket());
         let cat = |path: &str| {
             [shown(&binary), "--socket".into(), socket.clone(), "vsa".into(), "cat".into(), path.into()]
         };
         let words = cat("/main/store");
-        let said = refused_to(ROGUE_USER, &words.each_ref().map(String::as_str));
-        assert!(said.contains("not for uid"), "{said}");
+        let printed = refused_to(ROGUE_USER, &words.each_ref().map(String::as_str));
+        assert!(printed.contains("not for uid"), "{printed}");
         up.stop();
     });
 }
@@ -230,33 +230,35 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("names-restart");
-        let up = place.up(&[]);
-        let mut mount = Mount::start(&place, "mnt", &[]);
+        let testbed = Testbed::new("names-restart");
+        let up = testbed.up(&[]);
+        let mut mount = Mount::start(&testbed, "mnt", &[]);
         let area = mount.path("main/store");
         let held = std::fs::File::open(&area).expect("open");
-        let [daemon, ..] = place.pids();
+        let [daemon, ..] = testbed.pids();
         signal(daemon, Signal::KILL);
         // What is open goes on without any daemon.
         let mut bytes = [1; 4096];
         std::os::unix::fs::FileExt::read_exact_at(&held, &mut bytes, 0).expect("read");
-        wait_for("another daemon", || place.try_status().filter(|status| status["daemon"]["pid"] != daemon));
+        wait_for("another daemon", || {
+            testbed.try_status().filter(|status| status["daemon"]["pid"] != daemon)
+        });
         wait_for("the area", || std::fs::read(&area).ok().filter(|bytes| bytes.len() == 64 << 20));
         let directory = shown(&mount.directory);
-        let second = place.run(&["mount", &directory]);
+        let second = testbed.run(&["mount", &directory]);
         assert!(text(&second.stderr).contains("shown there already"), "{second:?}");
         drop(held);
         mount.kill();
         let dead = program(&["ls", &directory]);
         assert!(text(&dead.stderr).contains("not connected"), "{dead:?}");
-        let again = Mount::start(&place, "mnt", &[]);
+        let again = Mount::start(&testbed, "mnt", &[]);
         assert!(area.exists());
         // Somebody who is in it does not keep it.
         let _held = std::fs::File::open(&area).expect("open");
         again.stop();
         // Unmounted by others, it ends.
-        let mut mount = Mount::start(&place, "mnt", &[]);
-        said(&["umount", &directory]);
+        let mut mount = Mount::start(&testbed, "mnt", &[]);
+        printed(&["umount", &directory]);
         let status = wait_for("its end", || mount.child.try_wait().expect("wait"));
         assert!(status.success(), "{status:?}");
         up.stop();
@@ -264,22 +266,22 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
 }
 
 /// A store with a few keys, and its view mounted.
-fn with_view(name: &str, test: impl FnOnce(&Place, &Mount, &Path, &mut Client) + Send + 'static) {
+fn with_view(name: &str, test: impl FnOnce(&Testbed, &Mount, &Path, &mut Client) + Send + 'static) {
     if !has_fuse(name) {
         return;
     }
     let folder = name[..12].to_owned();
     in_own_network(name, move || {
-        let place = Place::new(&folder);
-        let up = place.up(&[]);
-        let mut client = Client::connect(place.kernel()).expect("the store answers");
+        let testbed = Testbed::new(&folder);
+        let up = testbed.up(&[]);
+        let mut client = Client::connect(testbed.kernel()).expect("the store answers");
         for command in ["SET greeting hello", "SET a/b slash", "RPUSH list one two", "SET empty x"] {
             client.ask(command).expect("a reply");
         }
         client.command(&[b"SET", b"large", &vec![b'x'; 3_000_000]]).expect("SET");
-        let mount = Mount::start(&place, "mnt", &[]);
+        let mount = Mount::start(&testbed, "mnt", &[]);
         let keys = mount.path("main/store.view/keys/0");
-        test(&place, &mount, &keys, &mut client);
+        test(&testbed, &mount, &keys, &mut client);
         mount.stop();
         up.stop();
     });
@@ -288,22 +290,22 @@ fn with_view(name: &str, test: impl FnOnce(&Place, &Mount, &Path, &mut Client) +
 #[test]
 fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
     let name = "keys_of_the_store_are_files_that_its_owner_shows_while_it_serves";
-    with_view(name, |place, mount, keys, client| {
-        assert_eq!(said(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
-        assert_eq!(said(&["ls", &shown(keys)]), "a%2Fb\nempty\ngreeting\nlarge\nlist\n");
+    with_view(name, |testbed, mount, keys, client| {
+        assert_eq!(printed(&["ls", &shown(&mount.path("main"))]), "store\nstore.view\n");
+        assert_eq!(printed(&["ls", &shown(keys)]), "a%2Fb\nempty\ngreeting\nlarge\nlist\n");
         let file = |name: &str| shown(&keys.join(name));
         assert_eq!(
-            said(&["cat", &file("greeting"), &file("a%2Fb"), &file("list")]),
+            printed(&["cat", &file("greeting"), &file("a%2Fb"), &file("list")]),
             "helloslash\"one\"\n\"two\"\n"
         );
-        let stat = said(&["stat", "-c", "%F %s %u %a", &file("greeting"), &shown(keys)]);
+        let stat = printed(&["stat", "-c", "%F %s %u %a", &file("greeting"), &shown(keys)]);
         assert_eq!(stat, format!("regular file 5 {STORE_USER} 400\ndirectory 0 {STORE_USER} 500\n"));
-        let copy = shown(&place.folder.join("large"));
-        said(&["cp", &file("large"), &copy]);
+        let copy = shown(&testbed.folder.join("large"));
+        printed(&["cp", &file("large"), &copy]);
         assert_eq!(std::fs::read(&copy).unwrap(), vec![b'x'; 3_000_000]);
-        assert_eq!(said(&["tail", "-c", "3", &file("greeting")]), "llo");
+        assert_eq!(printed(&["tail", "-c", "3", &file("greeting")]), "llo");
         assert_eq!(
-            said(&["dd", &format!("if={}", file("greeting")), "bs=2", "skip=1", "count=1", "status=none"]),
+            printed(&["dd", &format!("if={}", file("greeting")), "bs=2", "skip=1", "count=1", "status=none"]),
             "ll"
         );
         for missing in ["none", "..", "%61", "greeting/x"] {
@@ -315,17 +317,17 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
             client.ask(&format!("SET many:{number} {number}")).expect("SET");
         }
         client.ask("DEL empty").expect("DEL");
-        wait_for("all keys", || (said(&["ls", &shown(keys)]).lines().count() == 2004).then_some(()));
-        let found = said(&["find", &shown(&mount.path("main/store.view")), "-type", "f"]);
+        wait_for("all keys", || (printed(&["ls", &shown(keys)]).lines().count() == 2004).then_some(()));
+        let found = printed(&["find", &shown(&mount.path("main/store.view")), "-type", "f"]);
         assert_eq!(found.lines().count(), 2004);
         // Without any mount, the same.
-        let cat = place.run(&["vsa", "cat", "/main/store", "--view", "keys/0/greeting"]);
+        let cat = testbed.run(&["vsa", "cat", "/main/store", "--view", "keys/0/greeting"]);
         assert_eq!(text(&cat.stdout), "hello", "{cat:?}");
         let part = ["vsa", "cat", "store", "--view", "keys/0/large", "--offset", "2999990", "--length", "5"];
-        assert_eq!(text(&place.run(&part).stdout), "xxxxx");
-        assert_eq!(text(&place.run(&["vsa", "ls", "store"]).stdout), "keys/\n");
-        assert_eq!(text(&place.run(&["vsa", "ls", "store", "keys/0"]).stdout).lines().count(), 2004);
-        let none = place.run(&["vsa", "cat", "store", "--view", "keys/0/none"]);
+        assert_eq!(text(&testbed.run(&part).stdout), "xxxxx");
+        assert_eq!(text(&testbed.run(&["vsa", "ls", "store"]).stdout), "keys/\n");
+        assert_eq!(text(&testbed.run(&["vsa", "ls", "store", "keys/0"]).stdout).lines().count(), 2004);
+        let none = testbed.run(&["vsa", "cat", "store", "--view", "keys/0/none"]);
         assert!(text(&none.stderr).contains("no such file"), "{none:?}");
     });
 }
@@ -333,21 +335,21 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
 #[test]
 fn an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business() {
     let name = "an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business";
-    with_view(name, |place, mount, keys, client| {
+    with_view(name, |testbed, mount, keys, client| {
         let greeting = keys.join("greeting");
         let mut open = std::fs::File::open(&greeting).expect("open");
-        let [_, _, store] = place.pids();
+        let [_, _, store] = testbed.pids();
         signal(store, Signal::STOP);
         // `program` gives up much later than the second that an owner is given.
         for words in [&["cat", &shown(&greeting)][..], &["ls", &shown(&keys.join("list"))]] {
             let output = program(words);
             assert!(text(&output.stderr).contains("Connection timed out"), "{words:?}: {output:?}");
         }
-        assert!(place.run(&["vsa", "cat", "store", "--view", "keys/0/greeting"]).status.code() == Some(1));
+        assert!(testbed.run(&["vsa", "cat", "store", "--view", "keys/0/greeting"]).status.code() == Some(1));
         // The area itself, and the daemon, do not notice.
         let head = program(&["head", "-c", "8192", &shown(&mount.path("main/store"))]);
         assert_eq!(head.stdout.len(), 8192, "{head:?}");
-        assert!(place.run(&["vsa", "list"]).status.success());
+        assert!(testbed.run(&["vsa", "list"]).status.success());
         signal(store, Signal::CONT);
         wait_for("the owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::client::{Client, Reply};
-use crate::place::{Place, has, in_own_network, text};
+use crate::testbed::{Testbed, has, in_own_network, text};
 
 const NOBODY: u32 = 65534;
 
@@ -11,13 +11,13 @@ const NOBODY: u32 = 65534;
 fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
     let name = "an_ordinary_user_gets_the_same_store_with_and_without_io_uring";
     in_own_network(name, move || {
-        let place = Place::of("user", Some(NOBODY));
-        if place.sietch(&["--version"]).output().is_err() {
+        let testbed = Testbed::of("user", Some(NOBODY));
+        if testbed.sietch(&["--version"]).output().is_err() {
             eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
             return;
         }
         for (round, options) in [&[][..], &["--without-io-uring"]].into_iter().enumerate() {
-            let up = place.up(options);
+            let up = testbed.up(options);
             let first = up.banner.lines().next().expect("a line");
             assert!(first.contains("linux sockets, because"), "{first}");
             let storage = if options.is_empty() { ", io_uring, O_DIRECT" } else { ", pwritev2, O_DIRECT" };
@@ -25,21 +25,21 @@ fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
                 // Containers often refuse io_uring; then both rounds are the same.
                 assert!(up.banner.contains("io_uring refused"), "{}", up.banner);
             }
-            let mut client = Client::connect(place.kernel()).unwrap();
+            let mut client = Client::connect(testbed.kernel()).unwrap();
             // What the run before wrote is there, whichever way blocks reach the disk.
             assert_eq!(client.ask("INCR rounds").unwrap(), Reply::Integer(i64::try_from(round).unwrap() + 1));
-            for pid in place.pids() {
+            for pid in testbed.pids() {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
                 assert!(status.contains(&format!("Uid:\t{NOBODY}\t{NOBODY}")), "{status}");
                 assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
             }
             if has(name, "redis-benchmark") {
                 let output = Command::new("redis-benchmark")
-                    .args(["-q", "-n", "1000", "-p", &place.port.to_string()])
+                    .args(["-q", "-n", "1000", "-p", &testbed.port.to_string()])
                     .output()
                     .expect("redis-benchmark");
-                let said = text(&output.stdout) + &text(&output.stderr);
-                assert!(output.status.success() && !said.contains("Error"), "{said}");
+                let printed = text(&output.stdout) + &text(&output.stderr);
+                assert!(output.status.success() && !printed.contains("Error"), "{printed}");
             }
             up.stop();
         }

@@ -27,7 +27,7 @@ use sietch_kv_programs::reply::{Comparison, Reply};
 use sietch_kv_programs::{huge, state};
 use sietch_sim::Random;
 
-use crate::place::{PATIENCE, Place, in_own_network, signal, text, wait_for};
+use crate::testbed::{PATIENCE, Testbed, in_own_network, signal, text, wait_for};
 
 /// One command in so many is huge.
 const HUGE: usize = 100;
@@ -42,7 +42,7 @@ type Door = Connection<TcpStream>;
 
 /// The store, the redis-server, and what is known of both.
 struct Pair {
-    place: Place,
+    testbed: Testbed,
     /// The process of `sietch up`, whose child the store is.
     up: i64,
     oracle: Oracle,
@@ -59,8 +59,8 @@ struct Pair {
     refused: u64,
 }
 
-fn connect(place: &Place) -> io::Result<Door> {
-    let stream = TcpStream::connect_timeout(&place.kernel(), PATIENCE)?;
+fn connect(testbed: &Testbed) -> io::Result<Door> {
+    let stream = TcpStream::connect_timeout(&testbed.kernel(), PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(4 * PATIENCE))?;
@@ -162,7 +162,7 @@ impl Pair {
             self.kill();
         }
         self.store = wait_for("the store", || {
-            let mut store = connect(&self.place).ok()?;
+            let mut store = connect(&self.testbed).ok()?;
             (store.ask(&words("PING")).ok()? == Reply::Simple(b"PONG".to_vec())).then_some(store)
         });
     }
@@ -255,7 +255,7 @@ impl Pair {
         self.queued.clear();
         self.poisoned = false;
         self.oracle.reconnect().expect("redis-server listens");
-        self.store = connect(&self.place).expect("the store listens");
+        self.store = connect(&self.testbed).expect("the store listens");
     }
 
     /// A subscriber asks for more than may wait for one.
@@ -364,16 +364,16 @@ fn replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed() {
             eprintln!("SKIPPED: needs redis-server 7.0 in the path");
             return;
         };
-        let place = Place::new("programs");
-        place.configure(&place.configuration().replace("64MiB", AREA));
-        let up = place.up(&["--net", "linux"]);
-        let store = connect(&place).expect("the store listens");
+        let testbed = Testbed::new("programs");
+        testbed.configure(&testbed.configuration().replace("64MiB", AREA));
+        let up = testbed.up(&["--net", "linux"]);
+        let store = connect(&testbed).expect("the store listens");
         let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
         let first = crate::number("KV_COMPATIBILITY_SEED", fresh());
         let until = Instant::now() + Duration::from_secs(crate::number("SIETCH_SIM_SECONDS", 20));
         let (random, pid) = (Random::new(first), up.pid());
         let mut pair = Pair {
-            place,
+            testbed,
             up: pid,
             oracle,
             store,
@@ -394,7 +394,7 @@ fn replies_and_what_is_kept_are_those_of_redis_wherever_the_store_is_killed() {
             programs += 1;
         }
         up.stop();
-        let checked = pair.place.run(&["kv", "check", &pair.place.area().display().to_string()]);
+        let checked = pair.testbed.run(&["kv", "check", &pair.testbed.area().display().to_string()]);
         assert!(checked.status.success(), "{}{}", text(&checked.stdout), text(&checked.stderr));
         eprintln!(
             "{programs} programs from seed {first}, {} kills, {} refused: all alike",

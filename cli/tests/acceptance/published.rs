@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::place::{Place, Up, has, in_own_network, signal, text, wait_for};
+use crate::testbed::{Testbed, Up, has, in_own_network, signal, text, wait_for};
 
 const ADDRESS: &str = "10.85.0.2";
 const PORT: &str = "6380";
@@ -30,49 +30,49 @@ impl Drop for Program {
 }
 
 /// With a VNIC `web` that is served.
-fn up(place: &Place) -> Up {
-    let text = place.configuration();
+fn up(testbed: &Testbed) -> Up {
+    let text = testbed.configuration();
     let (before, after) = text.split_once("[[vsa]]").expect("it has an area");
-    place.configure(&format!(
+    testbed.configure(&format!(
         "{before}[[vsa]]{after}\n[[vnic]]\nname = \"web\"\nuid = 0\naddress = \"{ADDRESS}/24\"\n\
          host_address = \"10.85.0.1\"\ntcp_ports = [\"{PORT}\", \"30000-40000\"]\nserved = true\n"
     ));
-    place.up(&["--net", "af_xdp"])
+    testbed.up(&["--net", "af_xdp"])
 }
 
-fn start(place: &Place, options: &[&str], program: &[&str]) -> Program {
-    let mut command = place.sietch(&[&["run"], options, &["--"], program].concat());
+fn start(testbed: &Testbed, options: &[&str], program: &[&str]) -> Program {
+    let mut command = testbed.sietch(&[&["run"], options, &["--"], program].concat());
     Program(command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().expect("start sietch run"))
 }
 
 /// redis-server on the VNIC, published at some ports.
-fn serve(place: &Place, published: &[&str]) -> Program {
+fn serve(testbed: &Testbed, published: &[&str]) -> Program {
     let mut options = vec!["--vnic", "web"];
     published.iter().for_each(|ports| options.extend(["--publish", ports]));
     let program = ["redis-server", "--port", PORT, "--save", "", "--protected-mode", "no"];
-    start(place, &options, &program)
+    start(testbed, &options, &program)
 }
 
 /// What redis-cli is told at a name, itself on the kernel's sockets.
 fn ask(host: &str, port: &str, words: &[&str]) -> Option<String> {
     let output = Command::new("redis-cli").args(["-h", host, "-p", port]).args(words).output().ok()?;
-    let said = text(&output.stdout).trim().to_owned();
-    (output.status.success() && !said.contains("refused")).then_some(said)
+    let printed = text(&output.stdout).trim().to_owned();
+    (output.status.success() && !printed.contains("refused")).then_some(printed)
 }
 
 fn pong(host: &str, port: &str) -> Option<()> {
-    ask(host, port, &["ping"]).filter(|said| said == "PONG").map(drop)
+    ask(host, port, &["ping"]).filter(|printed| printed == "PONG").map(drop)
 }
 
-fn sockets(place: &Place) -> serde_json::Value {
-    let output = place.run(&["sockets", "--json"]);
+fn sockets(testbed: &Testbed) -> serde_json::Value {
+    let output = testbed.run(&["sockets", "--json"]);
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
 /// Published ports as they are listed: the host's name, and where it leads.
-fn published(place: &Place) -> Vec<(String, String)> {
-    let listing = sockets(place);
+fn published(testbed: &Testbed) -> Vec<(String, String)> {
+    let listing = sockets(testbed);
     let all = listing["listeners"].as_array().expect("a list").iter();
     all.filter_map(|found| Some((found["name"].as_str()?.to_owned(), found["leads_to"].as_str()?.to_owned())))
         .collect()
@@ -85,11 +85,11 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("published");
-        let up = up(&place);
+        let testbed = Testbed::new("published");
+        let up = up(&testbed);
         let ports = [format!("{HOST_PORT}:{PORT}"), format!("[::1]:{HOST_PORT}:{PORT}")];
         let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
-        let server = serve(&place, &ports);
+        let server = serve(&testbed, &ports);
         wait_for("redis on the VNIC", || pong(ADDRESS, PORT));
         // Through the host's port, of both families, and it is one and the same server.
         wait_for("redis at the host's port", || pong("127.0.0.1", HOST_PORT));
@@ -100,17 +100,17 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
             .output()
             .expect("start redis-benchmark");
         assert!(load.status.success() && !text(&load.stdout).contains("rror"), "{load:?}");
-        let listed = published(&place);
+        let listed = published(&testbed);
         assert_eq!(listed.len(), 2, "{listed:?}");
         assert!(listed.iter().all(|(_, to)| to.starts_with("web ") && to.ends_with(":6380")), "{listed:?}");
 
         // A client under Sietch, on the host's addresses, comes by memory.
         let client =
-            start(&place, &[], &["redis-cli", "-h", "127.0.0.1", "-p", HOST_PORT, "blpop", "nothing", "0"]);
+            start(&testbed, &[], &["redis-cli", "-h", "127.0.0.1", "-p", HOST_PORT, "blpop", "nothing", "0"]);
         wait_for("a client that waits", || {
-            ask("127.0.0.1", HOST_PORT, &["client", "list"]).filter(|said| said.contains("blpop"))
+            ask("127.0.0.1", HOST_PORT, &["client", "list"]).filter(|printed| printed.contains("blpop"))
         });
-        assert_eq!(sockets(&place)["connections"].as_array().map(Vec::len), Some(1));
+        assert_eq!(sockets(&testbed)["connections"].as_array().map(Vec::len), Some(1));
         drop(client);
 
         // Killed, it frees its ports at once; started again it has them again.
@@ -120,11 +120,11 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         wait_for("the ports to be free", || {
             names.iter().all(|name| TcpListener::bind(name).is_ok()).then_some(())
         });
-        assert!(published(&place).is_empty());
-        let server = serve(&place, &ports);
+        assert!(published(&testbed).is_empty());
+        let server = serve(&testbed, &ports);
         wait_for("redis at the host's port again", || pong("127.0.0.1", HOST_PORT));
         // Another one that wants it is told so, in words.
-        let second = place.run(&["run", "--vnic", "web", "--publish", ports[0], "--", "true"]);
+        let second = testbed.run(&["run", "--vnic", "web", "--publish", ports[0], "--", "true"]);
         assert_eq!(second.status.code(), Some(125), "{second:?}");
         assert!(text(&second.stderr).contains("in use"), "{second:?}");
         server.kill();
@@ -139,19 +139,19 @@ fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("published-out");
-        let up = up(&place);
+        let testbed = Testbed::new("published-out");
+        let up = up(&testbed);
         let mut server = Command::new("redis-server");
         server.args(["--port", "7390", "--bind", "0.0.0.0", "--save", "", "--protected-mode", "no"]);
         let _kernel = Program(server.stdout(Stdio::null()).spawn().expect("start redis-server"));
         wait_for("redis of the kernel", || pong("127.0.0.1", "7390"));
-        let _own = start(&place, &[], &["redis-server", "--port", "7391", "--save", ""]);
+        let _own = start(&testbed, &[], &["redis-server", "--port", "7391", "--save", ""]);
         wait_for("redis on the host's addresses", || pong("127.0.0.1", "7391"));
         // The host's loopback is the host's; its address in the VNIC's network is reached through
         // the VNIC.
         for (host, port) in [("127.0.0.1", "7390"), ("127.0.0.1", "7391"), ("10.85.0.1", "7390")] {
             let output =
-                place.run(&["run", "--vnic", "web", "--", "redis-cli", "-h", host, "-p", port, "ping"]);
+                testbed.run(&["run", "--vnic", "web", "--", "redis-cli", "-h", host, "-p", port, "ping"]);
             assert_eq!(text(&output.stdout).trim(), "PONG", "{host} {port}: {output:?}");
         }
         let peers = ask("127.0.0.1", "7390", &["client", "list"]).expect("it answers");
@@ -167,9 +167,9 @@ fn a_published_port_comes_back_with_the_service() {
         return;
     }
     in_own_network(name, || {
-        let place = Place::new("published-again");
-        let up = up(&place);
-        let server = serve(&place, &[&format!("{HOST_PORT}:{PORT}")]);
+        let testbed = Testbed::new("published-again");
+        let up = up(&testbed);
+        let server = serve(&testbed, &[&format!("{HOST_PORT}:{PORT}")]);
         wait_for("redis at the host's port", || pong("127.0.0.1", HOST_PORT));
         signal(service_core(up.pid()), Signal::KILL);
         wait_for("redis at the host's port again", || pong("127.0.0.1", HOST_PORT));

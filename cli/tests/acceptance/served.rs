@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::place::{PATIENCE, Place, has, in_own_network, signal, text, wait_for};
+use crate::testbed::{PATIENCE, Testbed, has, in_own_network, signal, text, wait_for};
 
 const ADDRESS: &str = "10.85.0.2";
 const PORT: &str = "6380";
@@ -23,21 +23,21 @@ impl Drop for Server {
     }
 }
 
-fn place(name: &str) -> Place {
-    let place = Place::new(name);
-    place.configure(&format!(
+fn testbed(name: &str) -> Testbed {
+    let testbed = Testbed::new(name);
+    testbed.configure(&format!(
         "{}\n[[vnic]]\nname = \"web\"\nuid = 0\naddress = \"{ADDRESS}/24\"\nhost_address = \"10.85.0.1\"\n\
          tcp_ports = [\"{PORT}\", \"30000-40000\"]\nserved = true\n",
-        place.configuration().split("[[vsa]]").next().unwrap_or_default().to_owned()
+        testbed.configuration().split("[[vsa]]").next().unwrap_or_default().to_owned()
             + "[[vsa]]"
-            + place.configuration().split("[[vsa]]").nth(1).unwrap_or_default()
+            + testbed.configuration().split("[[vsa]]").nth(1).unwrap_or_default()
     ));
-    place
+    testbed
 }
 
-fn serve(place: &Place) -> Server {
+fn serve(testbed: &Testbed) -> Server {
     let mut command =
-        place.sietch(&["run", "--vnic", "web", "--", "redis-server", "--port", PORT, "--save", ""]);
+        testbed.sietch(&["run", "--vnic", "web", "--", "redis-server", "--port", PORT, "--save", ""]);
     command.args(["--protected-mode", "no"]).stdout(Stdio::null()).stderr(Stdio::inherit());
     Server(command.spawn().expect("start sietch run"))
 }
@@ -48,7 +48,7 @@ fn ask(words: &[&str]) -> Option<String> {
         .status
         .success()
         .then(|| text(&output.stdout).trim().to_owned())
-        .filter(|said| !said.contains("refused"))
+        .filter(|printed| !printed.contains("refused"))
 }
 
 #[test]
@@ -58,14 +58,14 @@ fn an_unmodified_server_lives_on_a_vnic() {
         return;
     }
     in_own_network(name, || {
-        let place = place("served");
-        let up = place.up(&["--net", "af_xdp"]);
-        let server = serve(&place);
-        wait_for("redis on the VNIC", || ask(&["ping"]).filter(|said| said == "PONG"));
+        let testbed = testbed("served");
+        let up = testbed.up(&["--net", "af_xdp"]);
+        let server = serve(&testbed);
+        wait_for("redis on the VNIC", || ask(&["ping"]).filter(|printed| printed == "PONG"));
         assert_eq!(ask(&["set", "key", "value"]).as_deref(), Some("OK"));
         let large = "x".repeat(300_000);
         assert_eq!(ask(&["set", "large", &large[..100_000]]).as_deref(), Some("OK"));
-        assert_eq!(ask(&["get", "large"]).map(|said| said.len()), Some(100_000));
+        assert_eq!(ask(&["get", "large"]).map(|printed| printed.len()), Some(100_000));
         let load = Command::new("redis-benchmark")
             .args(["-h", ADDRESS, "-p", PORT, "-n", "20000", "-c", "50", "-t", "set,get,lrange_100", "-q"])
             .output()
@@ -73,7 +73,7 @@ fn an_unmodified_server_lives_on_a_vnic() {
         assert!(load.status.success() && !text(&load.stdout).contains("rror"), "{load:?}");
         eprintln!("{}", text(&load.stdout).replace('\r', "\n"));
         // The service core says what it does.
-        let top = text(&place.run(&["top", "--once", "--json"]).stdout);
+        let top = text(&testbed.run(&["top", "--once", "--json"]).stdout);
         assert!(top.contains("\"vnic\":\"web\"") && top.contains("\"threads\":{\"0\""), "{top}");
         // Another cannot have the port; a killed program frees it, and resets who is connected.
         let mut client = Command::new("redis-cli")
@@ -82,14 +82,16 @@ fn an_unmodified_server_lives_on_a_vnic() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("start redis-cli");
-        wait_for("a client that waits", || ask(&["client", "list"]).filter(|said| said.contains("blpop")));
+        wait_for("a client that waits", || {
+            ask(&["client", "list"]).filter(|printed| printed.contains("blpop"))
+        });
         signal(i64::from(server.0.id()), Signal::KILL);
         drop(server);
         assert!(!client.wait().expect("it ends").success() || ask(&["ping"]).is_none());
-        let again = serve(&place);
-        wait_for("redis on the VNIC again", || ask(&["ping"]).filter(|said| said == "PONG"));
+        let again = serve(&testbed);
+        wait_for("redis on the VNIC again", || ask(&["ping"]).filter(|printed| printed == "PONG"));
         // Taken back: the program's connections end, and it goes on.
-        let revoked = place.run(&["revoke", "web"]);
+        let revoked = testbed.run(&["revoke", "web"]);
         assert!(revoked.status.success(), "{revoked:?}");
         wait_for("the VNIC to be gone", || ask(&["ping"]).is_none().then_some(()));
         drop(again);
@@ -100,30 +102,30 @@ fn an_unmodified_server_lives_on_a_vnic() {
 /// A program on the VNIC, and what it says.
 struct Program {
     child: Server,
-    said: BufReader<ChildStdout>,
+    printed: BufReader<ChildStdout>,
 }
 
 impl Program {
-    fn start(place: &Place, what: &str) -> Self {
+    fn start(testbed: &Testbed, what: &str) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/acceptance/scripts/vnic.py");
-        let mut command = place.sietch(&["run", "--vnic", "web", "--", "python3", script, what]);
+        let mut command = testbed.sietch(&["run", "--vnic", "web", "--", "python3", script, what]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("start sietch run");
-        let said = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child: Server(child), said }
+        let printed = BufReader::new(child.stdout.take().expect("a pipe"));
+        Self { child: Server(child), printed }
     }
 
     /// Its next line; empty at its end.
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("it speaks UTF-8");
+        self.printed.read_line(&mut line).expect("it speaks UTF-8");
         line.trim().to_owned()
     }
 
     fn all(mut self) -> String {
-        let mut said = String::new();
-        self.said.read_to_string(&mut said).expect("it speaks UTF-8");
-        assert!(self.child.0.wait().expect("it ends").success(), "{said}");
-        said
+        let mut printed = String::new();
+        self.printed.read_to_string(&mut printed).expect("it speaks UTF-8");
+        assert!(self.child.0.wait().expect("it ends").success(), "{printed}");
+        printed
     }
 }
 
@@ -148,12 +150,12 @@ fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them()
         return;
     }
     in_own_network(name, || {
-        let place = place("served-sockets");
-        let up = place.up(&["--net", "af_xdp"]);
-        assert_eq!(Program::start(&place, "names").all(), "EADDRINUSE\nbound 6380\nEADDRINUSE\n");
+        let testbed = testbed("served-sockets");
+        let up = testbed.up(&["--net", "af_xdp"]);
+        assert_eq!(Program::start(&testbed, "names").all(), "EADDRINUSE\nbound 6380\nEADDRINUSE\n");
         // fork, exec and SCM_RIGHTS, of a connection with the network and of one between two
         // sockets of the VNIC.
-        let mut program = Program::start(&place, "server");
+        let mut program = Program::start(&testbed, "server");
         assert_eq!(program.line(), "listening");
         let mut stream = client();
         for who in ["fork", "exec", "message", "here"] {
@@ -161,7 +163,7 @@ fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them()
         }
         assert_eq!(program.all(), "own fork:?\nown exec:?\nown message:?\nown here:?\ndone\n");
         // Options.
-        let program = Program::start(&place, "options");
+        let program = Program::start(&testbed, "options");
         let mut stream = client();
         stream.write_all(b"seven..").expect("it is open");
         assert_eq!(program.all(), "state 1 segment True\nreceived 7 dctcp\nclosed\n");
@@ -178,23 +180,23 @@ fn an_application_of_a_vnic_is_listed_and_revoked_alone() {
         return;
     }
     in_own_network(name, || {
-        let place = place("served-revoked");
-        let up = place.up(&["--net", "af_xdp"]);
-        let mut program = Program::start(&place, "serve");
+        let testbed = testbed("served-revoked");
+        let up = testbed.up(&["--net", "af_xdp"]);
+        let mut program = Program::start(&testbed, "serve");
         assert_eq!(program.line(), "listening");
         let mut stream = client();
         assert_eq!(ask_one(&mut stream, b"hello"), "hello");
-        let listed = text(&place.run(&["sockets", "--json"]).stdout);
+        let listed = text(&testbed.run(&["sockets", "--json"]).stdout);
         let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
         let application = &listed["applications"][0];
         assert_eq!((&application["vnic"], &application["accepted"]), (&"web".into(), &1.into()), "{listed}");
         let id = application["id"].as_str().expect("an id");
-        let revoked = place.run(&["revoke", id]);
+        let revoked = testbed.run(&["revoke", id]);
         assert!(text(&revoked.stdout).contains("1 listeners closed, 1 connections reset"), "{revoked:?}");
         assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
         // It does not come back; another may have the name.
         assert!(program.all().contains("ECONNRESET\n"));
-        let mut other = Program::start(&place, "serve");
+        let mut other = Program::start(&testbed, "serve");
         assert_eq!(other.line(), "listening");
         assert_eq!(ask_one(&mut client(), b"hello"), "hello");
         up.stop();
@@ -208,13 +210,13 @@ fn a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_ba
         return;
     }
     in_own_network(name, || {
-        let place = place("served-replaced");
-        let up = place.up(&["--net", "af_xdp"]);
-        let mut program = Program::start(&place, "serve");
+        let testbed = testbed("served-replaced");
+        let up = testbed.up(&["--net", "af_xdp"]);
+        let mut program = Program::start(&testbed, "serve");
         assert_eq!(program.line(), "listening");
         let mut stream = client();
         assert_eq!(ask_one(&mut stream, b"hello"), "hello");
-        let successor = place
+        let successor = testbed
             .sietch(&["service", "--succeed", "--run-as", "61871:61871"])
             .spawn()
             .expect("start sietch service");

@@ -6,41 +6,41 @@ use std::process::{Child, Stdio};
 use rustix::process::Signal;
 
 use crate::link::{converse, converse_at_length, user};
-use crate::place::{Place, signal, wait_for};
+use crate::testbed::{Testbed, signal, wait_for};
 
 const STORE: &str = "10.91.0.1";
 const CLIENT: &str = "10.91.0.2";
 
 /// A place with the store and a client on the switch; the service core is whoever runs the rest.
-fn place(name: &str) -> Option<Place> {
+fn testbed(name: &str) -> Option<Testbed> {
     let user = user();
-    let place = Place::of(name, user);
-    if place.sietch(&["--version"]).output().is_err() {
+    let testbed = Testbed::of(name, user);
+    if testbed.sietch(&["--version"]).output().is_err() {
         eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
         return None;
     }
     let own = rustix::process::geteuid().as_raw();
-    let (store, port) = (user.unwrap_or(own), place.port);
+    let (store, port) = (user.unwrap_or(own), testbed.port);
     let vnic = |name: &str, uid: u32, address: &str, ports: &str| {
         format!(
             "[[vnic]]\nname = \"{name}\"\nkind = \"switch\"\nuid = {uid}\naddress = \"{address}/24\"\n\
              tcp_ports = [\"{ports}\"]\n\n"
         )
     };
-    place.configure(&format!(
+    testbed.configure(&format!(
         "{}{}[[vsa]]\nname = \"store\"\nuid = {store}\nsize = \"64MiB\"\n\n\
          [service]\nuid = {store}\n\n[kv]\nuid = {store}\nport = {port}\nvsa = \"store\"\n",
         vnic("kv", store, STORE, &port.to_string()),
         vnic("client", own, CLIENT, "1024-65535"),
     ));
-    Some(place)
+    Some(testbed)
 }
 
 /// A service core, once the daemon knows it.
-fn service(place: &Place) -> Running {
-    let child = place.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
+fn service(testbed: &Testbed) -> Running {
+    let child = testbed.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
     wait_for("the service core", || {
-        place.try_status().filter(|status| status["daemon"]["service"] == child.id())
+        testbed.try_status().filter(|status| status["daemon"]["service"] == child.id())
     });
     Running(child)
 }
@@ -58,34 +58,34 @@ impl Drop for Running {
 
 #[test]
 fn the_store_is_reached_through_the_switch_and_again_after_the_switch_has_ended() {
-    let Some(place) = place("on-switch") else { return };
-    let path = |name: &str| place.folder.join(name).display().to_string();
+    let Some(testbed) = testbed("on-switch") else { return };
+    let path = |name: &str| testbed.folder.join(name).display().to_string();
     let (config, data) = (path("sietch.toml"), path("data"));
     // The store asks for its port when it starts, so daemon and switch are there before.
-    let mut daemon = place.sietch(&["daemon", "--config", &config, "--data", &data]);
+    let mut daemon = testbed.sietch(&["daemon", "--config", &config, "--data", &data]);
     let mut daemon = Running(daemon.stderr(Stdio::null()).spawn().expect("start sietch"));
-    wait_for("the daemon", || place.try_status());
-    let switch = service(&place);
-    let up = place.up(&["--net", "af_xdp"]);
+    wait_for("the daemon", || testbed.try_status());
+    let switch = service(&testbed);
+    let up = testbed.up(&["--net", "af_xdp"]);
     let first = up.banner.lines().next().expect("a line");
     assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("broker-mediated"), "{first}");
-    converse_at_length(&place, STORE);
+    converse_at_length(&testbed, STORE);
     // A client that ends leaves the store's port as it is.
-    assert_eq!(converse(&place, STORE, "INCR rounds\r\n", 4), ":1\r\n");
+    assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":1\r\n");
     // The store loses its port with the switch, and asks for one until there is a switch again.
     drop(switch);
     wait_for("the port to end", || {
-        let status = place.status();
+        let status = testbed.status();
         let vnics = status["daemon"]["vnics"].as_array().expect("a list").clone();
         vnics.iter().find(|vnic| vnic["name"] == "kv").filter(|vnic| vnic["holder"].is_null()).map(drop)
     });
-    let switch = service(&place);
+    let switch = service(&testbed);
     wait_for("the store on the new switch", || {
-        let status = place.status();
+        let status = testbed.status();
         let vnics = status["daemon"]["vnics"].as_array().expect("a list").clone();
         vnics.iter().find(|vnic| vnic["name"] == "kv").filter(|vnic| !vnic["holder"].is_null()).map(drop)
     });
-    assert_eq!(converse(&place, STORE, "INCR rounds\r\n", 4), ":2\r\n");
+    assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":2\r\n");
     up.stop();
     drop(switch);
     signal(i64::from(daemon.0.id()), Signal::TERM);

@@ -52,7 +52,7 @@ fn doctor_says_what_the_machine_can_do_in_text_and_json() {
     let named = |name: &str| checks.iter().find(|check| check["name"] == name).expect(name);
     for name in ["kernel", "privileges", "AF_XDP", "io_uring", "O_DIRECT", "data directory", "redis-cli"] {
         let check = named(name);
-        assert_eq!(check["mend"].is_null(), check["verdict"] == "ok", "{check}");
+        assert_eq!(check["fix"].is_null(), check["verdict"] == "ok", "{check}");
     }
     // Looking changes nothing.
     assert!(!folder.0.join("data").exists());
@@ -67,8 +67,8 @@ fn doctor_says_what_the_machine_can_do_in_text_and_json() {
 fn doctor_fails_where_not_even_the_fallback_can_run() {
     let output = run(&["doctor", "--data", "/proc/nowhere"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(said.contains("broken") && said.contains("--data DIR"), "{said}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(printed.contains("broken") && printed.contains("--data DIR"), "{printed}");
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn without_a_daemon_every_client_says_how_to_get_one() {
         let output = run(&[&["--socket", &socket], words].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}");
         assert!(output.stdout.is_empty(), "{words:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains("sietch up") && said.contains("none."), "{words:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let printed = text(&output.stderr);
+        assert!(printed.contains("sietch up") && printed.contains("none."), "{words:?}: {printed}");
+        assert!(!printed.contains("panicked"), "{printed}");
     }
 }
 
@@ -163,8 +163,8 @@ fn an_unreadable_configuration_is_named() {
     let (socket, data) = (folder.join("s.sock"), folder.join("data"));
     let output = run(&["--socket", &socket, "up", "--config", &file, "--data", &data]);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr).replace(['\n', '\u{2502}', ' '], "");
-    assert!(said.contains("sietch.toml"), "{said}");
+    let printed = text(&output.stderr).replace(['\n', '\u{2502}', ' '], "");
+    assert!(printed.contains("sietch.toml"), "{printed}");
     assert!(!folder.0.join("data").exists());
 }
 
@@ -207,8 +207,8 @@ fn an_area_is_checked_and_the_exit_status_says_how_it_is() {
     assert_eq!(report["finding"]["offset"], place, "{report}");
     assert_eq!(report["finding"]["sequence"], 3, "{report}");
     assert_eq!(report["finding"]["acknowledged_data_lost"], true, "{report}");
-    let said = text(&run(&["kv", "check", &file]).stdout);
-    assert!(said.contains(&format!("where: offset {place}, sequence 3")), "{said}");
+    let printed = text(&run(&["kv", "check", &file]).stdout);
+    assert!(printed.contains(&format!("where: offset {place}, sequence 3")), "{printed}");
     assert_eq!(std::fs::read(&file).expect("read"), bytes, "a check writes nothing");
 
     // Held by a store; cut; something else; not there.

@@ -75,24 +75,24 @@ impl Drop for Service {
 }
 
 /// A folder with library and service, removed when dropped.
-struct Place {
+struct Testbed {
     folder: PathBuf,
     service: Option<Service>,
 }
 
-impl Place {
+impl Testbed {
     /// `None` without a C compiler.
     fn new(name: &str) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("sietch-run-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let mut place = Self { folder, service: None };
-        if !place.compile("library.c", LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]) {
+        let mut testbed = Self { folder, service: None };
+        if !testbed.compile("library.c", LIBRARY, &["-shared", "-fPIC", "-o", "library.so"]) {
             eprintln!("SKIPPED {name}: needs cc");
             return None;
         }
-        place.service = Some(Service::start(&place.folder.join("sockets.sock")));
-        Some(place)
+        testbed.service = Some(Service::start(&testbed.folder.join("sockets.sock")));
+        Some(testbed)
     }
 
     fn compile(&self, name: &str, text: &str, arguments: &[&str]) -> bool {
@@ -132,9 +132,10 @@ impl Place {
     fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.output(arguments);
         assert!(output.stdout.is_empty(), "{output:?}");
-        let said = text(&output.stderr);
-        assert!(!said.contains("panicked"), "{said}");
-        let line = said.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let printed = text(&output.stderr);
+        assert!(!printed.contains("panicked"), "{printed}");
+        let line =
+            printed.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         (output.status.code(), line)
     }
 
@@ -147,7 +148,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -159,9 +160,9 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn it_becomes_the_program() {
-    let Some(place) = Place::new("becomes") else { return };
+    let Some(testbed) = Testbed::new("becomes") else { return };
     // The same process: what it prints as its own id is the child's.
-    let child = place
+    let child = testbed
         .run(&["--", "sh", "-c", "echo $$ $0 $1; exit 7", "name", "word with spaces"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -172,15 +173,15 @@ fn it_becomes_the_program() {
     assert_eq!(text(&output.stdout), format!("{id} name word with spaces\n"));
     assert_eq!(output.status.code(), Some(7));
     assert!(text(&output.stderr).starts_with("LOADED\n"), "{output:?}");
-    assert_eq!(place.output(&["--", "sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
+    assert_eq!(testbed.output(&["--", "sh", "-c", "kill -9 $$"]).status.signal(), Some(9));
     // Without `--`, and with options of the program that Sietch has too.
-    let output = place.output(&["echo", "--socket", "-h", "--", "--vnic"]);
+    let output = testbed.output(&["echo", "--socket", "-h", "--", "--vnic"]);
     assert_eq!(text(&output.stdout), "--socket -h -- --vnic\n");
 }
 
 #[test]
 fn the_environment_says_what_the_library_has_to_know() {
-    let Some(place) = Place::new("environment") else { return };
+    let Some(testbed) = Testbed::new("environment") else { return };
     let printed = |command: &mut Command| -> Vec<String> {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -189,20 +190,20 @@ fn the_environment_says_what_the_library_has_to_know() {
     let value = |lines: &[String], name: &str| -> Option<String> {
         lines.iter().find_map(|line| line.strip_prefix(&format!("{name}=")).map(str::to_owned))
     };
-    let library = place.path("library.so");
-    let first = printed(place.run(&["--", "env"]).env("SIETCH_VNIC", "stray"));
+    let library = testbed.path("library.so");
+    let first = printed(testbed.run(&["--", "env"]).env("SIETCH_VNIC", "stray"));
     assert_eq!(value(&first, "LD_PRELOAD"), Some(library.clone()));
-    assert_eq!(value(&first, "SIETCH_SOCKETS"), Some(place.path("sockets.sock")));
+    assert_eq!(value(&first, "SIETCH_SOCKETS"), Some(testbed.path("sockets.sock")));
     assert_eq!(value(&first, "SIETCH_VNIC"), None);
     let application = value(&first, "SIETCH_APPLICATION").unwrap();
     assert_eq!(application.len(), 32);
 
-    let other = place.folder.join("other.so");
-    std::fs::copy(place.folder.join("library.so"), &other).unwrap();
+    let other = testbed.folder.join("other.so");
+    std::fs::copy(testbed.folder.join("library.so"), &other).unwrap();
     let port = free_port().to_string();
     let other_family = format!("[::1]:{port}:80");
     let arguments = ["--vnic", "web", "--publish", &port, "--publish", &other_family, "--", "env"];
-    let second = printed(place.run(&arguments).env("LD_PRELOAD", &other));
+    let second = printed(testbed.run(&arguments).env("LD_PRELOAD", &other));
     assert_eq!(value(&second, "LD_PRELOAD"), Some(format!("{library}:{}", other.display())));
     assert_eq!(value(&second, "SIETCH_VNIC").as_deref(), Some("web"));
     assert_eq!(value(&second, "SIETCH_PUBLISH"), Some(format!("127.0.0.1:{port}:{port},[::1]:{port}:80")));
@@ -216,163 +217,170 @@ fn free_port() -> u16 {
 
 #[test]
 fn what_cannot_be_published_is_said_before_the_program_starts() {
-    let Some(place) = Place::new("publish") else { return };
+    let Some(testbed) = Testbed::new("publish") else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
     let mapped = format!("{taken}:80");
     for arguments in [vec!["--vnic", "web", "--publish", &mapped], vec!["--publish", &mapped]] {
-        let (status, said) = place.refused(&[&arguments[..], &["--", "echo", "started"]].concat());
-        assert!(status == Some(125) && said.contains(&taken) && said.contains("in use"), "{status:?} {said}");
-        assert!(said.contains("choose another port of the host"), "{said}");
+        let (status, printed) = testbed.refused(&[&arguments[..], &["--", "echo", "started"]].concat());
+        assert!(
+            status == Some(125) && printed.contains(&taken) && printed.contains("in use"),
+            "{status:?} {printed}"
+        );
+        assert!(printed.contains("choose another port of the host"), "{printed}");
     }
-    let (status, said) = place.refused(&["--vnic", "web", "--publish", "192.0.2.1:8080:80", "--", "true"]);
-    assert!(status == Some(125) && said.contains("no address of this host"), "{status:?} {said}");
+    let (status, printed) =
+        testbed.refused(&["--vnic", "web", "--publish", "192.0.2.1:8080:80", "--", "true"]);
+    assert!(status == Some(125) && printed.contains("no address of this host"), "{status:?} {printed}");
     // On the host's addresses the same port is there already; another one is not.
-    let (status, said) = place.refused(&["--publish", "80", "--", "true"]);
+    let (status, printed) = testbed.refused(&["--publish", "80", "--", "true"]);
     assert!(
-        status == Some(125) && said.contains("already") && said.contains("HOST_PORT:80"),
-        "{status:?} {said}"
+        status == Some(125) && printed.contains("already") && printed.contains("HOST_PORT:80"),
+        "{status:?} {printed}"
     );
     let other = format!("{}:80", free_port());
-    assert!(place.output(&["--publish", &other, "--", "true"]).status.success());
+    assert!(testbed.output(&["--publish", &other, "--", "true"]).status.success());
     // The most that travel with one listener.
     let ports: Vec<String> = (0..4).map(|_| format!("{}:80", free_port())).collect();
     let four: Vec<&str> = ports.iter().flat_map(|ports| ["--publish", ports]).collect();
-    let (status, said) = place.refused(&[&["--vnic", "web"], &four[..], &["--", "true"]].concat());
-    assert!(status == Some(125) && said.contains("port 80"), "{status:?} {said}");
+    let (status, printed) = testbed.refused(&[&["--vnic", "web"], &four[..], &["--", "true"]].concat());
+    assert!(status == Some(125) && printed.contains("port 80"), "{status:?} {printed}");
 }
 
 #[test]
 fn a_program_with_liburing_is_warned_about_and_runs() {
-    let Some(place) = Place::new("liburing") else { return };
+    let Some(testbed) = Testbed::new("liburing") else { return };
     let library = ["-shared", "-fPIC", "-Wl,-soname,liburing.so.2", "-o", "liburing.so.2"];
-    assert!(place.compile("uring.c", "int ring(void) { return 5; }", &library));
+    assert!(testbed.compile("uring.c", "int ring(void) { return 5; }", &library));
     let linked = ["-L.", "-l:liburing.so.2", "-Wl,-rpath,$ORIGIN", "-o", "rings"];
-    assert!(place.compile("rings.c", "int ring(void); int main(void) { return ring(); }", &linked));
-    let program = place.path("rings");
-    let script = place.program("script", format!("#!{program}\n").as_bytes());
+    assert!(testbed.compile("rings.c", "int ring(void); int main(void) { return ring(); }", &linked));
+    let program = testbed.path("rings");
+    let script = testbed.program("script", format!("#!{program}\n").as_bytes());
     for started in [&program, &script] {
-        let output = place.output(&["--", started]);
+        let output = testbed.output(&["--", started]);
         assert_eq!(output.status.code(), Some(5), "{output:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains(&program) && said.contains("liburing") && said.contains("LOADED"), "{said}");
+        let printed = text(&output.stderr);
+        assert!(
+            printed.contains(&program) && printed.contains("liburing") && printed.contains("LOADED"),
+            "{printed}"
+        );
     }
-    assert!(!text(&place.output(&["--", "true"]).stderr).contains("liburing"));
+    assert!(!text(&testbed.output(&["--", "true"]).stderr).contains("liburing"));
 }
 
 #[test]
 fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
-    let Some(place) = Place::new("unfit") else { return };
+    let Some(testbed) = Testbed::new("unfit") else { return };
     // A static program, if the C library can be linked so.
-    if place.compile("still.c", "int main(void) { return 3; }", &["-static", "-o", "still"]) {
-        let program = place.path("still");
-        let (status, said) = place.refused(&["--", &program]);
+    if testbed.compile("still.c", "int main(void) { return 3; }", &["-static", "-o", "still"]) {
+        let program = testbed.path("still");
+        let (status, printed) = testbed.refused(&["--", &program]);
         assert_eq!(status, Some(126));
         assert!(
-            said.contains("statically") && said.contains("--anyway") && said.contains(&program),
-            "{said}"
+            printed.contains("statically") && printed.contains("--anyway") && printed.contains(&program),
+            "{printed}"
         );
-        let output = place.output(&["--anyway", "--", &program]);
+        let output = testbed.output(&["--anyway", "--", &program]);
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         assert!(text(&output.stderr).contains("the kernel's sockets"), "{output:?}");
-        let script = place.program("script", format!("#!{program}\n").as_bytes());
-        assert_eq!(place.refused(&["--", &script]).0, Some(126));
+        let script = testbed.program("script", format!("#!{program}\n").as_bytes());
+        assert_eq!(testbed.refused(&["--", &script]).0, Some(126));
     } else {
         eprintln!("SKIPPED part of unfit: needs a static C library");
     }
     // A Go program is known by its section even when it has a loader.
     let marked = "__attribute__((section(\".go.buildinfo\"), used)) static char mark[16] = \"x\";\nint main(void) { return 4; }";
-    assert!(place.compile("going.c", marked, &["-o", "going"]));
-    let (status, said) = place.refused(&["--", &place.path("going")]);
-    assert!(status == Some(126) && said.contains("Go program"), "{status:?} {said}");
+    assert!(testbed.compile("going.c", marked, &["-o", "going"]));
+    let (status, printed) = testbed.refused(&["--", &testbed.path("going")]);
+    assert!(status == Some(126) && printed.contains("Go program"), "{status:?} {printed}");
     // It is kept in the environment of a Go program, for what that starts; here it has a loader,
     // which loads it.
-    let output = place.output(&["--anyway", "--", &place.path("going")]);
+    let output = testbed.output(&["--anyway", "--", &testbed.path("going")]);
     assert!(output.status.code() == Some(4) && text(&output.stderr).contains("LOADED"), "{output:?}");
     // A 32-bit program: only its header is looked at.
     let mut narrow = std::fs::read("/bin/sh").unwrap();
     narrow[4] = 1;
-    let (status, said) = place.refused(&["--", &place.program("narrow", &narrow)]);
-    assert!(status == Some(126) && said.contains("32-bit"), "{status:?} {said}");
+    let (status, printed) = testbed.refused(&["--", &testbed.program("narrow", &narrow)]);
+    assert!(status == Some(126) && printed.contains("32-bit"), "{status:?} {printed}");
     // One whose end is missing.
-    let (status, said) =
-        place.refused(&["--", &place.program("cut", &std::fs::read("/bin/sh").unwrap()[..100])]);
-    assert!(status == Some(126) && said.contains("damaged"), "{status:?} {said}");
+    let (status, printed) =
+        testbed.refused(&["--", &testbed.program("cut", &std::fs::read("/bin/sh").unwrap()[..100])]);
+    assert!(status == Some(126) && printed.contains("damaged"), "{status:?} {printed}");
 }
 
 #[test]
 fn a_program_that_is_not_there_is_said_so_with_the_shell_s_status() {
-    let Some(place) = Place::new("missing") else { return };
-    let (status, said) = place.refused(&["--", "sietch-no-such-program"]);
-    assert!(status == Some(127) && said.contains("sietch-no-such-program"), "{status:?} {said}");
-    let (status, said) = place.refused(&["--", &place.path("none")]);
-    assert!(status == Some(127) && said.contains("none"), "{status:?} {said}");
-    let (status, _) = place.refused(&["--", &place.path("library.c")]);
+    let Some(testbed) = Testbed::new("missing") else { return };
+    let (status, printed) = testbed.refused(&["--", "sietch-no-such-program"]);
+    assert!(status == Some(127) && printed.contains("sietch-no-such-program"), "{status:?} {printed}");
+    let (status, printed) = testbed.refused(&["--", &testbed.path("none")]);
+    assert!(status == Some(127) && printed.contains("none"), "{status:?} {printed}");
+    let (status, _) = testbed.refused(&["--", &testbed.path("library.c")]);
     assert_eq!(status, Some(126));
-    assert_eq!(place.refused(&[]).0, Some(2));
+    assert_eq!(testbed.refused(&[]).0, Some(2));
 }
 
 #[test]
 fn without_service_or_library_it_says_how_to_get_them() {
-    let Some(mut place) = Place::new("without") else { return };
-    let missing = place.path("none.so");
-    let output = place.run(&["--", "true"]).env("SIETCH_PRELOAD", &missing).output().unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("cargo build --release") && said.contains("none.so"), "{said}");
-    let source = place.path("library.c");
-    let output = place.run(&["--", "true"]).env("SIETCH_PRELOAD", &source).output().unwrap();
+    let Some(mut testbed) = Testbed::new("without") else { return };
+    let missing = testbed.path("none.so");
+    let output = testbed.run(&["--", "true"]).env("SIETCH_PRELOAD", &missing).output().unwrap();
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{printed}");
+    assert!(printed.contains("cargo build --release") && printed.contains("none.so"), "{printed}");
+    let source = testbed.path("library.c");
+    let output = testbed.run(&["--", "true"]).env("SIETCH_PRELOAD", &source).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
-    std::fs::copy(place.folder.join("library.so"), place.folder.join("a b.so")).unwrap();
+    std::fs::copy(testbed.folder.join("library.so"), testbed.folder.join("a b.so")).unwrap();
     let output =
-        place.run(&["--", "true"]).env("SIETCH_PRELOAD", place.folder.join("a b.so")).output().unwrap();
+        testbed.run(&["--", "true"]).env("SIETCH_PRELOAD", testbed.folder.join("a b.so")).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{output:?}");
 
-    place.service = None;
-    let (status, said) = place.refused(&["--", "true"]);
-    assert!(status == Some(125) && said.contains("sietch up"), "{status:?} {said}");
-    let output = place.output(&["--anyway", "--", "sh", "-c", "exit 5"]);
+    testbed.service = None;
+    let (status, printed) = testbed.refused(&["--", "true"]);
+    assert!(status == Some(125) && printed.contains("sietch up"), "{status:?} {printed}");
+    let output = testbed.output(&["--anyway", "--", "sh", "-c", "exit 5"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert!(!text(&output.stderr).contains("LOADED"), "{output:?}");
     // Named instead of found.
-    let named = place.path("elsewhere.sock");
-    let (status, said) = place.refused(&["--sockets", &named, "--", "true"]);
-    assert!(status == Some(125) && said.contains("elsewhere."), "{status:?} {said}");
+    let named = testbed.path("elsewhere.sock");
+    let (status, printed) = testbed.refused(&["--sockets", &named, "--", "true"]);
+    assert!(status == Some(125) && printed.contains("elsewhere."), "{status:?} {printed}");
 }
 
 #[test]
 fn more_ports_than_can_be_published_are_refused() {
-    let Some(place) = Place::new("publish-most") else { return };
+    let Some(testbed) = Testbed::new("publish-most") else { return };
     let refused = |ports: Vec<String>| {
         let publish = ports.iter().flat_map(|port| ["--publish", port.as_str()]);
-        place.refused(&publish.chain(["--", "true"]).collect::<Vec<_>>())
+        testbed.refused(&publish.chain(["--", "true"]).collect::<Vec<_>>())
     };
-    let (status, said) = refused((0..33).map(|at| format!("{}:{}", 20_000 + at, 30_000 + at)).collect());
-    assert!(status == Some(125) && said.contains("32 of"), "{status:?} {said}");
+    let (status, printed) = refused((0..33).map(|at| format!("{}:{}", 20_000 + at, 30_000 + at)).collect());
+    assert!(status == Some(125) && printed.contains("32 of"), "{status:?} {printed}");
     let of_one = (0..4).map(|at| format!("127.0.0.{}:20000:30000", 10 + at)).collect();
-    let (status, said) = refused(of_one);
-    assert!(status == Some(125) && said.contains("3 of port 30000"), "{status:?} {said}");
+    let (status, printed) = refused(of_one);
+    assert!(status == Some(125) && printed.contains("3 of port 30000"), "{status:?} {printed}");
 }
 
 #[test]
 fn a_service_that_has_no_number_for_the_user_says_so_and_the_program_has_the_kernel_s_sockets() {
-    let Some(mut place) = Place::new("unmapped") else { return };
-    let path = place.folder.join("sockets.sock");
-    place.service = None;
-    place.service = Some(Service::answering(&path, Reply::refused(rustix::io::Errno::OVERFLOW)));
-    let output = place.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
-    let said = text(&output.stderr);
+    let Some(mut testbed) = Testbed::new("unmapped") else { return };
+    let path = testbed.folder.join("sockets.sock");
+    testbed.service = None;
+    testbed.service = Some(Service::answering(&path, Reply::refused(rustix::io::Errno::OVERFLOW)));
+    let output = testbed.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
+    let printed = text(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{output:?}");
     assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
-    assert!(said.contains("user namespace") && said.contains("kernel's sockets"), "{said}");
-    let (status, said) = place.refused(&["--vnic", "kv", "--", "true"]);
-    assert!(status == Some(125) && said.contains("user namespace"), "{status:?} {said}");
+    assert!(printed.contains("user namespace") && printed.contains("kernel's sockets"), "{printed}");
+    let (status, printed) = testbed.refused(&["--vnic", "kv", "--", "true"]);
+    assert!(status == Some(125) && printed.contains("user namespace"), "{status:?} {printed}");
 }
 
 #[test]
 fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_sockets() {
-    let Some(mut place) = Place::new("versions") else { return };
-    let path = place.folder.join("sockets.sock");
+    let Some(mut testbed) = Testbed::new("versions") else { return };
+    let path = testbed.folder.join("sockets.sock");
     let (own, other) = (Build::own(sietch_ring::stream::MAGIC), Build::own(u64::from_le_bytes(*b"SIETCHS9")));
     // It gives its build a name, so that it is known which one to replace.
     let mut foreign = Reply::refused(rustix::io::Errno::PROTO).from_build(&other);
@@ -382,24 +390,24 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
     for (reply, expected) in
         [(Reply::welcome(9, &other), "SIETCHS9"), (foreign, "SIETCHS9"), (nameless, "messages 78")]
     {
-        place.service = None;
-        place.service = Some(Service::answering(&path, reply));
-        let output = place.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
-        let said = text(&output.stderr);
+        testbed.service = None;
+        testbed.service = Some(Service::answering(&path, reply));
+        let output = testbed.output(&["--", "sh", "-c", "echo $LD_PRELOAD$SIETCH_SOCKETS; exit 6"]);
+        let printed = text(&output.stderr);
         assert_eq!(output.status.code(), Some(6), "{output:?}");
         assert_eq!(text(&output.stdout).trim(), "", "{output:?}");
-        for words in [expected, "SIETCHS5", "the kernel's", place.path("sockets.sock").as_str()] {
-            assert_eq!(said.matches(words).count(), 1, "{words} in {said}");
+        for words in [expected, "SIETCHS5", "the kernel's", testbed.path("sockets.sock").as_str()] {
+            assert_eq!(printed.matches(words).count(), 1, "{words} in {printed}");
         }
-        assert!(said.contains("same version"), "{said}");
+        assert!(printed.contains("same version"), "{printed}");
         // What the kernel's sockets are not is not replaced by them.
-        let (status, said) = place.refused(&["--vnic", "kv", "--", "true"]);
-        assert!(status == Some(125) && said.contains(expected), "{status:?} {said}");
-        assert_eq!(place.output(&["--anyway", "--vnic", "kv", "--", "true"]).status.code(), Some(0));
+        let (status, printed) = testbed.refused(&["--vnic", "kv", "--", "true"]);
+        assert!(status == Some(125) && printed.contains(expected), "{status:?} {printed}");
+        assert_eq!(testbed.output(&["--anyway", "--vnic", "kv", "--", "true"]).status.code(), Some(0));
     }
-    place.service = None;
-    place.service = Some(Service::answering(&path, Reply::welcome(9, &own)));
-    let output = place.output(&["--", "true"]);
+    testbed.service = None;
+    testbed.service = Some(Service::answering(&path, Reply::welcome(9, &own)));
+    let output = testbed.output(&["--", "true"]);
     assert_eq!(text(&output.stderr).trim(), "LOADED", "{output:?}");
     // A library of another build, which says so in its file.
     let mark: Vec<_> = other.as_bytes().iter().map(u8::to_string).collect();
@@ -407,8 +415,8 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
         "__attribute__((section(\".sietch.build\"), used)) const unsigned char mark[] = {{{}}};\n{LIBRARY}",
         mark.join(",")
     );
-    assert!(place.compile("marked.c", &marked, &["-shared", "-fPIC", "-o", "library.so"]));
-    let output = place.output(&["--", "true"]);
-    let said = text(&output.stderr);
-    assert!(said.contains("SIETCHS9") && !said.contains("LOADED"), "{output:?}");
+    assert!(testbed.compile("marked.c", &marked, &["-shared", "-fPIC", "-o", "library.so"]));
+    let output = testbed.output(&["--", "true"]);
+    let printed = text(&output.stderr);
+    assert!(printed.contains("SIETCHS9") && !printed.contains("LOADED"), "{output:?}");
 }

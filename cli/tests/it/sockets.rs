@@ -15,11 +15,11 @@ use sietch_protocol::socket_service::{
 };
 
 /// A folder of a test's own.
-struct Place {
+struct Testbed {
     folder: PathBuf,
 }
 
-impl Place {
+impl Testbed {
     fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("sietch-sockets-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -76,7 +76,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -99,63 +99,63 @@ fn arrived(placeholder: &OwnedFd) -> bool {
 
 #[test]
 fn a_service_alone_is_listed_and_an_application_is_revoked_by_its_number() {
-    let place = Place::new("alone");
-    let _service = place.serve(&[]);
-    let mode = std::fs::metadata(place.socket()).expect("it is there").permissions().mode();
+    let testbed = Testbed::new("alone");
+    let _service = testbed.serve(&[]);
+    let mode = std::fs::metadata(testbed.socket()).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o666, "everybody may ask");
-    let (placeholder, address) = place.listen([0xab; 16]);
+    let (placeholder, address) = testbed.listen([0xab; 16]);
     let id = "ab".repeat(16);
-    let shown = String::from_utf8(place.run(&["sockets"]).stdout).expect("text");
+    let shown = String::from_utf8(testbed.run(&["sockets"]).stdout).expect("text");
     assert!(shown.contains(&id) && shown.contains(&address.to_string()), "{shown}");
-    let output = place.run(&["revoke", &id]);
+    let output = testbed.run(&["revoke", &id]);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(place.list()["listeners"], serde_json::json!([]));
+    assert_eq!(testbed.list()["listeners"], serde_json::json!([]));
     assert!(TcpListener::bind(address).is_ok(), "the port is free");
-    assert!(!place.run(&["revoke", &id]).status.success(), "there is nothing more to revoke");
+    assert!(!testbed.run(&["revoke", &id]).status.success(), "there is nothing more to revoke");
     drop(placeholder);
 }
 
 #[test]
 fn a_second_service_leaves_the_first_alone_and_a_successor_takes_its_place() {
-    let place = Place::new("successor");
-    let mut first = place.serve(&[]);
-    let (placeholder, address) = place.listen([1; 16]);
-    let socket = place.socket();
-    let second = place.run(&["service", "--sockets-only", "--sockets", &socket.display().to_string()]);
+    let testbed = Testbed::new("successor");
+    let mut first = testbed.serve(&[]);
+    let (placeholder, address) = testbed.listen([1; 16]);
+    let socket = testbed.socket();
+    let second = testbed.run(&["service", "--sockets-only", "--sockets", &socket.display().to_string()]);
     assert!(!second.status.success(), "{second:?}");
-    let _next = place.serve(&["--succeed"]);
+    let _next = testbed.serve(&["--succeed"]);
     assert!(first.0.wait().expect("it is a child").success(), "the first has ended by itself");
-    assert_eq!(place.list()["listeners"].as_array().map(Vec::len), Some(1));
+    assert_eq!(testbed.list()["listeners"].as_array().map(Vec::len), Some(1));
     let _client = TcpStream::connect(address).expect("it listens still");
     assert!(arrived(&placeholder));
 }
 
 #[test]
 fn rules_of_the_command_line_are_kept() {
-    let place = Place::new("rules");
+    let testbed = Testbed::new("rules");
     let own = rustix::process::geteuid().as_raw();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = kernel.local_addr().expect("bound").port();
     let (allow, deny) = (format!("allow all port {port}"), format!("deny listen user {own}"));
-    let _service = place.serve(&["--rule", &allow, "--rule", &deny]);
+    let _service = testbed.serve(&["--rule", &allow, "--rule", &deny]);
     let listen =
-        |kernel: &TcpListener| place.ask(&Request::new(RequestKind::Listen, [1; 16]), &[kernel.as_fd()]).0;
+        |kernel: &TcpListener| testbed.ask(&Request::new(RequestKind::Listen, [1; 16]), &[kernel.as_fd()]).0;
     assert_eq!(listen(&kernel), ReplyKind::Listening);
     assert_eq!(listen(&TcpListener::bind("127.0.0.1:0").expect("a free port")), ReplyKind::Refused);
-    let output = place.run(&["service", "--sockets-only", "--rule", "deny everything"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("second word") && said.contains("deny listen port 1-1023"), "{said}");
+    let output = testbed.run(&["service", "--sockets-only", "--rule", "deny everything"]);
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("second word") && printed.contains("deny listen port 1-1023"), "{printed}");
 }
 
 #[test]
 fn a_service_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
-    let place = Place::new("killed");
-    drop(place.serve(&[]));
-    let output = place.run(&["sockets"]);
+    let testbed = Testbed::new("killed");
+    drop(testbed.serve(&[]));
+    let output = testbed.run(&["sockets"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("sietch up"), "{output:?}");
-    let _service = place.serve(&[]);
-    assert_eq!(place.list()["applications"], serde_json::json!([]));
-    let left = std::fs::read_dir(&place.folder).expect("a folder").count();
+    let _service = testbed.serve(&[]);
+    assert_eq!(testbed.list()["applications"], serde_json::json!([]));
+    let left = std::fs::read_dir(&testbed.folder).expect("a folder").count();
     assert_eq!(left, 1, "nothing but the socket");
 }
 
@@ -184,11 +184,11 @@ fn from_container(container: &[&str], sietch: &Command) -> Option<Output> {
 
 #[test]
 fn the_root_of_a_container_lists_revokes_and_replaces_nothing() {
-    let place = Place::new("container");
-    let mut service = place.serve(&[]);
-    let (_placeholder, address) = place.listen([0xcd; 16]);
+    let testbed = Testbed::new("container");
+    let mut service = testbed.serve(&[]);
+    let (_placeholder, address) = testbed.listen([0xcd; 16]);
     let id = "cd".repeat(16);
-    let socket = place.socket().display().to_string();
+    let socket = testbed.socket().display().to_string();
     let tries: [&[&str]; 3] = [
         &["sockets", "--json"],
         &["revoke", &id],
@@ -196,39 +196,39 @@ fn the_root_of_a_container_lists_revokes_and_replaces_nothing() {
     ];
     for container in CONTAINERS {
         for arguments in tries {
-            let mut sietch = place.sietch();
+            let mut sietch = testbed.sietch();
             sietch.args(arguments);
             let Some(output) = from_container(container, &sietch) else {
                 eprintln!("SKIPPED container {container:?}: needs root, unshare and setpriv");
                 continue;
             };
-            let said = String::from_utf8_lossy(&output.stdout);
-            assert!(!said.contains(&id), "{container:?} {arguments:?} sees: {said}");
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(!printed.contains(&id), "{container:?} {arguments:?} sees: {printed}");
             assert!(!output.status.success(), "{container:?} {arguments:?}: {output:?}");
         }
     }
     assert!(service.0.try_wait().expect("it is a child").is_none(), "the service runs still");
-    let listed = place.list();
+    let listed = testbed.list();
     assert_eq!(listed["listeners"][0]["name"], serde_json::json!(address.to_string()));
 }
 
 #[test]
 fn the_root_of_a_container_does_not_administer_the_daemon() {
-    let place = Place::new("contained-daemon");
-    let file = |name: &str| place.folder.join(name).display().to_string();
+    let testbed = Testbed::new("contained-daemon");
+    let file = |name: &str| testbed.folder.join(name).display().to_string();
     let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
     let arguments =
         ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];
-    let mut daemon = place.sietch();
+    let mut daemon = testbed.sietch();
     daemon.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     let mut daemon = Service(daemon.spawn().expect("run sietch"));
-    let status = || place.run(&["--socket", &socket, "status", "--json"]);
+    let status = || testbed.run(&["--socket", &socket, "status", "--json"]);
     while !status().status.success() {
         assert!(daemon.0.try_wait().expect("it is a child").is_none(), "it does not serve");
     }
     for container in CONTAINERS {
         for words in [["status"].as_slice(), &["revoke", "kv"], &["reload"], &["down"]] {
-            let mut sietch = place.sietch();
+            let mut sietch = testbed.sietch();
             sietch.args(["--socket", &socket]).args(words);
             let Some(output) = from_container(container, &sietch) else {
                 eprintln!("SKIPPED container {container:?}: needs root, unshare and setpriv");
@@ -304,15 +304,15 @@ const START: std::time::Duration = std::time::Duration::from_secs(60);
 #[test]
 fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
     use rustix::process::Signal;
-    let place = Place::new("signals");
-    let file = |name: &str| place.folder.join(name).display().to_string();
+    let testbed = Testbed::new("signals");
+    let file = |name: &str| testbed.folder.join(name).display().to_string();
     let (socket, config, data) = (file("run/sietch.sock"), file("sietch.toml"), file("data"));
-    let sockets = place.socket().display().to_string();
+    let sockets = testbed.socket().display().to_string();
     let service = ["service", "--sockets-only", "--sockets", &sockets];
     let daemon = ["--socket", &socket, "daemon", "--without-network", "--config", &config, "--data", &data];
     let watch = ["--socket", &socket, "stat", "--watch", "1"];
     let command = |arguments: &[&str]| {
-        let mut command = place.sietch();
+        let mut command = testbed.sietch();
         command.args(arguments);
         command
     };
@@ -345,10 +345,10 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
         // its socket, and handles the signal from before that.
         let has = |path: &str, pid| std::path::Path::new(path).exists() && handles(pid, signal);
         let status = end(&service, &|pid| {
-            if is_first { has(&sockets, pid) } else { place.run(&["sockets"]).status.success() }
+            if is_first { has(&sockets, pid) } else { testbed.run(&["sockets"]).status.success() }
         });
         assert!(status.success(), "service: {status:?}");
-        let serves = || place.run(&["--socket", &socket, "status"]).status.success();
+        let serves = || testbed.run(&["--socket", &socket, "status"]).status.success();
         let status = end(&daemon, &|pid| if is_first { has(&socket, pid) } else { serves() });
         assert!(status.success(), "daemon: {status:?}");
         let left = std::path::Path::new(&socket).exists();
@@ -365,6 +365,6 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             assert!(!status.success() && status.code().is_none(), "stat: {status:?}");
             drop(serving);
         }
-        let _ = std::fs::remove_dir_all(place.folder.join("data"));
+        let _ = std::fs::remove_dir_all(testbed.folder.join("data"));
     }
 }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Everything of a test: folders, port, who runs it.
-struct Place {
+struct Testbed {
     folder: PathBuf,
     port: u16,
     /// The ordinary user who runs everything; without one, this process's.
     user: Option<u32>,
 }
 
-impl Place {
+impl Testbed {
     fn new(name: &str, user: Option<u32>) -> Self {
         let folder = std::env::temp_dir().join(format!("sietch-up-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -30,9 +30,9 @@ impl Place {
         if let Some(uid) = user {
             std::os::unix::fs::chown(&folder, Some(uid), Some(uid)).expect("chown");
         }
-        let place = Self { folder, port, user };
-        place.configure();
-        place
+        let testbed = Self { folder, port, user };
+        testbed.configure();
+        testbed
     }
 
     fn configure(&self) {
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -149,9 +149,9 @@ impl Up {
 
     /// What it said on standard error.
     fn complaints(&mut self) -> String {
-        let mut said = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
-        said
+        let mut printed = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut printed).expect("read");
+        printed
     }
 }
 
@@ -245,21 +245,21 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
     in_own_network("root_gets_a_vnic_an_unprivileged_store_and_a_clean_end", || {
-        let place = Place::new("root", None);
-        let up = place.up(&[]);
-        let vnic: SocketAddr = format!("10.84.0.2:{}", place.port).parse().expect("an address");
+        let testbed = Testbed::new("root", None);
+        let up = testbed.up(&[]);
+        let vnic: SocketAddr = format!("10.84.0.2:{}", testbed.port).parse().expect("an address");
         let line = format!("af_xdp VNIC kv {vnic} (kernel-enforced)");
         assert!(up.banner.contains(&line), "{}", up.banner);
         assert_eq!(ask(vnic, "SET a 1"), "+OK");
-        assert_eq!(ask(place.kernel(), "GET a"), "1");
+        assert_eq!(ask(testbed.kernel(), "GET a"), "1");
         // Over IPv6 it is the same store.
-        let six = SocketAddr::from((Ipv6Addr::new(0xfd84, 0, 0, 0, 0, 0, 0, 2), place.port));
+        let six = SocketAddr::from((Ipv6Addr::new(0xfd84, 0, 0, 0, 0, 0, 0, 2), testbed.port));
         assert!(up.banner.contains(&six.to_string()), "{}", up.banner);
         assert_eq!(ask(six, "SET over ipv6"), "+OK");
-        assert_eq!(ask(place.kernel(), "GET over"), "ipv6");
-        assert_eq!(text(&place.run(&["status"]).stdout).matches("fd84::2").count(), 2);
+        assert_eq!(ask(testbed.kernel(), "GET over"), "ipv6");
+        assert_eq!(text(&testbed.run(&["status"]).stdout).matches("fd84::2").count(), 2);
 
-        let status = place.status();
+        let status = testbed.status();
         assert_eq!(status["daemon"]["vnics"][0]["protection"], "kernel-enforced");
         assert_eq!(status["daemon"]["vnics"][0]["holder"]["uid"], 61870);
         let pids = processes(&status);
@@ -270,7 +270,7 @@ fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
         assert!(credentials.contains("Uid:\t61870\t61870\t61870\t61870"), "{credentials}");
 
         let stat: serde_json::Value =
-            serde_json::from_slice(&place.run(&["stat", "--json"]).stdout).expect("JSON");
+            serde_json::from_slice(&testbed.run(&["stat", "--json"]).stdout).expect("JSON");
         let sources: Vec<&str> = stat["groups"]
             .as_array()
             .expect("a list")
@@ -281,46 +281,46 @@ fn root_gets_a_vnic_an_unprivileged_store_and_a_clean_end() {
             assert!(sources.contains(&source), "{source} is not in {sources:?}");
         }
 
-        let (status, said) = up.interrupt();
-        assert!(status.success(), "{status:?}: {said}");
-        place.assert_clean(&pids);
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+        testbed.assert_clean(&pids);
     });
 }
 
 #[test]
 fn a_second_up_says_that_it_runs_and_down_stops_the_first() {
     in_own_network("a_second_up_says_that_it_runs_and_down_stops_the_first", || {
-        let place = Place::new("second", None);
-        let mut up = place.up(&["--net", "linux"]);
+        let testbed = Testbed::new("second", None);
+        let mut up = testbed.up(&["--net", "linux"]);
         assert!(up.banner.contains("network:    linux sockets"), "{}", up.banner);
-        let arguments = place.up_arguments(&[]);
-        let second = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let arguments = testbed.up_arguments(&[]);
+        let second = testbed.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(second.status.code(), Some(1));
-        let said = text(&second.stderr);
+        let printed = text(&second.stderr);
         let pid = up.child.id().to_string();
-        assert!(said.contains("already running") && said.contains(&pid), "{said}");
-        assert!(said.contains(&place.kernel().to_string()), "{said}");
+        assert!(printed.contains("already running") && printed.contains(&pid), "{printed}");
+        assert!(printed.contains(&testbed.kernel().to_string()), "{printed}");
 
-        let pids = processes(&place.status());
-        let down = place.run(&["down"]);
+        let pids = processes(&testbed.status());
+        let down = testbed.run(&["down"]);
         assert!(down.status.success(), "{down:?}");
         assert!(up.child.wait().expect("wait").success());
-        place.assert_clean(&pids);
-        assert_eq!(place.run(&["down"]).status.code(), Some(1));
+        testbed.assert_clean(&pids);
+        assert_eq!(testbed.run(&["down"]).status.code(), Some(1));
     });
 }
 
 #[test]
 fn what_unmodified_programs_have_is_counted_with_everything_else() {
     in_own_network("what_unmodified_programs_have_is_counted_with_everything_else", || {
-        let place = Place::new("counted", None);
-        let _up = place.up(&["--net", "linux"]);
+        let testbed = Testbed::new("counted", None);
+        let _up = testbed.up(&["--net", "linux"]);
         let shown =
-            || text(&place.run(&["stat"]).stdout).lines().any(|line| line.starts_with("sockets (pid "));
+            || text(&testbed.run(&["stat"]).stdout).lines().any(|line| line.starts_with("sockets (pid "));
         // The service core shows its page when it next looks.
         let patience = Instant::now() + Duration::from_secs(20);
         while !shown() {
-            assert!(Instant::now() < patience, "{}", text(&place.run(&["stat"]).stdout));
+            assert!(Instant::now() < patience, "{}", text(&testbed.run(&["stat"]).stdout));
             std::thread::sleep(Duration::from_millis(50));
         }
     });
@@ -329,46 +329,46 @@ fn what_unmodified_programs_have_is_counted_with_everything_else() {
 #[test]
 fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
     in_own_network("what_ends_before_its_time_is_started_again_and_no_write_is_lost", || {
-        let place = Place::new("again", None);
-        let up = place.up(&[]);
+        let testbed = Testbed::new("again", None);
+        let up = testbed.up(&[]);
         // The status names the last one until it knows the next.
         let kill = |which: usize| loop {
-            let pid = i32::try_from(processes(&place.status())[which]).expect("a pid");
+            let pid = i32::try_from(processes(&testbed.status())[which]).expect("a pid");
             match kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL) {
                 Ok(()) => break,
                 Err(error) => assert_eq!(error, rustix::io::Errno::SRCH),
             }
         };
         for round in 0..3 {
-            assert_eq!(ask_again(place.kernel(), &format!("SET key{round} {round}")), "+OK");
+            assert_eq!(ask_again(testbed.kernel(), &format!("SET key{round} {round}")), "+OK");
             kill(2);
-            assert_eq!(ask_again(place.kernel(), &format!("GET key{round}")), round.to_string());
+            assert_eq!(ask_again(testbed.kernel(), &format!("GET key{round}")), round.to_string());
         }
         // The daemon: the store goes on without it, on one connection.
-        let mut stream = TcpStream::connect(place.kernel()).expect("connect");
+        let mut stream = TcpStream::connect(testbed.kernel()).expect("connect");
         kill(0);
         stream.write_all(b"PING\r\n").expect("send");
         let mut pong = [0; 7];
         stream.read_exact(&mut pong).expect("receive");
         assert_eq!(&pong, b"+PONG\r\n");
-        let (status, said) = up.interrupt();
-        assert!(status.success(), "{status:?}: {said}");
-        assert!(said.contains("starting it again"), "{said}");
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+        assert!(printed.contains("starting it again"), "{printed}");
     });
 }
 
 #[test]
 fn detached_it_stays_until_down() {
     in_own_network("detached_it_stays_until_down", || {
-        let place = Place::new("detached", None);
-        let arguments = place.up_arguments(&["--detach", "--net", "linux"]);
-        let output = place.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let testbed = Testbed::new("detached", None);
+        let arguments = testbed.up_arguments(&["--detach", "--net", "linux"]);
+        let output = testbed.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(output.status.success(), "{output:?}");
         assert!(text(&output.stdout).contains("linux sockets"), "{output:?}");
-        assert_eq!(ask(place.kernel(), "PING"), "+PONG");
-        let pids = processes(&place.status());
-        assert!(place.run(&["down"]).status.success());
-        place.assert_clean(&pids);
+        assert_eq!(ask(testbed.kernel(), "PING"), "+PONG");
+        let pids = processes(&testbed.status());
+        assert!(testbed.run(&["down"]).status.success());
+        testbed.assert_clean(&pids);
     });
 }
 
@@ -376,26 +376,26 @@ fn detached_it_stays_until_down() {
 fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
     let name = "an_ordinary_user_gets_the_same_store_on_kernel_sockets";
     in_own_network(name, move || {
-        let place = Place::new("user", Some(65534));
-        if place.sietch(&["--version"]).output().is_err() {
+        let testbed = Testbed::new("user", Some(65534));
+        if testbed.sietch(&["--version"]).output().is_err() {
             eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
             return;
         }
-        let up = place.up(&[]);
+        let up = testbed.up(&[]);
         let first = up.banner.lines().next().expect("a line");
         assert!(first.contains("linux sockets, because"), "{first}");
-        assert_eq!(ask(place.kernel(), "SET a 1"), "+OK");
-        let pids = processes(&place.status());
+        assert_eq!(ask(testbed.kernel(), "SET a 1"), "+OK");
+        let pids = processes(&testbed.status());
         let credentials = std::fs::read_to_string(format!("/proc/{}/status", pids[2])).expect("read");
         assert!(credentials.contains("CapEff:\t0000000000000000"), "{credentials}");
-        let (status, said) = up.interrupt();
-        assert!(status.success(), "{status:?}: {said}");
-        place.assert_clean(&pids);
+        let (status, printed) = up.interrupt();
+        assert!(status.success(), "{status:?}: {printed}");
+        testbed.assert_clean(&pids);
 
-        let up = place.up(&["--without-io-uring"]);
-        assert_eq!(ask(place.kernel(), "GET a"), "1", "{}", up.banner);
-        let (status, said) = up.interrupt();
-        assert!(status.success() && !said.contains("killed"), "{status:?}: {said}");
+        let up = testbed.up(&["--without-io-uring"]);
+        assert_eq!(ask(testbed.kernel(), "GET a"), "1", "{}", up.banner);
+        let (status, printed) = up.interrupt();
+        assert!(status.success() && !printed.contains("killed"), "{status:?}: {printed}");
     });
 }
 
@@ -403,14 +403,14 @@ fn an_ordinary_user_gets_the_same_store_on_kernel_sockets() {
 fn as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals() {
     in_own_network("as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals", || {
         for signal in [Signal::TERM, Signal::INT] {
-            let place = Place::new("first", None);
-            let arguments = place.up_arguments(&["--net", "linux"]);
+            let testbed = Testbed::new("first", None);
+            let arguments = testbed.up_arguments(&["--net", "linux"]);
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let sietch = place.sietch(&words);
+            let sietch = testbed.sietch(&words);
             // What a container gives it: it is process 1, and sees no others.
             let mut command = Command::new("unshare");
             command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(sietch.get_program());
-            command.args(sietch.get_args()).env("HOME", &place.folder).env_remove("XDG_RUNTIME_DIR");
+            command.args(sietch.get_args()).env("HOME", &testbed.folder).env_remove("XDG_RUNTIME_DIR");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().expect("start unshare");
             let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -423,7 +423,7 @@ fn as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals() {
             kill_process(first.expect("it runs"), signal).expect("it runs");
             let ended = child.wait_with_output().expect("wait");
             assert!(ended.status.success(), "{signal:?}: {ended:?}");
-            place.assert_clean(&[]);
+            testbed.assert_clean(&[]);
         }
     });
 }

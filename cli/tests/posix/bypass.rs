@@ -2,41 +2,41 @@
 //! io_uring, writes of the C library's own, programs of another C library, and a process that has
 //! no descriptors left.
 
-use crate::place::{self, Place, Sides};
+use crate::testbed::{self, Sides, Testbed};
 
-fn both(needs: &[&str], load: fn(&Place)) {
-    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+fn both(needs: &[&str], load: fn(&Testbed)) {
+    testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
 /// Compiles a program.
-fn compile(place: &Place, name: &str, text: &str, more: &[&str]) -> String {
-    let source = place.write(&format!("{name}.c"), text);
-    let output = place.path(name);
+fn compile(testbed: &Testbed, name: &str, text: &str, more: &[&str]) -> String {
+    let source = testbed.write(&format!("{name}.c"), text);
+    let output = testbed.path(name);
     let arguments = [&[source.as_str(), "-w", "-o", &output][..], more].concat();
-    place.start(place.bystander("cc", &arguments), "cc").succeed();
+    testbed.start(testbed.kernel_command("cc", &arguments), "cc").succeed();
     output
 }
 
 /// What a program of this test prints under Sietch.
-fn ask(place: &Place, program: &str, arguments: &[&str]) -> String {
-    place.start(place.client_command(program, arguments), "program").succeed().text()
+fn run_program(testbed: &Testbed, program: &str, arguments: &[&str]) -> String {
+    testbed.start(testbed.client_command(program, arguments), "program").succeed().text()
 }
 
 #[test]
 fn a_library_opened_with_deepbind_has_the_programs_connections() {
-    both(&["cc"], |place| {
+    both(&["cc"], |testbed| {
         let text = include_str!("scripts/deepbind.c");
-        let library = compile(place, "extension.so", text, &["-DLIBRARY", "-shared", "-fPIC"]);
-        let program = compile(place, "deepbind", text, &["-ldl"]);
-        let said = ask(place, &program, &[&library]);
-        assert_eq!(said, "getpeername 0 family 2 recv 5\n".repeat(2));
+        let library = compile(testbed, "extension.so", text, &["-DLIBRARY", "-shared", "-fPIC"]);
+        let program = compile(testbed, "deepbind", text, &["-ldl"]);
+        let printed = run_program(testbed, &program, &[&library]);
+        assert_eq!(printed, "getpeername 0 family 2 recv 5\n".repeat(2));
     });
 }
 
 #[test]
 fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
-    both(&["cc"], |place| {
-        let program = compile(place, "raw", include_str!("scripts/raw.c"), &[]);
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "raw", include_str!("scripts/raw.c"), &[]);
         let expected = "io_uring_setup ENOSYS\n\
              mmap 1 errno 0\n\
              sixth argument -1 Invalid argument\n\
@@ -51,102 +51,106 @@ fn io_uring_is_not_there_and_other_calls_are_the_kernels() {
              closed: select -1 Bad address\n\
              closed: ppoll -1 Bad address\n\
              epoll_wait -1 Bad address\n";
-        assert_eq!(ask(place, &program, &[]), expected);
+        assert_eq!(run_program(testbed, &program, &[]), expected);
     });
 }
 
 #[test]
 fn calls_by_their_numbers_do_what_the_kernels_do() {
-    both(&["cc"], |place| {
-        let program = compile(place, "numbers", include_str!("scripts/numbers.c"), &[]);
-        let kernel = place.start(place.bystander(&program, &[]), "kernel's").succeed().text();
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "numbers", include_str!("scripts/numbers.c"), &[]);
+        let kernel = testbed.start(testbed.kernel_command(&program, &[]), "kernel's").succeed().text();
         assert!(kernel.contains("epoll_wait 1") && kernel.ends_with("write -1 Broken pipe \n"), "{kernel}");
-        assert_eq!(ask(place, &program, &[]), kernel);
+        assert_eq!(run_program(testbed, &program, &[]), kernel);
     });
 }
 
 #[test]
 fn bytes_written_past_the_library_reset_the_connection() {
-    both(&["cc"], |place| {
-        let program = compile(place, "past", include_str!("scripts/past.c"), &["-pthread"]);
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "past", include_str!("scripts/past.c"), &["-pthread"]);
         let expected = "client -1 Connection reset by peer\n\
              server -1 Connection reset by peer\n\
              past the library Broken pipe\n";
         for how in ["recv", "poll", "select", "epoll"] {
             for payload in ["text", "zeros"] {
-                assert_eq!(ask(place, &program, &[how, payload]), expected, "{how} {payload}");
-                let mixed = ask(place, &program, &[how, payload, "mixed"]);
+                assert_eq!(run_program(testbed, &program, &[how, payload]), expected, "{how} {payload}");
+                let mixed = run_program(testbed, &program, &[how, payload, "mixed"]);
                 assert_eq!(mixed, expected, "{how} {payload} beside the library");
             }
-            let said = ask(place, &program, &[how, "bells"]);
-            assert!(said.starts_with("client 1 \n"), "{how}: doorbells were taken for data: {said}");
+            let printed = run_program(testbed, &program, &[how, "bells"]);
+            assert!(printed.starts_with("client 1 \n"), "{how}: doorbells were taken for data: {printed}");
         }
         for payload in ["text", "zeros"] {
-            assert_eq!(ask(place, &program, &["crowd", payload]), "all have heard of it\n", "{payload}");
+            assert_eq!(
+                run_program(testbed, &program, &["crowd", payload]),
+                "all have heard of it\n",
+                "{payload}"
+            );
         }
     });
 }
 
 #[test]
 fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
-    both(&["cc"], |place| {
-        let program = compile(place, "jumps", include_str!("scripts/jumps.c"), &[]);
-        let kernel = place.start(place.bystander(&program, &[]), "kernel's").succeed().text();
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "jumps", include_str!("scripts/jumps.c"), &[]);
+        let kernel = testbed.start(testbed.kernel_command(&program, &[]), "kernel's").succeed().text();
         assert_eq!(kernel.matches(": 5 jumps, 0 descriptors").count(), 10, "{kernel}");
-        assert_eq!(ask(place, &program, &[]), kernel);
+        assert_eq!(run_program(testbed, &program, &[]), kernel);
         // The kernel's have gone over its loopback.
-        place.has_no_measure();
+        testbed.skip_byte_check();
     });
 }
 
 #[test]
 fn a_listeners_name_is_free_whatever_call_closed_it() {
-    both(&["cc"], |place| {
-        let program = compile(place, "free", include_str!("scripts/free.c"), &[]);
-        let said = ask(place, &program, &[]);
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "free", include_str!("scripts/free.c"), &[]);
+        let printed = run_program(testbed, &program, &[]);
         let each = ["close", "close_range", "closefrom", "dup2", "dup3"];
-        assert_eq!(said, each.map(|way| format!("{way}: 0 not bound, 0 times taken\n")).concat());
+        assert_eq!(printed, each.map(|way| format!("{way}: 0 not bound, 0 times taken\n")).concat());
     });
 }
 
 /// A program prints under Sietch what it prints on the kernel's sockets, which is given back.
-fn as_on_the_kernel(place: &Place, program: &str) -> String {
-    let kernel = place.start(place.bystander(program, &[]), "kernel's").succeed().text();
-    assert_eq!(ask(place, program, &[]), kernel);
+fn as_on_the_kernel(testbed: &Testbed, program: &str) -> String {
+    let kernel = testbed.start(testbed.kernel_command(program, &[]), "kernel's").succeed().text();
+    assert_eq!(run_program(testbed, program, &[]), kernel);
     // The kernel's have gone over its loopback.
-    place.has_no_measure();
+    testbed.skip_byte_check();
     kernel
 }
 
 #[test]
 fn buffers_that_are_not_mapped_are_efault_and_nothing_is_taken() {
-    both(&["cc"], |place| {
-        let program = compile(place, "unmapped", include_str!("scripts/unmapped.c"), &[]);
-        let said = as_on_the_kernel(place, &program);
-        assert!(said.matches("-1 Bad address").count() > 50, "{said}");
-        assert!(said.ends_with("write(client, text, 9): 9 -, 0 there, 9 at the peer\n"), "{said}");
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "unmapped", include_str!("scripts/unmapped.c"), &[]);
+        let printed = as_on_the_kernel(testbed, &program);
+        assert!(printed.matches("-1 Bad address").count() > 50, "{printed}");
+        assert!(printed.ends_with("write(client, text, 9): 9 -, 0 there, 9 at the peer\n"), "{printed}");
     });
 }
 
 #[test]
 fn faults_of_the_program_meet_what_it_installed() {
-    both(&["cc"], |place| {
-        let program = compile(place, "dispositions", include_str!("scripts/dispositions.c"), &["-pthread"]);
-        let said = as_on_the_kernel(place, &program);
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "dispositions", include_str!("scripts/dispositions.c"), &["-pthread"]);
+        let printed = as_on_the_kernel(testbed, &program);
         for expected in
             ["default_death: signal 11", "default_bus: signal 7", "forked: exit 0", "starts: exit 0"]
         {
-            assert!(said.contains(expected), "{expected}: {said}");
+            assert!(printed.contains(expected), "{expected}: {printed}");
         }
     });
 }
 
 #[test]
 fn holes_in_the_memory_of_a_connection_reset_it_where_there_are_no_pages() {
-    both(&["cc"], |place| {
-        let program = compile(place, "holes", include_str!("scripts/holes.c"), &[]);
-        let said = ask(place, &program, &[]);
-        if said == "no userfaultfd\n" {
+    both(&["cc"], |testbed| {
+        let program = compile(testbed, "holes", include_str!("scripts/holes.c"), &[]);
+        let printed = run_program(testbed, &program, &[]);
+        if printed == "no userfaultfd\n" {
             println!("SKIPPED: this kernel has no userfaultfd that refuses pages");
             return;
         }
@@ -154,19 +158,20 @@ fn holes_in_the_memory_of_a_connection_reset_it_where_there_are_no_pages() {
             let calls = ["read", "peek", "write", "write much", "sendfile", "poll", "epoll"];
             calls.map(|call| format!("{call} from {from}: answered, then it is over\n")).concat()
         };
-        assert_eq!(said, format!("{}{}it goes on\n", each(0), each(4096)));
+        assert_eq!(printed, format!("{}{}it goes on\n", each(0), each(4096)));
     });
 }
 
 #[test]
 fn a_listener_that_is_shut_down_refuses_at_once_and_listens_again() {
-    both(&["python3"], |place| {
-        let script = place.write("stopped.py", include_str!("scripts/stopped.py"));
-        let kernel = place.start(place.bystander("python3", &[&script]), "kernel's").succeed().text();
+    both(&["python3"], |testbed| {
+        let script = testbed.write("stopped.py", include_str!("scripts/stopped.py"));
+        let kernel =
+            testbed.start(testbed.kernel_command("python3", &[&script]), "kernel's").succeed().text();
         assert_eq!(kernel, "refused 200 served 200\n");
-        assert_eq!(place.ask("python3", &[&script]), kernel);
+        assert_eq!(testbed.client_output("python3", &[&script]), kernel);
         // The kernel's have gone over its loopback.
-        place.has_no_measure();
+        testbed.skip_byte_check();
     });
 }
 
@@ -181,90 +186,93 @@ fn loader() -> Option<String> {
 
 #[test]
 fn programs_of_another_c_library_are_started_without_the_library() {
-    both(&["cc", "python3"], |place| {
+    both(&["cc", "python3"], |testbed| {
         // glibc's loader under the name of musl's: it would load the library, and so would show it.
-        let other = place.path("ld-musl-x86_64.so.1");
+        let other = testbed.path("ld-musl-x86_64.so.1");
         std::fs::copy(loader().expect("a loader"), &other).unwrap();
         let link = format!("-Wl,--dynamic-linker={other}");
-        let program = compile(place, "shows", include_str!("scripts/shows.c"), &[&link]);
-        let script = place.write("script", format!("#!{program}\n"));
+        let program = compile(testbed, "shows", include_str!("scripts/shows.c"), &[&link]);
+        let script = testbed.write("script", format!("#!{program}\n"));
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&script, permissions).unwrap();
-        let starts = place.write("foreign.py", include_str!("scripts/foreign.py"));
-        let said = place.ask("python3", &[&starts, &program, &script]);
+        let starts = testbed.write("foreign.py", include_str!("scripts/foreign.py"));
+        let printed = testbed.client_output("python3", &[&starts, &program, &script]);
         let each = |line: &str| format!("subprocess {line}shell {line}{line}{line}");
         let none = "LD_PRELOAD none\n";
         // A script's interpreter is given the script.
         let by_script = format!("LD_PRELOAD none {script}\n");
         let last = format!("{none}LD_PRELOAD /no/other.so\n{none}own True\n");
-        assert_eq!(said, [each(none), each(&by_script), last].concat());
+        assert_eq!(printed, [each(none), each(&by_script), last].concat());
     });
 }
 
 #[test]
 fn what_a_static_launcher_starts_has_the_library() {
-    both(&["cc"], |place| {
+    both(&["cc"], |testbed| {
         let launcher = "#include <unistd.h>\n\
              int main(int count, char **words) { if (count > 1) execv(words[1], words + 1); return 1; }\n";
-        let source = place.write("launcher.c", launcher);
-        let output = place.path("launcher");
-        let mut cc = place.bystander("cc", &[&source, "-static", "-o", &output]);
+        let source = testbed.write("launcher.c", launcher);
+        let output = testbed.path("launcher");
+        let mut cc = testbed.kernel_command("cc", &[&source, "-static", "-o", &output]);
         if !cc.output().is_ok_and(|output| output.status.success()) {
             return eprintln!(
                 "SKIPPED what_a_static_launcher_starts_has_the_library: needs a static C library"
             );
         }
-        let program = compile(place, "shows", include_str!("scripts/shows.c"), &[]);
-        let said = place.ask("sh", &["-c", &format!("{output} {program} 1 2; {output} {output} {program}")]);
-        let library = place::library();
+        let program = compile(testbed, "shows", include_str!("scripts/shows.c"), &[]);
+        let printed = testbed
+            .client_output("sh", &["-c", &format!("{output} {program} 1 2; {output} {output} {program}")]);
+        let library = testbed::library();
         let library = library.display();
-        assert_eq!(said, format!("LD_PRELOAD {library} 1 2\nLD_PRELOAD {library}\n"));
+        assert_eq!(printed, format!("LD_PRELOAD {library} 1 2\nLD_PRELOAD {library}\n"));
     });
 }
 
 #[test]
 fn arguments_that_are_listed_in_the_source_arrive() {
-    both(&["cc"], |place| {
-        let starts = compile(place, "listed", include_str!("scripts/listed.c"), &[]);
-        let own = compile(place, "shows", include_str!("scripts/shows.c"), &[]);
-        let other = place.path("ld-musl-x86_64.so.1");
+    both(&["cc"], |testbed| {
+        let starts = compile(testbed, "listed", include_str!("scripts/listed.c"), &[]);
+        let own = compile(testbed, "shows", include_str!("scripts/shows.c"), &[]);
+        let other = testbed.path("ld-musl-x86_64.so.1");
         std::fs::copy(loader().expect("a loader"), &other).unwrap();
         let link = format!("-Wl,--dynamic-linker={other}");
-        let foreign = compile(place, "foreign", include_str!("scripts/shows.c"), &[&link]);
+        let foreign = compile(testbed, "foreign", include_str!("scripts/shows.c"), &[&link]);
         let expected = |library: &str| {
-            let said = ["", " 1 2 3", " 1 2 3 4 5 6 7 8 9 10", " 1", " 1 2 3 4 5 6 7 8 9", " 1 2 3 4 5 6 7"];
-            let lines = said.map(|arguments| format!("LD_PRELOAD {library}{arguments}\n"));
+            let printed =
+                ["", " 1 2 3", " 1 2 3 4 5 6 7 8 9 10", " 1", " 1 2 3 4 5 6 7 8 9", " 1 2 3 4 5 6 7"];
+            let lines = printed.map(|arguments| format!("LD_PRELOAD {library}{arguments}\n"));
             format!("{}failed -1\n", lines.concat())
         };
-        assert_eq!(ask(place, &starts, &[&foreign]), expected("none"));
-        assert_eq!(ask(place, &starts, &[&own]), expected(place::library().to_str().unwrap()));
+        assert_eq!(run_program(testbed, &starts, &[&foreign]), expected("none"));
+        assert_eq!(run_program(testbed, &starts, &[&own]), expected(testbed::library().to_str().unwrap()));
     });
 }
 
 #[test]
-fn who_has_no_descriptor_left_leaves_connections_waiting() {
-    both(&["python3"], |place| {
-        let script = place.write("exhausted.py", include_str!("scripts/exhausted.py"));
-        let said = place.ask("python3", &[&script]);
+fn a_process_without_descriptors_leaves_connections_waiting() {
+    both(&["python3"], |testbed| {
+        let script = testbed.write("exhausted.py", include_str!("scripts/exhausted.py"));
+        let printed = testbed.client_output("python3", &[&script]);
         // As many as a kernel's program has: all numbers below the limit but those that it had
         // before.
-        assert!(said.contains("errors ['EMFILE'] highest 63\n"), "{said}");
-        assert!(said.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{said}");
+        assert!(printed.contains("errors ['EMFILE'] highest 63\n"), "{printed}");
+        assert!(printed.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{printed}");
     });
 }
 
 #[test]
 fn the_last_descriptor_is_enough_to_accept_where_the_limit_cannot_be_raised() {
-    both(&["python3", "setpriv"], |place| {
-        let script = place.write("exhausted.py", include_str!("scripts/exhausted.py"));
+    both(&["python3", "setpriv"], |testbed| {
+        let script = testbed.write("exhausted.py", include_str!("scripts/exhausted.py"));
         let python = ["python3", script.as_str(), "hard"];
-        let said = if rustix::process::geteuid().is_root() {
-            place.ask("setpriv", &[["--bounding-set", "-sys_resource"].as_slice(), &python].concat())
+        let printed = if rustix::process::geteuid().is_root() {
+            testbed
+                .client_output("setpriv", &[["--bounding-set", "-sys_resource"].as_slice(), &python].concat())
         } else {
-            place.ask("python3", &python[1..])
+            testbed.client_output("python3", &python[1..])
         };
-        assert!(said.contains("errors ['EMFILE'] highest 63\n"), "{said}");
-        assert!(said.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{said}");
-        assert!(!said.contains("not the last number"), "{said}");
+        assert!(printed.contains("errors ['EMFILE'] highest 63\n"), "{printed}");
+        assert!(printed.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{printed}");
+        assert!(!printed.contains("not the last number"), "{printed}");
     });
 }

@@ -5,21 +5,22 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::combinations;
-use crate::place::{Place, Sides};
+use crate::testbed::{Sides, Testbed};
 
 combinations!(load, needs ["dovecot", "python3"], in CI [Sides::BOTH]);
 
-fn load(place: &Place) {
+fn load(testbed: &Testbed) {
     for folder in ["", "mail"] {
-        let path = place.folder.join(folder);
+        let path = testbed.folder.join(folder);
         std::fs::create_dir_all(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
-    let file =
-        place.write("dovecot.conf", include_str!("scripts/dovecot.conf").replace("FOLDER", &place.path("")));
-    let mut server = place.serve("dovecot", &["-F", "-c", &file], 8143);
-    let script = place.write("imap.py", include_str!("scripts/imap.py"));
-    let said = place.ask("python3", &[&script, "8143", place.size("4", "20"), place.size("20", "200")]);
-    assert!(said.contains("all right"), "{said}");
+    let file = testbed
+        .write("dovecot.conf", include_str!("scripts/dovecot.conf").replace("FOLDER", &testbed.path("")));
+    let mut server = testbed.serve("dovecot", &["-F", "-c", &file], 8143);
+    let script = testbed.write("imap.py", include_str!("scripts/imap.py"));
+    let printed = testbed
+        .client_output("python3", &[&script, "8143", testbed.size("4", "20"), testbed.size("20", "200")]);
+    assert!(printed.contains("all right"), "{printed}");
     server.must_run();
 }

@@ -5,11 +5,11 @@
 use rustix::process::{Signal, kill_process};
 use sietch_structures::XorShift64;
 
-use crate::place::{self, Place, Sides};
 use crate::process::Process;
+use crate::testbed::{self, Sides, Testbed};
 
-fn both(needs: &[&str], load: fn(&Place)) {
-    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+fn both(needs: &[&str], load: fn(&Testbed)) {
+    testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
 /// A redis, and a client that asks it all the time and checks every answer.
@@ -19,17 +19,17 @@ struct Bystander {
 }
 
 impl Bystander {
-    fn start(place: &Place) -> Self {
+    fn start(testbed: &Testbed) -> Self {
         // Who never reads answers is ended by the redis, which would keep them all for him
         // otherwise.
         let limit = ["--client-output-buffer-limit", "normal 8mb 0 0"];
         let arguments = ["--port", "6379", "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"];
         let arguments = [&arguments[..], &limit].concat();
-        let server = place.serve("redis-server", &arguments, 6379);
-        let script = place.write("steady.py", include_str!("scripts/steady.py"));
-        let client = place.start(place.client_command("python3", &[&script, "6379"]), "steady");
+        let server = testbed.serve("redis-server", &arguments, 6379);
+        let script = testbed.write("steady.py", include_str!("scripts/steady.py"));
+        let client = testbed.start(testbed.client_command("python3", &[&script, "6379"]), "steady");
         let bystander = Self { server, client };
-        bystander.goes_on(place);
+        bystander.goes_on(testbed);
         bystander
     }
 
@@ -39,17 +39,17 @@ impl Bystander {
     }
 
     /// A client that has just come is served, and the one that has been there goes on.
-    fn goes_on(&self, place: &Place) {
+    fn goes_on(&self, testbed: &Testbed) {
         let before = self.rounds();
-        place.wait_for("the bystander", || (self.rounds() > before).then_some(()));
-        assert_eq!(place.ask("redis-cli", &["-p", "6379", "ping"]).trim_end(), "PONG");
+        testbed.wait_for("the bystander", || (self.rounds() > before).then_some(()));
+        assert_eq!(testbed.client_output("redis-cli", &["-p", "6379", "ping"]).trim_end(), "PONG");
     }
 
     fn end(mut self) {
         self.server.must_run();
         self.client.signal(Signal::TERM);
-        let said = self.client.succeed().text();
-        let last = said.lines().last().expect("it says how it went");
+        let printed = self.client.succeed().text();
+        let last = printed.lines().last().expect("it says how it went");
         assert!(last.starts_with("all right"), "{last}");
         println!("the bystander: {last}");
     }
@@ -71,11 +71,11 @@ except OSError as cause:
 ";
 
 /// Starts a hostile program that talks to the bystander's server, and waits until it is at it.
-fn hostile(place: &Place, mode: &str, seed: usize) -> Process {
-    let script = place.write("hostile.py", include_str!("scripts/hostile.py"));
+fn hostile(testbed: &Testbed, mode: &str, seed: usize) -> Process {
+    let script = testbed.write("hostile.py", include_str!("scripts/hostile.py"));
     let words = [script.as_str(), mode, "6379", &seed.to_string()];
-    let mut process = place.start(place.client_command("python3", &words), mode);
-    place.wait_for("a hostile program", || {
+    let mut process = testbed.start(testbed.client_command("python3", &words), mode);
+    testbed.wait_for("a hostile program", || {
         process.must_run();
         process.printed().contains("ready").then_some(())
     });
@@ -87,35 +87,36 @@ fn hostile(place: &Place, mode: &str, seed: usize) -> Process {
 const KEPT: usize = 32 << 10;
 
 /// The service has for the bystander alone what it has.
-fn returns(place: &Place) {
+fn returns(testbed: &Testbed) {
     // Its connection that stays, and one that comes and goes.
-    place.wait_for("what the others had", || (place.connections() <= 2).then_some(()));
+    testbed.wait_for("what the others had", || (testbed.connections() <= 2).then_some(()));
     // Three for each, and two for the listener.
-    place.wait_for("the others' descriptors", || (place.service_descriptors() <= 3 * 2 + 2).then_some(()));
-    assert_eq!(place.listeners(), ["127.0.0.1:6379"]);
+    testbed
+        .wait_for("the others' descriptors", || (testbed.service_descriptors() <= 3 * 2 + 2).then_some(()));
+    assert_eq!(testbed.listeners(), ["127.0.0.1:6379"]);
 }
 
 #[test]
 fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
-    both(&["redis-server", "redis-cli", "python3"], |place| {
-        let bystander = Bystander::start(place);
-        let value = place.write("large", vec![b'x'; 100_000]);
-        place.feed("redis-cli", &["-p", "6379", "-x", "set", "large"], value.as_ref());
-        returns(place);
+    both(&["redis-server", "redis-cli", "python3"], |testbed| {
+        let bystander = Bystander::start(testbed);
+        let value = testbed.write("large", vec![b'x'; 100_000]);
+        testbed.client_reading("redis-cli", &["-p", "6379", "-x", "set", "large"], value.as_ref());
+        returns(testbed);
         let mut before = None;
-        for seed in 0..place.size(3, 100) {
-            let all = ["full", "scribble", "nonsense"].map(|mode| hostile(place, mode, seed));
-            bystander.goes_on(place);
+        for seed in 0..testbed.size(3, 100) {
+            let all = ["full", "scribble", "nonsense"].map(|mode| hostile(testbed, mode, seed));
+            bystander.goes_on(testbed);
             // Stopped in whatever they are at, with all queues as they are, and killed while they
             // are stopped.
             all.iter().for_each(|one| one.signal(Signal::STOP));
-            bystander.goes_on(place);
+            bystander.goes_on(testbed);
             all.iter().for_each(|one| one.signal(Signal::KILL));
             all.into_iter().for_each(|one| drop(one.finish()));
-            bystander.goes_on(place);
-            returns(place);
+            bystander.goes_on(testbed);
+            returns(testbed);
             // What the first round made is what every round needs.
-            let memory = place.service_memory();
+            let memory = testbed.service_memory();
             let first = *before.get_or_insert(memory);
             assert!(memory < first + KEPT, "{first} KiB, and after round {seed} {memory} KiB");
         }
@@ -125,27 +126,30 @@ fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
 
 #[test]
 fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_everything_back() {
-    both(&["redis-server", "redis-cli", "python3"], |place| {
-        let bystander = Bystander::start(place);
-        let wanted = place.size(3000, 40_000);
-        if wanted > place.most_connections() {
-            place.is_to_be_full();
+    both(&["redis-server", "redis-cli", "python3"], |testbed| {
+        let bystander = Bystander::start(testbed);
+        let wanted = testbed.size(3000, 40_000);
+        if wanted > testbed.most_connections() {
+            testbed.expect_full_service();
         }
-        for _ in 0..place.size(1, 5) {
-            let hog = hostile(place, "ports", wanted);
-            let said = hog.printed();
-            println!("it has listeners, connections, and bound ports: {said}");
+        for _ in 0..testbed.size(1, 5) {
+            let hog = hostile(testbed, "ports", wanted);
+            let printed = hog.printed();
+            println!("it has listeners, connections, and bound ports: {printed}");
             // What an application may have, what the service can have; each of four binds as many
             // as it may have descriptors.
-            let most = 3 * place.most_connections();
-            assert!(place.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10, "{said}");
-            bystander.goes_on(place);
-            let listener = place.start(place.client_command("python3", &["-c", LISTENS]), "listens");
+            let most = 3 * testbed.most_connections();
+            assert!(
+                testbed.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10,
+                "{printed}"
+            );
+            bystander.goes_on(testbed);
+            let listener = testbed.start(testbed.client_command("python3", &["-c", LISTENS]), "listens");
             listener.succeed();
             hog.signal(Signal::KILL);
             hog.finish();
-            bystander.goes_on(place);
-            returns(place);
+            bystander.goes_on(testbed);
+            returns(testbed);
         }
         bystander.end();
     });
@@ -153,31 +157,31 @@ fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_ev
 
 #[test]
 fn programs_killed_at_random_points_leave_nothing_behind() {
-    both(&["redis-server", "redis-cli", "redis-benchmark"], |place| {
-        let bystander = Bystander::start(place);
+    both(&["redis-server", "redis-cli", "redis-benchmark"], |testbed| {
+        let bystander = Bystander::start(testbed);
         let mut random = XorShift64::new(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..place.size(15, 1000) {
+        for _ in 0..testbed.size(15, 1000) {
             let words = ["-p", "6379", "-c", "20", "-n", "10000000", "-q", "-t", "set"];
-            let load = place.start(place.client_command("redis-benchmark", &words), "benchmark");
+            let load = testbed.start(testbed.client_command("redis-benchmark", &words), "benchmark");
             // Somewhere between its first instruction and its full load.
             let wanted = (random.word() % 22) as usize;
-            place.wait_for("a point", || (wanted == 0 || place.connections() >= wanted).then_some(()));
+            testbed.wait_for("a point", || (wanted == 0 || testbed.connections() >= wanted).then_some(()));
             load.signal(Signal::KILL);
             load.finish();
         }
-        bystander.goes_on(place);
-        returns(place);
+        bystander.goes_on(testbed);
+        returns(testbed);
         bystander.end();
     });
 }
 
 #[test]
 fn who_waits_for_a_program_that_is_killed_sees_what_the_kernel_shows() {
-    both(&["python3"], |place| {
-        let script = place.write("deaths.py", include_str!("scripts/deaths.py"));
+    both(&["python3"], |testbed| {
+        let script = testbed.write("deaths.py", include_str!("scripts/deaths.py"));
         let of_kernel =
-            place.start(place.bystander("python3", &[&script, "7000"]), "kernel").succeed().text();
-        let of_sietch = place.ask("python3", &[&script, "7000"]);
+            testbed.start(testbed.kernel_command("python3", &[&script, "7000"]), "kernel").succeed().text();
+        let of_sietch = testbed.client_output("python3", &[&script, "7000"]);
         assert_eq!(of_sietch, of_kernel);
         assert_eq!(of_kernel.lines().count(), 2 * 6 + 3, "{of_kernel}");
     });
@@ -185,22 +189,22 @@ fn who_waits_for_a_program_that_is_killed_sees_what_the_kernel_shows() {
 
 #[test]
 fn thousands_of_connections_between_two_programs() {
-    both(&["python3"], |place| {
-        let script = place.write("many.py", include_str!("scripts/many.py"));
+    both(&["python3"], |testbed| {
+        let script = testbed.write("many.py", include_str!("scripts/many.py"));
         // Where the service may have fewer descriptors than root gives it, as many as it can serve.
-        let count = place.size(2000, 10_000).min(place.most_connections());
+        let count = testbed.size(2000, 10_000).min(testbed.most_connections());
         let number = &count.to_string();
-        let _server = place.serve("python3", &[&script, "serve", "7002", number], 7002);
-        let mut command = place.client_command("python3", &[&script, "load", "7002", number]);
+        let _server = testbed.serve("python3", &[&script, "serve", "7002", number], 7002);
+        let mut command = testbed.client_command("python3", &[&script, "load", "7002", number]);
         command.stdin(std::process::Stdio::piped());
-        let load = place.start(command, "load");
-        place.wait_for("all of them", || load.printed().contains("all right").then_some(()));
+        let load = testbed.start(command, "load");
+        testbed.wait_for("all of them", || load.printed().contains("all right").then_some(()));
         // Lists of them end at some thousands; each has three descriptors.
-        assert!(place.service_descriptors() >= 3 * count, "all of them are ours");
-        println!("{count} connections: the service has {} KiB in memory", place.service_memory());
+        assert!(testbed.service_descriptors() >= 3 * count, "all of them are ours");
+        println!("{count} connections: the service has {} KiB in memory", testbed.service_memory());
         // Its standard input ends with it.
         kill_process(load.pid(), Signal::KILL).expect("it waits");
         load.finish();
-        place.wait_for("their ends", || (place.connections() == 0).then_some(()));
+        testbed.wait_for("their ends", || (testbed.connections() == 0).then_some(()));
     });
 }

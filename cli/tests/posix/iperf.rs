@@ -1,18 +1,18 @@
 //! iperf3 both ways: bulk over select(2), several streams, a control connection beside them.
 
 use crate::combinations;
-use crate::place::{Place, Sides};
+use crate::testbed::{Sides, Testbed};
 
 combinations!(load, needs ["iperf3"], in CI [Sides::BOTH, Sides::CLIENT]);
 
-fn load(place: &Place) {
-    let mut server = place.serve("iperf3", &["-s", "-p", "5201"], 5201);
-    let bytes: u64 = place.size(100 << 20, 4 << 30);
+fn load(testbed: &Testbed) {
+    let mut server = testbed.serve("iperf3", &["-s", "-p", "5201"], 5201);
+    let bytes: u64 = testbed.size(100 << 20, 4 << 30);
     let text = bytes.to_string();
     for more in [&[][..], &["-R"], &["-P", "4"], &["-P", "4", "-R"], &["-l", "1000"], &["--bidir"], &["-Z"]] {
         let fixed = ["-c", "127.0.0.1", "-p", "5201", "-J", "-n", &text];
-        let said = place.ask("iperf3", &[&fixed, more].concat());
-        let report: serde_json::Value = serde_json::from_str(&said).expect(&said);
+        let printed = testbed.client_output("iperf3", &[&fixed, more].concat());
+        let report: serde_json::Value = serde_json::from_str(&printed).expect(&printed);
         assert!(report.get("error").is_none(), "{more:?}: {report}");
         let number = |name: &str| report["end"][name]["bytes"].as_u64().expect(name);
         let (sent, received) = (number("sum_sent"), number("sum_received"));

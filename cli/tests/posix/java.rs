@@ -2,17 +2,18 @@
 //! machine.
 
 use crate::combinations;
-use crate::place::{Place, Sides};
+use crate::testbed::{Sides, Testbed};
 
 combinations!(load, needs ["java", "javac"], in CI [Sides::BOTH]);
 
-fn load(place: &Place) {
-    let source = place.write("Http.java", include_str!("scripts/Http.java"));
-    place.start(place.bystander("javac", &["-d", &place.path(""), &source]), "javac").succeed();
-    let folder = place.path("");
+fn load(testbed: &Testbed) {
+    let source = testbed.write("Http.java", include_str!("scripts/Http.java"));
+    testbed.start(testbed.kernel_command("javac", &["-d", &testbed.path(""), &source]), "javac").succeed();
+    let folder = testbed.path("");
     let java = ["-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", &folder, "Http"];
-    let mut server = place.serve("java", &[&java[..], &["serve", "8003"]].concat(), 8003);
-    let said = place.ask("java", &[&java[..], &["load", "8003", place.size("200", "10000"), "10"]].concat());
-    assert!(said.contains("all right"), "{said}");
+    let mut server = testbed.serve("java", &[&java[..], &["serve", "8003"]].concat(), 8003);
+    let printed = testbed
+        .client_output("java", &[&java[..], &["load", "8003", testbed.size("200", "10000"), "10"]].concat());
+    assert!(printed.contains("all right"), "{printed}");
     server.must_run();
 }

@@ -1,13 +1,13 @@
 //! Programs of Debian, unmodified, under `sietch run`: each serves a real load to its end, and what
 //! arrives is compared with what was sent.
 //!
-//! 1. A test has a network namespace, a folder and a socket service of its own ([`place`]). Its
+//! 1. A test has a network namespace, a folder and a socket service of its own ([`testbed`]). Its
 //!    servers and its clients run on the kernel's sockets or under Sietch: both, either, or
 //!    neither; the last shows that the test itself is right.
 //! 2. The kernel counts the bytes that cross its loopback. With both ends under Sietch there are
 //!    next to none, else all of them: that a program silently fell back is a failure, however right
 //!    its results.
-//! 3. Whatever a test starts is ended after [`place::PATIENCE`] at the latest, and with it
+//! 3. Whatever a test starts is ended after [`testbed::PATIENCE`] at the latest, and with it
 //!    everything in its namespace. What hangs is shown with the system call in which each of its
 //!    threads is.
 //! 4. In CI each program runs a short load, mostly with both ends under Sietch. `cargo xtask soak
@@ -15,48 +15,48 @@
 //! 5. Without root for the namespace, or without the program, a test is skipped and says so.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-mod brief;
 mod bypass;
-mod compared;
+mod connection_churn;
 mod dovecot;
 mod hostile;
 mod iperf;
 mod java;
+mod kernel_comparison;
 mod memcached;
 mod nginx;
 mod node;
-mod place;
 mod postgres;
 mod process;
 mod python;
 mod redis;
 mod restart;
 mod rsync;
-mod short;
+mod short_lived;
 mod ssh;
-mod torture;
+mod stress;
+mod testbed;
 
 /// The four combinations of one load as tests of the module; those named run in CI.
 macro_rules! combinations {
     ($load:path, needs $programs:expr, in CI $quick:expr) => {
         #[test]
         fn kernel_only() {
-            crate::place::run(module_path!(), &$programs, crate::place::Sides::KERNEL, &$quick, $load);
+            crate::testbed::run(module_path!(), &$programs, crate::testbed::Sides::KERNEL, &$quick, $load);
         }
 
         #[test]
         fn both_ends() {
-            crate::place::run(module_path!(), &$programs, crate::place::Sides::BOTH, &$quick, $load);
+            crate::testbed::run(module_path!(), &$programs, crate::testbed::Sides::BOTH, &$quick, $load);
         }
 
         #[test]
         fn server_only() {
-            crate::place::run(module_path!(), &$programs, crate::place::Sides::SERVER, &$quick, $load);
+            crate::testbed::run(module_path!(), &$programs, crate::testbed::Sides::SERVER, &$quick, $load);
         }
 
         #[test]
         fn client_only() {
-            crate::place::run(module_path!(), &$programs, crate::place::Sides::CLIENT, &$quick, $load);
+            crate::testbed::run(module_path!(), &$programs, crate::testbed::Sides::CLIENT, &$quick, $load);
         }
     };
 }

@@ -10,99 +10,99 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// How long a program may take to end when it is told to, before it is killed.
-const MANNERS: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 
 /// How often a state without an event is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A started program with its own process group.
-pub struct Process {
+pub(crate) struct Process {
     what: String,
     child: Child,
     output: PathBuf,
-    complaints: PathBuf,
+    errors: PathBuf,
     deadline: Instant,
 }
 
 /// How a program ended.
 #[derive(Debug)]
-pub struct Finished {
+pub(crate) struct Finished {
     pub status: ExitStatus,
     pub output: Vec<u8>,
-    pub complaints: String,
+    pub errors: String,
 }
 
 impl Finished {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.output).into_owned()
     }
 }
 
 impl Process {
     /// Starts `command`, whose output goes to `log.out` and `log.err`.
-    pub fn start(mut command: Command, log: &Path, patience: Duration) -> Self {
-        let (output, complaints) = (log.with_extension("out"), log.with_extension("err"));
+    pub(crate) fn start(mut command: Command, log: &Path, patience: Duration) -> Self {
+        let (output, errors) = (log.with_extension("out"), log.with_extension("err"));
         let what = format!("{} (log {})", line(&command), log.display());
         command.process_group(0);
-        command.stdout(File::create(&output).unwrap()).stderr(File::create(&complaints).unwrap());
+        command.stdout(File::create(&output).unwrap()).stderr(File::create(&errors).unwrap());
         let child = command.spawn().unwrap_or_else(|cause| panic!("{what}: {cause}"));
-        Self { what, child, output, complaints, deadline: Instant::now() + patience }
+        Self { what, child, output, errors, deadline: Instant::now() + patience }
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
     /// Sends it a signal, not its children.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
     /// What it has printed so far.
-    pub fn printed(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned()
     }
 
     /// What it has written to standard error so far.
-    pub fn complained(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(&self.complaints).unwrap()).into_owned()
+    pub(crate) fn errors_so_far(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.errors).unwrap()).into_owned()
     }
 
     /// Panics if it has ended.
-    pub fn must_run(&mut self) {
+    pub(crate) fn must_run(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
-            panic!("{}: ended with {status}: {}", self.what, self.said());
+            panic!("{}: ended with {status}: {}", self.what, self.whole_output());
         }
     }
 
-    fn said(&self) -> String {
-        let complaints = std::fs::read(&self.complaints).unwrap_or_default();
-        format!("{}\n{}", self.printed(), String::from_utf8_lossy(&complaints))
+    fn whole_output(&self) -> String {
+        let errors = std::fs::read(&self.errors).unwrap_or_default();
+        format!("{}\n{}", self.printed(), String::from_utf8_lossy(&errors))
     }
 
     /// Waits for its end, however that is.
-    pub fn finish(mut self) -> Finished {
+    pub(crate) fn finish(mut self) -> Finished {
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
             if Instant::now() > self.deadline {
-                let place = own_processes();
-                panic!("{}: has not ended:\n{}\n{}", self.what, self.said(), describe(&place));
+                let testbed = own_processes();
+                panic!("{}: has not ended:\n{}\n{}", self.what, self.whole_output(), describe(&testbed));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         };
         let output = std::fs::read(&self.output).unwrap();
-        let complaints = String::from_utf8_lossy(&std::fs::read(&self.complaints).unwrap()).into_owned();
-        Finished { status, output, complaints }
+        let errors = String::from_utf8_lossy(&std::fs::read(&self.errors).unwrap()).into_owned();
+        Finished { status, output, errors }
     }
 
     /// Waits for its end, which must be a success.
-    pub fn succeed(self) -> Finished {
+    pub(crate) fn succeed(self) -> Finished {
         let what = self.what.clone();
         let finished = self.finish();
-        let Finished { status, complaints, .. } = &finished;
-        assert!(status.success(), "{what}: {status}: {}{complaints}", finished.text());
+        let Finished { status, errors, .. } = &finished;
+        assert!(status.success(), "{what}: {status}: {}{errors}", finished.text());
         finished
     }
 }
@@ -110,28 +110,28 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // Interrupted, PostgreSQL and others clean up behind them.
-        for (signal, patience) in [(Signal::INT, MANNERS), (Signal::KILL, Duration::MAX)] {
+        for (signal, patience) in [(Signal::INT, EXIT_GRACE), (Signal::KILL, Duration::MAX)] {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
             let _ = kill_process_group(self.pid(), signal);
             let since = Instant::now();
             while matches!(self.child.try_wait(), Ok(None)) && since.elapsed() < patience {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
     }
 }
 
 /// Asks until there is an answer; a look at something that has no event to wait for.
-pub fn wait_for<T>(what: &str, patience: Duration, mut question: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = question() {
             return answer;
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", describe(&own_processes()));
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -141,7 +141,7 @@ fn line(command: &Command) -> String {
 }
 
 /// Every process in this thread's network namespace but this one.
-pub fn own_processes() -> Vec<Pid> {
+pub(crate) fn own_processes() -> Vec<Pid> {
     let Ok(own) = std::fs::read_link("/proc/thread-self/ns/net") else { return Vec::new() };
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
     let in_it = |pid: &Pid| {
@@ -155,7 +155,7 @@ pub fn own_processes() -> Vec<Pid> {
 }
 
 /// Its children.
-pub fn children(pid: Pid) -> Vec<i32> {
+pub(crate) fn children(pid: Pid) -> Vec<i32> {
     let raw = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{raw}/task/{raw}/children")).unwrap_or_default();
     children.split_whitespace().filter_map(|word| word.parse().ok()).collect()

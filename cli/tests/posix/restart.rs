@@ -6,47 +6,48 @@
 
 use rustix::process::Signal;
 
-use crate::place::{self, Place, Sides, pattern, same};
 use crate::process::{Process, children};
+use crate::testbed::{self, Sides, Testbed, assert_same_files, pattern};
 
 /// Both at once, and with a time in between in which there is no service.
 const GAPS: [bool; 3] = [false, true, true];
 
-fn both(needs: &[&str], load: fn(&Place)) {
-    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+fn both(needs: &[&str], load: fn(&Testbed)) {
+    testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
 /// Waits until there are these listeners, and no others.
-fn back(place: &Place, wanted: &[&str]) {
-    place.wait_for(&format!("{wanted:?}, not {:?}", place.listeners()), || {
-        (place.listeners() == wanted).then_some(())
+fn back(testbed: &Testbed, wanted: &[&str]) {
+    testbed.wait_for(&format!("{wanted:?}, not {:?}", testbed.listeners()), || {
+        (testbed.listeners() == wanted).then_some(())
     });
 }
 
 #[test]
 fn redis_has_both_its_listeners_again() {
-    both(&["redis-server", "redis-cli"], |place| {
+    both(&["redis-server", "redis-cli"], |testbed| {
         let arguments = ["--port", "6379", "--bind", "0.0.0.0", "::", "--protected-mode", "no", "--save", ""];
-        let mut server = place.serve("redis-server", &arguments, 6379);
+        let mut server = testbed.serve("redis-server", &arguments, 6379);
         let all = ["0.0.0.0:6379", "[::]:6379"];
-        back(place, &all);
+        back(testbed, &all);
         let words = ["-p", "6379", "subscribe", "news"];
-        let subscriber = place.start(place.client_command("redis-cli", &words), "subscribe");
-        place.wait_for("a subscriber", || subscriber.printed().contains("subscribe").then_some(()));
+        let subscriber = testbed.start(testbed.client_command("redis-cli", &words), "subscribe");
+        testbed.wait_for("a subscriber", || subscriber.printed().contains("subscribe").then_some(()));
         for (round, gap) in GAPS.into_iter().enumerate() {
-            place.kill_service();
+            testbed.kill_service();
             if gap {
                 // The listeners are the kernel's meanwhile.
                 for host in ["127.0.0.1", "::1"] {
-                    let command = place.bystander("redis-cli", &["-h", host, "-p", "6379", "ping"]);
-                    assert_eq!(place.start(command, "ping").succeed().text().trim_end(), "PONG");
+                    let command = testbed.kernel_command("redis-cli", &["-h", host, "-p", "6379", "ping"]);
+                    assert_eq!(testbed.start(command, "ping").succeed().text().trim_end(), "PONG");
                 }
             }
-            place.start_service();
-            back(place, &all);
-            let said = place.ask("redis-cli", &["-h", "::1", "-p", "6379", "publish", "news", "again"]);
-            assert_eq!(said.trim_end(), "1");
-            place.wait_for("the news", || {
+            testbed.start_service();
+            back(testbed, &all);
+            let printed =
+                testbed.client_output("redis-cli", &["-h", "::1", "-p", "6379", "publish", "news", "again"]);
+            assert_eq!(printed.trim_end(), "1");
+            testbed.wait_for("the news", || {
                 (subscriber.printed().matches("again").count() == round + 1).then_some(())
             });
             server.must_run();
@@ -55,10 +56,10 @@ fn redis_has_both_its_listeners_again() {
     });
 }
 
-fn nginx(place: &Place) -> Process {
-    place.write("www/small.txt", "small\n");
-    place.write("www/large.bin", pattern(20 << 20));
-    let folder = place.path("");
+fn nginx(testbed: &Testbed) -> Process {
+    testbed.write("www/small.txt", "small\n");
+    testbed.write("www/large.bin", pattern(20 << 20));
+    let folder = testbed.path("");
     // A port that the workers may not bind.
     let text = format!(
         "user nobody nogroup; daemon off; worker_processes 2; pid {folder}nginx.pid;\n\
@@ -68,16 +69,16 @@ fn nginx(place: &Place) -> Process {
          uwsgi_temp_path {folder}uwsgi; scgi_temp_path {folder}scgi;\n\
          server {{ listen 127.0.0.1:80; listen [::1]:80; root {folder}www; }} }}\n"
     );
-    let file = place.write("nginx.conf", text);
-    place.serve("nginx", &["-c", &file, "-e", &place.path("error.log")], 80)
+    let file = testbed.write("nginx.conf", text);
+    testbed.serve("nginx", &["-c", &file, "-e", &testbed.path("error.log")], 80)
 }
 
 #[test]
 fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
-    both(&["nginx", "curl", "wrk"], |place| {
-        let server = nginx(place);
+    both(&["nginx", "curl", "wrk"], |testbed| {
+        let server = nginx(testbed);
         let workers = |old: &[i32]| {
-            place.wait_for("two workers", || {
+            testbed.wait_for("two workers", || {
                 let now = children(server.pid());
                 (now.len() == 2 && now.iter().all(|pid| !old.contains(pid))).then_some(now)
             })
@@ -87,64 +88,70 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
         // master's.
         let all = ["127.0.0.1:80", "127.0.0.1:80", "[::1]:80", "[::1]:80"];
         let shared = ["127.0.0.1:80", "[::1]:80"];
-        back(place, &shared);
+        back(testbed, &shared);
         for gap in GAPS {
             let large = "http://127.0.0.1/large.bin";
             let slow = ["-sS", "--fail", "--limit-rate", "10m", "-o", "large.out", large];
-            let download = place.start(place.client_command("curl", &slow), "download");
+            let download = testbed.start(testbed.client_command("curl", &slow), "download");
             let load = ["-t", "2", "-c", "20", "-d", "2", "--timeout", "10", "http://127.0.0.1/small.txt"];
-            let busy = place.start(place.client_command("wrk", &load), "wrk");
-            let file = place.path("large.out");
+            let busy = testbed.start(testbed.client_command("wrk", &load), "wrk");
+            let file = testbed.path("large.out");
             // Who connects while there is no service goes to the kernel.
-            place.wait_for("the download and the load", || (place.connections() == 21).then_some(()));
-            place.wait_for("its first bytes", || {
+            testbed.wait_for("the download and the load", || (testbed.connections() == 21).then_some(()));
+            testbed.wait_for("its first bytes", || {
                 std::fs::metadata(&file).is_ok_and(|file| file.len() > 0).then_some(())
             });
-            place.kill_service();
+            testbed.kill_service();
             if gap {
-                let command = place.bystander("curl", &["-sS", "--fail", "http://[::1]/small.txt"]);
-                assert_eq!(place.start(command, "curl").succeed().text(), "small\n");
+                let command = testbed.kernel_command("curl", &["-sS", "--fail", "http://[::1]/small.txt"]);
+                assert_eq!(testbed.start(command, "curl").succeed().text(), "small\n");
             }
-            place.start_service();
-            back(place, &all);
-            assert_eq!(place.ask("curl", &["-sS", "--fail", "http://[::1]/small.txt"]), "small\n");
+            testbed.start_service();
+            back(testbed, &all);
+            assert_eq!(
+                testbed.client_output("curl", &["-sS", "--fail", "http://[::1]/small.txt"]),
+                "small\n"
+            );
             download.succeed();
-            same(place.path("www/large.bin").as_ref(), file.as_ref());
+            assert_same_files(testbed.path("www/large.bin").as_ref(), file.as_ref());
             std::fs::remove_file(&file).unwrap();
-            let said = busy.succeed().text();
-            assert!(said.contains("requests in") && !said.contains("Socket errors"), "{said}");
+            let printed = busy.succeed().text();
+            assert!(printed.contains("requests in") && !printed.contains("Socket errors"), "{printed}");
             // New workers have the listeners from the master, who has never heard of the new
             // service.
             server.signal(Signal::HUP);
             now = workers(&now);
-            back(place, &shared);
-            assert_eq!(place.ask("curl", &["-sS", "--fail", "http://127.0.0.1/small.txt"]), "small\n");
+            back(testbed, &shared);
+            assert_eq!(
+                testbed.client_output("curl", &["-sS", "--fail", "http://127.0.0.1/small.txt"]),
+                "small\n"
+            );
         }
         server.signal(Signal::QUIT);
         server.succeed();
-        place.wait_for("the port", || place.listeners().is_empty().then_some(()));
-        let errors = std::fs::read_to_string(place.path("error.log")).unwrap();
+        testbed.wait_for("the port", || testbed.listeners().is_empty().then_some(()));
+        let errors = std::fs::read_to_string(testbed.path("error.log")).unwrap();
         assert!(!errors.contains("[alert]") && !errors.contains("[crit]"), "{errors}");
     });
 }
 
 #[test]
 fn a_program_that_sleeps_in_accept_is_found_again() {
-    both(&["python3", "nc"], |place| {
-        let script = place.write("echo.py", include_str!("scripts/echo.py"));
-        let mut server = place.serve("python3", &[&script, "8004"], 8004);
-        let word = place.write("word", "word");
-        let ask = || place.feed("nc", &["-N", "127.0.0.1", "8004"], word.as_ref()).text();
+    both(&["python3", "nc"], |testbed| {
+        let script = testbed.write("echo.py", include_str!("scripts/echo.py"));
+        let mut server = testbed.serve("python3", &[&script, "8004"], 8004);
+        let word = testbed.write("word", "word");
+        let ask = || testbed.client_reading("nc", &["-N", "127.0.0.1", "8004"], word.as_ref()).text();
         assert_eq!(ask(), "word");
         for gap in GAPS {
-            place.kill_service();
+            testbed.kill_service();
             if gap {
-                let mut command = place.bystander("nc", &["-N", "127.0.0.1", "8004"]);
+                let mut command = testbed.kernel_command("nc", &["-N", "127.0.0.1", "8004"]);
                 command.stdin(std::fs::File::open(&word).unwrap());
-                assert_eq!(place.start(command, "nc").succeed().text(), "word");
+                assert_eq!(testbed.start(command, "nc").succeed().text(), "word");
             }
-            place.start_service();
-            back(place, &["127.0.0.1:8004"]);
+            testbed.start_service();
+            back(testbed, &["127.0.0.1:8004"]);
             assert_eq!(ask(), "word");
             server.must_run();
         }

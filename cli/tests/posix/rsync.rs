@@ -5,35 +5,35 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::combinations;
-use crate::place::{Place, Sides, pattern};
+use crate::testbed::{Sides, Testbed, pattern};
 
 combinations!(load, needs ["rsync"], in CI [Sides::BOTH]);
 
-fn load(place: &Place) {
+fn load(testbed: &Testbed) {
     let (source, copy, upload) =
-        (place.folder.join("source"), place.folder.join("copy"), place.folder.join("upload"));
-    tree(place);
+        (testbed.folder.join("source"), testbed.folder.join("copy"), testbed.folder.join("upload"));
+    tree(testbed);
     std::fs::create_dir(&upload).unwrap();
-    let file = place.write(
+    let file = testbed.write(
         "rsyncd.conf",
         format!(
             "use chroot = no\nuid = 0\ngid = 0\nreverse lookup = no\nlock file = {0}lock\npid file = {0}pid\n\
              [source]\npath = {0}source\n[upload]\npath = {0}upload\nread only = no\n",
-            place.path("")
+            testbed.path("")
         ),
     );
     let arguments =
         ["--daemon", "--no-detach", "--address", "127.0.0.1", "--port", "8730", "--config", &file];
-    let mut server = place.serve("rsync", &arguments, 8730);
+    let mut server = testbed.serve("rsync", &arguments, 8730);
     let remote = |name: &str| format!("rsync://127.0.0.1:8730/{name}/");
     let local = |path: &Path| format!("{}/", path.display());
-    for round in 0..place.size(2, 6) {
-        place.client("rsync", &["-a", "--delete", &remote("source"), &local(&copy)]);
+    for round in 0..testbed.size(2, 6) {
+        testbed.client("rsync", &["-a", "--delete", &remote("source"), &local(&copy)]);
         compare(&source, &copy);
-        place.client("rsync", &["-az", "--delete", &local(&copy), &remote("upload")]);
+        testbed.client("rsync", &["-az", "--delete", &local(&copy), &remote("upload")]);
         compare(&source, &upload);
         // Some differ, one is gone, one is new: parts of files are matched against what is there.
-        place.write(&format!("source/3/{round}.new"), pattern(10_000 + round));
+        testbed.write(&format!("source/3/{round}.new"), pattern(10_000 + round));
         let path = source.join("large");
         let mut large = std::fs::read(&path).unwrap();
         large.splice(1_000_000..1_000_100, *b"changed");
@@ -43,13 +43,13 @@ fn load(place: &Place) {
     server.must_run();
 }
 
-fn tree(place: &Place) {
+fn tree(testbed: &Testbed) {
     for folder in 0..5 {
-        for file in 0..place.size(40, 400) {
-            place.write(&format!("source/{folder}/{file}"), pattern(file * 97 + folder));
+        for file in 0..testbed.size(40, 400) {
+            testbed.write(&format!("source/{folder}/{file}"), pattern(file * 97 + folder));
         }
     }
-    place.write("source/large", pattern(place.size(20 << 20, 200 << 20)));
+    testbed.write("source/large", pattern(testbed.size(20 << 20, 200 << 20)));
 }
 
 fn compare(one: &Path, other: &Path) {

@@ -3,7 +3,7 @@
 //! each way, and a connection through a forwarded port.
 
 use crate::combinations;
-use crate::place::{Place, Sides, pattern, same};
+use crate::testbed::{Sides, Testbed, assert_same_files, pattern};
 
 combinations!(load, needs ["sshd", "ssh", "scp", "ssh-keygen"], in CI [Sides::BOTH]);
 
@@ -20,15 +20,16 @@ const OPTIONS: [&str; 10] = [
     "LogLevel=ERROR",
 ];
 
-fn load(place: &Place) {
+fn load(testbed: &Testbed) {
     // Where it has its children live before the login; Debian makes it at boot.
     std::fs::create_dir_all("/run/sshd").unwrap();
     for name in ["host", "client"] {
-        let make = place.bystander("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &place.path(name)]);
-        place.start(make, "ssh-keygen").succeed();
+        let make = testbed
+            .kernel_command("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-f", &testbed.path(name)]);
+        testbed.start(make, "ssh-keygen").succeed();
     }
-    let large = place.write("large", pattern(place.size(20 << 20, 500 << 20)));
-    let (host, client) = (place.path("host"), place.path("client.pub"));
+    let large = testbed.write("large", pattern(testbed.size(20 << 20, 500 << 20)));
+    let (host, client) = (testbed.path("host"), testbed.path("client.pub"));
     let mut arguments = vec!["-D", "-e", "-f", "none", "-p", "8022", "-h", &host];
     let keys = format!("AuthorizedKeysFile={client}");
     for option in [
@@ -43,27 +44,27 @@ fn load(place: &Place) {
         arguments.extend(["-o", option]);
     }
     // It starts itself anew for each connection, by its whole name.
-    let mut server = place.serve("sshd", &arguments, 8022);
+    let mut server = testbed.serve("sshd", &arguments, 8022);
     let command = |port: &str, asked: &str| {
         let line = [&OPTIONS[..], &["-p", port, "root@127.0.0.1", asked]].concat();
-        place.ask("ssh", &line)
+        testbed.client_output("ssh", &line)
     };
-    for round in 0..place.size(3, 30) {
+    for round in 0..testbed.size(3, 30) {
         assert_eq!(command("8022", &format!("echo round {round}")), format!("round {round}\n"));
     }
     let copy = |from: &str, to: &str| {
-        place.client("scp", &[&OPTIONS[..], &["-P", "8022", from, to]].concat());
+        testbed.client("scp", &[&OPTIONS[..], &["-P", "8022", from, to]].concat());
     };
-    let (up, down) = (place.path("up"), place.path("down"));
+    let (up, down) = (testbed.path("up"), testbed.path("down"));
     copy(&large, &format!("root@127.0.0.1:{up}"));
-    same(large.as_ref(), up.as_ref());
+    assert_same_files(large.as_ref(), up.as_ref());
     copy(&format!("root@127.0.0.1:{up}"), &down);
-    same(large.as_ref(), down.as_ref());
+    assert_same_files(large.as_ref(), down.as_ref());
     let forwarding =
         [&OPTIONS[..], &["-p", "8022", "-N", "-L", "127.0.0.1:8023:127.0.0.1:8022", "root@127.0.0.1"]]
             .concat();
-    let mut forwarder = place.start(place.client_command("ssh", &forwarding), "forwarder");
-    place.listening(&mut forwarder, 8023);
+    let mut forwarder = testbed.start(testbed.client_command("ssh", &forwarding), "forwarder");
+    testbed.listening(&mut forwarder, 8023);
     assert_eq!(command("8023", "echo through"), "through\n");
     server.must_run();
 }

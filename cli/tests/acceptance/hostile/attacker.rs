@@ -23,7 +23,7 @@ use sietch_structures::XorShift64;
 use super::frames::{self, Link};
 
 /// The variable that names the daemon's socket.
-pub const SOCKET: &str = "SIETCH_ATTACKER_SOCKET";
+pub(crate) const SOCKET: &str = "SIETCH_ATTACKER_SOCKET";
 
 /// How far a producer word is put ahead. The kernel walks every entry that such a word claims
 /// (docs/spec/vnic.md), so this bounds the time of the test, not what the kernel survives.
@@ -33,7 +33,7 @@ const KERNEL_WALK: u32 = 1 << 16;
 const FLOOD: usize = 1400;
 
 /// Does what its standard input says.
-pub fn run() {
+pub(crate) fn run() {
     let Some(socket) = std::env::var_os(SOCKET).map(PathBuf::from) else { return };
     let mut client = Client::connect(&socket, "attacker").expect("the daemon listens");
     let parts = client.acquire_vnic_descriptors("rogue").expect("the grant is ours");

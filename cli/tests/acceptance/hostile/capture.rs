@@ -15,7 +15,7 @@ const EVERYTHING: NonZeroU32 = NonZeroU32::new((3_u16).to_be() as u32).expect("3
 
 /// What was seen of the attacker.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(super) struct Seen {
     pub honest: u64,
     /// Of them, those of IPv6.
     pub honest6: u64,
@@ -23,13 +23,13 @@ pub struct Seen {
 }
 
 /// A watch that runs.
-pub struct Capture {
+pub(super) struct Capture {
     stop: Arc<Stop>,
     thread: JoinHandle<Seen>,
 }
 
 impl Capture {
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         let socket = rustix::net::socket_with(
             AddressFamily::PACKET,
             SocketType::RAW,
@@ -65,7 +65,7 @@ impl Capture {
     }
 
     /// Ends the watch.
-    pub fn stop(self) -> Seen {
+    pub(super) fn stop(self) -> Seen {
         self.stop.set();
         self.thread.join().expect("the watch goes on")
     }

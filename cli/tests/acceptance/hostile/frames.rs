@@ -5,23 +5,23 @@ use std::net::Ipv4Addr;
 mod ipv6;
 
 /// The attacker's own address, its gateway (the host), and the address of its neighbour, the store.
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
+pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 2);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 84, 1, 1);
 const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
 
 /// Bytes of Ethernet, IPv4 and UDP headers.
-pub const HEADERS: usize = 14 + 20 + 8;
+pub(super) const HEADERS: usize = 14 + 20 + 8;
 
 const FORGED: &[u8] = b"SIETCH-FORGED-FRAME";
 const HONEST: &[u8] = b"SIETCH-HONEST-FRAME";
 
 /// Whether the bytes carry the mark of a forgery.
-pub fn is_forged(bytes: &[u8]) -> bool {
+pub(super) fn is_forged(bytes: &[u8]) -> bool {
     has(bytes, FORGED)
 }
 
 /// Whether the bytes carry the mark of an honest frame.
-pub fn is_honest(bytes: &[u8]) -> bool {
+pub(super) fn is_honest(bytes: &[u8]) -> bool {
     has(bytes, HONEST)
 }
 
@@ -31,7 +31,7 @@ fn has(bytes: &[u8], mark: &[u8]) -> bool {
 
 /// Both ends of the attacker's link.
 #[derive(Clone, Copy)]
-pub struct Link {
+pub(super) struct Link {
     pub own: [u8; 6],
     pub host: [u8; 6],
 }
@@ -71,15 +71,15 @@ fn sum_header(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&(!folded).to_be_bytes());
 }
 
-pub use ipv6::honest as honest6;
+pub(super) use ipv6::honest as honest6;
 
 /// What the attacker may send.
-pub fn honest(link: Link, fill: usize) -> Vec<u8> {
+pub(super) fn honest(link: Link, fill: usize) -> Vec<u8> {
     datagram(link, ADDRESS, (7000, 9999), HONEST, fill)
 }
 
 /// What it may not.
-pub fn forged(link: Link) -> Vec<Vec<u8>> {
+pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     let plain = |source, port| datagram(link, source, (port, 9999), FORGED, 64);
     let changed = |changes: &[(usize, u8)]| {
         let mut frame = plain(ADDRESS, 7000);

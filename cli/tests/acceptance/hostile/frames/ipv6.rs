@@ -17,12 +17,12 @@ const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
 /// What the attacker may send.
-pub fn honest(link: Link) -> Vec<u8> {
+pub(crate) fn honest(link: Link) -> Vec<u8> {
     packet(link, ADDRESS, GATEWAY, UDP, &datagram(7000, HONEST))
 }
 
 /// What it may not.
-pub fn forged(link: Link) -> Vec<Vec<u8>> {
+pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     let plain = |source, port| packet(link, source, GATEWAY, UDP, &datagram(port, FORGED));
     let changed = |at: usize, bytes: &[u8]| {
         let mut frame = plain(ADDRESS, 7000);

@@ -3,11 +3,11 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::place::{self, Place, Sides};
 use crate::process::children;
+use crate::testbed::{self, Sides, Testbed};
 
-fn both(needs: &[&str], load: fn(&Place)) {
-    place::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
+fn both(needs: &[&str], load: fn(&Testbed)) {
+    testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
 /// Descriptors that the service may have while a load of so many at once runs: three for each that
@@ -16,9 +16,9 @@ const MOST: usize = 3 * 40 + 3 * 1000;
 
 #[test]
 fn a_connection_for_each_request() {
-    both(&["nginx", "ab"], |place| {
-        place.write("www/small.txt", "small\n");
-        let folder = place.path("");
+    both(&["nginx", "ab"], |testbed| {
+        testbed.write("www/small.txt", "small\n");
+        let folder = testbed.path("");
         let text = format!(
             "user nobody nogroup; daemon off; worker_processes 2; pid {folder}nginx.pid;\n\
              error_log {folder}error.log warn;\nevents {{ worker_connections 512; }}\n\
@@ -27,35 +27,37 @@ fn a_connection_for_each_request() {
              uwsgi_temp_path {folder}uwsgi; scgi_temp_path {folder}scgi;\n\
              server {{ listen 127.0.0.1:8080 backlog=1024; root {folder}www; }} }}\n"
         );
-        let file = place.write("nginx.conf", text);
-        let server = place.serve("nginx", &["-c", &file, "-e", &place.path("error.log")], 8080);
-        let requests = place.size("5000", "200000");
+        let file = testbed.write("nginx.conf", text);
+        let server = testbed.serve("nginx", &["-c", &file, "-e", &testbed.path("error.log")], 8080);
+        let requests = testbed.size("5000", "200000");
         let url = "http://127.0.0.1:8080/small.txt";
-        let load = place.start(place.client_command("ab", &["-q", "-c", "40", "-n", requests, url]), "ab");
+        let load =
+            testbed.start(testbed.client_command("ab", &["-q", "-c", "40", "-n", requests, url]), "ab");
         let mut most = 0;
         let answered = || load.printed().contains("Complete requests");
-        place.wait_for("the load", || {
-            most = most.max(place.service_descriptors());
+        testbed.wait_for("the load", || {
+            most = most.max(testbed.service_descriptors());
             answered().then_some(())
         });
-        let said = load.succeed().text();
+        let printed = load.succeed().text();
         let number = |name: &str| {
-            let line = said.lines().find(|line| line.starts_with(name)).expect(&said);
+            let line = printed.lines().find(|line| line.starts_with(name)).expect(&printed);
             line.split_whitespace().last().expect("a number").to_owned()
         };
         assert_eq!((number("Complete requests:"), number("Failed requests:")), (requests.into(), "0".into()));
         assert!(most < MOST, "{most} descriptors at once");
         // Listener and nothing else: its pair, and the kernel's socket.
-        place.wait_for("the descriptors", || (place.service_descriptors() <= 2).then_some(()));
+        testbed.wait_for("the descriptors", || (testbed.service_descriptors() <= 2).then_some(()));
         // Killed in the middle, both sides at once: nobody closes in order, and nobody is there who
         // would notice.
-        let load = place.start(place.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
-        place.wait_for("the second load", || (place.connections() > 10).then_some(()));
+        let load =
+            testbed.start(testbed.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
+        testbed.wait_for("the second load", || (testbed.connections() > 10).then_some(()));
         let workers = children(server.pid()).into_iter().filter_map(Pid::from_raw);
         for pid in std::iter::once(load.pid()).chain(std::iter::once(server.pid())).chain(workers) {
             // Those that the others' deaths have ended are gone already.
             let _ = kill_process(pid, Signal::KILL);
         }
-        place.wait_for("all descriptors", || (place.service_descriptors() == 0).then_some(()));
+        testbed.wait_for("all descriptors", || (testbed.service_descriptors() == 0).then_some(()));
     });
 }

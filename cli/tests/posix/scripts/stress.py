@@ -1,4 +1,4 @@
-"""Threads and processes that share connections and wait for them in every way, from a seed: torture.py SEED SECONDS STALL
+"""Threads and processes that share connections and wait for them in every way, from a seed: stress.py SEED SECONDS STALL
 
 Each round makes connections to itself, forks processes, and gives each end of each connection a sender and a receiver, which are threads of any of the
 processes. Each actor waits as the seed says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another, polled many times before each

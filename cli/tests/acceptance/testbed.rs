@@ -11,31 +11,31 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long anything may take before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The user that the store runs as.
-pub const STORE_USER: u32 = 61870;
+pub(crate) const STORE_USER: u32 = 61870;
 
 /// The user of the second VNIC.
-pub const ROGUE_USER: u32 = 61999;
+pub(crate) const ROGUE_USER: u32 = 61999;
 
 /// Address of the store's VNIC.
-pub const VNIC: &str = "10.84.0.2";
+pub(crate) const VNIC: &str = "10.84.0.2";
 
 /// Its IPv6 address.
-pub const VNIC6: &str = "fd84::2";
+pub(crate) const VNIC6: &str = "fd84::2";
 
 /// One test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs `test` in a thread with a network namespace of its own, whose loopback is up.
-pub fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED {name}: needs root for a network namespace");
         return;
     }
     // A failed test poisons it, which means nothing to the next one.
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
         #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
         rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).expect("a network namespace");
@@ -48,7 +48,7 @@ pub fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
 }
 
 /// Whether `program` can be started; says that the test is skipped if not.
-pub fn has(test: &str, program: &str) -> bool {
+pub(crate) fn has(test: &str, program: &str) -> bool {
     let found =
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     if !found {
@@ -58,24 +58,24 @@ pub fn has(test: &str, program: &str) -> bool {
 }
 
 /// Runs `ip` and returns all it said.
-pub fn ip(arguments: &[&str]) -> String {
+pub(crate) fn ip(arguments: &[&str]) -> String {
     let output = Command::new("ip").args(arguments).output().expect("iproute2");
     text(&output.stdout) + &text(&output.stderr)
 }
 
 /// Bytes as text.
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Sends a signal to a process of the test's own.
-pub fn signal(pid: i64, signal: Signal) {
+pub(crate) fn signal(pid: i64, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, signal).expect("it runs");
 }
 
 /// Asks until there is an answer; a poll of something that has no event to wait for.
-pub fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(answer) = question() {
@@ -87,31 +87,31 @@ pub fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
 }
 
 /// CPU time of a process so far, in clock ticks.
-pub fn ticks(pid: i64) -> u64 {
+pub(crate) fn ticks(pid: i64) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
     fields.split(' ').skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 /// Open descriptors of a process.
-pub fn descriptors(pid: i64) -> usize {
+pub(crate) fn descriptors(pid: i64) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
 }
 
 /// Everything of a test: folders, port, who runs it.
-pub struct Place {
+pub(crate) struct Testbed {
     pub folder: PathBuf,
     pub port: u16,
     /// The ordinary user who runs everything; without one, whoever runs the test.
     user: Option<u32>,
 }
 
-impl Place {
-    pub fn new(name: &str) -> Self {
+impl Testbed {
+    pub(crate) fn new(name: &str) -> Self {
         Self::of(name, None)
     }
 
-    pub fn of(name: &str, user: Option<u32>) -> Self {
+    pub(crate) fn of(name: &str, user: Option<u32>) -> Self {
         let folder = std::env::temp_dir().join(format!("sietch-acceptance-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("make a folder");
@@ -119,13 +119,13 @@ impl Place {
             std::os::unix::fs::chown(&folder, Some(uid), Some(uid)).expect("chown");
         }
         let free = TcpListener::bind("127.0.0.1:0").expect("bind");
-        let place = Self { folder, port: free.local_addr().expect("address").port(), user };
-        place.configure(&place.configuration());
-        place
+        let testbed = Self { folder, port: free.local_addr().expect("address").port(), user };
+        testbed.configure(&testbed.configuration());
+        testbed
     }
 
     /// What sietch.toml says unless a test says something else.
-    pub fn configuration(&self) -> String {
+    pub(crate) fn configuration(&self) -> String {
         // An ordinary user's store runs as that user.
         let own = rustix::process::geteuid();
         let store = if own.is_root() { STORE_USER } else { own.as_raw() };
@@ -141,32 +141,32 @@ impl Place {
         )
     }
 
-    pub fn configure(&self, text: &str) {
+    pub(crate) fn configure(&self, text: &str) {
         std::fs::write(self.folder.join("sietch.toml"), text).expect("write sietch.toml");
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("run/sietch.sock")
     }
 
-    pub fn area(&self) -> PathBuf {
+    pub(crate) fn area(&self) -> PathBuf {
         self.folder.join("data/areas/store.vsa")
     }
 
-    pub fn vnic(&self) -> SocketAddr {
+    pub(crate) fn vnic(&self) -> SocketAddr {
         format!("{VNIC}:{}", self.port).parse().unwrap()
     }
 
-    pub fn vnic6(&self) -> SocketAddr {
+    pub(crate) fn vnic6(&self) -> SocketAddr {
         format!("[{VNIC6}]:{}", self.port).parse().unwrap()
     }
 
-    pub fn kernel(&self) -> SocketAddr {
+    pub(crate) fn kernel(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// `sietch` with `arguments`, as the place's user.
-    pub fn sietch(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn sietch(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
         command
             .arg("--socket")
@@ -183,12 +183,12 @@ impl Place {
         command
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.sietch(arguments).output().expect("start sietch")
     }
 
     /// `sietch up` with this place's folders.
-    pub fn up_command(&self, more: &[&str]) -> Command {
+    pub(crate) fn up_command(&self, more: &[&str]) -> Command {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (config, data) = (path("sietch.toml"), path("data"));
         let fixed = ["up", "--config", &config, "--data", &data];
@@ -196,7 +196,7 @@ impl Place {
     }
 
     /// Starts `sietch up` and reads what it says until it is up.
-    pub fn up(&self, more: &[&str]) -> Up {
+    pub(crate) fn up(&self, more: &[&str]) -> Up {
         let mut command = self.up_command(more);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().expect("start sietch");
@@ -212,34 +212,34 @@ impl Place {
     }
 
     /// Runs a `sietch up` that cannot succeed and returns what it complains about, on one line.
-    pub fn refused(&self, more: &[&str]) -> String {
+    pub(crate) fn refused(&self, more: &[&str]) -> String {
         let output = self.up_command(more).output().expect("start sietch");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert_no_panic(&self.folder.join("data"));
-        let said = text(&output.stderr);
-        assert!(!said.contains("panicked"), "{said}");
+        let printed = text(&output.stderr);
+        assert!(!printed.contains("panicked"), "{printed}");
         // The report is wrapped and has a margin.
-        said.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ")
+        printed.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    pub fn try_status(&self) -> Option<serde_json::Value> {
+    pub(crate) fn try_status(&self) -> Option<serde_json::Value> {
         let output = self.run(&["status", "--json"]);
         output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
-    pub fn status(&self) -> serde_json::Value {
+    pub(crate) fn status(&self) -> serde_json::Value {
         self.try_status().expect("the daemon runs")
     }
 
     /// Of daemon, `up` and store.
-    pub fn pids(&self) -> [i64; 3] {
+    pub(crate) fn pids(&self) -> [i64; 3] {
         let status = self.status();
         [&status["daemon"]["pid"], &status["instance"]["pid"], &status["instance"]["store"]]
             .map(|pid| pid.as_i64().expect("a pid"))
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         if let Ok(entries) = std::fs::read_dir(self.folder.join("data/areas")) {
             for entry in entries.flatten() {
@@ -254,7 +254,7 @@ impl Drop for Place {
 }
 
 /// A running `sietch up`, stopped when dropped.
-pub struct Up {
+pub(crate) struct Up {
     child: Child,
     /// Kept open: nobody closes the pipe of a program that may still speak.
     output: Option<BufReader<ChildStdout>>,
@@ -263,26 +263,26 @@ pub struct Up {
 }
 
 impl Up {
-    pub fn pid(&self) -> i64 {
+    pub(crate) fn pid(&self) -> i64 {
         i64::from(self.child.id())
     }
 
     /// Ends it as Ctrl-C does, and looks at what is left: no complaint, no panic. Returns what it
     /// said meanwhile.
-    pub fn stop(mut self) -> String {
+    pub(crate) fn stop(mut self) -> String {
         signal(self.pid(), Signal::INT);
         let status = self.child.wait().expect("wait");
-        let said = self.complaints();
-        assert!(status.success(), "{status:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
+        let printed = self.complaints();
+        assert!(status.success(), "{status:?}: {printed}");
+        assert!(!printed.contains("panicked"), "{printed}");
         assert_no_panic(&self.data);
-        said
+        printed
     }
 
     fn complaints(&mut self) -> String {
-        let mut said = String::new();
-        self.child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
-        said
+        let mut printed = String::new();
+        self.child.stderr.take().expect("a pipe").read_to_string(&mut printed).expect("read");
+        printed
     }
 }
 

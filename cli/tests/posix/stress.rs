@@ -3,11 +3,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::place::{self, Place, Sides};
+use crate::testbed::{self, Sides, Testbed};
 
 #[test]
-fn whoever_waits_is_woken() {
-    place::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
+fn every_waiter_is_woken() {
+    testbed::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
 }
 
 /// The seed of the first round: of the environment, else one that nobody has tried yet. The program
@@ -17,11 +17,11 @@ fn seed() -> String {
     std::env::var("SIETCH_POSIX_SEED").unwrap_or_else(|_| fresh().to_string())
 }
 
-fn load(place: &Place) {
-    let script = place.write("torture.py", include_str!("scripts/torture.py"));
+fn load(testbed: &Testbed) {
+    let script = testbed.write("stress.py", include_str!("scripts/stress.py"));
     // A second without progress is a stall; where tests run side by side a process may not have the
     // processor for longer.
-    let stall = place.size("5", "1");
-    let said = place.ask("python3", &[&script, &seed(), place.size("30", "500"), stall]);
-    assert!(said.contains("all right"), "{said}");
+    let stall = testbed.size("5", "1");
+    let printed = testbed.client_output("python3", &[&script, &seed(), testbed.size("30", "500"), stall]);
+    assert!(printed.contains("all right"), "{printed}");
 }

@@ -20,30 +20,30 @@ const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Bytes over the kernel's loopback when both ends are under Sietch: nothing but what a test asks
 /// the kernel for on purpose.
-const NEXT_TO_NOTHING: u64 = 64 << 10;
+const LOOPBACK_ALLOWANCE: u64 = 64 << 10;
 
 /// One test at a time: loads are looked at on a machine that does nothing else.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Whose sockets a program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     Kernel,
     Sietch,
 }
 
 /// Whose sockets servers and clients have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sides {
+pub(crate) struct Sides {
     server: Side,
     client: Side,
 }
 
 impl Sides {
-    pub const KERNEL: Self = Self { server: Side::Kernel, client: Side::Kernel };
-    pub const BOTH: Self = Self { server: Side::Sietch, client: Side::Sietch };
-    pub const SERVER: Self = Self { server: Side::Sietch, client: Side::Kernel };
-    pub const CLIENT: Self = Self { server: Side::Kernel, client: Side::Sietch };
+    pub(crate) const KERNEL: Self = Self { server: Side::Kernel, client: Side::Kernel };
+    pub(crate) const BOTH: Self = Self { server: Side::Sietch, client: Side::Sietch };
+    pub(crate) const SERVER: Self = Self { server: Side::Sietch, client: Side::Kernel };
+    pub(crate) const CLIENT: Self = Self { server: Side::Kernel, client: Side::Sietch };
 }
 
 impl fmt::Display for Sides {
@@ -59,7 +59,7 @@ impl fmt::Display for Sides {
 
 /// Runs `load` if this machine has the `programs`: once and short in CI if `sides` is among
 /// `quick`, and long and again and again in a soak.
-pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load: fn(&Place)) {
+pub(crate) fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load: fn(&Testbed)) {
     let program = module.rsplit("::").next().unwrap_or(module);
     let name = format!("{program}::{sides}");
     let long = std::env::var_os("SIETCH_SIM_SOAK").is_some();
@@ -85,10 +85,10 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
         round += 1;
         let name = name.clone();
         in_own_network(move || {
-            let place = Place::new(&name, sides, long);
-            load(&place);
-            place.account();
-            place.close();
+            let testbed = Testbed::new(&name, sides, long);
+            load(&testbed);
+            testbed.check_loopback_bytes();
+            testbed.close();
         });
     }
     println!("{name}: {round} rounds in {} ms", started.elapsed().as_millis());
@@ -96,12 +96,12 @@ pub fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load:
 
 /// What `sietch run` loads into programs: the one that was built for this test; one beside the
 /// command may be older.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("deps").join("libsietch_posix.so")
 }
 
 /// Where `program` is: PATH, and where Debian keeps servers.
-pub fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     // A Python in a user's home is a script around another one; the system's is a program.
     let first = (program == "python3").then(|| PathBuf::from("/usr/bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -114,7 +114,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 fn in_own_network(test: impl FnOnce() + Send + 'static) {
     // A failed test poisons it, which means nothing to the next one.
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
         #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
         rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET).expect("a network namespace");
@@ -128,7 +128,7 @@ fn in_own_network(test: impl FnOnce() + Send + 'static) {
 }
 
 /// A running test.
-pub struct Place {
+pub(crate) struct Testbed {
     pub folder: PathBuf,
     sides: Sides,
     pub long: bool,
@@ -138,14 +138,14 @@ pub struct Place {
     /// Whether every connection is to be Sietch's, however soon it ends.
     always: Cell<bool>,
     /// Whether more is asked of the service than it may have.
-    full: Cell<bool>,
+    expects_full: Cell<bool>,
     /// Whether the bytes tell nothing: it is told otherwise which way they went.
-    unmeasured: Cell<bool>,
+    skips_byte_check: Cell<bool>,
     /// Programs started so far, for the names of their logs.
     started: Cell<u32>,
 }
 
-impl Place {
+impl Testbed {
     fn new(name: &str, sides: Sides, long: bool) -> Self {
         let name = name.replace("::", "-");
         let folder = std::env::temp_dir().join(format!("sietch-posix-{name}-{}", std::process::id()));
@@ -153,25 +153,25 @@ impl Place {
         for each in ["logs", "run"] {
             std::fs::create_dir_all(folder.join(each)).unwrap();
         }
-        let place = Self {
+        let testbed = Self {
             folder,
             sides,
             long,
             service: RefCell::new(None),
             descriptors: Cell::new(0),
             always: Cell::new(true),
-            full: Cell::new(false),
-            unmeasured: Cell::new(false),
+            expects_full: Cell::new(false),
+            skips_byte_check: Cell::new(false),
             started: Cell::new(0),
         };
         if sides != Sides::KERNEL {
-            place.start_service();
+            testbed.start_service();
         }
-        place
+        testbed
     }
 
     /// Starts the socket service, and waits until it serves.
-    pub fn start_service(&self) {
+    pub(crate) fn start_service(&self) {
         let mut service = self.sietch();
         service.args(["service", "--sockets-only"]);
         let service = self.start_command(service, "service", LONG_PATIENCE * 2);
@@ -183,23 +183,23 @@ impl Place {
     }
 
     /// Kills the socket service as nothing could that lets it end in order.
-    pub fn kill_service(&self) {
+    pub(crate) fn kill_service(&self) {
         let service = self.service.borrow_mut().take().expect("a service runs");
         service.signal(Signal::KILL);
         service.finish();
     }
 
     /// What `sietch sockets` shows.
-    pub fn sockets(&self) -> serde_json::Value {
+    pub(crate) fn sockets(&self) -> serde_json::Value {
         let mut command = self.sietch();
         command.args(["sockets", "--json"]);
-        let said = command.output().unwrap();
-        assert!(said.status.success(), "{said:?}");
-        serde_json::from_slice(&said.stdout).unwrap()
+        let printed = command.output().unwrap();
+        assert!(printed.status.success(), "{printed:?}");
+        serde_json::from_slice(&printed.stdout).unwrap()
     }
 
     /// The names of all listeners, in order.
-    pub fn listeners(&self) -> Vec<String> {
+    pub(crate) fn listeners(&self) -> Vec<String> {
         let shown = self.sockets();
         let all = shown["listeners"].as_array().expect("a list");
         let mut names: Vec<_> =
@@ -209,18 +209,18 @@ impl Place {
     }
 
     /// How many connections there are.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.sockets()["connections"].as_array().expect("a list").len()
     }
 
     /// Descriptors that the service has more than before anybody came.
-    pub fn service_descriptors(&self) -> usize {
+    pub(crate) fn service_descriptors(&self) -> usize {
         let service = self.service.borrow();
         descriptors(service.as_ref().expect("a service runs").pid()).saturating_sub(self.descriptors.get())
     }
 
     /// What of the service is in memory, in KiB.
-    pub fn service_memory(&self) -> usize {
+    pub(crate) fn service_memory(&self) -> usize {
         let service = self.service.borrow();
         let pid = service.as_ref().expect("a service runs").pid();
         let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
@@ -229,7 +229,7 @@ impl Place {
     }
 
     /// Connections for which the service has descriptors: `docs/spec/sockets.md`, limits.
-    pub fn most_connections(&self) -> usize {
+    pub(crate) fn most_connections(&self) -> usize {
         let service = self.service.borrow();
         let pid = service.as_ref().expect("a service runs").pid();
         let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).unwrap();
@@ -254,36 +254,36 @@ impl Place {
 
     /// From now on connections of programs that are over after a few messages may be the kernel's;
     /// with both ends under Sietch some must be.
-    pub fn as_by_default(&self) {
+    pub(crate) fn allow_kernel_connections(&self) {
         self.always.set(false);
     }
 
     /// More will be asked of the service than it may have: the kernel serves the rest, and must
     /// have had some.
-    pub fn is_to_be_full(&self) {
-        self.full.set(true);
+    pub(crate) fn expect_full_service(&self) {
+        self.expects_full.set(true);
     }
 
     /// Some of the connections are the kernel's on purpose, and the bytes of all are few.
-    pub fn has_no_measure(&self) {
-        self.unmeasured.set(true);
+    pub(crate) fn skip_byte_check(&self) {
+        self.skips_byte_check.set(true);
     }
 
     /// `short`, or `long` in a soak.
-    pub fn size<T>(&self, short: T, long: T) -> T {
+    pub(crate) fn size<T>(&self, short: T, long: T) -> T {
         if self.long { long } else { short }
     }
 
-    pub fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         self.size(PATIENCE, LONG_PATIENCE)
     }
 
-    pub fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
     /// A file with this content.
-    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.folder.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
@@ -305,22 +305,22 @@ impl Place {
     }
 
     /// The command of a server on the server's side.
-    pub fn server_command(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn server_command(&self, program: &str, arguments: &[&str]) -> Command {
         self.command(self.sides.server, program, arguments)
     }
 
     /// The command of a client on the client's side.
-    pub fn client_command(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn client_command(&self, program: &str, arguments: &[&str]) -> Command {
         self.command(self.sides.client, program, arguments)
     }
 
     /// The command of something that has no part in the connections.
-    pub fn bystander(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn kernel_command(&self, program: &str, arguments: &[&str]) -> Command {
         self.command(Side::Kernel, program, arguments)
     }
 
     /// Starts a command.
-    pub fn start(&self, command: Command, name: &str) -> Process {
+    pub(crate) fn start(&self, command: Command, name: &str) -> Process {
         self.start_command(command, name, self.patience())
     }
 
@@ -331,7 +331,7 @@ impl Place {
     }
 
     /// Starts a server and waits until it listens on `port`.
-    pub fn serve(&self, program: &str, arguments: &[&str], port: u16) -> Process {
+    pub(crate) fn serve(&self, program: &str, arguments: &[&str], port: u16) -> Process {
         // A server runs as long as the test.
         let server = self.server_command(program, arguments);
         let mut server = self.start_command(server, program, LONG_PATIENCE * 2);
@@ -340,7 +340,7 @@ impl Place {
     }
 
     /// Waits until somebody listens on `port`: the kernel knows, wherever the connections go.
-    pub fn listening(&self, server: &mut Process, port: u16) {
+    pub(crate) fn listening(&self, server: &mut Process, port: u16) {
         let listens = |table: &str| {
             let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
             table.lines().any(|line| {
@@ -356,37 +356,37 @@ impl Place {
     }
 
     /// Runs a client to its successful end.
-    pub fn client(&self, program: &str, arguments: &[&str]) -> Finished {
+    pub(crate) fn client(&self, program: &str, arguments: &[&str]) -> Finished {
         self.start(self.client_command(program, arguments), program).succeed()
     }
 
     /// What a client prints.
-    pub fn ask(&self, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn client_output(&self, program: &str, arguments: &[&str]) -> String {
         self.client(program, arguments).text()
     }
 
     /// Runs a client that reads `input`.
-    pub fn feed(&self, program: &str, arguments: &[&str], input: &Path) -> Finished {
+    pub(crate) fn client_reading(&self, program: &str, arguments: &[&str], input: &Path) -> Finished {
         let mut command = self.client_command(program, arguments);
         command.stdin(std::fs::File::open(input).unwrap());
         self.start(command, program).succeed()
     }
 
     /// Waits for something that has no event.
-    pub fn wait_for<T>(&self, what: &str, question: impl FnMut() -> Option<T>) -> T {
+    pub(crate) fn wait_for<T>(&self, what: &str, question: impl FnMut() -> Option<T>) -> T {
         process::wait_for(what, self.patience(), question)
     }
 
     /// The bytes went where they should, and the service is well.
-    fn account(&self) {
-        if self.unmeasured.get() {
+    fn check_loopback_bytes(&self) {
+        if self.skips_byte_check.get() {
             return;
         }
         let octets = loopback_octets();
-        if self.sides == Sides::BOTH && self.always.get() && !self.full.get() {
-            assert!(octets < NEXT_TO_NOTHING, "{octets} bytes went through the kernel's loopback");
+        if self.sides == Sides::BOTH && self.always.get() && !self.expects_full.get() {
+            assert!(octets < LOOPBACK_ALLOWANCE, "{octets} bytes went through the kernel's loopback");
         } else {
-            assert!(octets > NEXT_TO_NOTHING, "only {octets} bytes went through the kernel's loopback");
+            assert!(octets > LOOPBACK_ALLOWANCE, "only {octets} bytes went through the kernel's loopback");
         }
     }
 
@@ -402,14 +402,17 @@ impl Place {
             (descriptors(service.pid()) <= self.descriptors.get()).then_some(())
         });
         service.must_run();
-        let said = service.complained();
-        assert!(!said.contains("WARN") && !said.contains("ERROR") && !said.contains("panicked"), "{said}");
+        let printed = service.errors_so_far();
+        assert!(
+            !printed.contains("WARN") && !printed.contains("ERROR") && !printed.contains("panicked"),
+            "{printed}"
+        );
         // Ended with everything else.
         *self.service.borrow_mut() = Some(service);
     }
 }
 
-impl Drop for Place {
+impl Drop for Testbed {
     fn drop(&mut self) {
         drop(self.service.take());
         // Backends of PostgreSQL leave their process group.
@@ -445,16 +448,16 @@ fn show_logs(folder: &Path) {
 }
 
 /// Bytes of IP packets that this namespace's kernel has received: all of them over its loopback.
-pub fn loopback_octets() -> u64 {
+pub(crate) fn loopback_octets() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
     let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-    let place = names.split(' ').position(|name| name == "InOctets").unwrap();
-    values.split(' ').nth(place).unwrap().parse().unwrap()
+    let testbed = names.split(' ').position(|name| name == "InOctets").unwrap();
+    values.split(' ').nth(testbed).unwrap().parse().unwrap()
 }
 
 /// Bytes that differ from place to place, the same in every run.
-pub fn pattern(bytes: usize) -> Vec<u8> {
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     let mut random = XorShift64::new(0x9e37_79b9_7f4a_7c15);
     let mut all = Vec::with_capacity(bytes + 8);
     while all.len() < bytes {
@@ -465,7 +468,7 @@ pub fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 /// Both files hold the same bytes.
-pub fn same(one: &Path, other: &Path) {
+pub(crate) fn assert_same_files(one: &Path, other: &Path) {
     let read =
         |path: &Path| std::fs::read(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
     let (left, right) = (read(one), read(other));

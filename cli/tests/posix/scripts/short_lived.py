@@ -1,6 +1,6 @@
 """Connections that end after one question.
 
-usage: brief.py serve PORT | brief.py load PORT CONNECTIONS
+usage: short_lived.py serve PORT | short_lived.py load PORT CONNECTIONS
 """
 
 import socket

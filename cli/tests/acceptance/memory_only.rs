@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::client::{Client, Reply};
-use crate::place::{Place, in_own_network, signal, text, wait_for};
+use crate::testbed::{Testbed, in_own_network, signal, text, wait_for};
 
 fn information(client: &mut Client) -> String {
     match client.ask("INFO persistence").expect("an answer") {
@@ -19,33 +19,33 @@ fn is_missing(client: &mut Client, key: &str) -> bool {
 #[test]
 fn a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing() {
     in_own_network("a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing", || {
-        let place = Place::new("without-log");
-        let all = place.configuration();
+        let testbed = Testbed::new("without-log");
+        let all = testbed.configuration();
         let area = all.find("[[vsa]]").expect("an area");
         let store = all.find("[kv]").expect("a store");
-        place.configure(&format!("{}{}durability = \"none\"\n", &all[..area], &all[store..]));
-        let up = place.up(&[]);
+        testbed.configure(&format!("{}{}durability = \"none\"\n", &all[..area], &all[store..]));
+        let up = testbed.up(&[]);
         for line in ["storage:    none: every key is lost", "durability: none"] {
             assert!(up.banner.contains(line), "{line} is not in {}", up.banner);
         }
-        assert!(text(&place.run(&["status"]).stdout).contains("durability none"));
-        assert!(!place.area().exists());
-        let mut door = Client::connect(place.vnic()).expect("the VNIC answers");
+        assert!(text(&testbed.run(&["status"]).stdout).contains("durability none"));
+        assert!(!testbed.area().exists());
+        let mut door = Client::connect(testbed.vnic()).expect("the VNIC answers");
         assert_eq!(door.ask("SET spice flows").expect("an answer"), Reply::ok());
-        let mut kernel = Client::connect(place.kernel()).expect("the kernel socket answers");
+        let mut kernel = Client::connect(testbed.kernel()).expect("the kernel socket answers");
         assert_eq!(kernel.ask("GET spice").expect("an answer"), Reply::Bulk(b"flows".to_vec()));
-        let said = information(&mut kernel);
+        let printed = information(&mut kernel);
         for line in ["durability:none\r\n", "keys_outlive_process:0\r\n", "aof_enabled:0\r\n"] {
-            assert!(said.contains(line), "{line:?} is not in {said}");
+            assert!(printed.contains(line), "{line:?} is not in {printed}");
         }
         for command in ["SAVE", "BGSAVE", "BGREWRITEAOF"] {
             let reply = kernel.ask(command).expect("an answer");
             assert!(reply.error().contains("--durability none"), "{reply:?}");
         }
-        let [_, _, pid] = place.pids();
+        let [_, _, pid] = testbed.pids();
         signal(pid, Signal::KILL);
         let mut again = wait_for("the store to come again", || {
-            let mut client = Client::connect(place.kernel()).ok()?;
+            let mut client = Client::connect(testbed.kernel()).ok()?;
             client.ask("PING").ok().map(|_| client)
         });
         assert!(is_missing(&mut again, "spice"));
@@ -56,19 +56,19 @@ fn a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing() {
 #[test]
 fn what_an_area_holds_is_left_alone_by_a_store_without_a_log() {
     in_own_network("what_an_area_holds_is_left_alone_by_a_store_without_a_log", || {
-        let place = Place::new("left-alone");
-        let up = place.up(&["--net", "linux"]);
-        let mut client = Client::connect(place.kernel()).expect("it serves");
+        let testbed = Testbed::new("left-alone");
+        let up = testbed.up(&["--net", "linux"]);
+        let mut client = Client::connect(testbed.kernel()).expect("it serves");
         assert_eq!(client.ask("SET kept 1").expect("an answer"), Reply::ok());
         assert!(information(&mut client).contains("keys_outlive_process:1\r\n"));
         up.stop();
-        let up = place.up(&["--net", "linux", "--durability", "none"]);
-        let mut client = Client::connect(place.kernel()).expect("it serves");
+        let up = testbed.up(&["--net", "linux", "--durability", "none"]);
+        let mut client = Client::connect(testbed.kernel()).expect("it serves");
         assert!(is_missing(&mut client, "kept"));
         assert_eq!(client.ask("SET lost 1").expect("an answer"), Reply::ok());
         up.stop();
-        let up = place.up(&["--net", "linux"]);
-        let mut client = Client::connect(place.kernel()).expect("it serves");
+        let up = testbed.up(&["--net", "linux"]);
+        let mut client = Client::connect(testbed.kernel()).expect("it serves");
         assert_eq!(client.ask("GET kept").expect("an answer").number(), 1);
         assert!(is_missing(&mut client, "lost"));
         up.stop();

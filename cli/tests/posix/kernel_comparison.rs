@@ -1,0 +1,145 @@
+//! Scripts that print what they see: the same on the kernel's sockets and under Sietch.
+
+use std::process::Command;
+
+use crate::testbed::{self, Sides, Testbed};
+
+/// Runs a script on the kernel's sockets and under Sietch. What it prints.
+fn same_as_on_the_kernel(testbed: &Testbed, name: &str, text: &str) -> String {
+    testbed.skip_byte_check();
+    let script = testbed.write(name, text);
+    let of_kernel = testbed.start(testbed.kernel_command("python3", &[&script]), "kernel").succeed().text();
+    let of_sietch = testbed.client_output("python3", &[&script]);
+    assert_eq!(of_sietch, of_kernel, "{name}");
+    of_kernel
+}
+
+/// A test that compares `load`.
+fn compared(load: fn(&Testbed)) {
+    testbed::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
+}
+
+#[test]
+fn names_are_taken_and_free_when_the_kernels_are() {
+    compared(|testbed| {
+        same_as_on_the_kernel(testbed, "names.py", include_str!("scripts/kernel_comparison/names.py"));
+    });
+}
+
+#[test]
+fn a_listener_takes_as_many_connections_as_the_kernels() {
+    compared(|testbed| {
+        let printed = same_as_on_the_kernel(
+            testbed,
+            "backlog.py",
+            include_str!("scripts/kernel_comparison/backlog.py"),
+        );
+        assert!(printed.contains("backlog 1 open 2 False"), "{printed}");
+    });
+}
+
+#[test]
+fn zerocopy_cannot_be_switched_on_where_no_completion_would_come() {
+    compared(|testbed| {
+        testbed.skip_byte_check();
+        let script = testbed.write("zerocopy.py", include_str!("scripts/zerocopy.py"));
+        let of_kernel =
+            testbed.start(testbed.kernel_command("python3", &[&script]), "kernel").succeed().text();
+        let of_sietch = testbed.client_output("python3", &[&script]);
+        let refused = ["fresh", "client", "server", "listener"];
+        for (kernel, sietch) in of_kernel.lines().zip(of_sietch.lines()) {
+            match refused.iter().find(|what| kernel == format!("{what} 1 ok 1")) {
+                Some(what) => assert_eq!(sietch, format!("{what} 1 ENOPROTOOPT 0")),
+                None => assert_eq!(sietch, kernel),
+            }
+        }
+        assert_eq!(of_sietch.lines().count(), of_kernel.lines().count());
+        assert_eq!(of_sietch.matches("ENOPROTOOPT").count(), refused.len(), "{of_sietch}");
+    });
+}
+
+#[test]
+fn without_a_service_a_program_with_the_library_has_the_kernels_sockets() {
+    compared(|testbed| {
+        testbed.skip_byte_check();
+        let script = testbed.write("served.py", include_str!("scripts/served.py"));
+        let run = |service: Option<&str>| {
+            let mut command = testbed.kernel_command("python3", &[&script, "again"]);
+            command.env("LD_PRELOAD", testbed::library());
+            if let Some(service) = service {
+                command.env("SIETCH_SOCKETS", service);
+            }
+            testbed.start(command, "preloaded").succeed().text()
+        };
+        let kernels = "b'question'\nb'answer'\nends in the kernel's table: 2\n".repeat(2);
+        // As from LD_PRELOAD of a container image: nothing says where a service is.
+        assert_eq!(run(None), kernels);
+        assert_eq!(run(Some("")), kernels);
+        assert_eq!(run(Some(&testbed.path("run/nobody.sock"))), kernels);
+        assert_eq!(
+            testbed.client_output("python3", &[&script]),
+            kernels.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()
+                + "ends in the kernel's table: 0\n"
+        );
+    });
+}
+
+#[test]
+fn what_is_held_back_is_not_there_at_once() {
+    compared(|testbed| {
+        let printed =
+            same_as_on_the_kernel(testbed, "held.py", include_str!("scripts/kernel_comparison/held.py"));
+        assert!(
+            printed.starts_with("more EAGAIN 30\nmessages False EAGAIN 30\ncorked EAGAIN 20\n"),
+            "{printed}"
+        );
+    });
+}
+
+/// Makes a pair of interfaces in the test's namespace.
+fn interfaces() {
+    for words in ["link add one type veth peer name other", "link set one up", "link set other up"] {
+        let done = Command::new("ip").args(words.split(' ')).status().expect("iproute2");
+        assert!(done.success(), "{words}");
+    }
+}
+
+#[test]
+fn link_local_names_have_their_scope() {
+    compared(|testbed| {
+        interfaces();
+        // An address serves when the kernel has seen that no other host has it. The script takes
+        // the first of the two.
+        testbed.wait_for("the addresses", || {
+            let printed = Command::new("ip").args(["-6", "address", "show"]).output().ok()?;
+            let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+            (printed.matches("fe80").count() == 2 && !printed.contains("tentative")).then_some(())
+        });
+        same_as_on_the_kernel(testbed, "scope.py", include_str!("scripts/kernel_comparison/scope.py"));
+    });
+}
+
+#[test]
+fn sockets_of_an_interface_are_reached_over_it_alone() {
+    compared(|testbed| {
+        interfaces();
+        same_as_on_the_kernel(
+            testbed,
+            "interface.py",
+            include_str!("scripts/kernel_comparison/interface.py"),
+        );
+    });
+}
+
+#[test]
+fn a_socket_that_was_bound_before_exec_is_served() {
+    compared(|testbed| {
+        let text = include_str!("scripts/kernel_comparison/inherited.py");
+        same_as_on_the_kernel(testbed, "inherited.py", text);
+        // Not silently the kernel's: what the clients sent went by memory.
+        let before = testbed::loopback_octets();
+        testbed.client_output("python3", &[&testbed.path("inherited.py")]);
+        let through_kernel = testbed::loopback_octets() - before;
+        assert_eq!(through_kernel, 0, "bytes went through the kernel's loopback");
+    });
+}
