@@ -1,7 +1,7 @@
 //! The templates, a list a family.
 
 /// All families.
-pub const FAMILIES: &[&[&str]] =
+pub(super) const FAMILIES: &[&[&str]] =
     &[STRINGS, BITS, KEYS, LISTS, SETS, HASHES, SORTED_SETS, RANGES, COMBINATIONS, TRANSACTIONS, BIG, ERRORS];
 
 const STRINGS: &[&str] = &[
