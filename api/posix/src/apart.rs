@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::confined;
-use crate::socket::forget_stale;
 use crate::sys::{self, address_mut, signed};
 
 /// Where few programs come that have fewer descriptors, and within the soft limit that most have
@@ -65,14 +64,18 @@ impl Apart {
     }
 
     fn store(&self, socket: c_int, cookie: u64) {
-        forget_stale(socket);
         self.cookie.store(cookie, Release);
         self.number.store(socket.cast_unsigned() + 1, Release);
     }
 
+    /// The number at which something was kept, whatever is there now.
+    pub fn number(&self) -> Option<c_int> {
+        self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
+    }
+
     /// What is kept, if it still is what it was.
     pub fn get(&self) -> Option<c_int> {
-        let number = self.number.load(Acquire).checked_sub(1)?.cast_signed();
+        let number = self.number()?;
         (cookie(number)? == self.cookie.load(Acquire)).then_some(number)
     }
 

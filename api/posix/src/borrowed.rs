@@ -143,7 +143,6 @@ pub fn after_fork() {
         }
     }
     TAKEN.store(0, Relaxed);
-    crate::doorbell::Edges::forget_all();
 }
 
 #[cfg(test)]

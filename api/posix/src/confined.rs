@@ -47,8 +47,18 @@ fn begin() {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) != 0
             || action.sa_sigaction == libc::SIG_DFL
     };
+    restrict(dies);
+}
+
+/// The process gives up system calls; `dies`: SIGPIPE would end it.
+pub fn restrict(dies: bool) {
     DIES_OF_PIPE.store(dies, Relaxed);
     CONFINED.store(true, Relaxed);
+}
+
+/// Whether SIGPIPE would end the process.
+pub fn dies_of_pipe() -> bool {
+    DIES_OF_PIPE.load(Relaxed)
 }
 
 /// `prctl(2)`.
@@ -99,7 +109,7 @@ pub(crate) fn send(fd: c_int, bytes: &[u8]) -> Outcome {
     if bytes.is_empty() {
         return Ok(0);
     }
-    if DIES_OF_PIPE.load(Relaxed) {
+    if dies_of_pipe() {
         let found = now(fd, libc::POLLOUT)?;
         if found & (libc::POLLHUP | libc::POLLERR) != 0 {
             return Err(libc::EPIPE);

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_uint, c_ulong};
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use crate::doorbell::Edges;
 use crate::end::flag;
 use crate::socket::forget_stale;
 use crate::sys::{self, Outcome, signed};
@@ -114,7 +115,7 @@ fn follow(old: c_int, new: Outcome) -> Outcome {
     if let Ok(number) = new {
         let fd = number as c_int;
         match table::find(old) {
-            Some(held) if table::put(fd, &held) => wait::duplicated(old, fd, &held),
+            Some(held) if table::put(fd, &held) => {}
             // Beyond the table it would be a placeholder that nobody knows.
             Some(_) => {
                 let _ = sys::close(fd);
@@ -265,6 +266,7 @@ pub fn sockatmark(fd: c_int) -> c_int {
 /// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
 pub fn after_fork() {
     borrowed::after_fork();
+    Edges::forget_all();
     room::after_fork();
     for fd in 0..table::highest() {
         if table::is_ours(fd)

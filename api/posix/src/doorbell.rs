@@ -175,7 +175,7 @@ impl Edges {
         let room = events.len() as c_int;
         // SAFETY: so many entries.
         let got =
-            unsafe { kernel::epoll_wait(self.fd, events.as_mut_ptr(), room, timeout, std::ptr::null()) }?;
+            unsafe { kernel::epoll_wait_once(self.fd, events.as_mut_ptr(), room, timeout, std::ptr::null()) }?;
         Ok(events.get(..got).and_then(|events| events.first()).map(|event| event.events))
     }
 

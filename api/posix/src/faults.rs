@@ -223,6 +223,12 @@ pub fn confine() {
     }
 }
 
+/// Whether faults are answered in this process.
+#[inline]
+pub fn are_answered() -> bool {
+    ACTIVE.load(Relaxed)
+}
+
 /// Whether a signal's dispositions go through [`action`].
 pub fn are_of(signal: c_int) -> bool {
     SIGNALS.contains(&signal) && ACTIVE.load(Acquire)
@@ -327,13 +333,13 @@ fn default_stands(signal: c_int, wanted: usize) -> bool {
 /// found out; without [`install`], what is not mapped is not either.
 #[inline]
 pub fn is_readable<T>(from: *const T, bytes: usize) -> bool {
-    sys::is_address(from, bytes) && (!ACTIVE.load(Relaxed) || guarded::is_readable(from, bytes))
+    sys::is_address(from, bytes) && (!are_answered() || guarded::is_readable(from, bytes))
 }
 
 /// As [`is_readable`], for what the library writes.
 #[inline]
 pub fn is_writable<T>(to: *mut T, bytes: usize) -> bool {
-    sys::is_address(to, bytes) && (!ACTIVE.load(Relaxed) || guarded::is_writable(to, bytes))
+    sys::is_address(to, bytes) && (!are_answered() || guarded::is_writable(to, bytes))
 }
 
 /// Copies a value in.

@@ -29,7 +29,7 @@ use sietch_protocol::socket_service::{self as protocol, Name};
 use crate::context::{self, Context};
 use crate::publish::{self, Opened};
 use crate::socket::{
-    hand_over, kernel_nonblocking, listener_name, publish_on_host, put_in_place, replace, replaced,
+    forget_stale, hand_over, kernel_nonblocking, listener_name, publish_on_host, put_in_place, replace, replaced,
     set_nonblocking,
 };
 use crate::sys::{self, Errno, Outcome, signed};
@@ -58,7 +58,11 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 /// caller's.
 pub fn keep(held: &Held, kernel: c_int) {
     // Without one the socket is made again.
-    held.facts.kept.keep_copy(kernel);
+    if held.facts.kept.keep_copy(kernel)
+        && let Some(copy) = held.facts.kept.number()
+    {
+        forget_stale(copy);
+    }
 }
 
 /// Closes the kept socket: the listener is closed here, or listens no more.

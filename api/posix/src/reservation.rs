@@ -8,6 +8,7 @@
 
 use std::ffi::c_int;
 
+use crate::socket::forget_stale;
 use crate::sys;
 use crate::table::Facts;
 
@@ -17,6 +18,9 @@ pub fn keep(facts: &Facts, reservation: c_int) {
         let _ = sys::close(reservation);
     } else {
         facts.reservation.keep(reservation);
+    }
+    if let Some(kept) = facts.reservation.number() {
+        forget_stale(kept);
     }
 }
 

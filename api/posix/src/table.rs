@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::apart::Apart;
 use crate::end::End;
-use crate::{faults, reservation, wait};
+use crate::faults;
 
 /// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are
 /// never ours.
@@ -129,6 +129,21 @@ pub mod facts {
     pub const WAITS: u32 = 32;
 }
 
+/// What a module above keeps for a description, never unmapped.
+///
+/// It begins with what has to happen when the last reference to the description is gone, as a file
+/// of the kernel's has a `release` among its operations: the table cannot name its type, because
+/// the registrations of an epoll set are themselves references to descriptions.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Attached {
+    /// Called once, by the thread that dropped the last reference.
+    ///
+    /// # Safety
+    /// The argument is the pointer that [`Description::epoll`] held.
+    pub release: unsafe fn(*mut Self),
+}
+
 /// What stands behind one or more descriptors.
 #[repr(C, align(64))]
 #[derive(Debug)]
@@ -145,7 +160,7 @@ pub struct Description {
     /// is taken.
     pub watchers: AtomicPtr<c_void>,
     /// For `wait`: what belongs to an epoll.
-    pub epoll: AtomicPtr<c_void>,
+    pub epoll: AtomicPtr<Attached>,
     /// For `wait`: words of the reader's and the writer's spin.
     pub spin: [AtomicU64; 4],
     /// Calls of this process that sleep on it, or may.
@@ -262,14 +277,16 @@ impl Description {
         match self.kind() {
             // SAFETY: this was the last reference, and nobody can take another: the count is 0.
             Kind::Stream => unsafe { (*self.end.get()).assume_init_drop() },
-            Kind::Epoll => wait::epoll_gone(self.epoll.swap(ptr::null_mut(), AcqRel)),
+            Kind::Epoll => {
+                let set = self.epoll.swap(ptr::null_mut(), AcqRel);
+                if !set.is_null() {
+                    // SAFETY: what `epoll` was set to, which is never unmapped; called once.
+                    unsafe { ((*set).release)(set) };
+                }
+            }
             Kind::Pending | Kind::Listener | Kind::Free => {}
         }
-        reservation::release(&self.facts);
-        let watchers = self.watchers.swap(ptr::null_mut(), AcqRel);
-        if !watchers.is_null() {
-            wait::watchers_gone(watchers);
-        }
+        self.facts.reservation.let_go();
         self.kind.store(Kind::Free as u8, Release);
         let generation = (self.state.load(Relaxed) >> 32) as u32;
         self.state.store(u64::from(generation.wrapping_add(1)) << 32, Release);

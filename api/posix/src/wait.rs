@@ -40,12 +40,11 @@ pub mod shared;
 pub mod signals;
 pub mod spin;
 
-use std::ffi::c_int;
 
 use sietch_ring::stream::{End, Want};
 
 pub use family::forgotten_by_fork;
-pub use hooks::{closing, epoll_gone, replaced, replacing, watchers_gone};
+pub use hooks::{closing, replaced, replacing};
 pub use polling::wrote;
 pub use signals::Section;
 pub use spin::{LONGEST, Spun, give_way};
@@ -73,9 +72,6 @@ pub fn after_fork() {
     }
 }
 
-/// A new descriptor refers to what `old` refers to.
-pub fn duplicated(_old: c_int, _new: c_int, _held: &Held) {}
-
 /// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
 /// process or another, has not asked to be rung for it, so that is done here in its place.
 #[cold]
@@ -90,12 +86,7 @@ pub fn full(held: &Held, end: &End) {
     }
 }
 
-/// Looks for a while until `ready` says so, no longer than it pays. `false`: time to sleep.
-pub fn spin(held: &Held, which: usize, ready: impl FnMut() -> bool) -> bool {
-    pause(held, which, None, ready).0 == Spun::Ready
-}
-
-/// As [`spin()`], for `most` nanoseconds at most, and says whether a handler ran that was installed
+/// Looks until `ready` says so, no longer than it pays and for `most` nanoseconds at most, and says whether a handler ran that was installed
 /// without `SA_RESTART` ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops
 /// nothing and calls [`spin::Pause::ended`] when what it waited for has come; a timeout teaches
 /// nothing.

@@ -294,7 +294,7 @@ fn is_epoll(fd: c_int) -> bool {
     // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
     // too, so the count is one and the address is null, which is refused only if there is something
     // to report.
-    let answer = unsafe { kernel::epoll_wait(fd, ptr::null_mut(), 1, Some(0), ptr::null()) };
+    let answer = unsafe { kernel::epoll_wait_once(fd, ptr::null_mut(), 1, Some(0), ptr::null()) };
     matches!(answer, Ok(_) | Err(libc::EFAULT))
 }
 

@@ -11,13 +11,13 @@
 //!    and are made again here, with the program's data for a listener and as a placeholder for a
 //!    stream. The same goes for a listener that is registered again after the service's death.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::interest::{self, Body, Interest, What, bit};
 use super::{control, family, kernel};
-use crate::table::{Held, Kind};
+use crate::table::{Attached, Held, Kind};
 
 /// Counts a registration of a description, or one less.
 pub(super) fn count_watch(held: &Held, more: bool) {
@@ -39,16 +39,13 @@ pub(super) fn interest_of(held: &Held) -> Option<&'static Interest> {
 }
 
 /// The last reference to an epoll's description went.
-pub fn epoll_gone(epoll: *mut c_void) {
-    // SAFETY: null, or the interest that belonged to it.
-    if let Some(interest) = unsafe { epoll.cast::<Interest>().as_ref() } {
-        interest.give_back();
-    }
+///
+/// # Safety
+/// `attached` is a pointer to an interest.
+pub unsafe fn release(attached: *mut Attached) {
+    // SAFETY: the caller's; an interest begins with its `Attached`, and is never unmapped.
+    unsafe { &*attached.cast::<Interest>() }.give_back();
 }
-
-/// The last reference to a description that is registered somewhere went: that cannot be,
-/// registrations are references.
-pub fn watchers_gone(_watchers: *mut c_void) {}
 
 /// A descriptor of ours is about to be closed; its word has been taken from the table.
 #[inline]

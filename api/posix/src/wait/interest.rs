@@ -31,7 +31,8 @@ pub use super::shared::{Slot, What, bit};
 use super::signals::Section;
 use super::{family, spin};
 use crate::sys;
-use crate::table::{DESCRIPTORS, Held};
+use crate::table::{Attached, DESCRIPTORS, Held};
+use super::hooks::release;
 use sietch_ring::stream::End;
 
 /// Upper 20 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number. Below are 18 bits of the slot's
@@ -73,8 +74,11 @@ pub struct Known {
 }
 
 /// See the module.
+#[repr(C)]
 #[derive(Debug)]
 pub struct Interest {
+    /// First, because a description points here.
+    attached: Attached,
     next: AtomicPtr<Interest>,
     taken: AtomicU32,
     /// Of a parent, and not used in this process.
@@ -199,6 +203,7 @@ impl Interest {
             };
             let new = own.cast::<Self>();
             new.write(Self {
+                attached: Attached { release },
                 next: AtomicPtr::new(ptr::null_mut()),
                 taken: AtomicU32::new(taken::IN_USE),
                 inherited: AtomicBool::new(false),

@@ -75,9 +75,12 @@ pub unsafe fn epoll_wait(
     in_slices(timeout, |timeout| unsafe { epoll_wait_once(epfd, events, most, timeout, mask) })
 }
 
+/// `epoll_pwait2(2)`.
+///
 /// # Safety
-/// As [`epoll_wait`].
-unsafe fn epoll_wait_once(
+/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal
+/// set.
+pub unsafe fn epoll_wait_once(
     epfd: c_int,
     events: *mut libc::epoll_event,
     most: c_int,
@@ -116,17 +119,30 @@ unsafe fn epoll_wait_once(
 /// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a
 /// signal set.
 pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
-    in_slices(timeout, |timeout| {
-        #[cfg(target_arch = "x86_64")]
-        if confined::is_confined() && mask.is_null() {
-            // SAFETY: the caller's promise.
-            return unsafe { confined::poll(address_mut(descriptors), count, timeout) };
-        }
-        let mut time = timeout.map(timespec);
-        let until = time.as_mut().map_or(0, |time| address_mut(time));
-        // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
-        unsafe { sys::ask(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
-    })
+    // SAFETY: the caller's promise.
+    in_slices(timeout, |timeout| unsafe { poll_once(descriptors, count, timeout, mask) })
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+/// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a
+/// signal set.
+pub unsafe fn poll_once(
+    descriptors: *mut libc::pollfd,
+    count: usize,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
+    #[cfg(target_arch = "x86_64")]
+    if confined::is_confined() && mask.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { confined::poll(address_mut(descriptors), count, timeout) };
+    }
+    let mut time = timeout.map(timespec);
+    let until = time.as_mut().map_or(0, |time| address_mut(time));
+    // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
+    unsafe { sys::ask(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
 }
 
 /// One sleep, or several short ones with a question to the socket service in between while
