@@ -162,7 +162,7 @@ fn report<'a>(area: &'a str, bytes: u64, verdict: &Verdict, seconds: f64) -> Rep
             Loss::Unclear => None,
         },
         meaning: finding.loss.meaning(),
-        fix: finding.mend,
+        fix: finding.fix,
     });
     let content = content.map(|Content { log, effects }| Whole {
         epoch: log.epoch,
@@ -218,6 +218,6 @@ fn trouble(area: &str, verdict: &str, finding: &Finding) -> String {
     if let Some(offset) = finding.offset {
         text.push_str(&format!("  where: offset {offset}{sequence}\n"));
     }
-    text.push_str(&format!("  means: {}\n  fix:   {}\n", finding.loss.meaning(), finding.mend));
+    text.push_str(&format!("  means: {}\n  fix:   {}\n", finding.loss.meaning(), finding.fix));
     text
 }

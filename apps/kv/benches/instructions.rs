@@ -14,8 +14,8 @@ use std::net::SocketAddr;
 use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
-use sietch_kv::client::ClientId;
 use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::ClientId;
 use sietch_kv::shard::{Now, Shard};
 use sietch_structures::XorShift64;
 

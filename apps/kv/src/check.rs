@@ -58,7 +58,7 @@ pub struct Finding {
     /// What it means.
     pub loss: Loss,
     /// What to do.
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 /// What an area holds.
@@ -125,7 +125,7 @@ fn shortened(log: &RecoveryReport) -> Verdict {
     let what =
         format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);
     let (offset, sequence) = (Some(log.area), None);
-    Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, mend: COPY_WHOLE })
+    Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, fix: COPY_WHOLE })
 }
 
 /// A record whose checksum is right and whose content is not: nothing has changed it since it was
@@ -135,13 +135,13 @@ fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -
     let sequence = Some(sequence);
     match cause {
         Some(ReplayError::Truncated { .. }) | None => {
-            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Unclear, mend: RESTORE })
+            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Unclear, fix: RESTORE })
         }
         Some(ReplayError::Refused { .. }) => {
-            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Acknowledged, mend: RESTORE })
+            Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Acknowledged, fix: RESTORE })
         }
         Some(ReplayError::Kind { .. } | ReplayError::Command { .. } | ReplayError::Database { .. }) => {
-            Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, mend: SAME_PROGRAM })
+            Verdict::Unknown(Finding { offset, sequence, what, loss: Loss::Nothing, fix: SAME_PROGRAM })
         }
     }
 }
@@ -150,11 +150,10 @@ fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -
 fn unreadable(cause: &OpenError) -> Verdict {
     let what = cause.to_string();
     let damaged = |offset, sequence, loss| {
-        Verdict::Damaged(Finding { offset, sequence, what: what.clone(), loss, mend: RESTORE })
+        Verdict::Damaged(Finding { offset, sequence, what: what.clone(), loss, fix: RESTORE })
     };
-    let unknown = |loss, mend| {
-        Verdict::Unknown(Finding { offset: None, sequence: None, what: what.clone(), loss, mend })
-    };
+    let unknown =
+        |loss, fix| Verdict::Unknown(Finding { offset: None, sequence: None, what: what.clone(), loss, fix });
     match cause {
         OpenError::Corrupt { sequence, offset, .. } => {
             damaged(Some(*offset), Some(*sequence), Loss::Acknowledged)
@@ -170,7 +169,7 @@ fn unreadable(cause: &OpenError) -> Verdict {
         OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Version { .. } | OpenError::ContentVersion { .. } => unknown(Loss::Nothing, SAME_PROGRAM),
         // Of another device, or opened more often than its format can count: the message has the
-        // mend.
+        // fix.
         _ => unknown(Loss::Unclear, RESTORE),
     }
 }
@@ -179,7 +178,7 @@ fn unreadable(cause: &OpenError) -> Verdict {
 fn failed(failure: &Failure, what: String) -> Verdict {
     const EIO: i32 = 5;
     let finding =
-        |loss| Finding { offset: Some(failure.offset), sequence: None, what, loss, mend: LOOK_AT_DISK };
+        |loss| Finding { offset: Some(failure.offset), sequence: None, what, loss, fix: LOOK_AT_DISK };
     // What `area` and `blocking` report for a read that ends early is the medium's fault too.
     if failure.source.raw_os_error() == Some(EIO) || failure.source.kind() == ErrorKind::UnexpectedEof {
         Verdict::Damaged(finding(Loss::Acknowledged))

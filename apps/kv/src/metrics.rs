@@ -47,19 +47,19 @@ pub struct Metrics {
     /// Clients closed because they were idle too long.
     pub idle_closed: u64,
     /// Clients closed because what they sent begins like HTTP.
-    pub web_closed: u64,
+    pub http_closed: u64,
     /// Effects that recovery read.
     pub replayed: u64,
     /// Keys to which an effect of the log could not be applied, and that were deleted later.
     pub replay_skipped: u64,
     /// The longest turn of the event loop, in nanoseconds.
-    pub longest_turn_ns: u64,
+    pub longest_iteration_ns: u64,
     /// Turns of a millisecond and more.
-    pub long_turns: u64,
+    pub long_iterations: u64,
     /// Those in which the kernel did not give the core to somebody else.
-    pub own_long_turns: u64,
+    pub own_long_iterations: u64,
     /// Page faults around long turns.
-    pub long_turn_faults: u64,
+    pub long_iteration_faults: u64,
     /// Snapshots finished.
     pub snapshots: u64,
     /// Greatest memory use seen, in bytes.

@@ -1,47 +1,53 @@
-//! The event loop: one thread that owns a shard, its log, its VNIC and its kernel sockets, and runs
+//! The server: one thread that owns a shard, its log, its VNIC and its kernel sockets, and runs
 //! each batch to completion.
 //!
-//! One turn ([`plane::Plane::turn`]):
+//! One iteration ([`Reactor::iterate`]):
 //!
 //! 1. Read the clock, once.
-//! 2. Take what has arrived on the VNIC ([`vnic`]) and on kernel sockets ([`kernel`]); run every
-//!    complete command.
+//! 2. Take what has arrived on the VNIC and on kernel sockets (`transport/`); run every complete
+//!    command.
 //! 3. Append the effects of the whole batch to the log as one record, start the write, and seal all
-//!    replies behind it ([`ledger`]). Take what has become durable; that releases replies.
-//! 4. Send what is released, acknowledge, ring each doorbell once.
-//! 5. If the log has grown, move its compaction on by a slice.
+//!    replies behind it ([`LogWriter`]). Records that have become durable release their replies.
+//! 4. Send the released output, acknowledge, and ring each doorbell once.
+//! 5. If the log has grown, advance its compaction by a slice.
 //!
-//! A turn with nothing to do is repeated for as long as that has paid lately ([`sietch::Spin`];
-//! [`DISK_SPIN`] while replies wait for the disk) and then the thread sleeps on all doorbells at
-//! once, until the nearest deadline of engine, shard and log, or for ever. It never waits to fill a
-//! batch, never waits for the disk, and never makes the control plane part of a request.
+//! An iteration that found nothing to do is repeated while polling has paid lately (`idle.rs`).
+//! Then the thread sleeps on all doorbells at once, until the nearest deadline of engine, shard and
+//! log. The server never waits to fill a batch, never waits for the disk, and never makes the
+//! control plane part of a request.
 //!
-//! What it must never do: release a reply before what it depends on is durable (`--durability
-//! always`), or acknowledge anything after the log has failed.
+//! Two rules are never broken. A reply leaves only once everything that it depends on is durable
+//! (`--durability always`). Nothing is acknowledged after the log has failed.
+//!
+//! | layer, lowest first | what |
+//! | --- | --- |
+//! | `options`, `error` | what the server is started with, and why it stops |
+//! | `transport/` | clients on the VNIC's engine and on kernel sockets |
+//! | `log_writer`, `recover` | the shard's log, and how a shard is rebuilt from it |
+//! | `latency`, `reactor` | one iteration over all devices |
+//! | `idle`, `key_view`, `metrics`, `reacquire` | when to sleep, keys as files, counters, lost devices |
+//! | `run` | the server on real devices |
 
 mod error;
-mod kernel;
-mod ledger;
+mod idle;
+mod key_view;
+mod latency;
+mod log_writer;
+mod metrics;
 mod options;
-mod pace;
-mod plane;
+mod reacquire;
+mod reactor;
 mod recover;
-mod reopen;
-mod report;
-mod routes;
 mod run;
-mod stall;
-mod vnic;
-mod window;
+mod transport;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::Error;
-pub use ledger::Ledger;
+pub use log_writer::LogWriter;
 pub use options::{NetChoice, Options};
-pub use pace::DISK_SPIN;
-pub use plane::{Plane, Turn};
+pub use reactor::{Iteration, Reactor};
 pub use recover::recover;
 pub use run::run;
-pub use vnic::Door;
+pub use transport::VnicTransport;

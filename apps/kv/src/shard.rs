@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use sietch_structures::XorShift64Star;
 
-use crate::client::{Client, ClientId, Closing};
+use crate::client::{Client, Closing};
 use crate::commands::{Fault, Table};
 use crate::index::Seeds;
 use crate::journal::Journal;
@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::persistence::Persistence;
 use crate::settings::Settings;
 
+pub use crate::client::ClientId;
 pub use crate::journal::ReplayError;
 pub use crate::keyspace::Now;
 
@@ -46,7 +47,7 @@ const TICK_GRAVES: usize = 4096;
 /// slice has.
 const LARGE_VALUE: usize = 256 << 10;
 /// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
-pub const LONG_TURN_NS: u64 = 1_000_000;
+pub const LONG_ITERATION_NS: u64 = 1_000_000;
 /// Nanoseconds between two looks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
@@ -433,17 +434,17 @@ impl Shard {
 
     /// A turn of the event loop took so many nanoseconds.
     #[inline]
-    pub fn note_turn(&mut self, nanoseconds: u64) {
+    pub fn note_iteration(&mut self, nanoseconds: u64) {
         let metrics = &mut self.store.metrics;
-        metrics.longest_turn_ns = metrics.longest_turn_ns.max(nanoseconds);
-        metrics.long_turns += u64::from(nanoseconds >= LONG_TURN_NS);
+        metrics.longest_iteration_ns = metrics.longest_iteration_ns.max(nanoseconds);
+        metrics.long_iterations += u64::from(nanoseconds >= LONG_ITERATION_NS);
     }
 
     /// Of the long turns, so many were not because the kernel gave the core to somebody else;
     /// meanwhile it found so many pages.
-    pub fn note_stalls(&mut self, own: u64, faults: u64) {
-        self.store.metrics.own_long_turns = own;
-        self.store.metrics.long_turn_faults = faults;
+    pub fn note_latency(&mut self, own: u64, faults: u64) {
+        self.store.metrics.own_long_iterations = own;
+        self.store.metrics.long_iteration_faults = faults;
     }
 
     /// The data set.

@@ -96,7 +96,7 @@ fn part(world: &mut World) {
     let gone = |world: &World| {
         world.engine.population() == (0, 0, 0, 0)
             && world.server.as_ref().is_some_and(|server| {
-                let engine = server.door().map(|door| door.engine().population());
+                let engine = server.vnic().map(|vnic| vnic.engine().population());
                 server.shard().clients() == 0 && engine == Some((0, 0, 0, 0))
             })
     };
@@ -104,7 +104,7 @@ fn part(world: &mut World) {
     let left = world
         .server
         .as_ref()
-        .map(|server| (server.shard().clients(), server.door().map(|door| door.engine().population())));
+        .map(|server| (server.shard().clients(), server.vnic().map(|vnic| vnic.engine().population())));
     assert!(empty, "left behind: {left:?}, {:?}", world.engine.population());
 }
 

@@ -8,7 +8,7 @@ use sietch::persist::{FormatOptions, HEADER, Log, Options};
 
 use super::*;
 use crate::client::ClientId;
-use crate::server::{Ledger, recover};
+use crate::server::{LogWriter, recover};
 use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 
@@ -17,7 +17,7 @@ const AREA: usize = 1 << 20;
 /// A store on an area in memory.
 struct Store {
     shard: Shard,
-    ledger: Ledger<MemoryQueue>,
+    log_writer: LogWriter<MemoryQueue>,
     client: ClientId,
     now: Now,
 }
@@ -27,16 +27,16 @@ impl Store {
         let now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 };
         let mut shard = Shard::new(Settings::default(), 42);
         let disk = MemoryQueue::from_bytes(image);
-        let (ledger, _) = recover("kv", disk, &mut shard, Durability::Always, 7, now)?;
+        let (log_writer, _) = recover("kv", disk, &mut shard, Durability::Always, 7, now)?;
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
         let client = shard.connect(address, address, now).expect("fewer than maxclients");
-        Ok(Self { shard, ledger, client, now })
+        Ok(Self { shard, log_writer, client, now })
     }
 
     fn run(&mut self, command: &str) {
         self.shard.feed(self.client, format!("{command}\r\n").as_bytes(), self.now);
         for _ in 0..4 {
-            self.ledger.turn(&mut self.shard, self.now);
+            self.log_writer.iterate(&mut self.shard, self.now);
         }
         let length = self.shard.output(self.client).len();
         assert!(length > 0, "{command} is not answered");
@@ -65,15 +65,15 @@ fn image(clean: bool) -> Vec<u8> {
     store.sets(0, 100);
     store.run("BGREWRITEAOF");
     for _ in 0..20 {
-        store.ledger.turn(&mut store.shard, store.now);
+        store.log_writer.iterate(&mut store.shard, store.now);
     }
     assert_eq!(store.shard.persistence().compactions, 1);
     store.sets(50, 150);
-    let disk = store.ledger.into_log().into_disk();
+    let disk = store.log_writer.into_log().into_disk();
     let mut store = Store::start(disk.into_bytes()).expect("its own log");
     store.run("DEL key3 key4");
     store.sets(140, 200);
-    let log = store.ledger.into_log();
+    let log = store.log_writer.into_log();
     if clean { log.close().expect("memory does not fail").into_bytes() } else { log.into_disk().into_bytes() }
 }
 
@@ -264,13 +264,13 @@ fn an_area_that_was_cut_within_its_log_is_damaged() {
 fn what_was_acknowledged_before_a_pause_is_missed() {
     let mut store = Store::start(vec![0; AREA]).expect("it is new");
     store.sets(0, 20);
-    let deadline = store.ledger.next_deadline().expect("the mark is due");
+    let deadline = store.log_writer.next_deadline().expect("the mark is due");
     store.now.monotonic_ns = deadline;
     for _ in 0..4 {
-        store.ledger.turn(&mut store.shard, store.now);
+        store.log_writer.iterate(&mut store.shard, store.now);
     }
-    assert_eq!(store.ledger.next_deadline(), None);
-    let image = store.ledger.into_log().into_disk().into_bytes();
+    assert_eq!(store.log_writer.next_deadline(), None);
+    let image = store.log_writer.into_log().into_disk().into_bytes();
     let (place, length, _) = *live(&image).last().expect("records");
     let mut rotten = image;
     rotten[place..place + length].fill(0);
@@ -343,13 +343,13 @@ fn a_store_uses_what_was_added_to_its_area() {
     let mut store = Store::start(vec![0; AREA]).expect("an area never used");
     store.sets(0, 20);
     let state = store.state();
-    let mut image = store.ledger.into_log().into_disk().into_bytes();
+    let mut image = store.log_writer.into_log().into_disk().into_bytes();
     image.resize(4 * AREA, 0);
     let mut store = Store::start(image).expect("a larger area is no damage");
     assert_eq!(store.state(), state);
     store.sets(20, 30);
-    assert_eq!(store.ledger.log().area_bytes(), 4 * AREA as u64);
+    assert_eq!(store.log_writer.log().area_bytes(), 4 * AREA as u64);
     let state = store.state();
-    let image = store.ledger.into_log().into_disk().into_bytes();
+    let image = store.log_writer.into_log().into_disk().into_bytes();
     assert_eq!(Store::start(image).expect("nothing is wrong with it").state(), state);
 }

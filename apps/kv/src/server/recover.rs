@@ -5,7 +5,7 @@ use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
 
 use super::Error;
-use super::ledger::Ledger;
+use super::log_writer::LogWriter;
 use crate::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
@@ -26,7 +26,7 @@ pub fn recover<D: DiskQueue>(
     durability: Durability,
     identity: u128,
     now: Now,
-) -> Result<(Ledger<D>, RecoveryReport), Error> {
+) -> Result<(LogWriter<D>, RecoveryReport), Error> {
     let area = || name.to_owned();
     match persist::is_formatted(&mut disk) {
         Ok(true) => {}
@@ -62,7 +62,7 @@ pub fn recover<D: DiskQueue>(
             let _ = log.grow(report.area);
             shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;
             shard.enable_journal(true);
-            Ok((Ledger::new(log, durability), report))
+            Ok((LogWriter::new(log, durability), report))
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover;
 //!    open the doors; say that the store serves.
-//! 2. Turn. After a turn in which nothing happened, spin for as long as that has paid lately
-//!    ([`super::pace`]), then sleep on every doorbell.
+//! 2. Iteration. After a turn in which nothing happened, spin for as long as that has paid lately
+//!    ([`super::idle`]), then sleep on every doorbell.
 //! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for
-//!    again ([`super::reopen`]). So is an area whose service core ended: once it could be had the
+//!    again ([`super::reacquire`]). So is an area whose service core ended: once it could be had the
 //!    store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon
 //!    that ends: stop reading, make durable what was run, close the log in order.
 
@@ -23,17 +23,17 @@ use sietch::disk::{AreaQueue, DiskQueue as _};
 use sietch::{Client, Doorbell as _, GrantedVsa, Idle, Lease, StartupReport, Vnic, VnicQueue};
 use sietch_socket::{Choice, SocketQueue};
 
-use super::pace::Pace;
-use super::plane::Plane;
-use super::reopen::Reopening;
-use super::report::Report;
-use super::stall::Stalls;
-use super::vnic::Door;
-use super::window::Window;
-use super::{Error, Ledger, NetChoice, Options, recover};
+use super::idle::IdlePolicy;
+use super::key_view::KeyView;
+use super::latency::LatencyAttribution;
+use super::metrics::MetricsPages;
+use super::reacquire::Reacquisition;
+use super::reactor::Reactor;
+use super::transport::vnic::VnicTransport;
+use super::{Error, LogWriter, NetChoice, Options, recover};
 use crate::persistence::{Recovery, Usage};
 use crate::settings::Settings;
-use crate::shard::{LONG_TURN_NS, Now, Shard, ShutdownMode};
+use crate::shard::{LONG_ITERATION_NS, Now, Shard, ShutdownMode};
 
 /// What doorbells are for.
 const LEASE: u64 = 1;
@@ -55,7 +55,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(1);
 /// connection, and one to refuse a client with. Redis keeps 32.
 const RESERVED_DESCRIPTORS: usize = 64;
 
-type Machine = Plane<VnicQueue, AreaQueue>;
+type Machine = Reactor<VnicQueue, AreaQueue>;
 
 /// Serves until it is told to stop.
 ///
@@ -113,22 +113,22 @@ fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
 }
 
 struct Server {
-    plane: Machine,
+    reactor: Machine,
     lease: Lease,
-    report: Report,
+    report: MetricsPages,
     /// What is shown of the area, if there is one.
-    window: Option<Window>,
-    vnic: Option<sietch::Grant>,
+    key_view: Option<KeyView>,
+    vnic_grant: Option<sietch::Grant>,
     /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer
     /// ends.
     link: Option<(PathBuf, String)>,
     /// What holds a link that was asked for again, or is being.
     link_lease: Option<Lease>,
-    reopening: Option<Reopening<(Vnic, Lease)>>,
+    reacquiring: Option<Reacquisition<(Vnic, Lease)>>,
     /// Where the daemon is, and what is there once it would give the area again that went with its
     /// service core.
     path: PathBuf,
-    regaining: Option<Reopening<()>>,
+    regaining: Option<Reacquisition<()>>,
     area_is_back: bool,
     area: String,
     port: u16,
@@ -171,7 +171,7 @@ fn settings(options: &Options) -> Settings {
 
 /// The VNIC's side, if there is to be one, or why there is not.
 struct Network {
-    door: Option<(Door<VnicQueue>, sietch::Grant)>,
+    transport: Option<(VnicTransport<VnicQueue>, sietch::Grant)>,
     /// Where it answers over IPv6.
     v6: Option<SocketAddr>,
     reason: Option<String>,
@@ -193,25 +193,26 @@ impl Server {
             );
         }
         let log = open_log(&options, &mut client, &mut shard)?;
-        let window = log.as_ref().map(|log| Window::new(log.grant.clone()));
-        let (ledger, storage) = log.map(|log| (log.ledger, log.description)).unzip();
+        let key_view = log.as_ref().map(|log| KeyView::new(log.grant.clone()));
+        let (log_writer, storage) = log.map(|log| (log.log_writer, log.description)).unzip();
         let network = open_network(&options, &mut client)?;
-        if network.door.is_some() && !shard.is_protected() {
+        if network.transport.is_some() && !shard.is_protected() {
             tracing::warn!("{OPEN_VNIC}");
         }
         let (mut sockets, kernel) = open_sockets(&options)?;
-        if network.door.is_none() && kernel.is_none() {
+        if network.transport.is_none() && kernel.is_none() {
             return Err(Error::NoWayIn);
         }
         watch(&mut sockets, signals.as_fd(), SIGNAL)?;
-        if let Some(doorbell) = ledger.as_ref().and_then(|ledger| ledger.log().disk().doorbell()) {
+        if let Some(doorbell) = log_writer.as_ref().and_then(|log_writer| log_writer.log().disk().doorbell())
+        {
             watch(&mut sockets, doorbell, DISK)?;
         }
-        let (door, vnic) = network.door.unzip();
+        let (transport, vnic_grant) = network.transport.unzip();
         let ready = StartupReport {
-            network: door.as_ref().map_or("linux", |door| door.queue().medium()).into(),
+            network: transport.as_ref().map_or("linux", |transport| transport.queue().medium()).into(),
             reason: network.reason,
-            vnic: door.as_ref().map(Door::address),
+            vnic: transport.as_ref().map(VnicTransport::address),
             vnic6: network.v6,
             kernel,
             storage: storage.unwrap_or_default(),
@@ -227,26 +228,27 @@ impl Server {
         let directory =
             std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
         shard.show_places(addresses.collect::<Vec<_>>().join(" "), directory);
-        if let Some(doorbell) = door.as_ref().and_then(|door| door.queue().doorbell()) {
+        if let Some(doorbell) = transport.as_ref().and_then(|transport| transport.queue().doorbell()) {
             watch(&mut sockets, doorbell, VNIC)?;
         }
-        let link = door.as_ref().is_some_and(|door| matches!(door.queue(), VnicQueue::Link(_)));
+        let link =
+            transport.as_ref().is_some_and(|transport| matches!(transport.queue(), VnicQueue::Link(_)));
         let link = link.then_some((path.clone(), options.vnic));
-        let plane = Plane::new(shard, ledger, door, Some(sockets));
-        let report = Report::new(&plane).map_err(sietch::Error::from)?;
+        let reactor = Reactor::new(shard, log_writer, transport, Some(sockets));
+        let report = MetricsPages::new(&reactor).map_err(sietch::Error::from)?;
         for page in report.pages() {
             client.share_metrics(page)?;
         }
         let lease = client.hold()?;
         let mut server = Self {
-            plane,
+            reactor,
             lease,
             report,
-            window,
-            vnic,
+            key_view,
+            vnic_grant,
             link,
             link_lease: None,
-            reopening: None,
+            reacquiring: None,
             path,
             regaining: None,
             area_is_back: false,
@@ -255,7 +257,7 @@ impl Server {
             stopping: false,
             signals,
         };
-        if let Some(sockets) = server.plane.sockets_mut() {
+        if let Some(sockets) = server.reactor.sockets_mut() {
             watch(sockets, server.lease.doorbell(), LEASE)?;
         }
         if let Some(pipe) = options.ready {
@@ -267,28 +269,30 @@ impl Server {
     /// Turns until it is time to stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut pace = Pace::new(one_core());
+        let mut idle_policy = IdlePolicy::new(one_core());
         // When the turn before began, unless the loop has slept or given the core away since.
         let mut before = None;
-        let mut stalls = Stalls::default();
-        stalls.refresh();
+        let mut latency = LatencyAttribution::default();
+        latency.refresh();
         while !self.stopping {
             let now = clock();
             if let Some(before) = before.replace(now.monotonic_ns) {
                 let took = now.monotonic_ns.saturating_sub(before);
-                self.plane.note_turn(took);
-                if took >= LONG_TURN_NS {
-                    stalls.long_turn();
-                    self.plane.note_stalls(&stalls);
+                self.reactor.note_iteration(took);
+                if took >= LONG_ITERATION_NS {
+                    latency.long_iteration();
+                    self.reactor.note_latency(&latency);
                 }
             }
-            let turn =
-                self.plane.turn(now).map_err(|cause| Error::System { action: "kernel sockets", cause })?;
-            self.plane.take_doorbells(&mut doorbells);
+            let iteration = self
+                .reactor
+                .iterate(now)
+                .map_err(|cause| Error::System { action: "kernel sockets", cause })?;
+            self.reactor.take_doorbells(&mut doorbells);
             for doorbell in doorbells.drain(..) {
                 self.answer(doorbell);
             }
-            if let Some(cause) = self.plane.take_door_failure() {
+            if let Some(cause) = self.reactor.take_vnic_failure() {
                 tracing::warn!("the VNIC is gone: {cause}; its clients were closed");
                 self.forget_vnic();
             }
@@ -296,25 +300,25 @@ impl Server {
             if self.area_is_back {
                 return Err(Error::AreaReturned { name: self.area.clone() });
             }
-            if self.plane.shard().shutdown_requested().is_some() {
+            if self.reactor.shard().shutdown_requested().is_some() {
                 self.stopping = true;
             }
             // While nothing is taken in, no doorbell is heard either.
-            self.stopping |= self.plane.is_held() && is_readable(&self.signals);
+            self.stopping |= self.reactor.is_held() && is_readable(&self.signals);
             let shows = self.show(now);
-            if turn.busy || shows {
-                pace.busy(now.monotonic_ns);
+            if iteration.busy || shows {
+                idle_policy.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.update(now);
-                    stalls.refresh();
+                    latency.refresh();
                     before = None;
                 }
                 continue;
             }
-            if turn.disk && self.disk_runs_in_turns() {
+            if iteration.disk && self.disk_needs_iterations() {
                 continue;
             }
-            match pace.idle(now.monotonic_ns, turn.disk, self.plane.door().is_some()) {
+            match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.vnic().is_some()) {
                 Idle::Look => std::hint::spin_loop(),
                 // Whoever else has the core meanwhile makes no turn long.
                 Idle::Yield => {
@@ -323,7 +327,7 @@ impl Server {
                 }
                 Idle::Sleep => {
                     before = None;
-                    self.sleep(now, turn.deadline)?;
+                    self.sleep(now, iteration.deadline)?;
                 }
             }
         }
@@ -332,34 +336,35 @@ impl Server {
 
     /// Shows the store to whoever asks; says whether another turn should come soon.
     fn show(&mut self, now: Now) -> bool {
-        let Some(window) = &mut self.window else { return false };
-        let Some(ledger) = self.plane.ledger() else { return false };
+        let Some(key_view) = &mut self.key_view else { return false };
+        let Some(log_writer) = self.reactor.log_writer() else { return false };
         // What was run and is not in the log yet cannot be waited for.
-        let sequence = (!ledger.is_blocked()).then(|| ledger.log().last());
-        let more = window.look(&self.lease, self.plane.shard().store(), now, sequence);
+        let sequence = (!log_writer.is_blocked()).then(|| log_writer.log().last());
+        let more = key_view.look(&self.lease, self.reactor.shard().store(), now, sequence);
         // What a failed log does not hold is never told.
-        let partly = ledger.is_awaited() || ledger.has_failed();
-        window.tell(&self.lease, if partly { ledger.log().durable() } else { u64::MAX });
+        let partly = log_writer.is_awaited() || log_writer.has_failed();
+        key_view.tell(&self.lease, if partly { log_writer.log().durable() } else { u64::MAX });
         more
     }
 
     /// Whether the disk has a request that only another turn finishes: no doorbell tells of it.
-    fn disk_runs_in_turns(&self) -> bool {
-        let disk = self.plane.ledger().map(|ledger| ledger.log().disk());
+    fn disk_needs_iterations(&self) -> bool {
+        let disk = self.reactor.log_writer().map(|log_writer| log_writer.log().disk());
         disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
     }
 
     /// Asks for the area again if it went with its service core: until it can be had the store
     /// answers reads, and refuses writes.
     fn regain_area(&mut self) {
-        let is_lost =
-            |ledger: &Ledger<AreaQueue>| ledger.log().failed().is_some() && ledger.log().disk().is_over();
-        if self.regaining.is_some() || self.stopping || !self.plane.ledger().is_some_and(is_lost) {
+        let is_lost = |log_writer: &LogWriter<AreaQueue>| {
+            log_writer.log().failed().is_some() && log_writer.log().disk().is_over()
+        };
+        if self.regaining.is_some() || self.stopping || !self.reactor.log_writer().is_some_and(is_lost) {
             return;
         }
         let (path, name) = (self.path.clone(), self.area.clone());
-        let started = Reopening::area(path, name).and_then(|regaining| {
-            if let Some(sockets) = self.plane.sockets_mut() {
+        let started = Reacquisition::area(path, name).and_then(|regaining| {
+            if let Some(sockets) = self.reactor.sockets_mut() {
                 sockets.watch(regaining.doorbell().try_clone_to_owned()?, REGAINED)?;
             }
             Ok(regaining)
@@ -372,7 +377,7 @@ impl Server {
 
     /// The area can be had again, or never: with it the store has to begin anew.
     fn end_for_area(&mut self) {
-        let Some(sockets) = self.plane.sockets_mut() else { return };
+        let Some(sockets) = self.reactor.sockets_mut() else { return };
         sockets.unwatch(REGAINED);
         if let Some(regaining) = &mut self.regaining
             && regaining.is_given()
@@ -384,44 +389,46 @@ impl Server {
     /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open.
     /// A link is asked for again.
     fn forget_vnic(&mut self) {
-        self.vnic = None;
+        self.vnic_grant = None;
         self.link_lease = None;
-        if let Some(sockets) = self.plane.sockets_mut() {
+        if let Some(sockets) = self.reactor.sockets_mut() {
             sockets.unwatch(VNIC);
             sockets.unwatch(LINK_LEASE);
         }
-        let Some((path, name)) = self.link.clone().filter(|_| !self.stopping && self.reopening.is_none())
+        let Some((path, name)) = self.link.clone().filter(|_| !self.stopping && self.reacquiring.is_none())
         else {
             return;
         };
-        let started = Reopening::vnic(path, name).and_then(|reopening| {
-            if let Some(sockets) = self.plane.sockets_mut() {
-                sockets.watch(reopening.doorbell().try_clone_to_owned()?, REOPENED)?;
+        let started = Reacquisition::vnic(path, name).and_then(|reacquiring| {
+            if let Some(sockets) = self.reactor.sockets_mut() {
+                sockets.watch(reacquiring.doorbell().try_clone_to_owned()?, REOPENED)?;
             }
-            Ok(reopening)
+            Ok(reacquiring)
         });
         match started {
-            Ok(reopening) => self.reopening = Some(reopening),
+            Ok(reacquiring) => self.reacquiring = Some(reacquiring),
             Err(cause) => tracing::warn!("the link is not asked for again: {cause}"),
         }
     }
 
     /// Serves on the link that the control plane gave again.
     fn adopt_link(&mut self) -> Result<(), Error> {
-        if let Some(sockets) = self.plane.sockets_mut() {
+        if let Some(sockets) = self.reactor.sockets_mut() {
             sockets.unwatch(REOPENED);
         }
-        let Some((vnic, lease)) = self.reopening.take().and_then(Reopening::take) else { return Ok(()) };
+        let Some((vnic, lease)) = self.reacquiring.take().and_then(Reacquisition::take) else {
+            return Ok(());
+        };
         let name = vnic.grant.name().to_owned();
-        let (door, grant) = open_door(vnic, &name, self.port)?;
-        if let Some(sockets) = self.plane.sockets_mut() {
+        let (transport, grant) = open_transport(vnic, &name, self.port)?;
+        if let Some(sockets) = self.reactor.sockets_mut() {
             watch(sockets, lease.doorbell(), LINK_LEASE)?;
-            if let Some(doorbell) = door.queue().doorbell() {
+            if let Some(doorbell) = transport.queue().doorbell() {
                 watch(sockets, doorbell, VNIC)?;
             }
         }
-        self.plane.open_door(door);
-        self.vnic = Some(grant);
+        self.reactor.attach_vnic(transport);
+        self.vnic_grant = Some(grant);
         self.link_lease = Some(lease);
         tracing::info!("VNIC {name} was acquired again");
         Ok(())
@@ -431,22 +438,22 @@ impl Server {
         let again = if self.report.is_due(now.monotonic_ns) {
             self.update(now)
         } else {
-            self.report.update(&self.plane, now.monotonic_ns)
+            self.report.update(&self.reactor, now.monotonic_ns)
         };
         let deadline = [deadline, again].into_iter().flatten().min();
         let timeout = deadline.map(|due| Duration::from_nanos(due.saturating_sub(now.monotonic_ns)));
         if timeout == Some(Duration::ZERO) {
             return Ok(());
         }
-        self.plane.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
+        self.reactor.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
     }
 
     /// Shows how things stand, to the counters' readers and to INFO.
     fn update(&mut self, now: Now) -> Option<u64> {
         // Without /proc nothing is known, and nothing is said.
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        self.plane.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
-        self.report.update(&self.plane, now.monotonic_ns)
+        self.reactor.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
+        self.report.update(&self.reactor, now.monotonic_ns)
     }
 
     fn answer(&mut self, doorbell: u64) {
@@ -463,15 +470,15 @@ impl Server {
                 if let Some(lease) = &self.link_lease {
                     lease.clear_doorbell();
                 }
-                if self.vnic.as_ref().is_some_and(sietch::Grant::is_revoked) {
+                if self.vnic_grant.as_ref().is_some_and(sietch::Grant::is_revoked) {
                     tracing::warn!("the VNIC was revoked; its clients were closed");
-                    self.plane.close_door();
+                    self.reactor.detach_vnic();
                     self.forget_vnic();
                 }
-                if let (Some(vnic), Some(door)) = (&self.vnic, self.plane.door_mut()) {
+                if let (Some(grant), Some(transport)) = (&self.vnic_grant, self.reactor.vnic_mut()) {
                     // Whichever holds the VNIC is asked.
                     for lease in std::iter::once(&self.lease).chain(&self.link_lease) {
-                        door.answer(lease, vnic);
+                        transport.answer(lease, grant);
                     }
                 }
                 if self.lease.is_ending() {
@@ -486,42 +493,44 @@ impl Server {
     /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in
     /// order.
     fn end(self) -> Result<(), Error> {
-        let Self { mut plane, lease, area, .. } = self;
+        let Self { mut reactor, lease, area, .. } = self;
         tracing::info!("the store ends: it takes nothing more, and what it ran becomes durable");
-        let save = plane.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
-        plane.stop_input();
+        let save = reactor.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
+        reactor.stop_input();
         let limit = clock().monotonic_ns.saturating_add(LAST_WRITES.as_nanos() as u64);
         let late = loop {
             if !save {
                 break false;
             }
             let now = clock();
-            let caught_up = plane.ledger().is_none_or(Ledger::is_caught_up);
+            let caught_up = reactor.log_writer().is_none_or(LogWriter::is_caught_up);
             // The turn after the last write is the one that sends its reply.
-            if plane.turn(now).is_err() || caught_up {
+            if reactor.iterate(now).is_err() || caught_up {
                 break false;
             }
             if now.monotonic_ns > limit {
                 break true;
             }
-            if let Some(sockets) = plane.sockets_mut() {
+            if let Some(sockets) = reactor.sockets_mut() {
                 let _ = sockets.wait(Some(LAST_PAUSE));
             }
         };
-        if let Err(cause) = plane.close_clients(clock()) {
+        if let Err(cause) = reactor.close_clients(clock()) {
             tracing::debug!("clients were not told of the end: {cause}");
         }
-        let closed = match plane.into_ledger() {
+        let closed = match reactor.into_log_writer() {
             // A disk that answers nothing was waited for long enough: to close the log, or to drop
             // its queue, would be to wait once more. The end of the process gives back what it
             // holds.
-            Some(ledger) if late => {
-                std::mem::forget(ledger);
+            Some(log_writer) if late => {
+                std::mem::forget(log_writer);
                 Err(Error::Unfinished { name: area })
             }
-            Some(ledger) if save && ledger.log().failed().is_none() => {
-                ledger.into_log().close().map(drop).map_err(|cause| Error::LogFailed { name: area, cause })
-            }
+            Some(log_writer) if save && log_writer.log().failed().is_none() => log_writer
+                .into_log()
+                .close()
+                .map(drop)
+                .map_err(|cause| Error::LogFailed { name: area, cause }),
             _ => Ok(()),
         };
         drop(lease);
@@ -543,7 +552,7 @@ fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token
 
 /// A log that was recovered.
 struct OpenLog {
-    ledger: Ledger<AreaQueue>,
+    log_writer: LogWriter<AreaQueue>,
     /// How blocks reach its area.
     description: String,
     grant: sietch::Grant,
@@ -562,12 +571,13 @@ fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result
     let (disk, description) = open_disk(options, area)?;
     let identity = u128::from_ne_bytes(random_bytes()?);
     let begin = clock();
-    let (ledger, report) = recover::recover(&options.vsa, disk, shard, options.durability, identity, begin)?;
+    let (log_writer, report) =
+        recover::recover(&options.vsa, disk, shard, options.durability, identity, begin)?;
     let elapsed = clock().monotonic_ns.saturating_sub(begin.monotonic_ns);
     let recovery = Recovery::new(&report, elapsed, shard.keys() as u64);
     shard.persistence_mut().recovery = recovery;
     tracing::info!("{recovery}");
-    Ok(Some(OpenLog { ledger, description, grant }))
+    Ok(Some(OpenLog { log_writer, description, grant }))
 }
 
 fn open_disk(options: &Options, mut area: GrantedVsa) -> Result<(AreaQueue, String), Error> {
@@ -597,24 +607,29 @@ fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), 
 /// error.
 fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error> {
     if options.net == NetChoice::Linux {
-        return Ok(Network { door: None, v6: None, reason: Some("--net linux".into()) });
+        return Ok(Network { transport: None, v6: None, reason: Some("--net linux".into()) });
     }
     let vnic = match client.acquire_vnic(&options.vnic) {
         Ok(vnic) => vnic,
         Err(cause) if options.net == NetChoice::Auto => {
-            return Ok(Network { door: None, v6: None, reason: Some(cause.to_string()) });
+            return Ok(Network { transport: None, v6: None, reason: Some(cause.to_string()) });
         }
         Err(cause) => return Err(cause.into()),
     };
     let v6 = vnic.description.address6.map(|network| SocketAddr::from((network.address, options.port)));
-    Ok(Network { door: Some(open_door(vnic, &options.vnic, options.port)?), v6, reason: None })
+    Ok(Network { transport: Some(open_transport(vnic, &options.vnic, options.port)?), v6, reason: None })
 }
 
-fn open_door(vnic: Vnic, name: &str, port: u16) -> Result<(Door<VnicQueue>, sietch::Grant), Error> {
+fn open_transport(
+    vnic: Vnic,
+    name: &str,
+    port: u16,
+) -> Result<(VnicTransport<VnicQueue>, sietch::Grant), Error> {
     let engine = vnic.engine(random_bytes()?);
     let listen = |cause| Error::Listen { name: name.to_owned(), cause };
-    let door = Door::open(vnic.queue, engine, vnic.description.address, port).map_err(listen)?;
-    Ok((door, vnic.grant))
+    let transport =
+        VnicTransport::open(vnic.queue, engine, vnic.description.address, port).map_err(listen)?;
+    Ok((transport, vnic.grant))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use sietch::net::{Config, Engine, FlowId, State};
 use sietch::nic::wire::{self, WireQueue};
 use sietch::persist::{FormatOptions, Log, Options};
 
-use super::{Door, Ledger, Plane};
+use super::{LogWriter, Reactor, VnicTransport};
 use crate::client::ClientId;
 use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
@@ -18,19 +18,19 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 const PORT: u16 = 6379;
 const SECOND: u64 = 1_000_000_000;
 
-/// A plane, and a peer at the other end of its wire.
+/// A reactor, and a peer at the other end of its wire.
 struct Scene {
-    plane: Plane<WireQueue, MemoryQueue>,
+    reactor: Reactor<WireQueue, MemoryQueue>,
     peer: Engine,
     wire: WireQueue,
     now: Now,
 }
 
-fn ledger(area: usize, durability: Durability) -> Ledger<MemoryQueue> {
+fn log_writer(area: usize, durability: Durability) -> LogWriter<MemoryQueue> {
     let mut disk = MemoryQueue::new(area);
     Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
     let (log, _) = Log::open(disk, Options::default(), &mut |_| Ok(())).expect("just formatted");
-    Ledger::new(log, durability)
+    LogWriter::new(log, durability)
 }
 
 impl Scene {
@@ -41,25 +41,26 @@ impl Scene {
     fn with_durability(settings: Settings, area: usize, durability: Durability) -> Self {
         let (queue, wire) = wire::pair([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 1500, 512);
         let engine = |address, mac| Engine::new(&Config::new(address, 24, [3; 16]), mac, 1500);
-        let door = Door::open(queue, engine(SERVER, [2, 0, 0, 0, 0, 2]), SERVER, PORT).expect("free");
+        let vnic =
+            VnicTransport::open(queue, engine(SERVER, [2, 0, 0, 0, 0, 2]), SERVER, PORT).expect("free");
         let mut shard = Shard::new(settings, 42);
         shard.enable_journal(true);
-        let plane = Plane::new(shard, Some(ledger(area, durability)), Some(door), None);
+        let reactor = Reactor::new(shard, Some(log_writer(area, durability)), Some(vnic), None);
         let peer = engine(Ipv4Addr::new(10, 83, 0, 1), [2, 0, 0, 0, 0, 1]);
         let now = Now { monotonic_ns: SECOND, unix_ms: 1_700_000_000_000 };
-        Self { plane, peer, wire, now }
+        Self { reactor, peer, wire, now }
     }
 
-    fn turn(&mut self) -> super::Turn {
+    fn iterate(&mut self) -> super::Iteration {
         self.now.monotonic_ns += 1_000_000;
         self.now.unix_ms += 1;
-        self.plane.turn(self.now).expect("no device fails here")
+        self.reactor.iterate(self.now).expect("no device fails here")
     }
 
     /// Lets both ends talk for a while.
     fn settle(&mut self) {
         for _ in 0..50 {
-            self.turn();
+            self.iterate();
             self.peer.poll(&mut self.wire, self.now.monotonic_ns).expect("the wire is whole");
         }
     }
@@ -76,12 +77,12 @@ impl Scene {
 
     /// Asks as a client without a connection, and turns until there is a reply.
     fn ask(&mut self, client: ClientId, command: &[u8]) -> String {
-        self.plane.shard.feed(client, command, self.now);
+        self.reactor.shard.feed(client, command, self.now);
         for _ in 0..5000 {
-            self.turn();
-            let reply = String::from_utf8_lossy(self.plane.shard.output(client)).into_owned();
+            self.iterate();
+            let reply = String::from_utf8_lossy(self.reactor.shard.output(client)).into_owned();
             if !reply.is_empty() {
-                self.plane.shard.consumed(client, reply.len());
+                self.reactor.shard.consumed(client, reply.len());
                 return reply;
             }
         }
@@ -90,7 +91,7 @@ impl Scene {
 
     fn join(&mut self) -> ClientId {
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
-        self.plane.shard.connect(address, address, self.now).expect("fewer than maxclients")
+        self.reactor.shard.connect(address, address, self.now).expect("fewer than maxclients")
     }
 }
 
@@ -112,7 +113,7 @@ fn a_client_that_is_refused_hears_why_although_it_has_asked_already() {
         if scene.peer.flow_info(flow).is_some_and(|info| info.unsent_or_unacknowledged > 6) {
             break;
         }
-        scene.turn();
+        scene.iterate();
     }
     scene.settle();
     assert_eq!(scene.heard(flow), "-ERR max number of clients reached\r\n");
@@ -123,13 +124,13 @@ fn a_client_that_vanishes_is_forgotten() {
     let mut scene = Scene::new(Settings::default(), 1 << 20);
     scene.connect();
     scene.settle();
-    assert_eq!(scene.plane.shard().clients(), 1);
+    assert_eq!(scene.reactor.shard().clients(), 1);
     // From now on nothing of the peer is heard.
     let limit = scene.now.monotonic_ns + 3600 * SECOND;
-    while scene.plane.shard().clients() > 0 {
+    while scene.reactor.shard().clients() > 0 {
         assert!(scene.now.monotonic_ns < limit, "it is remembered for ever");
         scene.now.monotonic_ns += SECOND;
-        scene.turn();
+        scene.iterate();
         while sietch::nic::NicQueue::receive(&mut scene.wire, &mut Vec::new(), 0) > 0 {}
     }
 }
@@ -142,21 +143,21 @@ fn the_end_runs_nothing_more_and_says_goodbye() {
     scene.peer.send(flow, b"SET before 1\r\n");
     scene.settle();
     assert_eq!(scene.heard(flow), "+OK\r\n");
-    scene.plane.stop_input();
+    scene.reactor.stop_input();
     scene.peer.send(flow, b"SET after 1\r\n");
     let late = scene.connect();
     scene.settle();
-    assert!(scene.plane.ledger().is_some_and(Ledger::is_caught_up));
-    assert_eq!(scene.plane.shard().keys(), 1);
+    assert!(scene.reactor.log_writer().is_some_and(LogWriter::is_caught_up));
+    assert_eq!(scene.reactor.shard().keys(), 1);
     assert_eq!(scene.heard(flow), "");
     assert!(
         scene.peer.flow_info(late).is_none_or(|info| info.state == State::Closed),
         "somebody was accepted"
     );
-    scene.plane.close_clients(scene.now).expect("the wire is whole");
+    scene.reactor.close_clients(scene.now).expect("the wire is whole");
     scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");
     assert!(scene.peer.at_end(flow));
-    assert_eq!(scene.plane.shard().clients(), 0);
+    assert_eq!(scene.reactor.shard().clients(), 0);
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     // Nobody asks for anything: it must come to rest, for hours.
     let mut turns = 0;
     loop {
-        let turn = scene.turn();
+        let turn = scene.iterate();
         if !turn.busy {
             let Some(due) = turn.deadline else { break };
             scene.now.monotonic_ns = scene.now.monotonic_ns.max(due);
@@ -215,7 +216,7 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     }
     scene.now.monotonic_ns += 60 * SECOND;
     for _ in 0..1000 {
-        scene.turn();
+        scene.iterate();
     }
     assert_eq!(scene.ask(client, &set("again", 2000)), "+OK\r\n");
 }
@@ -270,7 +271,7 @@ fn what_a_transaction_makes_of_its_own_values_does_not_end_the_log() {
 
 /// Starts again from what is on the disk now.
 fn restarted(scene: Scene) -> Shard {
-    let disk = scene.plane.into_ledger().expect("there is a log").into_log().into_disk();
+    let disk = scene.reactor.into_log_writer().expect("there is a log").into_log().into_disk();
     let mut shard = Shard::new(Settings::default(), 43);
     super::recover("kv", disk, &mut shard, Durability::Always, 7, scene.now).expect("nothing is damaged");
     shard
@@ -314,7 +315,7 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
         assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n", "{case}");
         assert_eq!(told(&mut scene, client, "log_failed"), "0", "{case}");
         assert_ne!(told(&mut scene, client, "rdb_saves"), "0", "{case}");
-        let left = scene.plane.shard().keys();
+        let left = scene.reactor.shard().keys();
         assert!(left <= 2, "{case}: {left} keys");
         assert_eq!(restarted(scene).keys(), left, "{case}");
     }
@@ -348,7 +349,7 @@ fn a_compaction_is_told_of_while_it_runs_and_when_it_is_durable() {
     assert_eq!(scene.ask(client, b"LASTSAVE\r\n"), saved, "it is not saved before it is durable");
     assert_eq!(scene.ask(client, &set("meanwhile", 100)), "+OK\r\n");
     for _ in 0..200 {
-        scene.turn();
+        scene.iterate();
     }
     assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
     assert_eq!(told(&mut scene, client, "aof_rewrites"), "1");
@@ -373,7 +374,7 @@ fn a_compaction_that_a_flush_ends_begins_again() {
     assert!(scene.ask(client, b"BGSAVE\r\n").starts_with('+'));
     assert_eq!(scene.ask(client, b"FLUSHALL\r\n"), "+OK\r\n");
     for _ in 0..200 {
-        scene.turn();
+        scene.iterate();
     }
     assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
     assert_eq!(told(&mut scene, client, "rdb_saves"), "1", "what was asked for was forgotten");
@@ -394,16 +395,16 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
         // One is on its way, and holds less than SAVE asks for.
         assert!(scene.ask(other, b"BGSAVE\r\n").starts_with('+'));
         let now = scene.now;
-        scene.plane.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
+        scene.reactor.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
         let (mut heard, mut turns) = (String::new(), 0);
         while heard != "+OK\r\n+OK\r\n" {
             turns += 1;
             assert!(!heard.contains('-') && turns < 10_000, "after {turns} turns: {heard}");
-            scene.turn();
-            let more = String::from_utf8_lossy(scene.plane.shard.output(client)).into_owned();
-            scene.plane.shard.consumed(client, more.len());
+            scene.iterate();
+            let more = String::from_utf8_lossy(scene.reactor.shard.output(client)).into_owned();
+            scene.reactor.shard.consumed(client, more.len());
             heard += &more;
-            let saved = scene.plane.shard().persistence().compactions;
+            let saved = scene.reactor.shard().persistence().compactions;
             assert!(heard.matches("+OK").count() < 2 || saved == 2, "after {saved} compactions: {heard}");
         }
         assert_eq!(scene.ask(client, b"GET last\r\n"), "$1\r\n1\r\n");

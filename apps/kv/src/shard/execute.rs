@@ -213,7 +213,7 @@ impl Shard {
     pub(super) fn execute(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         let Some((number, command)) = self.table.find(arguments[0]) else {
             if is_of_the_web(arguments[0]) {
-                self.store.metrics.web_closed += 1;
+                self.store.metrics.http_closed += 1;
                 client.closing = Closing::Now;
                 return;
             }

@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sietch_kv::keyspace::Now;
 use sietch_kv::settings::Settings;
+use sietch_kv::shard::Now;
 use sietch_kv::shard::Shard;
 use sietch_kv_programs::connection::encode;
 use sietch_kv_programs::generate::{Step, is_key, program};
@@ -37,7 +37,7 @@ const SHOWN_WITHOUT_KEYS: usize = 40;
 /// The side under test: a shard with one client.
 struct Subject {
     shard: Shard,
-    client: sietch_kv::client::ClientId,
+    client: sietch_kv::shard::ClientId,
     now: Now,
     sequence: u64,
 }

@@ -7,9 +7,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use sietch_kv::client::ClientId;
 use sietch_kv::journal::{self, EFFECTS, SNAPSHOT};
 use sietch_kv::settings::Settings;
+use sietch_kv::shard::ClientId;
 use sietch_kv::shard::{Now, Shard};
 
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);

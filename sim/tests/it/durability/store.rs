@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use sietch_disk::DiskQueue;
-use sietch_kv::client::ClientId;
-use sietch_kv::server::{Ledger, recover};
+use sietch_kv::server::{LogWriter, recover};
 use sietch_kv::settings::{Durability, Settings};
+use sietch_kv::shard::ClientId;
 use sietch_kv::shard::{Now, Shard};
 use sietch_sim::{Crash, Media, Random};
 
@@ -125,7 +125,7 @@ pub(super) struct World {
     pub plan: Plan,
     pub now: u64,
     pub shard: Shard,
-    pub ledger: Ledger<Disk>,
+    pub log_writer: LogWriter<Disk>,
     oracle: Oracle,
     steps: Vec<Step>,
     /// Everything up to this step was acknowledged.
@@ -142,13 +142,13 @@ pub(super) struct World {
 impl World {
     /// A store on a new area.
     pub(super) fn new(media: Media, plan: Plan, random: Random) -> Result<Self, String> {
-        let (shard, ledger) = open(&media, &plan, 0)?;
+        let (shard, log_writer) = open(&media, &plan, 0)?;
         Ok(Self {
             media,
             plan,
             now: 1_000_000_000,
             shard,
-            ledger,
+            log_writer,
             oracle: Oracle::new(),
             steps: vec![Step::default()],
             acknowledged: 0,
@@ -166,7 +166,7 @@ impl World {
             _ => self.random.below(2_000_000),
         };
         let mut input = Vec::new();
-        if talk && !self.ledger.is_blocked() {
+        if talk && !self.log_writer.is_blocked() {
             for _ in 0..self.random.below(4) {
                 let number = self.random.below(self.plan.clients);
                 let client = self.gone + number;
@@ -204,7 +204,7 @@ impl World {
             step.state = state(&mut self.oracle.shard);
             self.steps.push(step);
         }
-        self.ledger.turn(&mut self.shard, now);
+        self.log_writer.iterate(&mut self.shard, now);
         self.deliver()
     }
 
@@ -244,7 +244,7 @@ impl World {
     pub(super) fn settle(&mut self) -> Verdict {
         for _ in 0..2000 {
             self.turn(false)?;
-            if self.ledger.is_settled() || self.media.is_off() {
+            if self.log_writer.is_settled() || self.media.is_off() {
                 return Ok(());
             }
         }
@@ -266,7 +266,7 @@ impl World {
             if self.shard.next_deadline().is_some_and(|due| due <= self.now) {
                 self.shard.tick(now);
             }
-            self.ledger.turn(&mut self.shard, now);
+            self.log_writer.iterate(&mut self.shard, now);
             let reply = self.shard.output(id).to_vec();
             if !reply.is_empty() || self.shard.wants_close(id) {
                 answer = (!reply.is_empty()).then_some(reply);
@@ -279,7 +279,7 @@ impl World {
 
     /// Whether the log has stopped for good.
     pub(super) fn has_failed(&self) -> bool {
-        self.ledger.log().failed().is_some()
+        self.log_writer.log().failed().is_some()
     }
 
     /// Bytes that are released to clients and were not taken.
@@ -290,8 +290,8 @@ impl World {
     /// Ends the store in order, and returns what its next opening says: the state, or why it
     /// refuses.
     pub(super) fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
-        let Self { media, plan, now, ledger, steps, .. } = self;
-        ledger.into_log().close().expect("the disk works");
+        let Self { media, plan, now, log_writer, steps, .. } = self;
+        log_writer.into_log().close().expect("the disk works");
         meanwhile(&media);
         let last = steps.last().map(|step| step.state.at(at(now).unix_ms)).unwrap_or_default();
         let found = open(&media, &plan, now).map(|(mut shard, _)| state(&mut shard).at(at(now).unix_ms));
@@ -312,7 +312,7 @@ impl World {
 
     /// Recovers; what came back is the caller's to check.
     pub(super) fn restart_unchecked(&mut self) -> Verdict {
-        (self.shard, self.ledger) = open(&self.media, &self.plan, self.now)?;
+        (self.shard, self.log_writer) = open(&self.media, &self.plan, self.now)?;
         self.clients.clear();
         Ok(())
     }
@@ -327,9 +327,9 @@ impl World {
             self.media.crash(Crash::Random(random));
             opened = open(&self.media, &self.plan, self.now);
         }
-        let (mut shard, ledger) = opened?;
+        let (mut shard, log_writer) = opened?;
         let found = self.find(&mut shard)?;
-        (self.shard, self.ledger) = (shard, ledger);
+        (self.shard, self.log_writer) = (shard, log_writer);
         self.gone += self.plan.clients;
         self.clients.clear();
         self.steps.truncate(found + 1);
@@ -387,13 +387,13 @@ impl World {
     }
 }
 
-fn open(media: &Media, plan: &Plan, now: u64) -> Result<(Shard, Ledger<Disk>), String> {
+fn open(media: &Media, plan: &Plan, now: u64) -> Result<(Shard, LogWriter<Disk>), String> {
     let mut settings = Settings::default();
     settings.durability = plan.durability;
     let mut shard = Shard::new(settings, 1);
     let disk = Disk::new(media.open(), plan.weak);
-    let (ledger, _) = recover("kv", disk, &mut shard, plan.durability, 7, at(now))
+    let (log_writer, _) = recover("kv", disk, &mut shard, plan.durability, 7, at(now))
         .map_err(|refusal| format!("recovery refuses: {refusal}"))?;
-    assert!(ledger.log().disk().in_flight() == 0 || media.is_off());
-    Ok((shard, ledger))
+    assert!(log_writer.log().disk().in_flight() == 0 || media.is_off());
+    Ok((shard, log_writer))
 }

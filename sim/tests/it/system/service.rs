@@ -1,6 +1,6 @@
 //! A whole store behind a simulated link, and its clients on the other side of it.
 //!
-//! 1. The server is the loop's own [`Plane`]: shard, log on a simulated disk, engine on a tapped
+//! 1. The server is the loop's own [`Reactor`]: shard, log on a simulated disk, engine on a tapped
 //!    queue. It can lose its power or its process, and come back.
 //! 2. Clients are connections of one engine ([`client`]). Each knows what every reply must be, byte
 //!    by byte. When it loses its connection it comes back later and asks for its data: they must be
@@ -10,7 +10,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use sietch_kv::server::{Door, Plane, recover};
+use sietch_kv::server::{Reactor, VnicTransport, recover};
 use sietch_kv::settings::{Durability, Settings};
 use sietch_kv::shard::{Now, Shard};
 use sietch_net::{Config, Engine, Event};
@@ -35,7 +35,7 @@ const SPINS: u32 = 1000;
 /// their soft limit each.
 const MEMORY: u64 = 24 << 20;
 
-type Machine = Plane<WireQueue, SimDisk>;
+type Machine = Reactor<WireQueue, SimDisk>;
 
 pub(super) fn at(nanoseconds: u64) -> Now {
     Now { monotonic_ns: nanoseconds, unix_ms: 1_800_000_000_000 + nanoseconds / 1_000_000 }
@@ -97,16 +97,16 @@ impl World {
     pub(super) fn start(&mut self) {
         let mut shard = Shard::new(Settings::default(), 1);
         let disk = self.media.open();
-        let (ledger, _) = recover("kv", disk, &mut shard, Durability::Always, 7, at(self.now))
+        let (log_writer, _) = recover("kv", disk, &mut shard, Durability::Always, 7, at(self.now))
             .unwrap_or_else(|refusal| panic!("the store does not start: {refusal}"));
         self.starts += 1;
         let mac = [2, 0, 0, 0, 0, 2];
         let (queue, tap): (WireQueue, WireTap) = tapped(mac, MTU, BUFFERS);
         // Another secret each time: sequence numbers do not go on where they were.
         let engine = Engine::new(&Config::new(SERVER, 24, [100 + self.starts; 16]), mac, MTU);
-        let door = Door::open(queue, engine, SERVER, PORT).expect("nobody listens yet");
+        let vnic = VnicTransport::open(queue, engine, SERVER, PORT).expect("nobody listens yet");
         self.link.replace_second(tap);
-        self.server = Some(Plane::new(shard, Some(ledger), Some(door), None));
+        self.server = Some(Reactor::new(shard, Some(log_writer), Some(vnic), None));
         self.due = Some(self.now);
     }
 
@@ -163,8 +163,8 @@ impl World {
         self.turn_clients();
         self.link.step(self.now);
         if let Some(server) = &mut self.server {
-            let turn = server.turn(at(self.now)).expect("there are no sockets to break");
-            assert!(server.take_door_failure().is_none(), "the wire was not cut");
+            let turn = server.iterate(at(self.now)).expect("there are no sockets to break");
+            assert!(server.take_vnic_failure().is_none(), "the wire was not cut");
             let waits = turn.disk.then_some(self.now + DISK_STEP);
             let soon = turn.busy.then_some(self.now);
             self.due = [turn.deadline, waits, soon].into_iter().flatten().min();

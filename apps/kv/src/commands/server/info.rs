@@ -282,12 +282,12 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("protocol_errors", metrics.protocol_errors);
     lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);
     lines.put("client_output_buffer_limit_disconnections", metrics.output_limit_closed);
-    lines.put("http_disconnections", metrics.web_closed);
+    lines.put("http_disconnections", metrics.http_closed);
     lines.put("idle_disconnections", metrics.idle_closed);
-    lines.put("longest_turn_usec", metrics.longest_turn_ns / 1000);
-    lines.put("turns_over_a_millisecond", metrics.long_turns);
-    lines.put("turns_over_a_millisecond_by_itself", metrics.own_long_turns);
-    lines.put("turns_over_a_millisecond_page_faults", metrics.long_turn_faults);
+    lines.put("longest_iteration_usec", metrics.longest_iteration_ns / 1000);
+    lines.put("iterations_over_a_millisecond", metrics.long_iterations);
+    lines.put("iterations_over_a_millisecond_by_itself", metrics.own_long_iterations);
+    lines.put("iterations_over_a_millisecond_page_faults", metrics.long_iteration_faults);
     let next = store.next_expiry().unwrap_or(NEVER);
     if next != NEVER {
         lines.put("next_expiry_unix_ms", next);

@@ -21,7 +21,7 @@ const AREA: usize = 4 << 20;
 
 struct Store {
     shard: Shard,
-    ledger: Ledger<MemoryQueue>,
+    log_writer: LogWriter<MemoryQueue>,
     client: ClientId,
     now: Now,
 }
@@ -29,16 +29,16 @@ struct Store {
 impl Store {
     fn start(disk: MemoryQueue, now: Now) -> Self {
         let mut shard = Shard::new(Settings::default(), now.monotonic_ns);
-        let (ledger, _) =
+        let (log_writer, _) =
             recover("kv", disk, &mut shard, Durability::Always, 7, now).expect("nothing is damaged");
-        ledger.introduce(&mut shard);
+        log_writer.introduce(&mut shard);
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
         let client = shard.connect(address, address, now).expect("the first");
-        Self { shard, ledger, client, now }
+        Self { shard, log_writer, client, now }
     }
 
     fn restarted(self) -> Self {
-        Self::start(self.ledger.into_log().into_disk(), self.now)
+        Self::start(self.log_writer.into_log().into_disk(), self.now)
     }
 
     /// Runs one command as the loop does: nothing more while the log is held.
@@ -49,14 +49,14 @@ impl Store {
             bytes.extend_from_slice(word);
             bytes.extend_from_slice(b"\r\n");
         }
-        while self.ledger.is_blocked() || self.ledger.is_compacting_for_room() {
-            self.turn();
+        while self.log_writer.is_blocked() || self.log_writer.is_compacting_for_room() {
+            self.iterate();
         }
         self.shard.feed(self.client, &bytes, self.now);
         for _ in 0..20_000 {
-            self.turn();
+            self.iterate();
             let reply = self.shard.output(self.client).to_vec();
-            if !reply.is_empty() && !self.ledger.is_blocked() {
+            if !reply.is_empty() && !self.log_writer.is_blocked() {
                 self.shard.consumed(self.client, reply.len());
                 return reply;
             }
@@ -64,9 +64,9 @@ impl Store {
         panic!("no reply to {}", String::from_utf8_lossy(&command[0]));
     }
 
-    fn turn(&mut self) {
+    fn iterate(&mut self) {
         self.now.monotonic_ns += 1_000_000;
-        self.ledger.turn(&mut self.shard, self.now);
+        self.log_writer.iterate(&mut self.shard, self.now);
     }
 
     /// All keys with their values and expiries.
@@ -172,7 +172,10 @@ fn what_was_answered_outlives_a_restart_at_any_point() {
                 let reply = store.ask(command);
                 refused += usize::from(reply.starts_with(b"-MISCONF"));
                 let name = String::from_utf8_lossy(&command[0]);
-                assert!(!store.ledger.has_failed(), "seed {seed}, step {step}, {name}: the log has failed");
+                assert!(
+                    !store.log_writer.has_failed(),
+                    "seed {seed}, step {step}, {name}: the log has failed"
+                );
             }
             if random.word().is_multiple_of(50) {
                 let state = store.state();

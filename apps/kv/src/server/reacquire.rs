@@ -28,12 +28,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Something that is being asked for.
 #[derive(Debug)]
-pub(super) struct Reopening<T> {
+pub(super) struct Reacquisition<T> {
     given: Receiver<T>,
     bell: UnixStream,
 }
 
-impl Reopening<(Vnic, Lease)> {
+impl Reacquisition<(Vnic, Lease)> {
     /// Asks the daemon at `path` for the VNIC `name` until it has it.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Reopening<(Vnic, Lease)> {
     }
 }
 
-impl Reopening<()> {
+impl Reacquisition<()> {
     /// Asks the daemon at `path` for the area `name` until it could have it, and gives it back at
     /// once.
     ///
@@ -60,11 +60,11 @@ impl Reopening<()> {
     }
 }
 
-impl<T: Send + 'static> Reopening<T> {
+impl<T: Send + 'static> Reacquisition<T> {
     fn start(what: String, acquire: impl FnMut() -> Result<T, Error> + Send + 'static) -> io::Result<Self> {
         let (bell, ringer) = UnixStream::pair()?;
         let (give, given) = sync_channel(1);
-        std::thread::Builder::new().name("sietch-reopen".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("sietch-reacquire".to_owned()).spawn(move || {
             if let Some(found) = ask(&what, acquire) {
                 // Without a store nobody wants it, and it goes back.
                 let _ = give.send(found);

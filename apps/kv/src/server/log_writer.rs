@@ -71,7 +71,7 @@ enum Compaction {
 }
 
 /// The log of a shard.
-pub struct Ledger<D: DiskQueue> {
+pub struct LogWriter<D: DiskQueue> {
     log: Log<D>,
     durability: Durability,
     /// The sequence of the last record.
@@ -105,16 +105,16 @@ pub struct Ledger<D: DiskQueue> {
     retry_at: u64,
 }
 
-impl<D: DiskQueue> std::fmt::Debug for Ledger<D> {
+impl<D: DiskQueue> std::fmt::Debug for LogWriter<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ledger")
+        f.debug_struct("LogWriter")
             .field("last", &self.last)
             .field("compaction", &self.compaction)
             .finish_non_exhaustive()
     }
 }
 
-impl<D: DiskQueue> Ledger<D> {
+impl<D: DiskQueue> LogWriter<D> {
     /// Keeps a shard's effects in `log`, which was opened to its end.
     pub fn new(log: Log<D>, durability: Durability) -> Self {
         Self {
@@ -195,13 +195,13 @@ impl<D: DiskQueue> Ledger<D> {
     }
 
     /// Does the log's part of a turn; returns whether anything moved.
-    pub fn turn(&mut self, shard: &mut Shard, now: Now) -> bool {
+    pub fn iterate(&mut self, shard: &mut Shard, now: Now) -> bool {
         if self.failed {
             shard.journal().clear();
             shard.seal(self.last);
             return false;
         }
-        match self.try_turn(shard, now) {
+        match self.try_iterate(shard, now) {
             Ok(busy) => busy,
             Err(reason) => {
                 tracing::error!("{reason}");
@@ -216,7 +216,7 @@ impl<D: DiskQueue> Ledger<D> {
         }
     }
 
-    fn try_turn(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
+    fn try_iterate(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         let mut busy = self.append(shard, now)?;
         let durable = self.log.poll().map_err(|cause| cause.to_string())?;
         self.log.tend(now.monotonic_ns).map_err(|cause| cause.to_string())?;

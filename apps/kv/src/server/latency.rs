@@ -1,6 +1,6 @@
 //! Whose fault a long turn was.
 //!
-//! 1. A turn is long from a millisecond on ([`crate::shard::LONG_TURN_NS`]). Only then, and where
+//! 1. A turn is long from a millisecond on ([`crate::shard::LONG_ITERATION_NS`]). Only then, and where
 //!    the loop reports its counters anyway, the kernel is asked how often it took the core away and
 //!    how many pages it had to find for this thread.
 //! 2. A long turn since whose last look the core was not taken away was the store's own work, a
@@ -19,7 +19,7 @@ struct Seen {
 
 /// Long turns, and what the kernel did meanwhile.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Stalls {
+pub(super) struct LatencyAttribution {
     seen: Seen,
     /// Long turns during which the core was not taken away.
     pub own: u64,
@@ -27,9 +27,9 @@ pub(super) struct Stalls {
     pub faults: u64,
 }
 
-impl Stalls {
+impl LatencyAttribution {
     /// A long turn has just ended.
-    pub fn long_turn(&mut self) {
+    pub fn long_iteration(&mut self) {
         let now = look();
         self.own += u64::from(now.taken == self.seen.taken);
         self.faults += now.faults.saturating_sub(self.seen.faults);

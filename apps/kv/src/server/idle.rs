@@ -17,7 +17,7 @@ pub const DISK_SPIN: u64 = 150_000;
 
 /// See the module's account.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct IdlePolicy {
     spin: Spin,
     /// When something happened last.
     busy: u64,
@@ -26,7 +26,7 @@ pub(super) struct Pace {
     alone: bool,
 }
 
-impl Pace {
+impl IdlePolicy {
     /// `alone`: the machine has one core.
     pub fn new(alone: bool) -> Self {
         Self { spin: Spin::default(), busy: 0, yielded: 0, alone }
@@ -60,12 +60,12 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_disk_lets_its_workers_run_and_sleeps_in_the_end() {
-        let mut pace = Pace::new(false);
-        pace.busy(1_000_000);
+        let mut idle_policy = IdlePolicy::new(false);
+        idle_policy.busy(1_000_000);
         let mut yields = 0;
         let mut now = 1_000_100;
         loop {
-            match pace.idle(now, true, false) {
+            match idle_policy.idle(now, true, false) {
                 Idle::Look => {}
                 Idle::Yield => yields += 1,
                 Idle::Sleep => break,
@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(now, 1_000_000 + DISK_SPIN);
         assert!(yields >= DISK_SPIN / YIELD_EVERY / 2, "{yields} yields");
-        let mut alone = Pace::new(true);
+        let mut alone = IdlePolicy::new(true);
         alone.busy(1_000_000);
         assert_eq!(alone.idle(1_000_100, true, false), Idle::Sleep);
     }

@@ -1,6 +1,6 @@
 //! Which connection belongs to which client of the shard.
 //!
-//! Devices carry a client as one opaque word ([`word`], [`client`]), so that an event needs no
+//! Devices carry a client as one opaque word ([`user_word`], [`client_of`]), so that an event needs no
 //! look-up; the way back, from a client with output to its connection, is an index into a table.
 
 use sietch::net::FlowId;
@@ -10,7 +10,7 @@ use crate::client::ClientId;
 
 /// A connection, on whatever device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::server) enum Connection {
     /// A flow of the VNIC's engine.
     Flow(FlowId),
     /// A kernel socket.
@@ -19,10 +19,10 @@ pub(super) enum Place {
 
 /// What the loop knows of a client's connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Route {
+pub(in crate::server) struct Route {
     client: ClientId,
     /// Where it is.
-    pub place: Place,
+    pub connection: Connection,
     /// Bytes wait unread because the client has too much output.
     pub stalled: bool,
     /// The peer has ended; the shard hears it once everything was read.
@@ -31,18 +31,18 @@ pub(super) struct Route {
 
 /// The connections of all clients.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
+pub(in crate::server) struct Routes {
     entries: Vec<Option<Route>>,
 }
 
 impl Routes {
     /// Notes where `client` is.
-    pub fn insert(&mut self, client: ClientId, place: Place) {
+    pub fn insert(&mut self, client: ClientId, connection: Connection) {
         let slot = client.slot as usize;
         if self.entries.len() <= slot {
             self.entries.resize(slot + 1, None);
         }
-        self.entries[slot] = Some(Route { client, place, stalled: false, ended: false });
+        self.entries[slot] = Some(Route { client, connection, stalled: false, ended: false });
     }
 
     /// The connection of `client`.
@@ -51,30 +51,30 @@ impl Routes {
     }
 
     /// Forgets `client` and returns where it was.
-    pub fn remove(&mut self, client: ClientId) -> Option<Place> {
-        let place = self.get(client)?.place;
+    pub fn remove(&mut self, client: ClientId) -> Option<Connection> {
+        let connection = self.get(client)?.connection;
         self.entries[client.slot as usize] = None;
-        Some(place)
+        Some(connection)
     }
 
     /// All clients whose connections `matching` chooses.
-    pub fn clients(&self, matching: impl Fn(&Place) -> bool) -> Vec<ClientId> {
+    pub fn clients(&self, matching: impl Fn(&Connection) -> bool) -> Vec<ClientId> {
         self.entries
             .iter()
             .flatten()
-            .filter(|route| matching(&route.place))
+            .filter(|route| matching(&route.connection))
             .map(|route| route.client)
             .collect()
     }
 }
 
 /// The word that stands for a client at a device. Never 0, which stands for none.
-pub(super) fn word(client: ClientId) -> u64 {
+pub(in crate::server) fn user_word(client: ClientId) -> u64 {
     (u64::from(client.generation) << 32 | u64::from(client.slot)).wrapping_add(1)
 }
 
 /// The client of a word.
-pub(super) fn client(word: u64) -> Option<ClientId> {
+pub(in crate::server) fn client_of(word: u64) -> Option<ClientId> {
     let word = word.checked_sub(1)?;
     Some(ClientId { slot: (word & u64::from(u32::MAX)) as u32, generation: (word >> 32) as u32 })
 }
@@ -86,18 +86,18 @@ mod tests {
     #[test]
     fn words_and_clients_correspond() {
         for id in [ClientId { slot: 0, generation: 0 }, ClientId { slot: 7, generation: u32::MAX }] {
-            assert_ne!(word(id), 0);
-            assert_eq!(client(word(id)), Some(id));
+            assert_ne!(user_word(id), 0);
+            assert_eq!(client_of(user_word(id)), Some(id));
         }
-        assert_eq!(client(0), None);
+        assert_eq!(client_of(0), None);
     }
 
     #[test]
     fn a_route_of_an_earlier_client_is_not_found() {
         let mut routes = Routes::default();
         let (old, new) = (ClientId { slot: 3, generation: 1 }, ClientId { slot: 3, generation: 2 });
-        routes.insert(old, Place::Flow(FlowId::NONE));
-        routes.insert(new, Place::Flow(FlowId::NONE));
+        routes.insert(old, Connection::Flow(FlowId::NONE));
+        routes.insert(new, Connection::Flow(FlowId::NONE));
         assert!(routes.get(old).is_none() && routes.remove(old).is_none());
         assert_eq!(routes.clients(|_| true), [new]);
         assert!(routes.remove(new).is_some() && routes.get(new).is_none());

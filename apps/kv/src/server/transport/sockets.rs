@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 
 use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
-use super::routes::{Place, Routes, client, word};
+use super::routes::{Connection, Routes, client_of, user_word};
 use crate::client::ClientId;
 use crate::shard::{Now, PROTECTED, Refused, Shard};
 
 /// What a batch of socket events needs from the loop.
-pub(super) struct Listener<'a> {
+pub(in crate::server) struct SocketEvents<'a> {
     pub shard: &'a mut Shard,
     pub routes: &'a mut Routes,
     pub now: Now,
@@ -21,7 +21,7 @@ pub(super) struct Listener<'a> {
     pub ending: bool,
 }
 
-impl Listener<'_> {
+impl SocketEvents<'_> {
     /// The client of a new connection, or what is said to a peer that is refused.
     fn admit(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<ClientId, &'static [u8]> {
         if self.ending {
@@ -35,19 +35,19 @@ impl Listener<'_> {
     }
 }
 
-impl Handler for Listener<'_> {
+impl Handler for SocketEvents<'_> {
     fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict {
         match self.admit(peer, local) {
             Ok(client) => {
-                self.routes.insert(client, Place::Socket(id));
-                Verdict::Accept(word(client))
+                self.routes.insert(client, Connection::Socket(id));
+                Verdict::Accept(user_word(client))
             }
             Err(last_words) => Verdict::Refuse(last_words),
         }
     }
 
     fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite {
-        let Some(id) = client(user).filter(|_| !self.ending) else { return Appetite::Enough };
+        let Some(id) = client_of(user).filter(|_| !self.ending) else { return Appetite::Enough };
         self.shard.feed(id, bytes, self.now);
         let Some(route) = self.routes.get(id) else { return Appetite::Enough };
         route.stalled = !self.shard.accepts_input(id);
@@ -55,20 +55,20 @@ impl Handler for Listener<'_> {
     }
 
     fn ended(&mut self, user: u64) {
-        if let Some(id) = client(user) {
+        if let Some(id) = client_of(user) {
             self.shard.end_of_input(id);
         }
     }
 
     fn broken(&mut self, user: u64) {
-        if let Some(id) = client(user) {
+        if let Some(id) = client_of(user) {
             self.routes.remove(id);
             self.shard.disconnect(id);
         }
     }
 
     fn writable(&mut self, user: u64) {
-        self.writable.extend(client(user));
+        self.writable.extend(client_of(user));
     }
 
     fn doorbell(&mut self, token: u64) {
@@ -89,7 +89,7 @@ mod tests {
         let admit = |shard: &mut Shard, peer: SocketAddr, ending: bool| {
             let (mut routes, mut writable, mut doorbells) = (Routes::default(), Vec::new(), Vec::new());
             let now = Now { monotonic_ns: 1, unix_ms: 1 };
-            Listener {
+            SocketEvents {
                 shard,
                 routes: &mut routes,
                 now,

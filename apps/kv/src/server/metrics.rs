@@ -1,13 +1,13 @@
 //! The counters of the loop and its devices, shown to `sietch stat`.
 //!
-//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`Report::update`] before it sleeps
+//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it sleeps
 //! and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 
-use super::plane::Plane;
+use super::reactor::Reactor;
 
 /// What a layer shows: a name, whether it only grows, and its value.
 type Entries = Vec<(String, Kind, u64)>;
@@ -53,16 +53,16 @@ impl Counted for VnicQueue {
 
 /// The pages of a running store.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct MetricsPages {
     pages: Vec<Metrics>,
     next: u64,
 }
 
-impl Report {
-    /// Pages for what `plane` has.
-    pub fn new<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Result<Self, MetricsError> {
+impl MetricsPages {
+    /// Pages for what `reactor` has.
+    pub fn new<Q: NicQueue + Counted, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Result<Self, MetricsError> {
         let mut pages = Vec::new();
-        for (label, entries) in layers(plane) {
+        for (label, entries) in layers(reactor) {
             let names: Vec<(&str, Kind)> =
                 entries.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
             pages.push(Metrics::new(label, &names)?);
@@ -83,13 +83,13 @@ impl Report {
     /// Shows the present values. Returns when to call again if something could not be shown yet.
     pub fn update<Q: NicQueue + Counted, D: DiskQueue>(
         &mut self,
-        plane: &Plane<Q, D>,
+        reactor: &Reactor<Q, D>,
         now: u64,
     ) -> Option<u64> {
         self.next = now.saturating_add(sietch::METRICS_INTERVAL);
         let mut again = None;
-        for (label, entries) in layers(plane) {
-            // A door that was closed leaves its page as it was.
+        for (label, entries) in layers(reactor) {
+            // A vnic that was closed leaves its page as it was.
             let Some(page) = self.pages.iter_mut().find(|page| page.label() == label) else { continue };
             page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
             match page.publish(now) {
@@ -104,34 +104,34 @@ impl Report {
 }
 
 /// The values of every layer.
-fn layers<Q: NicQueue + Counted, D: DiskQueue>(plane: &Plane<Q, D>) -> Vec<(&'static str, Entries)> {
-    let mut layers = vec![("kv", store(plane))];
-    if let Some(ledger) = plane.ledger() {
-        let log = ledger.log();
+fn layers<Q: NicQueue + Counted, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Vec<(&'static str, Entries)> {
+    let mut layers = vec![("kv", store(reactor))];
+    if let Some(log_writer) = reactor.log_writer() {
+        let log = log_writer.log();
         let counted = log.metrics();
         let mut entries = Entries::new();
         counted.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
-        let told = plane.shard().persistence();
+        let told = reactor.shard().persistence();
         entries.push(("longest_commit_ns".into(), Kind::Gauge, told.longest_commit_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
         entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));
         layers.push(("log", entries));
     }
-    if let Some(door) = plane.door() {
+    if let Some(vnic) = reactor.vnic() {
         let mut entries = Entries::new();
-        door.engine().metrics().each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
+        vnic.engine().metrics().each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
         layers.push(("tcp", entries));
         let mut entries = Entries::new();
-        door.queue().count(&mut |name, value| entries.push((name.to_owned(), Kind::Counter, value)));
-        entries.push(("free_buffers".into(), Kind::Gauge, door.queue().free_buffers() as u64));
+        vnic.queue().count(&mut |name, value| entries.push((name.to_owned(), Kind::Counter, value)));
+        entries.push(("free_buffers".into(), Kind::Gauge, vnic.queue().free_buffers() as u64));
         layers.push(("nic", entries));
     }
     layers
 }
 
-fn store<Q: NicQueue, D: DiskQueue>(plane: &Plane<Q, D>) -> Entries {
-    let shard = plane.shard();
+fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Entries {
+    let shard = reactor.shard();
     let counted = shard.metrics();
     let mut entries = Entries::new();
     let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
@@ -150,13 +150,13 @@ fn store<Q: NicQueue, D: DiskQueue>(plane: &Plane<Q, D>) -> Entries {
     add("query_limit_closed", counted.query_limit_closed);
     add("output_limit_closed", counted.output_limit_closed);
     add("idle_closed", counted.idle_closed);
-    add("long_turns", counted.long_turns);
-    add("own_long_turns", counted.own_long_turns);
-    add("long_turn_faults", counted.long_turn_faults);
-    add("web_closed", counted.web_closed);
+    add("long_iterations", counted.long_iterations);
+    add("own_long_iterations", counted.own_long_iterations);
+    add("long_iteration_faults", counted.long_iteration_faults);
+    add("http_closed", counted.http_closed);
     add("replayed", counted.replayed);
     add("replay_skipped", counted.replay_skipped);
-    entries.push(("longest_turn_ns".into(), Kind::Gauge, counted.longest_turn_ns));
+    entries.push(("longest_iteration_ns".into(), Kind::Gauge, counted.longest_iteration_ns));
     entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
     entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
     entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));

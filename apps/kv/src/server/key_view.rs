@@ -34,12 +34,12 @@ const MOST_TEXT: usize = 1 << 20;
 const KEYS: &str = "keys";
 
 /// The grant of the area, and what was seen and waits for the disk.
-pub(super) struct Window {
+pub(super) struct KeyView {
     grant: Grant,
     seen: VecDeque<(u64, PreparedReply)>,
 }
 
-impl Window {
+impl KeyView {
     /// Shows the store to whoever may read the area of `grant`.
     pub fn new(grant: Grant) -> Self {
         Self { grant, seen: VecDeque::new() }
@@ -73,8 +73,8 @@ struct Keys<'a> {
     now: Now,
 }
 
-/// A place in it.
-enum Place<'a> {
+/// A node of it.
+enum Node<'a> {
     Root,
     Databases,
     Database(usize),
@@ -86,20 +86,20 @@ impl<'a> Keys<'a> {
         entry.expire_at() > self.now.unix_ms
     }
 
-    fn find(&self, at: &ViewTarget<'_>) -> Result<Place<'a>, Unavailable> {
+    fn find(&self, at: &ViewTarget<'_>) -> Result<Node<'a>, Unavailable> {
         let missing = || Unavailable::Refused(ViewError::Missing);
         match at.path {
-            [] => Ok(Place::Root),
-            [KEYS] => Ok(Place::Databases),
+            [] => Ok(Node::Root),
+            [KEYS] => Ok(Node::Databases),
             [KEYS, number, rest @ ..] if rest.len() <= 1 => {
                 let database = number.parse().ok().filter(|database: &usize| database.to_string() == *number);
                 let database = database.filter(|&database| database < self.store.databases().len());
                 let database = database.ok_or_else(missing)?;
-                let [name] = rest else { return Ok(Place::Database(database)) };
+                let [name] = rest else { return Ok(Node::Database(database)) };
                 let key = unescape(name).ok_or_else(missing)?;
                 let entry = self.store.databases()[database].index().get(&key);
                 let entry = entry.filter(|entry| self.is_alive(entry)).ok_or_else(missing)?;
-                Ok(Place::Key(&entry.value))
+                Ok(Node::Key(&entry.value))
             }
             _ => Err(missing()),
         }
@@ -127,7 +127,7 @@ fn shown(value: &Value) -> FileAttributes {
 impl View for Keys<'_> {
     fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         match self.find(at)? {
-            Place::Key(value) => Ok(shown(value)),
+            Node::Key(value) => Ok(shown(value)),
             _ => Ok(FileAttributes::DIRECTORY),
         }
     }
@@ -135,17 +135,17 @@ impl View for Keys<'_> {
     fn list(&mut self, at: &ViewTarget<'_>, mut cursor: u64) -> Result<ViewPage, Unavailable> {
         let mut page = ViewPage::default();
         match self.find(at)? {
-            Place::Root => {
+            Node::Root => {
                 page.push(KEYS, FileAttributes::DIRECTORY);
             }
-            Place::Databases => {
+            Node::Databases => {
                 for (number, database) in self.store.databases().iter().enumerate() {
                     if number == 0 || !database.index().is_empty() {
                         page.push(&number.to_string(), FileAttributes::DIRECTORY);
                     }
                 }
             }
-            Place::Database(database) => {
+            Node::Database(database) => {
                 for _ in 0..TRIES {
                     let found = self.scan(database, cursor, SCANNED);
                     let found = found.or_else(|| self.scan(database, cursor, CERTAIN));
@@ -158,13 +158,13 @@ impl View for Keys<'_> {
                     }
                 }
             }
-            Place::Key(_) => return Err(ViewError::NotDirectory.into()),
+            Node::Key(_) => return Err(ViewError::NotDirectory.into()),
         }
         Ok(page)
     }
 
     fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
-        let Place::Key(value) = self.find(at)? else { return Err(ViewError::IsDirectory.into()) };
+        let Node::Key(value) = self.find(at)? else { return Err(ViewError::IsDirectory.into()) };
         let part = |bytes: &[u8]| {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
             bytes[start..].iter().take(length).copied().collect()

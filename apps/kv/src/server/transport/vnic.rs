@@ -1,10 +1,10 @@
 //! The VNIC's side of the loop: an engine on a queue.
 //!
-//! 1. [`Door::poll`] lets the engine take a batch, then feeds each flow's bytes to its client
+//! 1. [`VnicTransport::poll`] lets the engine take a batch, then feeds each flow's bytes to its client
 //!    straight from the engine's receive buffer.
 //! 2. While a client has too much output its bytes stay in the receive buffer: the peer's window
 //!    closes.
-//! 3. [`Door::send`] copies replies into the flow's send buffer; [`Door::emit`] sends for all flows
+//! 3. [`VnicTransport::send`] copies replies into the flow's send buffer; [`VnicTransport::emit`] sends for all flows
 //!    and rings the doorbell once.
 
 use std::io;
@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use sietch::net::{Engine, Event, EventKind, FlowId};
 use sietch::nic::NicQueue;
 
-use super::routes::{Place, Routes, client, word};
+use super::routes::{Connection, Routes, client_of, user_word};
 use crate::client::ClientId;
 use crate::shard::{Now, Shard};
 
@@ -22,7 +22,7 @@ const BACKLOG: u32 = 4096;
 
 /// An engine on a queue, serving one port.
 #[derive(Debug)]
-pub struct Door<Q: NicQueue> {
+pub struct VnicTransport<Q: NicQueue> {
     queue: Q,
     engine: Engine,
     address: SocketAddr,
@@ -33,7 +33,7 @@ pub struct Door<Q: NicQueue> {
     stopped: bool,
 }
 
-impl<Q: NicQueue> Door<Q> {
+impl<Q: NicQueue> VnicTransport<Q> {
     /// Serves `port` of `address` with `engine`.
     ///
     /// # Errors
@@ -72,24 +72,24 @@ impl<Q: NicQueue> Door<Q> {
         &self.queue
     }
 
-    pub(super) fn queue_mut(&mut self) -> &mut Q {
+    pub(in crate::server) fn queue_mut(&mut self) -> &mut Q {
         &mut self.queue
     }
 
     /// When the engine wants to be polled next, in monotonic nanoseconds.
-    pub(super) fn next_deadline(&self) -> Option<u64> {
+    pub(in crate::server) fn next_deadline(&self) -> Option<u64> {
         self.engine.next_deadline()
     }
 
     /// Accepts and reads nobody any more. What the flows have to send is still sent.
-    pub(super) fn stop(&mut self) {
+    pub(in crate::server) fn stop(&mut self) {
         self.stopped = true;
         self.engine.unlisten(self.address.port());
     }
 
     /// Takes a batch of frames and feeds what they brought. Returns whether anything happened.
     /// Clients that can be sent to again are appended to `writable`.
-    pub(super) fn poll(
+    pub(in crate::server) fn poll(
         &mut self,
         shard: &mut Shard,
         routes: &mut Routes,
@@ -106,7 +106,7 @@ impl<Q: NicQueue> Door<Q> {
             // The word was set when the flow was accepted. If that was in this very batch, the
             // flow's other events, which follow directly, do not carry it yet.
             let known =
-                client(event.user).or(newest.filter(|(flow, _)| *flow == event.flow).map(|(_, id)| id));
+                client_of(event.user).or(newest.filter(|(flow, _)| *flow == event.flow).map(|(_, id)| id));
             if let Some(id) = self.handle(event, known, shard, routes, writable, now) {
                 newest = Some((event.flow, id));
             }
@@ -130,8 +130,8 @@ impl<Q: NicQueue> Door<Q> {
             (EventKind::Accepted { remote, .. }, _) => {
                 match shard.connect(remote, self.local(event.flow), now) {
                     Ok(id) => {
-                        self.engine.set_user(event.flow, word(id));
-                        routes.insert(id, Place::Flow(event.flow));
+                        self.engine.set_user(event.flow, user_word(id));
+                        routes.insert(id, Connection::Flow(event.flow));
                         let seconds = shard.settings().tcp_keepalive;
                         let idle = (seconds > 0).then(|| seconds.saturating_mul(1_000_000_000));
                         self.engine.set_keepalive(event.flow, idle);
@@ -168,7 +168,7 @@ impl<Q: NicQueue> Door<Q> {
     }
 
     /// Feeds what a flow has received, as far as its client takes it.
-    pub(super) fn read(
+    pub(in crate::server) fn read(
         &mut self,
         flow: FlowId,
         id: ClientId,
@@ -194,12 +194,12 @@ impl<Q: NicQueue> Door<Q> {
     }
 
     /// Takes as many of `bytes` for a flow as there is room for.
-    pub(super) fn send(&mut self, flow: FlowId, bytes: &[u8]) -> usize {
+    pub(in crate::server) fn send(&mut self, flow: FlowId, bytes: &[u8]) -> usize {
         self.engine.send(flow, bytes)
     }
 
     /// Closes a flow after what was taken for it.
-    pub(super) fn close(&mut self, flow: FlowId) {
+    pub(in crate::server) fn close(&mut self, flow: FlowId) {
         // Bytes left unread would make the engine reset the flow, and the last reply would be lost
         // with it.
         loop {
@@ -217,7 +217,7 @@ impl<Q: NicQueue> Door<Q> {
     ///
     /// # Errors
     /// The device is gone.
-    pub(super) fn emit(&mut self, now: Now) -> io::Result<bool> {
+    pub(in crate::server) fn emit(&mut self, now: Now) -> io::Result<bool> {
         let result = self.engine.emit(&mut self.queue, now.monotonic_ns)?;
         Ok(result.more || self.more)
     }

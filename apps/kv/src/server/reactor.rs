@@ -9,18 +9,18 @@ use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;
 use sietch_socket::SocketQueue;
 
-use super::kernel::Listener;
-use super::ledger::Ledger;
-use super::routes::{Place, Routes};
-use super::stall::Stalls;
-use super::vnic::Door;
+use super::latency::LatencyAttribution;
+use super::log_writer::LogWriter;
+use super::transport::routes::{Connection, Routes};
+use super::transport::sockets::SocketEvents;
+use super::transport::vnic::VnicTransport;
 use crate::client::ClientId;
 use crate::persistence::Usage;
 use crate::shard::{Now, Shard};
 
 /// What a turn did and what comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct Iteration {
     /// Whether anything happened: another turn at once may find more.
     pub busy: bool,
     /// When the next turn is due even if no doorbell rings, in monotonic nanoseconds.
@@ -30,58 +30,58 @@ pub struct Turn {
 }
 
 /// A shard with its devices.
-pub struct Plane<Q: NicQueue, D: DiskQueue> {
+pub struct Reactor<Q: NicQueue, D: DiskQueue> {
     pub(super) shard: Shard,
-    ledger: Option<Ledger<D>>,
-    door: Option<Door<Q>>,
+    log_writer: Option<LogWriter<D>>,
+    vnic: Option<VnicTransport<Q>>,
     sockets: Option<SocketQueue>,
     routes: Routes,
     ready: Vec<ClientId>,
     writable: Vec<ClientId>,
     doorbells: Vec<u64>,
     /// The VNIC's device failed for this reason; its clients were closed.
-    door_failed: Option<io::Error>,
+    vnic_failed: Option<io::Error>,
     /// The store ends: nothing more is read or run, only what was run is made durable and answered.
     ending: bool,
     /// The keepalive that the kernel sockets were told, in seconds.
     keepalive: u64,
 }
 
-impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
+impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
     /// Joins a shard with its log (`None`: nothing is kept, [`crate::settings::Durability::None`])
     /// and its devices.
     pub fn new(
         mut shard: Shard,
-        ledger: Option<Ledger<D>>,
-        door: Option<Door<Q>>,
+        log_writer: Option<LogWriter<D>>,
+        vnic: Option<VnicTransport<Q>>,
         sockets: Option<SocketQueue>,
     ) -> Self {
-        if let Some(ledger) = &ledger {
-            ledger.introduce(&mut shard);
+        if let Some(log_writer) = &log_writer {
+            log_writer.introduce(&mut shard);
         }
         Self {
             shard,
-            ledger,
-            door,
+            log_writer,
+            vnic,
             sockets,
             routes: Routes::default(),
             ready: Vec::new(),
             writable: Vec::new(),
             doorbells: Vec::new(),
-            door_failed: None,
+            vnic_failed: None,
             ending: false,
             keepalive: 0,
         }
     }
 
     /// The turn before took so many nanoseconds.
-    pub fn note_turn(&mut self, nanoseconds: u64) {
-        self.shard.note_turn(nanoseconds);
+    pub fn note_iteration(&mut self, nanoseconds: u64) {
+        self.shard.note_iteration(nanoseconds);
     }
 
     /// Whose fault long turns were.
-    pub(super) fn note_stalls(&mut self, stalls: &Stalls) {
-        self.shard.note_stalls(stalls.own, stalls.faults);
+    pub(super) fn note_latency(&mut self, latency: &LatencyAttribution) {
+        self.shard.note_latency(latency.own, latency.faults);
     }
 
     /// What the process takes of the machine.
@@ -95,23 +95,23 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     }
 
     /// The log.
-    pub fn ledger(&self) -> Option<&Ledger<D>> {
-        self.ledger.as_ref()
+    pub fn log_writer(&self) -> Option<&LogWriter<D>> {
+        self.log_writer.as_ref()
     }
 
-    /// Ends the plane and returns its log, to be closed.
-    pub fn into_ledger(self) -> Option<Ledger<D>> {
-        self.ledger
+    /// Ends the reactor and returns its log, to be closed.
+    pub fn into_log_writer(self) -> Option<LogWriter<D>> {
+        self.log_writer
     }
 
     /// The VNIC's side.
-    pub fn door(&self) -> Option<&Door<Q>> {
-        self.door.as_ref()
+    pub fn vnic(&self) -> Option<&VnicTransport<Q>> {
+        self.vnic.as_ref()
     }
 
     /// The VNIC's side, to let it answer for itself.
-    pub fn door_mut(&mut self) -> Option<&mut Door<Q>> {
-        self.door.as_mut()
+    pub fn vnic_mut(&mut self) -> Option<&mut VnicTransport<Q>> {
+        self.vnic.as_mut()
     }
 
     /// The kernel sockets.
@@ -128,12 +128,12 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         Q: Doorbell,
     {
         let Some(sockets) = &mut self.sockets else { return Ok(()) };
-        if self.door.as_mut().is_some_and(|door| !door.queue_mut().arm()) {
+        if self.vnic.as_mut().is_some_and(|vnic| !vnic.queue_mut().arm()) {
             return Ok(());
         }
         let slept = sockets.wait(timeout);
-        if let Some(door) = &mut self.door {
-            door.queue_mut().disarm();
+        if let Some(vnic) = &mut self.vnic {
+            vnic.queue_mut().disarm();
         }
         slept
     }
@@ -144,30 +144,30 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     }
 
     /// Why the VNIC's device failed, if it did since the last call.
-    pub fn take_door_failure(&mut self) -> Option<io::Error> {
-        self.door_failed.take()
+    pub fn take_vnic_failure(&mut self) -> Option<io::Error> {
+        self.vnic_failed.take()
     }
 
     /// Serves on another VNIC. The one before was given up.
-    pub fn open_door(&mut self, door: Door<Q>) {
-        self.door = Some(door);
+    pub fn attach_vnic(&mut self, vnic: VnicTransport<Q>) {
+        self.vnic = Some(vnic);
     }
 
     /// Gives the VNIC up and closes its clients: it was revoked, or its device failed.
-    pub fn close_door(&mut self) -> Option<Door<Q>> {
-        for id in self.routes.clients(|place| matches!(place, Place::Flow(_))) {
+    pub fn detach_vnic(&mut self) -> Option<VnicTransport<Q>> {
+        for id in self.routes.clients(|connection| matches!(connection, Connection::Flow(_))) {
             self.routes.remove(id);
             self.shard.disconnect(id);
         }
-        self.door.take()
+        self.vnic.take()
     }
 
     /// Nothing more is accepted, read or run from now on; turns only make durable and send what was
     /// run.
     pub fn stop_input(&mut self) {
         self.ending = true;
-        if let Some(door) = &mut self.door {
-            door.stop();
+        if let Some(vnic) = &mut self.vnic {
+            vnic.stop();
         }
     }
 
@@ -177,21 +177,21 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     /// A device is gone.
     pub fn close_clients(&mut self, now: Now) -> io::Result<()> {
         for id in self.routes.clients(|_| true) {
-            if let Some(place) = self.routes.remove(id) {
+            if let Some(connection) = self.routes.remove(id) {
                 self.shard.disconnect(id);
-                self.close(place);
+                self.close(connection);
             }
         }
-        if let Some(door) = &mut self.door {
-            door.emit(now)?;
+        if let Some(vnic) = &mut self.vnic {
+            vnic.emit(now)?;
         }
         self.sockets.as_mut().map_or(Ok(()), SocketQueue::flush)
     }
 
-    fn close(&mut self, place: Place) {
-        match (place, &mut self.door, &mut self.sockets) {
-            (Place::Flow(flow), Some(door), _) => door.close(flow),
-            (Place::Socket(socket), _, Some(sockets)) => sockets.close(socket),
+    fn close(&mut self, connection: Connection) {
+        match (connection, &mut self.vnic, &mut self.sockets) {
+            (Connection::Flow(flow), Some(vnic), _) => vnic.close(flow),
+            (Connection::Socket(socket), _, Some(sockets)) => sockets.close(socket),
             _ => {}
         }
     }
@@ -200,8 +200,8 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
     ///
     /// # Errors
     /// The kernel sockets' queue is broken. A failed log or VNIC is no error of the loop: the first
-    /// refuses writes, the second closes its clients ([`Plane::take_door_failure`]).
-    pub fn turn(&mut self, now: Now) -> io::Result<Turn> {
+    /// refuses writes, the second closes its clients ([`Reactor::take_vnic_failure`]).
+    pub fn iterate(&mut self, now: Now) -> io::Result<Iteration> {
         // While the log cannot take what was already run, nothing more is run: the clients' windows
         // fill.
         let held = self.is_held();
@@ -214,8 +214,8 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
             self.shard.tick(now);
             busy = true;
         }
-        match &mut self.ledger {
-            Some(ledger) => busy |= ledger.turn(&mut self.shard, now),
+        match &mut self.log_writer {
+            Some(log_writer) => busy |= log_writer.iterate(&mut self.shard, now),
             None => {
                 self.shard.journal().clear();
                 self.shard.seal(0);
@@ -223,45 +223,47 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         }
         busy |= self.send_output(now);
         let mut more = false;
-        if let Some(door) = &mut self.door {
-            match door.emit(now) {
+        if let Some(vnic) = &mut self.vnic {
+            match vnic.emit(now) {
                 Ok(left) => more = left,
                 Err(cause) => {
-                    self.close_door();
-                    self.door_failed = Some(cause);
+                    self.detach_vnic();
+                    self.vnic_failed = Some(cause);
                 }
             }
         }
         if let Some(sockets) = &mut self.sockets {
             sockets.flush()?;
         }
-        Ok(Turn { busy: busy || more, deadline: self.next_deadline(), disk: self.waits_for_disk() })
+        Ok(Iteration { busy: busy || more, deadline: self.next_deadline(), disk: self.waits_for_disk() })
     }
 
     /// Whether replies wait for the log.
     fn waits_for_disk(&self) -> bool {
-        self.ledger.as_ref().is_some_and(Ledger::is_awaited)
+        self.log_writer.as_ref().is_some_and(LogWriter::is_awaited)
     }
 
     /// Whether the log cannot take what was already run.
     pub(super) fn is_held(&self) -> bool {
-        self.ledger.as_ref().is_some_and(|ledger| ledger.is_blocked() || ledger.is_compacting_for_room())
+        self.log_writer
+            .as_ref()
+            .is_some_and(|log_writer| log_writer.is_blocked() || log_writer.is_compacting_for_room())
     }
 
     fn next_deadline(&self) -> Option<u64> {
         if self.is_held() {
             // Whatever else is due cannot be done before the log has moved.
-            return self.ledger.as_ref().and_then(Ledger::next_deadline);
+            return self.log_writer.as_ref().and_then(LogWriter::next_deadline);
         }
-        let door = self.door.as_ref().and_then(Door::next_deadline);
-        let ledger = self.ledger.as_ref().and_then(Ledger::next_deadline);
-        [door, ledger, self.shard.next_deadline()].into_iter().flatten().min()
+        let vnic = self.vnic.as_ref().and_then(VnicTransport::next_deadline);
+        let log_writer = self.log_writer.as_ref().and_then(LogWriter::next_deadline);
+        [vnic, log_writer, self.shard.next_deadline()].into_iter().flatten().min()
     }
 
     fn take_input(&mut self, now: Now) -> io::Result<bool> {
         let mut busy = false;
-        if let Some(door) = &mut self.door {
-            busy |= door.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
+        if let Some(vnic) = &mut self.vnic {
+            busy |= vnic.poll(&mut self.shard, &mut self.routes, &mut self.writable, now);
         }
         let keepalive = self.shard.settings().tcp_keepalive;
         if let Some(sockets) = &mut self.sockets {
@@ -269,7 +271,7 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
                 self.keepalive = keepalive;
                 sockets.set_keepalive(keepalive);
             }
-            let mut listener = Listener {
+            let mut listener = SocketEvents {
                 shard: &mut self.shard,
                 routes: &mut self.routes,
                 now,
@@ -297,15 +299,17 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
 
     fn serve(&mut self, id: ClientId, now: Now) {
         let Some(route) = self.routes.get(id) else { return };
-        let (place, stalled) = (route.place, route.stalled);
+        let (connection, stalled) = (route.connection, route.stalled);
         loop {
             let bytes = self.shard.output(id);
             if bytes.is_empty() {
                 break;
             }
-            let sent = match place {
-                Place::Flow(flow) => self.door.as_mut().map_or(bytes.len(), |door| door.send(flow, bytes)),
-                Place::Socket(socket) => {
+            let sent = match connection {
+                Connection::Flow(flow) => {
+                    self.vnic.as_mut().map_or(bytes.len(), |vnic| vnic.send(flow, bytes))
+                }
+                Connection::Socket(socket) => {
                     self.sockets.as_mut().map_or(bytes.len(), |sockets| sockets.send(socket, bytes))
                 }
             };
@@ -318,15 +322,15 @@ impl<Q: NicQueue, D: DiskQueue> Plane<Q, D> {
         if self.shard.wants_close(id) {
             self.routes.remove(id);
             self.shard.disconnect(id);
-            self.close(place);
+            self.close(connection);
         } else if stalled && !self.ending && self.shard.accepts_input(id) {
-            match place {
-                Place::Flow(flow) => {
-                    if let Some(door) = &mut self.door {
-                        door.read(flow, id, &mut self.shard, &mut self.routes, now);
+            match connection {
+                Connection::Flow(flow) => {
+                    if let Some(vnic) = &mut self.vnic {
+                        vnic.read(flow, id, &mut self.shard, &mut self.routes, now);
                     }
                 }
-                Place::Socket(socket) => {
+                Connection::Socket(socket) => {
                     if let Some(route) = self.routes.get(id) {
                         route.stalled = false;
                     }
