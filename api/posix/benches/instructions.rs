@@ -14,7 +14,7 @@ use gungraun::{
     Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use sietch_posix::data;
+use sietch_posix::calls::data;
 use sietch_posix::table::{self, Kind};
 use sietch_ring::stream::{End, Geometry, Memory, Names};
 

@@ -12,32 +12,34 @@ use sietch_protocol::socket_service::{
     VNIC_VARIABLE,
 };
 
+use crate::system::sys;
+
 /// Bytes of a Unix socket's path.
 const PATH: usize = 108;
 
 /// What the environment said.
 #[derive(Clone, Copy, Debug)]
-pub struct Context {
+pub(crate) struct Context {
     path: [u8; PATH],
     path_length: usize,
     /// Groups the processes of one `sietch run`.
-    pub application: [u8; 16],
+    pub(crate) application: [u8; 16],
     vnic: [u8; 32],
     vnic_length: usize,
     /// Ports of the host that lead to ports of the program; the first ones are filled.
     published: [Option<Published>; MAX_PUBLISHED],
     /// Whether connections that are over after a few messages are left to the kernel
-    /// ([`crate::history`]).
-    pub brief_to_kernel: bool,
+    /// ([`crate::connection::short_lived`]).
+    pub(crate) brief_to_kernel: bool,
     /// Whether to say on standard error what falls back to the kernel, and why.
-    pub debug: bool,
+    pub(crate) debug: bool,
 }
 
 static CONTEXT: OnceLock<Context> = OnceLock::new();
 
 impl Context {
     /// A context of values that are known: for [`begin`] and for tests.
-    pub fn new(path: &[u8], application: &[u8], vnic: &[u8]) -> Option<Self> {
+    pub(crate) fn new(path: &[u8], application: &[u8], vnic: &[u8]) -> Option<Self> {
         let mut context = Self {
             path: [0; PATH],
             path_length: path.len(),
@@ -57,14 +59,14 @@ impl Context {
     }
 
     /// The path of the service's socket.
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path[..self.path_length]
     }
 
     /// Takes the ports that are to be published, as their variable has them. What is none is passed
     /// over: `sietch run` writes none such.
     #[must_use]
-    pub fn publishing(mut self, list: &[u8]) -> Self {
+    pub(crate) fn publishing(mut self, list: &[u8]) -> Self {
         let entries = list.split(|&byte| byte == b',').filter_map(|entry| std::str::from_utf8(entry).ok());
         for (to, found) in self.published.iter_mut().zip(entries.filter_map(Published::parse)) {
             *to = Some(found);
@@ -73,12 +75,12 @@ impl Context {
     }
 
     /// Ports of the host that lead to `port` of the program.
-    pub fn published(&self, port: u16) -> impl Iterator<Item = &Published> {
+    pub(crate) fn published(&self, port: u16) -> impl Iterator<Item = &Published> {
         self.published.iter().flatten().filter(move |found| found.port == port)
     }
 
     /// The VNIC's name; none in host addressing.
-    pub fn vnic(&self) -> Option<&str> {
+    pub(crate) fn vnic(&self) -> Option<&str> {
         if self.vnic_length == 0 {
             return None;
         }
@@ -102,7 +104,7 @@ pub(crate) fn variable(name: &str) -> Option<&'static [u8]> {
 }
 
 /// Reads the environment. To be called once, before `main`.
-pub fn begin() {
+pub(crate) fn begin() {
     let Some(path) = variable(SOCKET_VARIABLE) else { return };
     let application = variable(APPLICATION_VARIABLE).unwrap_or_default();
     let Some(context) = Context::new(path, application, variable(VNIC_VARIABLE).unwrap_or_default()) else {
@@ -115,18 +117,18 @@ pub fn begin() {
 }
 
 /// Takes a context; the first one stays.
-pub fn set(context: Context) {
+pub(crate) fn set(context: Context) {
     let _ = CONTEXT.set(context);
 }
 
 /// What is known, if the process runs under Sietch.
 #[inline]
-pub fn get() -> Option<&'static Context> {
+pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()
 }
 
 /// Says a line on standard error, if the user asked for it.
-pub fn say(what: &str, why: i32) {
+pub(crate) fn say(what: &str, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;
     }
@@ -151,6 +153,6 @@ pub fn say(what: &str, why: i32) {
     let written = line.get(..length).unwrap_or_default();
     // SAFETY: the kernel reads the line.
     let _ = unsafe {
-        crate::sys::call(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
+        sys::call(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
     };
 }

@@ -16,44 +16,26 @@
 //!
 //! `docs/posix.md` lists what is supported, and what is not with the errno that it gives.
 
-pub mod accept;
-pub mod action;
-pub mod adopt;
-pub mod apart;
-pub mod borrowed;
-pub mod build;
-pub mod bypass;
-pub mod confined;
-pub mod context;
-pub mod data;
-pub mod descriptor;
-pub mod doorbell;
-pub mod end;
-pub mod exec;
-pub mod faults;
-pub mod file;
-pub mod history;
-pub mod jump;
-pub mod load;
-pub mod local;
-pub mod mapped;
-pub mod message;
-pub mod options;
-pub mod options_of;
-pub mod process;
-pub mod publish;
-pub mod raw;
-pub mod real;
-pub mod receive;
-pub mod renewal;
-pub mod reservation;
-pub mod room;
-pub mod scarce;
-pub mod send;
-pub mod service;
-pub mod sleep;
-pub mod socket;
-pub mod stdio;
-pub mod sys;
-pub mod table;
-pub mod wait;
+mod address;
+pub mod calls;
+mod connection;
+mod context;
+mod descriptor;
+mod listener;
+mod options;
+mod readiness;
+mod service;
+mod signal;
+mod system;
+mod wait;
+
+/// The descriptor table, for tests and measurements that connect two ends without a service.
+pub mod table {
+    pub use crate::descriptor::description::{Description, Facts, Held, Kind, describe};
+    pub use crate::descriptor::table::{find, is_ours, put};
+}
+
+/// Which build the library is: what a service is compared with before a program starts.
+pub use sietch_protocol::socket_service::Build;
+/// The first word of a stream's memory.
+pub use sietch_ring::stream::MAGIC;

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sietch_posix::calls::{data, descriptor, options, socket};
 use sietch_posix::table::{self, Kind};
-use sietch_posix::{data, descriptor, file, message, options_of, socket, sys};
 use sietch_ring::stream::{End, Geometry, Memory, Names};
 
 fn name(port: u16) -> [u8; 28] {
@@ -51,6 +51,20 @@ fn pair_and_memory() -> ([c_int; 2], OwnedFd) {
     (both, memory.common)
 }
 
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn thread() -> u32 {
+    // SAFETY: touches no memory.
+    unsafe { libc::gettid() }.cast_unsigned()
+}
+
+/// The return value of a C library function, or its errno.
+fn outcome_of(answer: isize) -> Result<usize, c_int> {
+    usize::try_from(answer).map_err(|_| errno())
+}
+
 fn read(fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
     receive(fd, most, 0)
 }
@@ -60,28 +74,28 @@ fn receive(fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, c_int> {
     let (to, none) = (bytes.as_mut_ptr().cast(), std::ptr::null_mut());
     // SAFETY: `most` bytes may be written.
     let got = unsafe { data::recvfrom(fd, to, most, flags, none, std::ptr::null_mut()) };
-    sys::outcome_of(got).map(|got| bytes[..got].to_vec())
+    outcome_of(got).map(|got| bytes[..got].to_vec())
 }
 
 fn write(fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: a slice.
     let sent = unsafe { data::sendto(fd, bytes.as_ptr().cast(), bytes.len(), flags, std::ptr::null(), 0) };
-    sys::outcome_of(sent)
+    outcome_of(sent)
 }
 
 fn option(fd: c_int, level: c_int, name: c_int) -> Result<c_int, c_int> {
     let (mut value, mut length): (c_int, _) = (-1, 4);
     let to: *mut c_void = (&raw mut value).cast();
     // SAFETY: an int and its length.
-    let answer = unsafe { options_of::getsockopt(fd, level, name, to, &raw mut length) };
-    sys::outcome_of(answer as isize).map(|_| value)
+    let answer = unsafe { options::getsockopt(fd, level, name, to, &raw mut length) };
+    outcome_of(answer as isize).map(|_| value)
 }
 
 fn set(fd: c_int, level: c_int, name: c_int, value: c_int) -> Result<usize, c_int> {
     let from: *const c_void = (&raw const value).cast();
     // SAFETY: an int.
-    sys::outcome_of(unsafe { options_of::setsockopt(fd, level, name, from, 4) } as isize)
+    outcome_of(unsafe { options::setsockopt(fd, level, name, from, 4) } as isize)
 }
 
 #[test]
@@ -217,7 +231,7 @@ fn lingering_for_no_time_resets() {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let from: *const c_void = (&raw const linger).cast();
     // SAFETY: a linger.
-    assert_eq!(unsafe { options_of::setsockopt(b, libc::SOL_SOCKET, libc::SO_LINGER, from, 8) }, 0);
+    assert_eq!(unsafe { options::setsockopt(b, libc::SOL_SOCKET, libc::SO_LINGER, from, 8) }, 0);
     descriptor::close(b);
     assert_eq!(read(a, 1), Err(libc::ECONNRESET));
     descriptor::close(a);
@@ -231,7 +245,7 @@ fn a_reader_that_sleeps_is_woken_by_data_by_an_end_by_a_hangup_and_by_its_own_sh
         let asleep = AtomicU32::new(0);
         let got = std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                asleep.store(sys::thread(), Ordering::Release);
+                asleep.store(thread(), Ordering::Release);
                 read(b, 10)
             });
             while asleep.load(Ordering::Acquire) == 0 {
@@ -272,7 +286,7 @@ fn a_receive_timeout_ends_a_call() {
     let time = libc::timeval { tv_sec: 0, tv_usec: 20_000 };
     let from: *const c_void = (&raw const time).cast();
     // SAFETY: a timeval.
-    assert_eq!(unsafe { options_of::setsockopt(a, libc::SOL_SOCKET, libc::SO_RCVTIMEO, from, 16) }, 0);
+    assert_eq!(unsafe { options::setsockopt(a, libc::SOL_SOCKET, libc::SO_RCVTIMEO, from, 16) }, 0);
     assert_eq!(read(a, 1), Err(libc::EAGAIN));
     descriptor::close(a);
     descriptor::close(b);
@@ -313,16 +327,15 @@ fn an_engine_behind_a_connection_is_told_of_its_options() {
     let named = |name: &[u8]| {
         let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
         // SAFETY: a slice.
-        let answer =
-            unsafe { options_of::setsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, from, length) };
-        sys::outcome_of(answer as isize)
+        let answer = unsafe { options::setsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, from, length) };
+        outcome_of(answer as isize)
     };
     assert_eq!((named(b"dctcp"), named(b"nonsense")), (Ok(0), Err(libc::ENOENT)));
     let (mut name, mut length) = ([0xff_u8; 16], 16);
     // SAFETY: sixteen bytes may be written.
     let told = unsafe {
         let to = name.as_mut_ptr().cast();
-        options_of::getsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, to, &raw mut length)
+        options::getsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, to, &raw mut length)
     };
     assert_eq!((told, length, &name), (0, 16, b"dctcp\0\0\0\0\0\0\0\0\0\0\0"));
     assert_eq!([a, b].map(descriptor::close), [0, 0]);
@@ -380,7 +393,7 @@ fn a_file_goes_through_the_ring_and_the_offset_follows() {
         let mut sent = 0;
         while sent < 199_000 {
             // SAFETY: an offset.
-            let now = unsafe { file::sendfile(a, from, &raw mut offset, 300_000) };
+            let now = unsafe { data::sendfile(a, from, &raw mut offset, 300_000) };
             assert!(now > 0);
             sent += now;
         }
@@ -389,8 +402,8 @@ fn a_file_goes_through_the_ring_and_the_offset_follows() {
     });
     assert!(got.expect("data") == bytes[1000..]);
     // SAFETY: null offsets.
-    let spliced = unsafe { file::splice(b, std::ptr::null_mut(), a, std::ptr::null_mut(), 1, 0) };
-    assert_eq!((spliced, sys::errno()), (-1, libc::EINVAL));
+    let spliced = unsafe { data::splice(b, std::ptr::null_mut(), a, std::ptr::null_mut(), 1, 0) };
+    assert_eq!((spliced, errno()), (-1, libc::EINVAL));
     for fd in [a, b, from] {
         descriptor::close(fd);
     }
@@ -416,7 +429,7 @@ fn several_messages_are_one_call() {
     write(a, b"abcdefgh").expect("room");
     let none = std::ptr::null_mut();
     // SAFETY: three messages.
-    let got = unsafe { message::recvmmsg(b, messages.as_mut_ptr(), 3, libc::MSG_WAITFORONE, none) };
+    let got = unsafe { data::recvmmsg(b, messages.as_mut_ptr(), 3, libc::MSG_WAITFORONE, none) };
     assert_eq!((got, messages[0].msg_len, messages[1].msg_len), (2, 4, 4));
     assert_eq!((&out[0], &out[1]), (b"abcd", b"efgh"));
     descriptor::close(a);
@@ -473,7 +486,7 @@ fn behind_a_message_that_was_sent_in_part_no_other_is_sent() {
         [1 << 20, 0].map(|iov_len| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len });
     let mut both = messages(&mut vectors);
     // SAFETY: two messages.
-    let sent = unsafe { message::sendmmsg(a, both.as_mut_ptr(), 2, libc::MSG_DONTWAIT) };
+    let sent = unsafe { data::sendmmsg(a, both.as_mut_ptr(), 2, libc::MSG_DONTWAIT) };
     let part = both[0].msg_len as usize;
     assert!(sent == 1 && (1..1 << 20).contains(&part), "{sent} of {part} bytes");
     assert_eq!(read(b, 1 << 20).map(|bytes| bytes.len()), Ok(part));
@@ -490,10 +503,10 @@ fn an_error_behind_some_messages_is_told_by_the_next_call() {
     let mut vectors = addresses.map(|to| libc::iovec { iov_base: to.cast(), iov_len: 4 });
     let mut both = messages(&mut vectors);
     // SAFETY: two messages, of which one leads nowhere.
-    let mut receive_both = || unsafe { message::recvmmsg(b, both.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
+    let mut receive_both = || unsafe { data::recvmmsg(b, both.as_mut_ptr(), 2, 0, std::ptr::null_mut()) };
     assert_eq!(receive_both(), 1);
     assert_eq!(receive_both(), -1);
-    assert_eq!(sys::errno(), libc::EFAULT);
+    assert_eq!(errno(), libc::EFAULT);
     assert_eq!(read(b, 100), Ok(b", then nowhere".to_vec()));
     assert_eq!([a, b].map(descriptor::close), [0, 0]);
 }
@@ -508,11 +521,11 @@ fn the_time_of_recvmmsg_is_judged_and_what_is_left_written_back() {
     let mut one = messages(&mut vectors);
     let mut time = libc::timespec { tv_sec: 1000, tv_nsec: 1_000_000_000 };
     // SAFETY: a message and a time.
-    assert_eq!(unsafe { message::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, -1);
-    assert_eq!(sys::errno(), libc::EINVAL);
+    assert_eq!(unsafe { data::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, -1);
+    assert_eq!(errno(), libc::EINVAL);
     time.tv_nsec = 0;
     // SAFETY: as above.
-    assert_eq!(unsafe { message::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, 1);
+    assert_eq!(unsafe { data::recvmmsg(b, one.as_mut_ptr(), 1, 0, &raw mut time) }, 1);
     assert!(time.tv_sec < 1000, "{}", time.tv_sec);
     assert_eq!([a, b].map(descriptor::close), [0, 0]);
 }

@@ -35,7 +35,7 @@ const SCRIPT_LINE: usize = 256;
 const LOADER_START: usize = 1 << 14;
 
 /// The version of glibc that Sietch's library needs, as its loader names it (also in
-/// `api/posix/src/exec/target.rs`, which must not use the heap).
+/// `api/posix/src/calls/process/exec/target.rs`, which must not use the heap).
 const VERSION: &[u8] = b"\0GLIBC_2.34\0";
 
 /// The file that `name` names.

@@ -7,12 +7,12 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
-use sietch_posix::build::{Build, MAGIC};
-use sietch_posix::{accept, data, descriptor, file, message, options_of, process, raw, socket, stdio};
+use sietch_posix::calls::{data, descriptor, options, process, socket, syscall};
+use sietch_posix::{Build, MAGIC};
 
-mod list;
-mod load;
-mod start;
+mod dlopen;
+mod exec;
+mod variadic;
 mod wait;
 
 #[used]
@@ -47,7 +47,7 @@ macro_rules! export {
             /// As the C library's.
             #[unsafe(no_mangle)]
             #[allow(unused_unsafe, reason = "some of them touch no memory")]
-            pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
+            unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? {
                 // SAFETY: the caller's promise is that of the C library's function, which is what
                 // is asked for.
                 unsafe { $call }
@@ -67,10 +67,10 @@ export! {
     shutdown(fd: c_int, how: c_int) -> c_int => socket::shutdown(fd, how);
     getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getsockname(fd, name, length);
     getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::getpeername(fd, name, length);
-    accept(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => accept::accept4(fd, name, length, 0);
-    accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int => accept::accept4(fd, name, length, flags);
-    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int => options_of::getsockopt(fd, level, name, value, length);
-    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int => options_of::setsockopt(fd, level, name, value, length);
+    accept(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int => socket::accept4(fd, name, length, 0);
+    accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int => socket::accept4(fd, name, length, flags);
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int => options::getsockopt(fd, level, name, value, length);
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int => options::setsockopt(fd, level, name, value, length);
     sockatmark(fd: c_int) -> c_int => descriptor::sockatmark(fd);
 }
 
@@ -91,17 +91,17 @@ export! {
     send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
     __send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t => data::sendto(fd, from, length, flags, std::ptr::null(), 0);
     sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, name: *const sockaddr, name_length: socklen_t) -> ssize_t => data::sendto(fd, from, length, flags, name, name_length);
-    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => message::sendmsg(fd, message, flags);
-    __sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => message::sendmsg(fd, message, flags);
-    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => message::recvmsg(fd, message, flags);
-    __recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => message::recvmsg(fd, message, flags);
-    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => message::sendmmsg(fd, messages, count, flags);
-    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int => message::recvmmsg(fd, messages, count, flags, timeout);
-    sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => file::sendfile(out, from, offset, count);
-    sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => file::sendfile(out, from, offset, count);
-    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => file::splice(from, from_offset, to, to_offset, length, flags);
-    tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => file::tee(from, to, length, flags);
-    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => stdio::fdopen(fd, mode);
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => data::sendmsg(fd, message, flags);
+    __sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t => data::sendmsg(fd, message, flags);
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => data::recvmsg(fd, message, flags);
+    __recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t => data::recvmsg(fd, message, flags);
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int => data::sendmmsg(fd, messages, count, flags);
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int => data::recvmmsg(fd, messages, count, flags, timeout);
+    sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => data::sendfile(out, from, offset, count);
+    sendfile64(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t => data::sendfile(out, from, offset, count);
+    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t => data::splice(from, from_offset, to, to_offset, length, flags);
+    tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t => data::tee(from, to, length, flags);
+    fdopen(fd: c_int, mode: *const c_char) -> *mut c_void => data::fdopen(fd, mode);
 }
 
 export! {
@@ -135,7 +135,7 @@ export! {
     vfork() -> c_int => process::fork();
     _exit(status: c_int) -> ! => process::exit(status);
     _Exit(status: c_int) -> ! => process::exit(status);
-    syscall(number: c_long, a: size_t, b: size_t, c: size_t, d: size_t, e: size_t, f: size_t) -> c_long => raw::syscall(number, [a, b, c, d, e, f]);
+    syscall(number: c_long, a: size_t, b: size_t, c: size_t, d: size_t, e: size_t, f: size_t) -> c_long => syscall::syscall(number, [a, b, c, d, e, f]);
 }
 
 unsafe extern "C" {

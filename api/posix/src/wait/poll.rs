@@ -7,13 +7,13 @@
 //! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked
 //!    without waiting (it decides about its own descriptors and about hang-ups), and the call is
 //!    done. Ready descriptors win over a signal, as in the kernel.
-//! 4. Nothing: look on for a while ([`super::spin`]), unless a mask is given, which has to apply
+//! 4. Nothing: look on for a while ([`crate::connection::spin`]), unless a mask is given, which has to apply
 //!    from here on.
 //! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for,
 //!    look once more, and sleep in the kernel on the placeholders and everything else; afterwards
 //!    take the requests back. If others wait at the same end, the byte that lies there may be
 //!    theirs: it stays, the placeholder itself is asked for hang-ups only, and an epoll that is
-//!    asked for new bytes stands behind it in the array ([`crate::doorbell`]).
+//!    asked for new bytes stands behind it in the array ([`crate::connection::doorbell`]).
 //! 6. A listener is never writable, as its placeholder would be: it is not asked for that.
 //! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end
 //!    every sleep, and nothing else can come.
@@ -23,24 +23,27 @@ use std::ptr;
 
 use sietch_ring::stream::{End, Want, flag};
 
-use super::epoll::learnt;
-use super::hooks::interest_of;
-use super::kernel::{Mask, Timeout};
-use super::look::{self, ALWAYS, INPUT, OUTPUT};
-use super::spin::{self, LONGEST, Pause, Spun};
-use super::{Section, kernel, nested, signals};
-use crate::bypass;
-use crate::descriptor;
-use crate::doorbell::{self, Edges};
-use crate::faults;
-use crate::jump;
-use crate::sleep::SLICE;
-use crate::sys::{self, Outcome};
-use crate::table::{self, DESCRIPTORS, Held, Kind};
+use crate::connection::blocked::SLICE;
+use crate::connection::edges::Edges;
+use crate::connection::spin::{LONGEST, Pause, Spun, learnt};
+use crate::connection::{doorbell, foreign_bytes, peer};
+use crate::descriptor::description::{self, DESCRIPTORS, Held, Kind};
+use crate::descriptor::table;
+use crate::readiness::check::{self, ALWAYS, INPUT, OUTPUT};
+use crate::readiness::nested;
+use crate::readiness::set::interest_of;
+use crate::signal::handlers::{self, Section};
+use crate::signal::{longjmp, user_memory};
+use crate::system::multiplexing::{Mask, Timeout};
+use crate::system::sys::Outcome;
+use crate::system::{kernel, processor};
+use crate::wait::memory::Memory;
+use crate::wait::sliced;
 
 /// Descriptors for which there is room on the stack: most programs' whole set. More are put in
 /// memory that is mapped for the call.
 const FEW: usize = 16;
+
 /// Looks between two questions to the kernel while nothing is found: some ten microseconds.
 const LOOKS: u32 = 64;
 
@@ -73,13 +76,18 @@ struct Set<'a> {
 /// # Safety
 /// `descriptors` is writable for `count` entries, or for the kernel to refuse; `mask` is null or a
 /// signal set.
-pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeout, mask: Mask) -> Outcome {
+pub(crate) unsafe fn poll(
+    descriptors: *mut libc::pollfd,
+    count: usize,
+    timeout: Timeout,
+    mask: Mask,
+) -> Outcome {
     // SAFETY: the caller's promise.
     if !unsafe { names_ours(descriptors, count) } {
         // SAFETY: the caller's promise.
-        return unsafe { kernel::poll(descriptors, count, timeout, mask) };
+        return unsafe { sliced::poll(descriptors, count, timeout, mask) };
     }
-    if !faults::is_writable(descriptors, count * size_of::<libc::pollfd>()) {
+    if !user_memory::is_writable(descriptors, count * size_of::<libc::pollfd>()) {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise; not null, not empty.
@@ -93,7 +101,7 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
-    let _written = jump::written(&raw const memory);
+    let _written = longjmp::written(&raw const memory);
     let split = memory.start.cast::<Ours>();
     // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of
     // both.
@@ -114,40 +122,7 @@ pub unsafe fn poll(descriptors: *mut libc::pollfd, count: usize, timeout: Timeou
 fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
     if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         let held = ours.iter().filter_map(|our| our.held.as_ref());
-        held.filter(|held| held.descriptors() == 0).for_each(descriptor::hint);
-    }
-}
-
-/// Memory for one call, without the heap.
-#[derive(Debug)]
-pub(super) struct Memory {
-    /// Its first byte: a page of zeroes begins there.
-    pub start: *mut libc::c_void,
-    length: usize,
-}
-
-impl Memory {
-    /// So many bytes of zeroes.
-    pub fn map(length: usize) -> Option<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping of its own.
-        let start = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
-        (start != libc::MAP_FAILED).then(|| Self { start, length })
-    }
-}
-
-impl jump::Leave for Memory {
-    unsafe fn leave(this: *const Self) {
-        // SAFETY: the jump abandons the frame that owns this value, so nothing else drops it.
-        drop(unsafe { this.read() });
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made.
-        unsafe { libc::munmap(self.start, self.length) };
+        held.filter(|held| held.descriptors() == 0).for_each(peer::announce_close);
     }
 }
 
@@ -155,10 +130,13 @@ impl Drop for Memory {
 ///
 /// # Safety
 /// `descriptors` is readable for `count` entries, or null.
-pub unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
+pub(crate) unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
     // Without any socket of ours nothing is looked at: the kernel judges the address.
     let bytes = count.saturating_mul(size_of::<libc::pollfd>());
-    if count == 0 || count > DESCRIPTORS || !table::has_sockets() || !faults::is_readable(descriptors, bytes)
+    if count == 0
+        || count > DESCRIPTORS
+        || !description::has_sockets()
+        || !user_memory::is_readable(descriptors, bytes)
     {
         return false;
     }
@@ -194,7 +172,7 @@ fn all(
     if !any {
         let entries = if listens { &mut kernel[..asked.len()] } else { &mut *asked };
         // SAFETY: a slice; the caller of `poll` promised the mask.
-        let answer = unsafe { kernel::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) };
+        let answer = unsafe { sliced::poll(entries.as_mut_ptr(), entries.len(), timeout, mask) };
         if listens && answer.is_ok() {
             asked.iter_mut().zip(kernel.iter()).for_each(|(one, other)| one.revents = other.revents);
         }
@@ -203,7 +181,7 @@ fn all(
     Set { asked, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
 }
 
-impl jump::Leave for Set<'_> {
+impl longjmp::Leave for Set<'_> {
     unsafe fn leave(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
         // drop. The arrays lie in the same frames.
@@ -216,7 +194,7 @@ impl jump::Leave for Set<'_> {
 /// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has
 /// descriptors of its own that are ready. A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
-    let readable = held.kind() == Kind::Epoll && events(one) & look::READ != 0;
+    let readable = held.kind() == Kind::Epoll && events(one) & check::READ != 0;
     if readable { (one.fd, libc::POLLIN) } else { (-1, 0) }
 }
 
@@ -233,7 +211,7 @@ fn is_watchable(held: &Held) -> bool {
 
 impl Set<'_> {
     fn run(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
-        let seen = signals::count();
+        let seen = handlers::count();
         if self.look(false) != 0 {
             let ready = self.finish();
             if ready != 0 {
@@ -245,7 +223,7 @@ impl Set<'_> {
             self.kernel(Some(0), mask)?;
             return Ok(self.merge());
         }
-        let _written = jump::written(ptr::from_ref(self));
+        let _written = longjmp::written(ptr::from_ref(self));
         learnt(|word| {
             let pause = Pause::begin(word);
             if mask.is_null() {
@@ -285,14 +263,14 @@ impl Set<'_> {
             let said = told && other.revents != 0;
             let now = match held.end() {
                 Some(end) => {
-                    look::ask_if_gone(one.fd, end);
+                    check::ask_if_gone(one.fd, end);
                     if said && other.revents & libc::POLLHUP != 0 {
                         end.hung_up();
                     }
                     self.peer = self.peer.or(end.peer_cpu());
-                    look::readiness(end, wanted & OUTPUT != 0)
+                    check::readiness(end, wanted & OUTPUT != 0)
                 }
-                None if nested::look(one.fd, held, said, false).is_ready() => look::READ,
+                None if nested::look(one.fd, held, said, false).is_ready() => check::READ,
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
@@ -317,7 +295,7 @@ impl Set<'_> {
         let entries = count + usize::from(edges.is_some());
         // SAFETY: a slice of one entry more than were asked for; the caller of `poll` promised the
         // mask.
-        unsafe { kernel::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
+        unsafe { sliced::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
 
     /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if
@@ -384,7 +362,7 @@ impl Set<'_> {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
                 nested::look(one.fd, held, false, true);
-                slice = look::sooner(slice, nested::slice(held));
+                slice = check::sooner(slice, nested::slice(held));
                 continue;
             };
             if is_gone(end) {
@@ -397,7 +375,7 @@ impl Set<'_> {
             if our.room {
                 end.arm(Want::Room);
             }
-            slice = look::sooner(slice, look::slice(end));
+            slice = check::sooner(slice, check::slice(end));
         }
         slice
     }
@@ -409,7 +387,7 @@ impl Set<'_> {
         self.edges = None;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
-            if is_gone(end) || look::is_deaf(end) {
+            if is_gone(end) || check::is_deaf(end) {
                 continue;
             }
             let woken = std::mem::take(&mut our.woken);
@@ -419,7 +397,7 @@ impl Set<'_> {
             }
             doorbell::thin(one.fd, end);
             if woken {
-                bypass::examine(one.fd, end);
+                foreign_bytes::examine(one.fd, end);
             }
             self.edges = self.edges.take().or_else(Edges::new);
             if !self.edges.as_mut().is_some_and(|edges| edges.add(one.fd)) {
@@ -445,7 +423,7 @@ impl Set<'_> {
     /// `seen`: handlers that had run when the call began.
     fn sleep(&mut self, pause: Pause<'_>, timeout: Timeout, mask: Mask, seen: u32) -> Outcome {
         let until = timeout.map(|timeout| pause.began().saturating_add(timeout));
-        self.each_end(|end| end.set_cpu(spin::processor()));
+        self.each_end(|end| end.set_cpu(processor::processor()));
         loop {
             let slice = self.arm();
             if self.look(false) != 0 {
@@ -457,12 +435,12 @@ impl Set<'_> {
                 }
                 continue;
             }
-            if mask.is_null() && signals::count() != seen {
+            if mask.is_null() && handlers::count() != seen {
                 // A handler that was to run while this armed has run now.
                 self.disarm();
                 return Err(libc::EINTR);
             }
-            let left = until.map(|until| until.saturating_sub(sys::now()));
+            let left = until.map(|until| until.saturating_sub(kernel::now()));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
             let answer = self.kernel(if sliced { slice } else { left }, mask);
             self.disarm();
@@ -479,7 +457,7 @@ impl Set<'_> {
                 Ok(0) if !sliced => return Ok(0),
                 Ok(_) if left == Some(0) => return Ok(0),
                 // Between two sleeps of one call: it would have ended the kernel's.
-                Ok(_) if signals::count() != seen => return Err(libc::EINTR),
+                Ok(_) if handlers::count() != seen => return Err(libc::EINTR),
                 Ok(_) => self.note_woken(),
             }
         }
@@ -515,6 +493,6 @@ fn wants_data(one: &libc::pollfd, end: &End) -> bool {
 }
 
 /// `poll(2)`'s time.
-pub fn milliseconds(time: c_int) -> Timeout {
+pub(crate) fn milliseconds(time: c_int) -> Timeout {
     u64::try_from(time).ok().map(|time| time * 1_000_000)
 }

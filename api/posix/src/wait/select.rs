@@ -1,4 +1,4 @@
-//! `select` and `pselect`, by way of [`super::poll`].
+//! `select` and `pselect`, by way of [`crate::wait::poll`].
 //!
 //! 1. A call whose sets name none of ours goes to the kernel as it is ([`names_ours`]).
 //! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events
@@ -8,24 +8,30 @@
 
 use std::ffi::c_int;
 
-use super::kernel::{Mask, Timeout};
-use super::poll::{self, Memory};
-use crate::faults;
-use crate::jump;
-use crate::sys::Outcome;
-use crate::table::{self, DESCRIPTORS};
+use crate::descriptor::description::{self, DESCRIPTORS};
+use crate::descriptor::table;
+use crate::signal::{longjmp, user_memory};
+use crate::system::multiplexing::{Mask, Timeout};
+use crate::system::sys::Outcome;
+use crate::wait::memory::Memory;
+use crate::wait::poll;
 
 const READ: i16 = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND;
+
 const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
+
 const EXCEPT: i16 = libc::POLLPRI;
+
 /// What makes a descriptor of each set count.
 const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
+
 const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
+
 /// Descriptors for which there is room on the stack.
 const FEW: usize = 16;
 
 /// The three sets of a call; null for none.
-pub type Sets = [*mut libc::fd_set; 3];
+pub(crate) type Sets = [*mut libc::fd_set; 3];
 
 /// Whether a descriptor is in a set.
 ///
@@ -60,10 +66,12 @@ fn bits(count: c_int) -> usize {
 ///
 /// # Safety
 /// The sets are null or have `count` bits.
-pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
+pub(crate) unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
     let bytes = bits(count).div_ceil(64) * 8;
     // The kernel judges what can be no set, and everything if no socket is ours.
-    if !table::has_sockets() || sets.iter().any(|set| !set.is_null() && !faults::is_readable(*set, bytes)) {
+    if !description::has_sockets()
+        || sets.iter().any(|set| !set.is_null() && !user_memory::is_readable(*set, bytes))
+    {
         return false;
     }
     (0..bits(count)).any(|fd| {
@@ -77,10 +85,10 @@ pub unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
 /// # Safety
 /// The sets are null or have `count` bits, or are for the kernel to refuse; `mask` is null or a
 /// signal set.
-pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> Outcome {
+pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> Outcome {
     let bits = bits(count);
     let bytes = bits.div_ceil(64) * 8;
-    if sets.iter().any(|set| !set.is_null() && !faults::is_writable(*set, bytes)) {
+    if sets.iter().any(|set| !set.is_null() && !user_memory::is_writable(*set, bytes)) {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's promise.
@@ -92,7 +100,7 @@ pub unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Mask) -> 
         &mut few[..total]
     } else {
         memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
-        _written = jump::written(&raw const memory);
+        _written = longjmp::written(&raw const memory);
         // SAFETY: a mapping of that size, page-aligned; zeroes are entries.
         unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
     };

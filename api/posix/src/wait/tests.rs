@@ -13,10 +13,12 @@ use std::ptr;
 
 use sietch_ring::stream::{End, Geometry, Memory, Names};
 
-use super::{control, epoll, kernel};
-use crate::sleep::ring;
-use crate::sys::{Errno, Outcome};
-use crate::table::{self, Kind};
+use super::{epoll, sliced as kernel};
+use crate::connection::peer::ring;
+use crate::descriptor::description::{self, Kind};
+use crate::descriptor::table;
+use crate::readiness::{control, hooks};
+use crate::system::sys::{Errno, Outcome};
 
 const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
@@ -87,7 +89,7 @@ impl Stream {
                     more => sent += more,
                 }
             }
-            super::full(&held, end);
+            hooks::full(&held, end);
             sent
         })
     }
@@ -95,7 +97,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        crate::descriptor::close(self.0);
+        crate::calls::descriptor::close::close(self.0);
     }
 }
 
@@ -106,7 +108,7 @@ fn pair() -> (Stream, Peer) {
         |index: usize| End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let fd = OwnedFd::from(ours).into_raw_fd();
-    let held = table::describe(Kind::Stream, Some(end(0))).expect("a description");
+    let held = description::describe(Kind::Stream, Some(end(0))).expect("a description");
     assert!(table::put(fd, &held));
     (Stream(fd), Peer { end: end(1), placeholder: theirs.into() })
 }
@@ -116,7 +118,7 @@ struct Epoll(c_int);
 
 impl Drop for Epoll {
     fn drop(&mut self) {
-        crate::descriptor::close(self.0);
+        crate::calls::descriptor::close::close(self.0);
     }
 }
 

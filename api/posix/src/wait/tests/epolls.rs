@@ -44,7 +44,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
 
 #[test]
 fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
-    crate::faults::install();
+    crate::signal::faults::install();
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN | EDGE, 7);
@@ -54,7 +54,7 @@ fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
         let (answer, answered) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let held = table::find(epfd).expect("an epoll");
-            let interest = epoll::with_streams(&held).expect("a stream is registered");
+            let interest = crate::readiness::set::with_streams(&held).expect("a stream is registered");
             let nowhere = (ptr::without_provenance_mut(8), 4);
             // SAFETY: the fault is answered.
             let outcome = unsafe { epoll::wait_with(held, interest, epfd, nowhere, timeout, ptr::null()) };
@@ -297,7 +297,7 @@ fn what_was_taken_out_is_not_reported_whatever_happens_to_it() {
     assert_eq!(epoll.wait(0), []);
     epoll.remove(stream.0).expect("it is there");
     peer.finish();
-    crate::wait::hooks::wake_watchers(&table::find(stream.0).expect("a stream"));
+    hooks::wake_watchers(&table::find(stream.0).expect("a stream"));
     assert_eq!(epoll.wait(0), []);
 }
 
@@ -330,19 +330,19 @@ fn what_is_taken_out_and_put_in_again_is_as_if_it_were_new() {
 fn closing_takes_registrations_out_and_a_duplicate_keeps_them() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
-    let other = crate::descriptor::dup(stream.0);
+    let other = crate::calls::descriptor::duplicate::dup(stream.0);
     assert!(other >= 0);
     epoll.add(stream.0, IN, 1);
     epoll.add(other, IN, 2);
     peer.send(b"x");
     assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)]);
-    crate::descriptor::close(other);
+    crate::calls::descriptor::close::close(other);
     assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)], "the description lives on, as in the kernel");
     drop(stream);
     assert_eq!(epoll.wait(0), []);
     // The memory of the connection is gone with the last registration.
     let held = table::find(epoll.0).expect("the epoll");
-    let body = super::super::hooks::interest_of(&held).expect("an interest").lock().expect("free");
+    let body = crate::readiness::set::interest_of(&held).expect("an interest").lock().expect("free");
     assert_eq!(body.watched, 0);
 }
 
@@ -387,7 +387,7 @@ fn a_socket_that_becomes_a_stream_keeps_its_registration() {
     let epoll = Epoll::new();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let fd = OwnedFd::from(tcp).into_raw_fd();
-    let pending = table::describe(Kind::Pending, None).expect("a description");
+    let pending = description::describe(Kind::Pending, None).expect("a description");
     assert!(table::put(fd, &pending));
     epoll.add(fd, IN | RDHUP, 5);
     assert_eq!(epoll.wait(0), []);
@@ -399,9 +399,9 @@ fn a_socket_that_becomes_a_stream_keeps_its_registration() {
     let end =
         |index: usize| End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
     pending.become_stream(end(0)).expect("it was pending");
-    crate::sys::dup3(stream.0, fd, 0).expect("dup3");
-    super::super::replaced(fd, &pending);
-    crate::sys::close(stream.0).expect("close");
+    crate::system::kernel::dup3(stream.0, fd, 0).expect("dup3");
+    hooks::replaced(fd, &pending);
+    crate::system::kernel::close(stream.0).expect("close");
     std::mem::forget(stream);
     drop(held);
     let peer = Peer { end: end(1), placeholder: peer.placeholder };
@@ -475,10 +475,10 @@ fn ten_ready_of_fifty() {
 
 #[test]
 fn what_is_to_be_examined_is_while_a_stream_is_out_and_not_when_another_has_its_number() {
-    use super::super::interest::bit;
+    use crate::readiness::set::shared::bit;
     let examine = |epoll: &Epoll, fd: c_int, note: bool| {
         let held = table::find(epoll.0).expect("an epoll");
-        let interest = super::super::hooks::interest_of(&held).expect("registrations");
+        let interest = crate::readiness::set::interest_of(&held).expect("registrations");
         let mut body = interest.lock().expect("nobody else has it");
         let number = body.find(fd, &table::find(fd).expect("a stream")).expect("a registration");
         let slot = body.slot(number);

@@ -3,8 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::wait::hooks::interest_of;
-use crate::wait::interest::Interest;
+use crate::readiness::set::{Interest, interest_of};
 
 fn interest(epoll: &Epoll) -> &'static Interest {
     let held = table::find(epoll.0).expect("the epoll");
@@ -37,7 +36,7 @@ fn spoilt_memory_of_relatives_leads_nowhere() {
             epoll.add(stream.0, if number % 2 == 0 { IN } else { IN | OUT | EDGE }, number as u64);
         }
         // What a relative may have spoilt is not used for another epoll.
-        crate::wait::before_fork();
+        hooks::before_fork();
         for turn in 0..40 {
             {
                 let mut body = interest(&epoll).lock().expect("free");
@@ -87,8 +86,8 @@ fn a_child_that_closes_an_epoll_cannot_change_it_any_more() {
     // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        crate::wait::after_fork();
-        crate::descriptor::close(epoll.0);
+        hooks::after_fork();
+        crate::calls::descriptor::close::close(epoll.0);
         // What a process that was taken over finds at the same place.
         let own = of_parent.lock().is_some_and(|mut body| {
             let empty = body.slot(0).data == 0;

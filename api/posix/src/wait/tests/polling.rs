@@ -1,6 +1,6 @@
-use super::super::epoll::COLD;
-use super::super::polling::A_SLEEP;
 use super::*;
+use crate::readiness::limits::{A_SLEEP, COLD};
+use crate::readiness::polling;
 
 /// Polls long enough for what is not ready to cool.
 fn poll_in_vain(epoll: &Epoll) {
@@ -11,7 +11,7 @@ fn poll_in_vain(epoll: &Epoll) {
 
 fn doorbells(stream: &Stream) -> usize {
     let mut bytes = [0; 64];
-    crate::sys::receive(stream.0, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK).unwrap_or(0)
+    crate::system::kernel::receive(stream.0, &mut bytes, libc::MSG_DONTWAIT | libc::MSG_PEEK).unwrap_or(0)
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn whoever_answers_a_poller_need_not_notify_it() {
         let held = table::find(stream.0).expect("a stream");
         stream.end(|end| {
             end.send().expect("nobody else sends").write(b"question");
-            super::super::wrote(stream.0, &held, end);
+            polling::wrote(stream.0, &held, end);
         });
         peer.receive();
     };

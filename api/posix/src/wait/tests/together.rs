@@ -2,7 +2,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::wait::signals;
+use crate::signal::handlers;
 
 #[test]
 fn an_epoll_within_an_epoll_and_within_poll_is_readable_when_a_stream_is() {
@@ -104,7 +104,7 @@ fn parent_and_child_of_a_fork_use_one_epoll() {
     // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        crate::wait::after_fork();
+        hooks::after_fork();
         // SAFETY: four entries.
         let got = unsafe { epoll::wait(epoll.0, events.as_mut_ptr(), 4, Some(5_000_000_000), ptr::null()) };
         let right = got == Ok(1) && events[0].u64 == 1;
@@ -132,17 +132,17 @@ fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
         // As `sleep::until` has it while it sleeps. The jump leaves the frame, so nothing in it is
         // dropped.
         let held = ManuallyDrop::new((*held).clone());
-        let stay = ManuallyDrop::new(crate::sleep::Stay::begin(stream.0, &held));
+        let stay = ManuallyDrop::new(crate::connection::blocked::Stay::begin(stream.0, &held));
         stream.end(|end| end.arm(want));
         stay.armed.set(Some(want));
         stay.written_down.set(true);
-        crate::jump::waits(&raw const *stay);
+        crate::signal::longjmp::waits(&raw const *stay);
         let within = std::ptr::from_ref(&*stay).addr();
-        crate::jump::before(within);
+        crate::signal::longjmp::before(within);
         assert_eq!(held.sleepers.load(SeqCst), 1, "a jump within the handler leaves the call alone");
-        crate::jump::before(usize::MAX);
+        crate::signal::longjmp::before(usize::MAX);
         assert_eq!((held.sleepers.load(SeqCst), stream.end(End::waiting)), (0, 0));
-        crate::jump::before(usize::MAX);
+        crate::signal::longjmp::before(usize::MAX);
     }
     drop(ManuallyDrop::into_inner(held));
 }
@@ -155,7 +155,7 @@ static HANDLERS: std::sync::Mutex<()> = std::sync::Mutex::new(());
 #[test]
 fn signals_end_waits_whether_they_look_or_sleep() {
     let _turn = HANDLERS.lock();
-    signals::bsd_signal(libc::SIGWINCH, nothing as *const () as usize).expect("signal");
+    handlers::bsd_signal(libc::SIGWINCH, nothing as *const () as usize).expect("signal");
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
@@ -190,7 +190,7 @@ fn signals_end_waits_whether_they_look_or_sleep() {
 #[test]
 fn a_mask_is_in_force_during_the_wait_alone() {
     let _turn = HANDLERS.lock();
-    signals::bsd_signal(libc::SIGURG, nothing as *const () as usize).expect("signal");
+    handlers::bsd_signal(libc::SIGURG, nothing as *const () as usize).expect("signal");
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
@@ -200,15 +200,15 @@ fn a_mask_is_in_force_during_the_wait_alone() {
         libc::sigaddset(&raw mut urgent, libc::SIGURG);
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const urgent, &raw mut before);
-        let seen = signals::count();
+        let seen = handlers::count();
         libc::raise(libc::SIGURG);
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
         peer.send(b"x");
         let got = epoll::wait(epoll.0, events.as_mut_ptr(), 4, None, (&raw const before).cast());
-        assert_eq!((got, signals::count()), (Ok(1), seen), "what is ready wins over what is pending");
+        assert_eq!((got, handlers::count()), (Ok(1), seen), "what is ready wins over what is pending");
         stream.receive();
         let got = epoll::wait(epoll.0, events.as_mut_ptr(), 4, None, (&raw const before).cast());
-        assert_eq!((got, signals::count()), (Err(libc::EINTR), seen.wrapping_add(1)));
+        assert_eq!((got, handlers::count()), (Err(libc::EINTR), seen.wrapping_add(1)));
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut());
     }
 }

@@ -1,0 +1,115 @@
+//! Whether a destination is on this host, so that asking the service pays.
+//!
+//! 1. Loopback addresses and the unspecified one (which Linux takes for loopback) are.
+//! 2. For others the kernel's routing decides: a UDP socket that is connected there (no packet
+//!    leaves) gets as its own name the destination itself, if that is local.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+
+use libc::{sockaddr, socklen_t};
+use sietch_protocol::socket_service::Name;
+
+use crate::signal::user_memory::{self, copy_in};
+use crate::system::kernel;
+use crate::system::sys::{self, Outcome, address, address_mut, signed};
+
+/// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not
+/// there.
+///
+/// The unspecified address is put as the loopback address that Linux takes it for.
+pub(crate) fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+    let Name { mut bytes, length } = given(from, length)?;
+    match (Name { bytes, length }).address().map(|name| name.ip()) {
+        Some(IpAddr::V4(ip)) if ip.is_unspecified() => bytes[4..8].copy_from_slice(&[127, 0, 0, 1]),
+        Some(IpAddr::V6(ip)) if ip.is_unspecified() => bytes[23] = 1,
+        Some(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some_and(|ip| ip.is_unspecified()) => {
+            bytes[20..24].copy_from_slice(&[127, 0, 0, 1]);
+        }
+        _ => {}
+    }
+    Some(Name { bytes, length })
+}
+
+/// The same as it was given.
+pub(crate) fn given(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+    if (length as usize) < 16 {
+        return None;
+    }
+    let mut bytes = [0; 28];
+    // The kernel takes an IPv6 name without the scope.
+    let there = (length as usize).min(28);
+    copy_in(from.cast(), bytes.get_mut(..there)?).ok()?;
+    let family = c_int::from(u16::from_ne_bytes([bytes[0], bytes[1]]));
+    match family {
+        libc::AF_INET => {
+            // Padding, which some programs leave uninitialised.
+            bytes[8..].fill(0);
+            Some(Name { bytes, length: 16 })
+        }
+        libc::AF_INET6 if there >= 24 => Some(Name { bytes, length: 28 }),
+        _ => None,
+    }
+}
+
+/// Whether packets to this name stay on this host.
+pub(crate) fn is_local(name: &Name) -> bool {
+    let Some(address) = name.address() else { return false };
+    let ip = address.ip().to_canonical();
+    if ip.is_loopback() || ip.is_unspecified() {
+        return true;
+    }
+    if ip.is_multicast() || matches!(ip, IpAddr::V4(ip) if ip.is_broadcast()) {
+        return false;
+    }
+    routed_here(name, address).unwrap_or(false)
+}
+
+fn routed_here(name: &Name, destination: SocketAddr) -> Option<bool> {
+    let domain = if destination.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let socket = kernel::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).ok()?;
+    let fd = c_int::try_from(socket).ok()?;
+    let mut own = Name::NONE;
+    own.length = 28;
+    let (to, length) = (address(name.bytes.as_ptr()), name.length as usize);
+    // SAFETY: the kernel reads the name.
+    let connected = unsafe { sys::ask(libc::SYS_connect, [signed(fd), to, length, 0, 0, 0]) };
+    let (out, size) = (address_mut(own.bytes.as_mut_ptr()), address_mut(&raw mut own.length));
+    // SAFETY: the kernel writes at most 28 bytes, and the length.
+    let named =
+        connected.and_then(|_| unsafe { sys::ask(libc::SYS_getsockname, [signed(fd), out, size, 0, 0, 0]) });
+    let _ = kernel::close(fd);
+    named.ok()?;
+    Some(own.address()?.ip() == destination.ip())
+}
+
+/// The name of a kernel's socket.
+pub(crate) fn kernel_name(fd: c_int) -> Option<Name> {
+    let mut name = Name { bytes: [0; 28], length: 28 };
+    let (to, length) = (address_mut(name.bytes.as_mut_ptr()), address_mut(&raw mut name.length));
+    // SAFETY: the kernel writes at most 28 bytes, and the length.
+    unsafe { sys::ask(libc::SYS_getsockname, [signed(fd), to, length, 0, 0, 0]) }.ok()?;
+    name.address().map(|_| name)
+}
+
+/// Writes a name as the kernel does: as much as there is room for, and its whole length.
+///
+/// # Safety
+/// `length` may be read and written, `to` written for as many bytes as it says.
+pub(crate) unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) -> Outcome {
+    if length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let room = unsafe { user_memory::read(length) }?;
+    if room.cast_signed() < 0 {
+        return Err(libc::EINVAL);
+    }
+    let bytes = room.min(name.length).min(28) as usize;
+    // SAFETY: the caller's: `bytes` is at most what `length` said.
+    unsafe {
+        user_memory::write_bytes(to.cast(), name.bytes.as_ptr(), bytes)?;
+        user_memory::write(length, name.length)?;
+    }
+    Ok(0)
+}

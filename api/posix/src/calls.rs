@@ -1,0 +1,13 @@
+//! What the intercepted calls of the C library do, by family.
+//!
+//! Each call looks its descriptor up in the table. A descriptor that is not ours goes to the C
+//! library's own function ([`crate::system::originals`]).
+
+pub mod data;
+pub mod descriptor;
+pub mod options;
+pub mod process;
+pub mod signal;
+pub mod socket;
+pub mod syscall;
+pub mod wait;

@@ -1,0 +1,294 @@
+//! `sendfile`, `splice` and `tee`.
+//!
+//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece.
+//!    What was read there is published only if the whole read succeeded, so an error costs nothing.
+//! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors
+//!    without these operations; programs then copy.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Acquire;
+
+use libc::{off_t, size_t, ssize_t};
+use sietch_ring::stream::{End, Want, flag};
+
+use crate::calls::data::send;
+use crate::calls::data::vectors::{Found, find};
+use crate::calls::descriptor::close;
+use crate::connection::blocked::{self, Rest, Stay};
+use crate::connection::flags::PEER_IS_DEAF;
+use crate::connection::status::is_nonblocking;
+use crate::connection::{option_words, peer};
+use crate::descriptor::description::Held;
+use crate::readiness::hooks;
+use crate::signal::handlers::Section;
+use crate::signal::user_memory;
+use crate::system::sys::{self, Errno, Outcome, signed};
+use crate::system::{kernel, originals};
+
+/// Most bytes of a call (`MAX_RW_COUNT`).
+const MOST: usize = 0x7fff_f000;
+
+/// Most bytes that Linux takes from the file before it hands them to the socket: a pipe of 16
+/// pages.
+const PIECE: usize = 16 << 12;
+
+/// `sendfile(2)`.
+///
+/// # Safety
+/// As `sendfile(2)`.
+pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+    if !matches!(find(from), Found::Kernel) {
+        return sys::give(Err(libc::EINVAL));
+    }
+    match find(out) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => sys::give(
+            held.end()
+                .map_or(Err(libc::EBADF), |end| unsafe { send_file(out, &held, end, from, offset, count) }),
+        ),
+        // The file first, as Linux.
+        Found::Listener => {
+            // SAFETY: the caller's.
+            sys::give(
+                unsafe { position(offset) }
+                    .and_then(|at| has_bytes(from, at))
+                    .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
+            )
+        }
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::sendfile(out, from, offset, count) },
+    }
+}
+
+/// Where the file is to be read; none: where it was read last.
+///
+/// # Safety
+/// The program has given the address for this.
+unsafe fn position(offset: *const off_t) -> Result<Option<off_t>, Errno> {
+    // SAFETY: the caller's.
+    if offset.is_null() { Ok(None) } else { unsafe { user_memory::read(offset) }.map(Some) }
+}
+
+/// # Safety
+/// As `sendfile(2)`.
+unsafe fn send_file(
+    out: c_int,
+    held: &Held,
+    end: &End,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> Outcome {
+    // SAFETY: the caller's.
+    let start = unsafe { position(offset) }?;
+    if start.is_none() || count == 0 {
+        readable_file(from)?;
+    }
+    if start.is_some_and(|start| start < 0) {
+        return Err(libc::EINVAL);
+    }
+    let count = count.min(MOST);
+    let mut done = 0;
+    let answer = loop {
+        if done == count {
+            break Ok(());
+        }
+        match step(out, held, end, from, start.map(|start| start + done as off_t), count - done) {
+            Ok(0) => break Ok(()),
+            Ok(bytes) => done += bytes,
+            Err(errno) => break Err(errno),
+        }
+    };
+    if !offset.is_null() {
+        // SAFETY: the caller's.
+        unsafe { user_memory::write(offset, start.unwrap_or(0) + done as off_t) }?;
+    }
+    match answer {
+        Err(errno) if done == 0 => Err(errno),
+        _ => Ok(done),
+    }
+}
+
+/// Linux reads only from what can be mapped or seeked in; sockets and the like are EINVAL. Where
+/// there is an offset to read from, the read itself says so, and two system calls for each file
+/// that a web server sends are saved.
+fn readable_file(fd: c_int) -> Result<(), Errno> {
+    let mode = kernel::fcntl(fd, libc::F_GETFL, 0)? as c_int;
+    if mode & libc::O_ACCMODE == libc::O_WRONLY {
+        return Err(libc::EBADF);
+    }
+    if kernel::socket_option(fd, libc::SOL_SOCKET, libc::SO_TYPE).is_ok() {
+        return Err(libc::EINVAL);
+    }
+    Ok(())
+}
+
+/// One piece: bytes moved, 0 at the end of the file.
+fn step(
+    out: c_int,
+    held: &Held,
+    end: &End,
+    from: c_int,
+    at: Option<off_t>,
+    most: usize,
+) -> Result<usize, Errno> {
+    let nonblocking = is_nonblocking(end, 0);
+    let deadline = option_words::deadline(end, option_words::SEND_TIMEOUT);
+    let mut stay: Option<Stay<'_>> = None;
+    loop {
+        let out = stay.as_ref().map_or(out, Stay::fd);
+        if is_doubtful(end) && !has_bytes(from, at)? {
+            return Ok(0);
+        }
+        // Linux raises SIGPIPE here even if a piece before this one was sent.
+        if let Some(taken) = send::may_send(out, end, most.min(PIECE), 0)? {
+            return into_nothing(from, at, taken);
+        }
+        if peer::set_up(end) {
+            // No handler jumps out of the read and leaves the lock.
+            let section = Section::enter();
+            let moved = match end.send() {
+                None if nonblocking => return Err(libc::EAGAIN),
+                None => return Err(libc::EINTR),
+                Some(mut send) => {
+                    let mut left = most;
+                    let space = send.space();
+                    let room = space[0].1 + space[1].1;
+                    let vectors = space.map(|(to, bytes)| {
+                        let now = bytes.min(left);
+                        left -= now;
+                        libc::iovec { iov_base: to.cast(), iov_len: now }
+                    });
+                    let read = (room != 0).then(|| read_into(from, &vectors, at));
+                    if read == Some(Err(libc::EFAULT)) {
+                        end.met_a_hole();
+                    }
+                    if let Some(Ok(bytes)) = read {
+                        send.stage(bytes);
+                        if bytes != 0 && bytes < room && send::holds(end, 0) {
+                            send.hold();
+                        }
+                    }
+                    read
+                }
+            };
+            drop(section);
+            // Also if the read failed: held bytes may have been published.
+            peer::ring_for_data(out, end);
+            match moved {
+                // The next look finds the reset.
+                Some(Err(libc::EFAULT)) => continue,
+                Some(read) => return read,
+                None => {}
+            }
+        }
+        hooks::full(held, end);
+        if nonblocking {
+            return Err(libc::EAGAIN);
+        }
+        let rest = Rest { want: Want::Room, deadline, restart: true };
+        let stay = stay.get_or_insert_with(|| Stay::begin(out, held));
+        blocked::until(stay, end, rest, || peer::set_up(end) && peer::room_ready(end))?;
+    }
+}
+
+/// Whether something may be wrong with the connection: then the file is judged first, as by Linux,
+/// which has read it by then.
+fn is_doubtful(end: &End) -> bool {
+    let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF;
+    end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()
+}
+
+/// Whether there is anything to read in the file.
+fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
+    readable_file(from)?;
+    let at = match at {
+        Some(at) => at,
+        None => file_position(from)?,
+    };
+    let mut byte = [0_u8];
+    let vectors = [
+        libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 },
+        libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 0 },
+    ];
+    Ok(read_into(from, &vectors, Some(at))? != 0)
+}
+
+/// The other is gone: the file is read all the same, and what was read is dropped.
+fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
+    let mut dropped = [0_u8; 4096];
+    let to = dropped.as_mut_ptr();
+    let mut done = 0;
+    while done < most {
+        let now = (most - done).min(dropped.len());
+        let vectors = [now, 0].map(|bytes| libc::iovec { iov_base: to.cast(), iov_len: bytes });
+        match read_into(from, &vectors, at.map(|at| at + done as off_t)) {
+            Ok(0) => break,
+            Ok(bytes) => done += bytes,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Where a file is read next.
+fn file_position(fd: c_int) -> Result<off_t, Errno> {
+    // SAFETY: touches no memory.
+    unsafe { sys::ask(libc::SYS_lseek, [signed(fd), 0, signed(libc::SEEK_CUR), 0, 0, 0]) }
+        .map(|position| position.cast_signed() as off_t)
+}
+
+fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outcome {
+    let first = sys::address(vectors.as_ptr());
+    let [whole, rest] = vectors;
+    match at {
+        // Nearly always in one piece; the kernel has less to do for it.
+        Some(at) if rest.iov_len == 0 => {
+            let to = sys::address(whole.iov_base);
+            // SAFETY: as below.
+            let read =
+                unsafe { sys::ask(libc::SYS_pread64, [signed(from), to, whole.iov_len, at as usize, 0, 0]) };
+            if read.is_ok() {
+                close::is_a_file(from);
+            }
+            read
+        }
+        // SAFETY: the vectors are the caller's: free space of the ring, whose lock it holds, or a
+        // buffer of its own.
+        None => unsafe { sys::ask(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
+        // SAFETY: as above.
+        Some(at) => unsafe { sys::ask(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },
+    }
+}
+
+/// `splice(2)`.
+///
+/// # Safety
+/// As `splice(2)`.
+pub unsafe fn splice(
+    from: c_int,
+    from_offset: *mut i64,
+    to: c_int,
+    to_offset: *mut i64,
+    length: size_t,
+    flags: c_uint,
+) -> ssize_t {
+    if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
+        // SAFETY: the caller's.
+        return unsafe { originals::splice(from, from_offset, to, to_offset, length, flags) };
+    }
+    sys::give(Err(libc::EINVAL))
+}
+
+/// `tee(2)`.
+///
+/// # Safety
+/// As `tee(2)`.
+pub unsafe fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
+    if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
+        // SAFETY: the caller's.
+        return unsafe { originals::tee(from, to, length, flags) };
+    }
+    sys::give(Err(libc::EINVAL))
+}

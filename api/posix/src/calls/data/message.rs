@@ -1,0 +1,195 @@
+//! `sendmsg`, `recvmsg` and their plural forms; descriptors that come over Unix sockets.
+//!
+//! 1. A stream takes no control data and gives none, as TCP does with nothing but data to tell.
+//!    Linux looks at what is sent as control data: what is of SOL_SOCKET and unknown is EINVAL; we
+//!    accept it.
+//! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some
+//!    arrive, each Unix socket among them is asked about ([`adopt::received`]).
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::Ordering::Release;
+
+use libc::{mmsghdr, msghdr, ssize_t, timespec};
+
+use crate::calls::data::vectors::{self, Found, find, vectors};
+use crate::calls::data::{receive, send};
+use crate::calls::descriptor::adopt;
+use crate::connection::status;
+use crate::context;
+use crate::signal::user_memory;
+use crate::system::sys::{self, Errno, Outcome};
+use crate::system::{kernel, originals};
+
+/// `sendmsg(2)`.
+///
+/// # Safety
+/// As `sendmsg(2)`.
+pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    match find(fd) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+            let message = user_memory::read(message)?;
+            send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
+        })),
+        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
+        Found::Listener => sys::give(Err(send::broken(flags))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::sendmsg(fd, message, flags) },
+    }
+}
+
+/// `recvmsg(2)`.
+///
+/// # Safety
+/// As `recvmsg(2)`.
+pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    match find(fd) {
+        // SAFETY: the caller's.
+        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+            let to = message;
+            let mut message = user_memory::read(to)?;
+            let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
+                .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
+            message.msg_namelen = 0;
+            message.msg_controllen = 0;
+            // MSG_TRUNC on a stream throws bytes away, and says nothing.
+            message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+            user_memory::write(&raw mut (*to).msg_namelen, message.msg_namelen)?;
+            user_memory::write(&raw mut (*to).msg_controllen, message.msg_controllen)?;
+            user_memory::write(&raw mut (*to).msg_flags, message.msg_flags)?;
+            Ok(count)
+        })),
+        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
+        Found::Listener => sys::give(Err(receive::unconnected(flags))),
+        Found::Kernel => {
+            // SAFETY: the caller's.
+            let answer = unsafe { originals::recvmsg(fd, message, flags) };
+            if answer >= 0 && context::get().is_some() {
+                // SAFETY: the kernel has just filled the message in.
+                unsafe { adopt::received(&*message) };
+            }
+            answer
+        }
+    }
+}
+
+/// `sendmmsg(2)`.
+///
+/// # Safety
+/// As `sendmmsg(2)`.
+pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if matches!(find(fd), Found::Kernel) {
+        // SAFETY: the caller's.
+        return unsafe { originals::sendmmsg(fd, messages, count, flags) };
+    }
+    let send = |index: usize| {
+        let to = messages.wrapping_add(index);
+        // SAFETY: the caller's: `count` messages, or a fault is answered.
+        let message = unsafe { user_memory::read(to) }?;
+        // SAFETY: the caller's.
+        let sent = sys::outcome_of(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
+        // SAFETY: as above.
+        unsafe { user_memory::write(&raw mut (*to).msg_len, sent as c_uint) }?;
+        // SAFETY: the caller's: `sendmsg` has read the same vectors.
+        let vectors = unsafe { vectors(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen, libc::EMSGSIZE) };
+        // Behind a message that was sent in part the next one would leave a gap.
+        Ok(sent < vectors.and_then(vectors::total)?)
+    };
+    sys::give_int(each(count, send).0)
+}
+
+/// `recvmmsg(2)`. The time-out is looked at after each message, as the kernel does.
+///
+/// # Safety
+/// As `recvmmsg(2)`.
+pub unsafe fn recvmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if matches!(find(fd), Found::Kernel) {
+        // SAFETY: the caller's.
+        let answer = unsafe { originals::recvmmsg(fd, messages, count, flags, timeout) };
+        if answer > 0 && context::get().is_some() {
+            for index in 0..answer.cast_unsigned() as usize {
+                // SAFETY: the kernel has just filled that many in.
+                unsafe { adopt::received(&(*messages.add(index)).msg_hdr) };
+            }
+        }
+        return answer;
+    }
+    // Linux's do_recvmmsg() tells an error before it looks for data.
+    if flags & libc::MSG_ERRQUEUE == 0
+        && let Found::Stream(held) = find(fd)
+        && let () = status::look_again(fd, &held)
+        && let Some(errno) = held.end().and_then(status::take_error)
+    {
+        return sys::give_int(Err(errno));
+    }
+    // SAFETY: the caller's.
+    let time = (!timeout.is_null()).then(|| unsafe { user_memory::read(timeout) });
+    let until = match time {
+        None => None,
+        Some(Err(errno)) => return sys::give_int(Err(errno)),
+        Some(Ok(time)) if time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec) => {
+            let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
+            Some(kernel::now().saturating_add(seconds).saturating_add(time.tv_nsec.cast_unsigned()))
+        }
+        Some(_) => return sys::give_int(Err(libc::EINVAL)),
+    };
+    let receive = |index: usize| {
+        let to = messages.wrapping_add(index);
+        if !user_memory::is_readable(to, size_of::<mmsghdr>()) {
+            return Err(libc::EFAULT);
+        }
+        let waiting = flags & !libc::MSG_WAITFORONE;
+        let later = if flags & libc::MSG_WAITFORONE != 0 && index != 0 { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: the caller's.
+        let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut (*to).msg_hdr, waiting | later) })?;
+        // SAFETY: as above.
+        unsafe { user_memory::write(&raw mut (*to).msg_len, got as c_uint) }?;
+        Ok(until.is_some_and(|until| kernel::now() >= until))
+    };
+    let (answer, ended) = each(count, receive);
+    // Linux's do_recvmmsg() keeps an error that came behind some messages for the next call.
+    if let (Some(errno), Found::Stream(held)) = (ended.filter(|errno| *errno != libc::EAGAIN), find(fd))
+        && let Some(end) = held.end()
+    {
+        end.private().error.store(errno.cast_unsigned(), Release);
+    }
+    if let (Ok(1..), Some(until)) = (answer, until) {
+        let left = until.saturating_sub(kernel::now());
+        let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000);
+        let left = timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() };
+        // SAFETY: the caller's: there is a time.
+        if let Err(errno) = unsafe { user_memory::write(timeout, left) } {
+            return sys::give_int(Err(errno));
+        }
+    }
+    sys::give_int(answer)
+}
+
+/// Goes through messages until `act` says that it is enough, or one fails: how many were done, or
+/// the error of the first; and the error of a later one.
+fn each(count: c_uint, mut act: impl FnMut(usize) -> Result<bool, Errno>) -> (Outcome, Option<Errno>) {
+    let before = sys::errno();
+    let mut done = 0;
+    while done < (count as usize).min(vectors::VECTORS) {
+        match act(done) {
+            Ok(enough) => {
+                done += 1;
+                if enough {
+                    break;
+                }
+            }
+            Err(errno) if done == 0 => return (Err(errno), None),
+            Err(errno) => {
+                sys::set_errno(before);
+                return (Ok(done), Some(errno));
+            }
+        }
+    }
+    (Ok(done), None)
+}

@@ -1,0 +1,279 @@
+//! Reading from a connection: `read`, `recv` and the like.
+//!
+//! 1. What lies in the ring is copied out at once, data before any news of an end: a reset is
+//!    reported only when everything was read.
+//! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the
+//!    order of Linux's `tcp_recvmsg`.
+//! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with
+//!    MSG_WAITALL all.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use libc::iovec;
+use sietch_ring::stream::{Cut, End, Want, flag, state};
+
+use crate::calls::data::vectors::{self, Stopped, total};
+use crate::connection::blocked::{self, Rest, Stay};
+use crate::connection::flags::SENT_TO_NOBODY;
+use crate::connection::status::{is_nonblocking, take_error};
+use crate::connection::{option_words, peer, short_lived};
+use crate::descriptor::description::Held;
+use crate::signal::handlers::Section;
+use crate::system::sys::{Errno, Outcome};
+
+/// What a call that peeks has copied, of what still lies in the ring.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peeked {
+    /// Where the stream had been read up to.
+    from: u64,
+    /// Bytes copied from there on.
+    bytes: usize,
+    /// Somebody else has read some of them.
+    disturbed: bool,
+}
+
+impl Peeked {
+    /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's
+    /// `tcp_recvmsg` then begins at what is there, however much it has copied.
+    fn look(&mut self, position: u64) {
+        if self.bytes != 0 && (self.disturbed || self.from != position) {
+            (self.bytes, self.disturbed) = (0, true);
+        }
+        self.from = position;
+    }
+}
+
+/// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. If a vector is
+/// not there, nothing is taken.
+///
+/// # Safety
+/// The vectors are the program's, or `flags` has MSG_TRUNC.
+#[inline]
+unsafe fn take(
+    end: &End,
+    vectors: &[iovec],
+    done: usize,
+    most: usize,
+    flags: c_int,
+    peeked: &mut Peeked,
+) -> Result<usize, Stopped> {
+    // No handler jumps out of the copy and leaves the lock.
+    let _section = Section::enter();
+    let mut receive = end.receive().ok_or(Stopped::Within)?;
+    if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
+        // SAFETY: the caller's.
+        return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
+    }
+    let peek = flags & libc::MSG_PEEK != 0;
+    if peek {
+        peeked.look(receive.position());
+    }
+    let skip = peeked.bytes;
+    let there = receive.available().saturating_sub(skip).min(most);
+    let mut copied = 0;
+    if flags & libc::MSG_TRUNC != 0 {
+        copied = there;
+    } else if there != 0 {
+        let mut before = 0;
+        for vector in vectors {
+            let begin = (done + copied).saturating_sub(before).min(vector.iov_len);
+            before += vector.iov_len;
+            let now = (vector.iov_len - begin).min(there - copied);
+            if now == 0 {
+                continue;
+            }
+            let to = vector.iov_base.cast::<u8>().wrapping_add(begin);
+            // SAFETY: the caller's: the vector has `iov_len` bytes, `begin + now` of which are
+            // used.
+            match unsafe { receive.copy_to(to, now, skip + copied) } {
+                Ok(now) => copied += now,
+                Err(cut) => return cut_off(cut),
+            }
+        }
+    }
+    if peek {
+        peeked.bytes += copied;
+    } else {
+        receive.consume(copied);
+    }
+    Ok(copied)
+}
+
+/// A copy has met a fault. After a hole in the ring the call goes on, and finds a reset.
+#[cold]
+fn cut_off(cut: Cut) -> Result<usize, Stopped> {
+    match cut {
+        Cut::Buffer => Err(Stopped::Buffer(0)),
+        Cut::Hole => Ok(0),
+    }
+}
+
+/// `recvmsg` of a stream, without names.
+///
+/// # Safety
+/// The vectors may be written, unless `flags` has MSG_TRUNC.
+///
+/// # Errors
+/// As `recv(2)`.
+pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EINVAL);
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    let length = total(vectors)?;
+    if flags & libc::MSG_TRUNC == 0
+        && let Some(good) = vectors::good(vectors)
+    {
+        // SAFETY: the caller's.
+        return unsafe { receive_nowhere(fd, held, end, good, flags) };
+    }
+    let target = if flags & libc::MSG_WAITALL != 0 {
+        length
+    } else {
+        length.min(option_words::of_end(end, option_words::RECEIVE_LOW).map_or(1, |low| low as usize).max(1))
+    };
+    let nonblocking = is_nonblocking(end, flags);
+    let mut deadline = None;
+    let mut stay: Option<Stay<'_>> = None;
+    let mut fd = fd;
+    let mut peeked = Peeked::default();
+    let mut done = 0;
+    loop {
+        // SAFETY: the caller's.
+        match unsafe { take(end, vectors, done, length - done, flags, &mut peeked) } {
+            Ok(0) => {}
+            Ok(taken) => {
+                done += taken;
+                if flags & libc::MSG_PEEK == 0 {
+                    peer::ring(fd, end, end.ring_for_room());
+                }
+            }
+            Err(Stopped::Buffer(_)) if done != 0 => return Ok(done),
+            Err(Stopped::Buffer(_)) => return Err(libc::EFAULT),
+            Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
+            Err(Stopped::Within) => return Err(libc::EINTR),
+        }
+        if done >= target && (done != 0 || end.readable() != 0) {
+            short_lived::used(held);
+            return Ok(done);
+        }
+        let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, peeked.bytes) };
+        if let Some(answer) = answer {
+            return answer.map(|_| done);
+        }
+        // A byte may have come since; an end cannot have been seen before it.
+        let seen = peeked.bytes;
+        if end.readable() > seen {
+            continue;
+        }
+        if (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
+            && peer::ask_whether_gone(fd, end)
+        {
+            continue;
+        }
+        if nonblocking {
+            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+        }
+        deadline = deadline.or_else(|| option_words::deadline(end, option_words::RECEIVE_TIMEOUT));
+        let ready = || peer::data_ready(end, seen);
+        let rest = Rest { want: Want::Data, deadline, restart: done == 0 && length != 0 };
+        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
+        match blocked::until(stay, end, rest, ready) {
+            // Linux sleeps once for a receive of nothing, and whatever wakes it ends it.
+            Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
+            Ok(()) => fd = stay.fd(),
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// A receive of which not all vectors can be addresses: what fits into the `good` ones before, or
+/// else `EFAULT` once there is something, which stays.
+///
+/// # Safety
+/// The vectors may be written.
+#[cold]
+unsafe fn receive_nowhere(fd: c_int, held: &Held, end: &End, good: &[iovec], flags: c_int) -> Outcome {
+    if (1..=total(good)?).contains(&end.readable()) {
+        // SAFETY: the caller's.
+        return unsafe { receive(fd, held, end, good, flags) };
+    }
+    let mut byte = 0_u8;
+    let one = [iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 }];
+    // SAFETY: a byte.
+    match unsafe { receive(fd, held, end, &one, flags | libc::MSG_PEEK) }? {
+        0 => Ok(0),
+        _ => Err(libc::EFAULT),
+    }
+}
+
+/// Whether this is the first time that a call which does not sleep finds nothing since the other
+/// has published something: then it has just been there, and the kernel is asked by the next.
+/// Servers that read until there is nothing would ask with every request. Who closes or exits says
+/// so, and is asked about at once; the kernel's news of who was killed come to every wait.
+fn just_emptied(held: &Held, end: &End) -> bool {
+    let now = end.published();
+    held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
+}
+
+/// What to answer when nothing at all could be read; none: there may be something later.
+pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
+    let private = end.private();
+    // Before the last look at what can be read: there is nothing behind a FIN.
+    let finished = end.finished_by_peer();
+    let flags = private.flags.load(Acquire);
+    if private.state.load(Acquire) == state::FAILED {
+        return Some(take_error(end).map_or(Err(libc::ENOTCONN), Err));
+    }
+    if end.readable() != 0 {
+        return None;
+    }
+    // A reset that comes after FIN is for writers: the reader has had its end.
+    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_TO_NOBODY != 0 {
+        return Some(Ok(0));
+    }
+    if let Some(errno) = take_error(end) {
+        return Some(Err(errno));
+    }
+    if flags & (flag::SHUT_RD | flag::RESET) == 0 {
+        return None;
+    }
+    // Behind the end that this side has made itself there may be a reset.
+    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::ask_whether_gone(fd, end) {
+        return None;
+    }
+    Some(Ok(0))
+}
+
+/// The same when something was read already: an error stays for the next call.
+fn nothing_more(end: &End, peeked: usize) -> Option<Outcome> {
+    let over = end.finished_by_peer()
+        || end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | flag::SHUT_RD) != 0;
+    (over && end.readable() <= peeked).then_some(Ok(0))
+}
+
+/// `read` and `readv` of a stream.
+///
+/// # Safety
+/// The vectors may be written.
+///
+/// # Errors
+/// As `read(2)`.
+pub(crate) unsafe fn read(fd: c_int, held: &Held, end: &End, vectors: &[iovec]) -> Outcome {
+    // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of
+    // nothing.
+    if total(vectors)? == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the caller's.
+    unsafe { receive(fd, held, end, vectors, 0) }
+}
+
+/// Why nothing can be received from a socket that is not connected.
+pub(crate) fn unconnected(flags: c_int) -> Errno {
+    if flags & libc::MSG_ERRQUEUE != 0 { libc::EAGAIN } else { libc::ENOTCONN }
+}

@@ -1,0 +1,243 @@
+//! Writing to a connection: `write`, `send` and the like.
+//!
+//! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A
+//!    blocking call sleeps for room until everything is in, one that may not sleep answers how much
+//!    was. With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of
+//!    them fit. Sleepers are notified all the same, so that they sleep no longer than until the
+//!    bytes are due. Of bytes that the program does not have, and of those beside them in one
+//!    piece, none is sent: EFAULT, as Linux.
+//! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
+//!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
+//!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
+//!    that a program that sends much hears of it.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use libc::iovec;
+use sietch_ring::stream::{Cut, End, Send, Want, flag, state};
+
+use crate::calls::data::vectors::{self, Stopped, total};
+use crate::connection::blocked::{self, Rest, Stay};
+use crate::connection::flags::{PEER_IS_DEAF, SENT_TO_NOBODY};
+use crate::connection::status::{is_nonblocking, take_error};
+use crate::connection::{option_words, peer, short_lived};
+use crate::descriptor::description::Held;
+use crate::readiness::{hooks, polling};
+use crate::signal::handlers::Section;
+use crate::system::kernel;
+use crate::system::sys::{Errno, Outcome};
+
+/// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what
+/// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
+const TAKEN_BY_NOBODY: usize = 16 << 15;
+
+/// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
+/// engine does that itself.
+#[inline]
+pub(crate) fn holds(end: &End, flags: c_int) -> bool {
+    let now = end.private().flags.load(Relaxed);
+    now & flag::CORKED != 0 || flags & libc::MSG_MORE != 0 && now & flag::SERVED == 0
+}
+
+/// Copies what fits, beginning `done` bytes into the vectors, and publishes it unless it is to be
+/// held back.
+///
+/// # Safety
+/// The vectors are the program's.
+#[inline]
+unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
+    // No handler jumps out of the copy and leaves the lock.
+    let _section = Section::enter();
+    let mut send = end.send().ok_or(Stopped::Within)?;
+    let mark = send.staged();
+    if let ([vector], 0) = (vectors, done) {
+        // SAFETY: the caller's.
+        let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
+        let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
+        if copied == vector.iov_len && holds(end, flags) {
+            send.hold();
+        }
+        return Ok(copied);
+    }
+    let (mut copied, mut before, mut whole) = (0, 0, true);
+    for vector in vectors {
+        let begin = (done + copied).saturating_sub(before).min(vector.iov_len);
+        before += vector.iov_len;
+        let length = vector.iov_len - begin;
+        if length == 0 {
+            continue;
+        }
+        // SAFETY: the caller's: the vector has `iov_len` bytes.
+        let now =
+            unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().wrapping_add(begin), length) };
+        let now = match now {
+            Ok(now) => now,
+            Err(cut) => return cut_off(&mut send, mark, cut),
+        };
+        copied += now;
+        if now < length {
+            whole = false;
+            break;
+        }
+    }
+    if whole && holds(end, flags) {
+        send.hold();
+    }
+    Ok(copied)
+}
+
+/// A copy has met a fault: nothing of the call counts that has not been published already. After a
+/// hole in the ring the call goes on, and finds a reset.
+#[cold]
+fn cut_off(send: &mut Send<'_>, mark: u64, cut: Cut) -> Result<usize, Stopped> {
+    let kept = send.take_back(mark);
+    match cut {
+        Cut::Buffer => Err(Stopped::Buffer(kept)),
+        Cut::Hole => Ok(kept),
+    }
+}
+
+/// `EPIPE`, with its signal unless the call does not want it.
+pub(crate) fn broken(flags: c_int) -> Errno {
+    if flags & libc::MSG_NOSIGNAL == 0 {
+        kernel::raise_sigpipe();
+    }
+    libc::EPIPE
+}
+
+/// Why nothing may be sent, or that the other is gone: then this many of the bytes are taken, and
+/// go nowhere.
+///
+/// # Errors
+/// As `send(2)`.
+pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<Option<usize>, Errno> {
+    let private = end.private();
+    if end.is_worth_asking() {
+        peer::ask_whether_gone(fd, end);
+    }
+    let now = private.flags.load(Acquire);
+    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF) == 0 {
+        return match private.state.load(Acquire) {
+            state::FAILED => match take_error(end) {
+                Some(errno) => Err(errno),
+                None => Err(broken(flags)),
+            },
+            _ => Ok(None),
+        };
+    }
+    if now & flag::SHUT_WR != 0 {
+        return match take_error(end) {
+            Some(errno) if errno != libc::EPIPE => Err(errno),
+            _ => Err(broken(flags)),
+        };
+    }
+    if now & flag::RESET != 0 {
+        return match take_error(end) {
+            Some(errno) if errno != libc::EPIPE => Err(errno),
+            _ => Err(broken(flags)),
+        };
+    }
+    if length == 0 {
+        return Ok(Some(0));
+    }
+    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
+    // FIN).
+    if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
+        let taken = length.min(TAKEN_BY_NOBODY).min(end.most_sent());
+        // It may be there still, without ears, and then hears the same from its kernel.
+        private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
+        end.reset();
+        if now & flag::HUNG_UP == 0 {
+            peer::ring(fd, end, end.ring_for_data());
+        }
+        private.error.store(libc::EPIPE.cast_unsigned(), Release);
+        return Ok(Some(taken));
+    }
+    private.take_error();
+    Err(broken(flags))
+}
+
+/// `sendmsg` of a stream.
+///
+/// # Safety
+/// The vectors may be read.
+///
+/// # Errors
+/// As `send(2)`.
+pub(crate) unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let length = total(vectors)?;
+    if vectors::good(vectors).is_some() {
+        // Linux looks at the connection before it looks at data, and takes nothing.
+        may_send(fd, end, 0, flags)?;
+        return Err(libc::EFAULT);
+    }
+    let nonblocking = is_nonblocking(end, flags);
+    let mut deadline = None;
+    let mut stay: Option<Stay<'_>> = None;
+    let mut fd = fd;
+    let mut done = 0;
+    if length == 0 {
+        if end.is_worth_asking() {
+            peer::ask_whether_gone(fd, end);
+        }
+        // No bytes, no segment that a reset would answer.
+        if end.private().flags.load(Acquire) & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == flag::HUNG_UP
+        {
+            return Ok(0);
+        }
+    }
+    loop {
+        let quietly = if done == 0 { flags } else { flags | libc::MSG_NOSIGNAL };
+        match may_send(fd, end, length - done, quietly) {
+            Ok(None) => {}
+            Ok(Some(taken)) => return Ok(done + taken),
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+        let connected = peer::set_up(end);
+        if connected {
+            // SAFETY: the caller's.
+            match unsafe { put(end, vectors, done, flags) } {
+                Ok(copied) => {
+                    done += copied;
+                    // Also if nothing fitted: held bytes may have been published.
+                    peer::ring_for_data(fd, end);
+                    polling::wrote(fd, held, end);
+                }
+                Err(Stopped::Buffer(kept)) => {
+                    done += kept;
+                    peer::ring_for_data(fd, end);
+                    return if done == 0 { Err(libc::EFAULT) } else { Ok(done) };
+                }
+                Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
+                Err(Stopped::Within) => return Err(libc::EINTR),
+            }
+            if done == length {
+                short_lived::used(held);
+                return Ok(done);
+            }
+        }
+        if connected {
+            hooks::full(held, end);
+        }
+        if nonblocking {
+            if done == 0 && peer::ask_whether_gone(fd, end) {
+                continue;
+            }
+            return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
+        }
+        deadline = deadline.or_else(|| option_words::deadline(end, option_words::SEND_TIMEOUT));
+        let ready = || peer::set_up(end) && (!connected || peer::room_ready(end));
+        let rest = Rest { want: Want::Room, deadline, restart: done == 0 };
+        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
+        match blocked::until(stay, end, rest, ready) {
+            Ok(()) => fd = stay.fd(),
+            Err(_) if done != 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+    }
+}

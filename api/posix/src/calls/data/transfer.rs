@@ -1,0 +1,237 @@
+//! The calls that move bytes, by their names in the C library.
+//!
+//! Each asks the table; what is not a stream of ours goes to the C library. A pending socket and a
+//! listener's placeholder are the kernel's to refuse, but for a placeholder the errno of a TCP
+//! socket that is not connected is given.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
+use sietch_ring::stream::End;
+
+use crate::calls::data::vectors::{Found, find, of_nothing, vector, vectors};
+use crate::calls::data::{fast_open, receive, send};
+use crate::descriptor::description::Held;
+use crate::descriptor::table;
+use crate::signal::user_memory;
+use crate::system::originals;
+use crate::system::sys::{self, Outcome};
+
+#[inline]
+fn with(held: &Held, act: impl FnOnce(&End) -> Outcome) -> ssize_t {
+    sys::give(held.end().map_or(Err(libc::EBADF), act))
+}
+
+/// `read(2)`.
+///
+/// # Safety
+/// As `read(2)`.
+#[inline]
+pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's.
+            with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
+        }
+        Found::Listener => sys::give(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::read(fd, to, length) },
+    }
+}
+
+/// `write(2)`.
+///
+/// # Safety
+/// As `write(2)`.
+#[inline]
+pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's; the vector is only read.
+            with(&held, |end| unsafe { send::send(fd, &held, end, &[vector(from.cast_mut(), length)], 0) })
+        }
+        Found::Listener => sys::give(Err(send::broken(0))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::write(fd, from, length) },
+    }
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As `readv(2)`.
+pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => with(&held, |end| {
+            let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+            // SAFETY: the caller's.
+            unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
+        }),
+        // SAFETY: the caller's.
+        Found::Listener => sys::give(
+            unsafe { of_nothing(first, count) }
+                .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
+        ),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::readv(fd, first, count) },
+    }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As `writev(2)`.
+pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => with(&held, |end| {
+            // For `write` and `send` of nothing Linux does ask the socket.
+            // SAFETY: the caller's.
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            // SAFETY: the caller's.
+            unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, 0) }
+        }),
+        // SAFETY: the caller's.
+        Found::Listener => sys::give(
+            unsafe { of_nothing(first, count) }
+                .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
+        ),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::writev(fd, first, count) },
+    }
+}
+
+/// Flags of `preadv2` and `pwritev2` that change nothing for a socket (`linux/fs.h`: RWF_HIPRI,
+/// RWF_DSYNC, RWF_SYNC, RWF_APPEND, RWF_NOAPPEND), and RWF_NOWAIT.
+const WITHOUT_EFFECT: c_int = 0x1 | 0x2 | 0x4 | 0x10 | 0x20;
+
+/// The same as a flag of `recv` and `send`.
+///
+/// # Errors
+/// `EOPNOTSUPP`: another flag.
+fn message_flags(flags: c_int) -> Result<c_int, c_int> {
+    match flags & !WITHOUT_EFFECT {
+        0 => Ok(0),
+        libc::RWF_NOWAIT => Ok(libc::MSG_DONTWAIT),
+        _ => Err(libc::EOPNOTSUPP),
+    }
+}
+
+/// `preadv2(2)` and `pwritev2(2)` with an offset of -1 are `readv` and `writev`; with another, a
+/// socket cannot seek.
+///
+/// # Safety
+/// As `preadv2(2)`.
+pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
+    match if offset == -1 { find(fd) } else { Found::Kernel } {
+        // SAFETY: the caller's.
+        Found::Stream(_) if flags == 0 => unsafe { readv(fd, first, count) },
+        Found::Stream(held) => with(&held, |end| {
+            // SAFETY: the caller's.
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            let flags = message_flags(flags)?;
+            // SAFETY: the caller's.
+            unsafe { receive::receive(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
+        }),
+        _ => {
+            let arguments = with_offset(fd, first, count, offset, flags);
+            // SAFETY: the caller's.
+            sys::give(unsafe { sys::ask(libc::SYS_preadv2, arguments) })
+        }
+    }
+}
+
+/// See [`preadv2`].
+///
+/// # Safety
+/// As `pwritev2(2)`.
+pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
+    match if offset == -1 { find(fd) } else { Found::Kernel } {
+        // SAFETY: the caller's.
+        Found::Stream(_) if flags == 0 => unsafe { writev(fd, first, count) },
+        Found::Stream(held) => with(&held, |end| {
+            // SAFETY: the caller's.
+            if unsafe { of_nothing(first, count) }? {
+                return Ok(0);
+            }
+            let flags = message_flags(flags)?;
+            // SAFETY: the caller's.
+            unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
+        }),
+        _ => {
+            let arguments = with_offset(fd, first, count, offset, flags);
+            // SAFETY: the caller's.
+            sys::give(unsafe { sys::ask(libc::SYS_pwritev2, arguments) })
+        }
+    }
+}
+
+fn with_offset(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> [usize; 6] {
+    // Where registers have 64 bits the fifth argument, the upper half of the offset, means nothing.
+    [sys::signed(fd), sys::address(first), sys::signed(count), offset as usize, 0, sys::signed(flags)]
+}
+
+/// `recvfrom(2)`, and `recv(2)` without a name. TCP gives no names.
+///
+/// # Safety
+/// As `recvfrom(2)`.
+#[inline]
+pub unsafe fn recvfrom(
+    fd: c_int,
+    to: *mut c_void,
+    length: size_t,
+    flags: c_int,
+    name: *mut sockaddr,
+    name_length: *mut socklen_t,
+) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's.
+            let answer =
+                with(&held, |end| unsafe { receive::receive(fd, &held, end, &[vector(to, length)], flags) });
+            if answer >= 0 && !name.is_null() && !name_length.is_null() {
+                // SAFETY: the caller's.
+                if let Err(errno) = unsafe { user_memory::write(name_length, 0) } {
+                    return sys::give(Err(errno));
+                }
+            }
+            answer
+        }
+        Found::Listener => sys::give(Err(receive::unconnected(flags))),
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) },
+    }
+}
+
+/// `sendto(2)`, and `send(2)` without a name. A connected TCP socket ignores the name.
+///
+/// # Safety
+/// As `sendto(2)`.
+#[inline]
+pub unsafe fn sendto(
+    fd: c_int,
+    from: *const c_void,
+    length: size_t,
+    flags: c_int,
+    name: *const sockaddr,
+    name_length: socklen_t,
+) -> ssize_t {
+    match find(fd) {
+        Found::Stream(held) => {
+            // SAFETY: the caller's; the vector is only read.
+            with(&held, |end| unsafe {
+                send::send(fd, &held, end, &[vector(from.cast_mut(), length)], flags)
+            })
+        }
+        Found::Listener => sys::give(Err(send::broken(flags))),
+        Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
+            // SAFETY: the caller's.
+            unsafe { fast_open::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }
+        }
+        // SAFETY: the caller's.
+        Found::Kernel => unsafe { originals::sendto(fd, from, length, flags, name, name_length) },
+    }
+}

@@ -1,0 +1,109 @@
+//! The arguments of calls that move bytes: descriptors and vectors.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, size_t};
+
+use crate::descriptor::description::{Held, Kind};
+use crate::descriptor::table;
+use crate::signal::user_memory;
+use crate::system::sys::Errno;
+
+/// Most vectors of a call (`UIO_MAXIOV`).
+pub(crate) const VECTORS: usize = 1024;
+
+/// What stands behind a descriptor, for calls that move bytes.
+pub(crate) enum Found {
+    /// The kernel's.
+    Kernel,
+    /// A stream of ours.
+    Stream(Held),
+    /// A listener's placeholder.
+    Listener,
+}
+
+/// Looks a descriptor up.
+#[inline]
+pub(crate) fn find(fd: c_int) -> Found {
+    match table::find(fd) {
+        None => Found::Kernel,
+        Some(held) => match held.kind() {
+            Kind::Stream => Found::Stream(held),
+            Kind::Listener => Found::Listener,
+            _ => Found::Kernel,
+        },
+    }
+}
+
+pub(crate) fn vector(address: *mut c_void, length: size_t) -> iovec {
+    iovec { iov_base: address, iov_len: length }
+}
+
+/// The vectors of a call.
+///
+/// # Safety
+/// `first` may be read for `count` vectors.
+///
+/// # Errors
+/// `EINVAL`: too many; `EFAULT`: null.
+pub(crate) unsafe fn vectors<'a>(
+    first: *const iovec,
+    count: usize,
+    too_many: c_int,
+) -> Result<&'a [iovec], c_int> {
+    if count > VECTORS {
+        return Err(too_many);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if !user_memory::is_readable(first, count * size_of::<iovec>()) {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    Ok(unsafe { std::slice::from_raw_parts(first, count) })
+}
+
+/// Those before the first that can be no address of a program; none: all can. What is not mapped
+/// all the same the copy finds out.
+#[inline]
+pub(crate) fn good(vectors: &[iovec]) -> Option<&[iovec]> {
+    let bad =
+        |vector: &iovec| vector.iov_len != 0 && !user_memory::is_address(vector.iov_base, vector.iov_len);
+    vectors.iter().position(bad).map(|first| vectors.get(..first).unwrap_or_default())
+}
+
+/// Whether vectors are of no bytes at all: then Linux does not ask the socket.
+///
+/// # Safety
+/// As `readv(2)`.
+pub(crate) unsafe fn of_nothing(first: *const iovec, count: c_int) -> Result<bool, c_int> {
+    let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's.
+    let vectors = unsafe { vectors(first, count, libc::EINVAL) }?;
+    Ok(total(vectors)? == 0)
+}
+
+/// Bytes that the vectors have room for.
+///
+/// # Errors
+/// `EINVAL`: more than a signed number holds.
+pub(crate) fn total(vectors: &[iovec]) -> Result<usize, Errno> {
+    let mut sum = 0_usize;
+    for vector in vectors {
+        sum = sum
+            .checked_add(vector.iov_len)
+            .filter(|sum| isize::try_from(*sum).is_ok())
+            .ok_or(libc::EINVAL)?;
+    }
+    Ok(sum)
+}
+
+/// Why a call copied nothing, or less than it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// A signal handler interrupted this very thread at it.
+    Within,
+    /// The program's memory is not there. So many bytes had been published before that was found.
+    Buffer(usize),
+}

@@ -1,0 +1,104 @@
+//! Closing, duplicating and controlling descriptors.
+//!
+//! 1. The kernel does what is asked, with the placeholder; the table follows. A word is taken out
+//!    of the table *before* the kernel closes the number, or another thread could get that number
+//!    and lose its word.
+//! 2. Who closes the last descriptor of an end in this process leaves the other a hint ([`hint`]),
+//!    so that it asks the kernel soon. The hang-up itself is the kernel's: other processes may hold
+//!    the end.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::connection::peer::announce_close;
+use crate::connection::{blocked, short_lived};
+use crate::descriptor::description::{Held, Kind};
+use crate::descriptor::{in_flight, table};
+use crate::listener::kept;
+use crate::readiness::hooks;
+use crate::system::sys::{self, signed};
+use crate::system::{kernel, originals};
+
+/// Takes a descriptor out of the table; what stood behind it.
+pub(crate) fn take(fd: c_int) -> Option<Held> {
+    let held = table::remove(fd)?;
+    if !blocked::outlive(fd, &held) && held.descriptors() == 0 {
+        short_lived::closed(&held);
+        announce_close(&held);
+        if held.kind() == Kind::Listener {
+            kept::let_go(&held);
+        }
+    }
+    hooks::closing(fd, &held);
+    Some(held)
+}
+
+/// The last descriptor that was read from at an offset, so that it is a file; -1 for none.
+static FILE: AtomicI32 = AtomicI32::new(-1);
+
+/// A descriptor has turned out to be that of a file.
+#[inline]
+pub(crate) fn is_a_file(fd: c_int) {
+    FILE.store(fd, Relaxed);
+}
+
+/// `close(2)`.
+pub fn close(fd: c_int) -> c_int {
+    if !table::is_ours(fd) {
+        if in_flight::is_borrowed(fd) {
+            return sys::give_int(Err(libc::EBADF));
+        }
+        // A file's close makes no other descriptor ready, so it is not counted (`originals::count`): a
+        // web server, which closes one with every request, would ask the kernel's epoll as often.
+        // Should the number stand for something else by now, the kernel is asked a little later.
+        if fd >= 0 && FILE.load(Relaxed) == fd {
+            FILE.store(-1, Relaxed);
+            return sys::give_int(kernel::close(fd));
+        }
+        // SAFETY: touches no memory.
+        return unsafe { originals::close(fd) };
+    }
+    let held = take(fd);
+    let outcome = kernel::close(fd);
+    if let Some(held) = held.as_ref().filter(|held| is_closed_listener(held)) {
+        kept::closed(held);
+    }
+    drop(held);
+    sys::give_int(outcome)
+}
+
+/// A listener whose last descriptor of this process was closed: its name is free when the caller
+/// returns.
+pub(crate) fn is_closed_listener(held: &Held) -> bool {
+    held.kind() == Kind::Listener && held.descriptors() == 0
+}
+
+/// `close_range(2)`.
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let arguments = [first as usize, last as usize, signed(flags), 0, 0, 0];
+    let closes = flags & libc::CLOSE_RANGE_CLOEXEC.cast_signed() == 0 && first <= last;
+    let ours = || table::highest_below(last).rev().take_while(|fd| closes && fd.cast_unsigned() >= first);
+    // A process may share its descriptors with another until this call: the other's stay open.
+    let alone = flags & libc::CLOSE_RANGE_UNSHARE.cast_signed() == 0;
+    for fd in ours() {
+        if table::is_ours(fd)
+            && let Some(held) = take(fd)
+            && alone
+            && is_closed_listener(&held)
+        {
+            // Closed by itself, for the service has to have seen that before the caller returns.
+            let _ = kernel::close(fd);
+            kept::closed(&held);
+        }
+    }
+    // SAFETY: touches no memory.
+    sys::give_int(unsafe { sys::ask(libc::SYS_close_range, arguments) })
+}
+
+/// `closefrom(3)`.
+pub fn closefrom(first: c_int) {
+    let before = sys::errno();
+    close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0);
+    sys::set_errno(before);
+}

@@ -1,0 +1,112 @@
+//! `fcntl`, `ioctl` and `sockatmark`.
+
+use std::ffi::{c_int, c_ulong};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use sietch_ring::stream::flag;
+
+use crate::calls::descriptor::duplicate::follow;
+use crate::descriptor::description::{Kind, facts};
+use crate::descriptor::{in_flight, table};
+use crate::listener::kept;
+use crate::service::client;
+use crate::signal::user_memory;
+use crate::system::sys::{self, signed};
+use crate::system::{kernel, originals};
+
+/// `fcntl(2)`.
+///
+/// # Safety
+/// As `fcntl(2)`.
+pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if in_flight::is_borrowed(fd) {
+        return sys::give_int(Err(libc::EBADF));
+    }
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            sys::give_int(follow(fd, kernel::fcntl(fd, command, argument)))
+        }
+        libc::F_SETFL if table::is_ours(fd) => {
+            let outcome = kernel::fcntl(fd, command, argument);
+            if outcome.is_ok() {
+                note_nonblocking(fd, argument as c_int & libc::O_NONBLOCK != 0);
+            }
+            sys::give_int(outcome)
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { originals::fcntl(fd, command, argument) },
+    }
+}
+
+fn note_nonblocking(fd: c_int, yes: bool) {
+    let held = table::find(fd);
+    if let Some(end) = held.as_ref().and_then(|held| held.end()) {
+        if yes {
+            end.private().set(flag::NONBLOCKING)
+        } else {
+            end.private().clear(flag::NONBLOCKING)
+        };
+    }
+    if let Some(listener) = held.filter(|held| held.kind() == Kind::Listener) {
+        kept::note_nonblocking(&listener, yes);
+    }
+}
+
+/// `ioctl(2)`.
+///
+/// # Safety
+/// As `ioctl(2)`.
+pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let held = match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
+        // SAFETY: the caller's.
+        _ => return unsafe { originals::ioctl(fd, request, argument) },
+    };
+    let value = sys::pointer(argument).cast::<c_int>();
+    let give = |number: usize| {
+        // SAFETY: the caller's: these requests write an int there.
+        unsafe { user_memory::write(value, c_int::try_from(number).unwrap_or(c_int::MAX)) }.map(|()| 0)
+    };
+    let outcome = match (request, held.end()) {
+        (libc::FIONREAD, Some(end)) => give(end.readable()),
+        // The other's kernel would have acknowledged everything at once.
+        (libc::TIOCOUTQ, Some(end)) if end.private().has(flag::SERVED) => {
+            let waiting = client::information(fd).map_or(0, |(_, waiting)| waiting as usize);
+            give(waiting + end.unread_by_peer())
+        }
+        // What was sent to nobody was never acknowledged.
+        (libc::TIOCOUTQ, Some(end)) => give(end.private().lost.load(Relaxed) as usize),
+        (SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
+        (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => {
+            // One that was shut down listens no more.
+            if held.facts.flags.load(Acquire) & facts::STOPPED == 0 { Err(libc::EINVAL) } else { give(0) }
+        }
+        (libc::FIONBIO, _) => {
+            // SAFETY: the caller's.
+            let outcome =
+                unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) };
+            if outcome.is_ok() {
+                // SAFETY: the kernel has just read an int there.
+                note_nonblocking(fd, unsafe { value.read_unaligned() } != 0);
+            }
+            outcome
+        }
+        // SAFETY: the caller's.
+        _ => unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
+    };
+    sys::give_int(outcome)
+}
+
+/// `SIOCOUTQNSD` of `linux/sockios.h`.
+const SIOCOUTQNSD: c_ulong = 0x894B;
+
+/// `SIOCATMARK` of `asm/sockios.h`.
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// `sockatmark(3)`: there is never urgent data.
+pub fn sockatmark(fd: c_int) -> c_int {
+    let mut mark: c_int = 0;
+    // SAFETY: an int to write to.
+    let answer = unsafe { ioctl(fd, SIOCATMARK, sys::address_mut(&raw mut mark)) };
+    if answer < 0 { answer } else { mark }
+}

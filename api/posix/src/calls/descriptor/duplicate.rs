@@ -1,0 +1,69 @@
+//! `dup`, `dup2` and `dup3`: the kernel duplicates the placeholder, the table follows.
+
+use std::ffi::c_int;
+
+use crate::calls::descriptor::close::{is_closed_listener, take};
+use crate::descriptor::in_flight;
+use crate::descriptor::table::{self, forget_stale};
+use crate::listener::kept;
+use crate::system::kernel;
+use crate::system::sys::{self, Outcome, signed};
+
+/// A kernel's answer is a new descriptor for what `old` is.
+pub(crate) fn follow(old: c_int, new: Outcome) -> Outcome {
+    if let Ok(number) = new {
+        let fd = number as c_int;
+        match table::find(old) {
+            Some(held) if table::put(fd, &held) => {}
+            // Beyond the table it would be a placeholder that nobody knows.
+            Some(_) => {
+                let _ = kernel::close(fd);
+                return Err(libc::EMFILE);
+            }
+            None => forget_stale(fd),
+        }
+    }
+    new
+}
+
+/// `dup(2)`.
+pub fn dup(old: c_int) -> c_int {
+    if in_flight::is_borrowed(old) {
+        return sys::give_int(Err(libc::EBADF));
+    }
+    // SAFETY: touches no memory.
+    sys::give_int(follow(old, unsafe { sys::ask(libc::SYS_dup, [signed(old), 0, 0, 0, 0, 0]) }))
+}
+
+/// `dup2(2)`.
+pub fn dup2(old: c_int, new: c_int) -> c_int {
+    if old == new {
+        return sys::give_int(kernel::fcntl(old, libc::F_GETFD, 0).map(|_| new.cast_unsigned() as usize));
+    }
+    dup3(old, new, 0)
+}
+
+/// `dup3(2)`.
+pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+    if in_flight::is_borrowed(old) {
+        return sys::give_int(Err(libc::EBADF));
+    }
+    if in_flight::is_borrowed(new) {
+        // As Linux says of a number that another thread is about to fill.
+        return sys::give_int(Err(libc::EBUSY));
+    }
+    // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.
+    let fine = old != new && kernel::fcntl(old, libc::F_GETFD, 0).is_ok();
+    let before = if fine && table::is_ours(new) { take(new) } else { None };
+    let outcome = kernel::dup3(old, new, flags);
+    if outcome.is_err()
+        && let Some(held) = &before
+    {
+        table::put(new, held);
+    }
+    let answer = follow(old, outcome);
+    if let Some(held) = before.as_ref().filter(|held| is_closed_listener(held)) {
+        kept::closed(held);
+    }
+    sys::give_int(answer)
+}

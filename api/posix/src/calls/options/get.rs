@@ -1,0 +1,237 @@
+//! `getsockopt` of a connection or a listener.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET, socklen_t};
+use sietch_ring::stream::{End, flag, option, state};
+
+use crate::connection::names;
+use crate::connection::option_words::SET;
+use crate::connection::status::{self, is_served};
+use crate::descriptor::description::{Held, Kind, facts};
+use crate::descriptor::room::with_kernel_socket;
+use crate::options::inherit::kernel_get;
+use crate::options::known::{ALGORITHMS, KNOWN, Shape, place, word};
+use crate::service::client;
+use crate::signal::user_memory;
+use crate::system::sys::Outcome;
+
+/// `getsockopt` of any of our sockets.
+///
+/// # Safety
+/// `length` may be read and written, `value` written for as many bytes as it says.
+///
+/// # Errors
+/// As `getsockopt(2)`.
+pub(crate) unsafe fn get(
+    fd: c_int,
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Outcome {
+    // SAFETY: the caller's.
+    let from_kernel = |fd: c_int| unsafe { kernel_get(fd, level, name, value, length) };
+    if held.kind() == Kind::Pending {
+        return from_kernel(fd);
+    }
+    if length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let room = unsafe { user_memory::read(length) }?;
+    if room.cast_signed() < 0 {
+        // Which error that is, the kernel says.
+        return with_kernel_socket(held, from_kernel);
+    }
+    let answer = Answer { value, length, room, of_ip: level == IPPROTO_IP };
+    status::look_again(fd, held);
+    if let Some(told) = told(fd, held, level, name, &answer) {
+        return told;
+    }
+    let Some(place) = place(level, name) else { return with_kernel_socket(held, from_kernel) };
+    let stored = word(held, place).load(Acquire);
+    let known = &KNOWN[place];
+    let segment = (known.level, known.name) == (IPPROTO_TCP, libc::TCP_MAXSEG);
+    if stored & SET == 0 && known.shape == Shape::Tried && !(held.kind() == Kind::Listener && segment) {
+        if segment {
+            return answer.number(known.default);
+        }
+        return with_kernel_socket(held, from_kernel);
+    }
+    let stored_value = stored & !SET;
+    match known.shape {
+        Shape::Time => answer.bytes(&time_bytes(stored_value)),
+        Shape::Linger => answer.bytes(&linger_bytes(stored_value)),
+        _ if stored & SET == 0 => answer.number(known.default),
+        _ => answer.number((stored_value as u32).cast_signed()),
+    }
+}
+
+/// Answers `getsockopt` with a number.
+///
+/// # Safety
+/// As [`get`].
+///
+/// # Errors
+/// `EFAULT`, `EINVAL`.
+pub(crate) unsafe fn give_number(value: *mut c_void, length: *mut socklen_t, number: c_int) -> Outcome {
+    if length.is_null() {
+        return Err(libc::EFAULT);
+    }
+    // SAFETY: the caller's.
+    let room = unsafe { user_memory::read(length) }?;
+    if room.cast_signed() < 0 {
+        return Err(libc::EINVAL);
+    }
+    Answer { value, length, room, of_ip: false }.number(number)
+}
+
+/// Where the answer of `getsockopt` goes.
+struct Answer {
+    value: *mut c_void,
+    length: *mut socklen_t,
+    room: socklen_t,
+    of_ip: bool,
+}
+
+impl Answer {
+    /// As many bytes as there is room for. The caller of `get` promised it.
+    fn bytes(&self, bytes: &[u8]) -> Outcome {
+        let now = bytes.len().min(self.room as usize);
+        // SAFETY: the caller's of `get`: as many bytes as `room` says.
+        unsafe {
+            user_memory::write_bytes(self.value.cast(), bytes.as_ptr(), now)?;
+            user_memory::write(self.length, now as socklen_t)?;
+        }
+        Ok(0)
+    }
+
+    fn number(&self, number: c_int) -> Outcome {
+        match u8::try_from(number) {
+            // Options of IP are told as a byte to who has no room for more.
+            Ok(byte) if self.of_ip && (1..4).contains(&self.room) => self.bytes(&[byte]),
+            _ => self.bytes(&number.to_ne_bytes()),
+        }
+    }
+}
+
+/// What is not remembered but found out; none: it is not one of these.
+fn told(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> Option<Outcome> {
+    Some(match (level, name) {
+        (SOL_SOCKET, libc::SO_ERROR) => answer.number(held.end().map_or(0, error)),
+        (SOL_SOCKET, libc::SO_TYPE) => answer.number(libc::SOCK_STREAM),
+        (SOL_SOCKET, libc::SO_PROTOCOL) => answer.number(IPPROTO_TCP),
+        (SOL_SOCKET, libc::SO_DOMAIN) => answer.number(held.facts.domain.load(Relaxed).cast_signed()),
+        (SOL_SOCKET, libc::SO_ACCEPTCONN) => {
+            let stopped = held.facts.flags.load(Acquire) & facts::STOPPED != 0;
+            answer.number(c_int::from(held.kind() == Kind::Listener && !stopped))
+        }
+        (SOL_SOCKET, libc::SO_COOKIE | libc::SO_NETNS_COOKIE) => {
+            // SAFETY: the caller's of `get`.
+            unsafe { kernel_get(fd, level, name, answer.value, answer.length) }
+        }
+        (SOL_SOCKET, libc::SO_PEERNAME) => match names::peer_of(held) {
+            None => Err(libc::ENOTCONN),
+            Some((_, bytes)) if answer.room < bytes => Err(libc::EINVAL),
+            Some((name, bytes)) => answer.bytes(&name[..bytes as usize]),
+        },
+        (IPPROTO_TCP, libc::TCP_INFO) => {
+            let told = if is_served(held) { client::information(fd) } else { None };
+            match told {
+                Some((mut bytes, _)) => {
+                    // What the program has shut down may still be on its way to the engine.
+                    bytes[0] = information(held)[0];
+                    answer.bytes(&bytes)
+                }
+                None => answer.bytes(&information(held)),
+            }
+        }
+        (IPPROTO_TCP, libc::TCP_MAXSEG) if is_served(held) => {
+            let told = client::information(fd).and_then(|(bytes, _)| bytes[16..].first_chunk().copied());
+            answer.number(told.map_or(536, c_int::from_ne_bytes))
+        }
+        (IPPROTO_TCP, libc::TCP_CONGESTION) => {
+            let stored = word(held, option::CONGESTION).load(Acquire);
+            let mut name = [0; 16];
+            if stored & SET != 0 {
+                name[..8].copy_from_slice(&(stored & !SET).to_le_bytes());
+            } else if is_served(held) {
+                name[..ALGORITHMS[0].len()].copy_from_slice(ALGORITHMS[0]);
+            } else {
+                // SAFETY: the caller's of `get`.
+                return Some(with_kernel_socket(held, |kernel| unsafe {
+                    kernel_get(kernel, level, libc::TCP_CONGESTION, answer.value, answer.length)
+                }));
+            }
+            answer.bytes(&name)
+        }
+        _ => return None,
+    })
+}
+
+/// A `struct timeval`.
+fn time_bytes(stored: u64) -> [u8; 16] {
+    let nanoseconds = stored.cast_signed();
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000 / 1000);
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&seconds.to_ne_bytes());
+    bytes[8..].copy_from_slice(&rest.to_ne_bytes());
+    bytes
+}
+
+/// A `struct linger`.
+fn linger_bytes(stored: u64) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&((stored >> 32) as u32).to_ne_bytes());
+    bytes[4..].copy_from_slice(&(stored as u32).to_ne_bytes());
+    bytes
+}
+
+/// `SO_ERROR`: the error that is still to be told, which is then told.
+fn error(end: &End) -> c_int {
+    status::take_error(end).unwrap_or(0)
+}
+
+/// The beginning of a `struct tcp_info`: the state, sizes of segments and buffers. Nothing is ever
+/// lost or in flight.
+fn information(held: &Held) -> [u8; 104] {
+    const SEGMENT: u32 = 65_483;
+    let mut bytes = [0; 104];
+    bytes[0] = match held.end() {
+        None => 10,
+        Some(end) => {
+            let ours = end.private().has(flag::SHUT_WR);
+            let theirs = end.finished_by_peer() || end.private().has(flag::HUNG_UP);
+            match (end.private().state.load(Acquire), ours, theirs) {
+                _ if end.private().has(flag::RESET) => 7,
+                (state::CONNECTING, ..) => 2,
+                (state::FAILED, ..) => 7,
+                (_, false, false) => 1,
+                (_, true, false) => 5,
+                (_, false, true) => 8,
+                (_, true, true) => 7,
+            }
+        }
+    };
+    // Timestamps, SACK and window scaling were agreed; both scales are 7.
+    bytes[5] = 7;
+    bytes[6] = 0x77;
+    let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    put(8, 200_000);
+    put(12, 40_000);
+    put(16, SEGMENT);
+    put(20, 536);
+    put(60, 65_536);
+    put(64, 65_536);
+    put(68, 20);
+    put(72, 10);
+    put(76, c_int::MAX.cast_unsigned());
+    put(80, 10);
+    put(84, SEGMENT);
+    put(88, 3);
+    put(96, 65_536);
+    bytes
+}

@@ -1,0 +1,205 @@
+//! `setsockopt` of a connection, a listener, or a socket that is still the kernel's.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use libc::{SOL_SOCKET, socklen_t};
+use sietch_ring::stream::{End, flag, option};
+
+use crate::connection::option_words::{
+    FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_LOW, RECEIVE_TIMEOUT, SEND_BUFFER, SET,
+};
+use crate::connection::peer;
+use crate::connection::status::{self, is_served};
+use crate::context;
+use crate::descriptor::description::{Held, Kind};
+use crate::descriptor::room::with_kernel_socket;
+use crate::options::inherit::{OF_ENGINE, announce, apply, kernel_set, set_accept_timeout};
+use crate::options::known::{KNOWN, Shape, encode_time, place, word, word_of};
+use crate::signal::handlers::Section;
+use crate::signal::user_memory;
+use crate::system::kernel;
+use crate::system::sys::{Errno, Outcome};
+
+/// `setsockopt` of any of our sockets.
+///
+/// # Safety
+/// `value` may be read for `length` bytes.
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub(crate) unsafe fn set(
+    fd: c_int,
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
+    if held.kind() == Kind::Pending {
+        // SAFETY: the caller's.
+        return unsafe { set_pending(fd, held, level, name, value, length) };
+    }
+    let Some(place) = place(level, name) else {
+        // SAFETY: the caller's.
+        return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
+    };
+    let known = &KNOWN[place];
+    let bytes = match known.shape {
+        // The kernel judges.
+        Shape::Tried => 0,
+        Shape::Word => 1,
+        Shape::Time => size_of::<libc::timeval>(),
+        Shape::Linger => size_of::<libc::linger>(),
+        _ => 4,
+    };
+    if (length as usize) < bytes || length.cast_signed() < 0 {
+        // Which error that is, the kernel says.
+        // SAFETY: the caller's.
+        return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
+    }
+    refused_by_state(held, place, length)?;
+    // What is tried, the kernel reads.
+    if known.shape != Shape::Tried && !user_memory::is_readable(value, bytes) {
+        return Err(libc::EFAULT);
+    }
+    let number = || {
+        // SAFETY: the caller's: at least four bytes; they need not be aligned.
+        unsafe { value.cast::<c_int>().read_unaligned() }
+    };
+    let encoded = match known.shape {
+        Shape::Switch => u64::from(number() != 0),
+        Shape::Number(low, high) => bounded(known.level, place, number(), low..=high)?,
+        Shape::Buffer => u64::from(buffer(place, number()).cast_unsigned()),
+        // SAFETY: the caller's: `length` was compared above.
+        Shape::Time => encode_time(unsafe { value.cast::<libc::timeval>().read_unaligned() })?,
+        Shape::Linger => {
+            // SAFETY: the caller's: `length` was compared above.
+            let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
+            u64::from(linger.l_onoff != 0) << 32 | u64::from(linger.l_linger.cast_unsigned())
+        }
+        Shape::Word => {
+            // SAFETY: the caller's: `length` was compared above.
+            let (fits, encoded, known) = unsafe { word_of(value, length) }.ok_or(libc::EFAULT)?;
+            if is_served(held) {
+                known.then_some(encoded).ok_or(libc::ENOENT)?
+            } else {
+                // SAFETY: the caller's.
+                let tried = |kernel| unsafe { kernel_set(kernel, level, name, value, length) };
+                let answer = with_kernel_socket(held, tried)?;
+                if !fits {
+                    return Ok(answer);
+                }
+                encoded
+            }
+        }
+        Shape::Tried => with_kernel_socket(held, |kernel| {
+            // SAFETY: the caller's.
+            unsafe { kernel_set(kernel, level, name, value, length) }?;
+            kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
+        })? as u64,
+    };
+    word(held, place).store(SET | encoded & !SET, Release);
+    match held.end() {
+        Some(end) => take_effect(fd, end, place),
+        None if place == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
+        None => {}
+    }
+    Ok(0)
+}
+
+/// What an option that was set does to a connection at once.
+fn take_effect(fd: c_int, end: &End, place: usize) {
+    apply(end);
+    let served = end.private().has(flag::SERVED);
+    match place {
+        // As on Linux, clearing TCP_CORK sends held bytes; so does setting TCP_NODELAY, even while
+        // corked.
+        option::CORK | option::NO_DELAY if !served => {
+            let section = Section::enter();
+            end.push();
+            drop(section);
+            peer::ring(fd, end, end.ring_for_data());
+        }
+        // Publishing the linger flag has published held bytes as well.
+        LINGER => peer::ring(fd, end, end.ring_for_data()),
+        // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An
+        // engine that polls reads the option before it cuts the next segment.
+        option::CORK => {
+            end.announce();
+            peer::ring(fd, end, end.ring_for_data());
+        }
+        _ if OF_ENGINE.contains(&place) => announce(fd, end),
+        _ => {}
+    }
+}
+
+/// The same of a socket that is still the kernel's.
+///
+/// # Safety
+/// `value` may be read for `length` bytes.
+unsafe fn set_pending(
+    fd: c_int,
+    held: &Held,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
+    // SAFETY: the caller's.
+    let answer = unsafe { kernel_set(fd, level, name, value, length) };
+    let Some(place) = place(level, name) else { return answer };
+    // SAFETY: the caller's.
+    let word = if KNOWN[place].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
+    match (answer, word) {
+        (Ok(_), _) => {
+            held.facts.set.fetch_or(1 << place, Relaxed);
+        }
+        // The kernel may not have what the VNIC's engine has.
+        (Err(libc::ENOENT), Some((_, encoded, true)))
+            if context::get().is_some_and(|it| it.vnic().is_some()) =>
+        {
+            held.facts.options[place].store(SET | encoded, Relaxed);
+            return Ok(0);
+        }
+        (Err(_), _) => {}
+    }
+    answer
+}
+
+/// What the kernel refuses because of what has become of the socket, which a fresh one does not
+/// know.
+fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), Errno> {
+    let over = held.end().is_some_and(status::is_over);
+    let six = held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
+    let refused = match place {
+        FASTOPEN => held.end().is_some() && !over,
+        ONLY_IPV6 => six && !over,
+        _ => false,
+    };
+    if refused && length >= 4 { Err(libc::EINVAL) } else { Ok(()) }
+}
+
+/// A number that has bounds.
+fn bounded(
+    level: c_int,
+    place: usize,
+    number: c_int,
+    bounds: std::ops::RangeInclusive<c_int>,
+) -> Result<u64, Errno> {
+    if !bounds.contains(&number) {
+        return Err(if level == SOL_SOCKET { libc::EPERM } else { libc::EINVAL });
+    }
+    Ok(match number {
+        _ if place != RECEIVE_LOW => number.cast_unsigned().into(),
+        ..0 => i32::MAX.cast_unsigned().into(),
+        _ => number.max(1).cast_unsigned().into(),
+    })
+}
+
+/// Linux doubles what is asked for and keeps it between a minimum and twice `net.core.[rw]mem_max`
+/// (212992 unless it was changed).
+fn buffer(place: usize, asked: c_int) -> c_int {
+    let least = if place == SEND_BUFFER { 4608 } else { 2304 };
+    (asked.clamp(0, 212_992) * 2).max(least)
+}

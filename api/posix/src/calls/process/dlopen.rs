@@ -1,0 +1,74 @@
+//! `dlopen`: a library that a program loads has the same calls as the program.
+//!
+//! 1. With `RTLD_DEEPBIND` the loader looks for what a library needs in that library's own
+//!    dependencies first, and so in the C library before this one. PHP opens each of its extensions
+//!    in this way. Such a library would read and write the placeholders of connections. So the flag
+//!    is taken out, in the namespace of the program.
+//! 2. The loader finds out who calls by the return address: for `RUNPATH` and `$ORIGIN`. So the
+//!    exported functions jump to the C library's (`api/posix/preload/src/dlopen.rs`), and this module
+//!    tells them where to.
+//! 3. `dlmopen` with a namespace of its own loads another C library there, which no library of the
+//!    program stands before.
+
+use std::ffi::c_void;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use sietch_protocol::socket_service::SOCKET_VARIABLE;
+
+use crate::context;
+use crate::system::originals;
+
+/// Where an exported function goes on, and the bits of the program's mode that it keeps.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The C library's function.
+    pub function: *mut c_void,
+    /// What the mode is masked with.
+    pub keeps: usize,
+}
+
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Looks the C library's functions up. To be called once, before `main`.
+pub(crate) fn resolve() {
+    DLOPEN.store(originals::look_up("dlopen\0"), Release);
+    DLMOPEN.store(originals::look_up("dlmopen\0"), Release);
+}
+
+/// The way to the function; a constructor of another library may ask before [`resolve`].
+fn target(pointer: &AtomicPtr<c_void>, name: &str) -> Target {
+    let mut function = pointer.load(Acquire);
+    if function.is_null() {
+        function = originals::look_up(name);
+        if function.is_null() {
+            function = missing as extern "C" fn() -> *mut c_void as *mut c_void;
+        }
+    }
+    // Before the constructor only the environment knows.
+    let under_sietch = context::get().is_some() || context::variable(SOCKET_VARIABLE).is_some();
+    Target { function, keeps: kept(under_sietch) }
+}
+
+fn kept(under_sietch: bool) -> usize {
+    let all = usize::MAX;
+    if under_sietch { all & !(libc::RTLD_DEEPBIND as usize) } else { all }
+}
+
+/// What a C library without the function would answer.
+extern "C" fn missing() -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+/// For the exported `dlopen`.
+pub extern "C" fn target_of_dlopen() -> Target {
+    target(&DLOPEN, "dlopen\0")
+}
+
+/// For the exported `dlmopen`.
+pub extern "C" fn target_of_dlmopen() -> Target {
+    target(&DLMOPEN, "dlmopen\0")
+}

@@ -1,0 +1,506 @@
+//! exec: the library goes along, also into an environment that was made anew.
+//!
+//! A program that starts its workers with an environment of its own making (dovecot, Postfix, many
+//! supervisors) would cut them off from the sockets that they inherit: what stands at those numbers
+//! are placeholders, which carry nothing without this library.
+//!
+//! 1. [`begin`] keeps, as texts, the variables by which this process came to run under Sietch.
+//! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever
+//!    wrote it knew what he did (`sietch run` in a program under Sietch; or one that wants out).
+//!    One without it was made anew: it gets the variables, and the library before whatever its
+//!    `LD_PRELOAD` names.
+//! 3. What is started may be for another C library, which would refuse to start with this one:
+//!    musl's loader ends it with status 127. So the target's loader decides ([`target`]). Where it
+//!    cannot load the library, the environment goes there without it; other libraries stay.
+//! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork
+//!    and exec. If exec fails, they are given back.
+//!
+//! `execl`, `execle` and `execlp` have their arguments where a caller puts those of a variadic
+//! function; the exported functions make lists of them (`api/posix/preload/src/variadic.rs`).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use sietch_protocol::socket_service::{
+    APPLICATION_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE, SOCKET_VARIABLE, VNIC_VARIABLE,
+};
+
+use crate::calls::process::exec::target::Named;
+use crate::context;
+use crate::system::originals;
+use crate::system::sys::{self, Errno};
+
+pub(crate) mod target;
+
+/// A list of texts that ends with a null pointer: what exec takes.
+pub type List = *const *const c_char;
+
+/// The list of libraries to load first.
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Bytes of `NAME=value` of one variable: a path, its name, and a zero.
+const TEXT: usize = libc::PATH_MAX as usize + 32;
+
+/// Variables that are carried along beside the library.
+const CARRIED: [&str; 5] =
+    [SOCKET_VARIABLE, APPLICATION_VARIABLE, VNIC_VARIABLE, PUBLISH_VARIABLE, SHORT_LIVED_VARIABLE];
+
+/// `NAME=value` and a zero; empty if the variable is not set.
+#[derive(Debug)]
+struct Text {
+    bytes: [u8; TEXT],
+    length: usize,
+}
+
+impl Text {
+    const fn new() -> Self {
+        Self { bytes: [0; TEXT], length: 0 }
+    }
+
+    fn set(&mut self, name: &str, value: &[u8]) {
+        let whole = name.len() + 1 + value.len();
+        if let Some(to) = self.bytes.get_mut(..whole)
+            && whole < TEXT
+        {
+            to[..name.len()].copy_from_slice(name.as_bytes());
+            to[name.len()] = b'=';
+            to[name.len() + 1..].copy_from_slice(value);
+            self.length = whole;
+        }
+    }
+
+    fn get(&self) -> Option<&[u8]> {
+        (self.length > 0).then(|| &self.bytes[..=self.length])
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    carried: [Text; CARRIED.len()],
+    /// The library alone, as `LD_PRELOAD` names it.
+    library: Text,
+}
+
+static KEPT: OnceLock<Kept> = OnceLock::new();
+
+static EXECVPE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+static SPAWN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+static SPAWN_BY_NAME: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+unsafe extern "C" {
+    static environ: List;
+}
+
+/// Looks up the C library's functions, and keeps the variables. To be called once, before `main`.
+pub(crate) fn begin() {
+    EXECVPE.store(originals::look_up("execvpe\0"), Release);
+    SPAWN.store(originals::look_up("posix_spawn\0"), Release);
+    SPAWN_BY_NAME.store(originals::look_up("posix_spawnp\0"), Release);
+    let Some(library) = own_file() else { return };
+    let _ = KEPT.get_or_init(|| {
+        let mut kept = Kept { carried: [const { Text::new() }; CARRIED.len()], library: Text::new() };
+        // Without a service the library does nothing, but is in the way of other C libraries all
+        // the same.
+        if context::get().is_some() {
+            for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
+                if let Some(value) = context::variable(name) {
+                    text.set(name, value);
+                }
+            }
+        }
+        kept.library.set(PRELOAD, library);
+        kept
+    });
+}
+
+/// The entry of `LD_PRELOAD` that is this library: the file that this function was loaded from.
+fn own_file() -> Option<&'static [u8]> {
+    // SAFETY: an information of zeros and null pointers is a value of it.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let here = own_file as fn() -> Option<&'static [u8]>;
+    // SAFETY: looks an address up, and writes what it finds.
+    let known = unsafe { libc::dladdr(here as *const c_void, &raw mut found) } != 0;
+    if !known || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's name of a file that stays loaded.
+    let file = unsafe { CStr::from_ptr(found.dli_fname) }.to_bytes();
+    entries(context::variable(PRELOAD)?).find(|entry| *entry == file)
+}
+
+/// What a value of `LD_PRELOAD` names.
+fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
+}
+
+/// An environment for exec: the program's own, or a longer one in pages that are given back when
+/// this is dropped.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    list: List,
+    pages: usize,
+    bytes: usize,
+}
+
+impl Environment {
+    /// What the program that `named` leads to is to get in place of `given`.
+    ///
+    /// # Safety
+    /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].
+    pub(crate) unsafe fn of(given: List, named: Named) -> Self {
+        let Some(kept) = KEPT.get() else { return Self::same(given) };
+        // SAFETY: the caller's.
+        unsafe {
+            if !target::takes_the_library(named) {
+                return Self::without(kept, given);
+            }
+            // The first one is the service's socket.
+            if kept.carried[0].get().is_some() { Self::with(kept, given) } else { Self::same(given) }
+        }
+    }
+
+    const fn same(list: List) -> Self {
+        Self { list, pages: 0, bytes: 0 }
+    }
+
+    /// # Safety
+    /// As [`Self::of`].
+    unsafe fn with(kept: &Kept, given: List) -> Self {
+        let mut count = 0;
+        let mut preload: Option<(usize, &[u8])> = None;
+        // SAFETY: the list ends with a null pointer, and each of its texts with a zero.
+        for text in unsafe { texts(given) } {
+            if value(text, SOCKET_VARIABLE).is_some() {
+                return Self::same(given);
+            }
+            if let Some(value) = value(text, PRELOAD) {
+                preload = Some((count, value));
+            }
+            count += 1;
+        }
+        let Some(library) = kept.library.get() else { return Self::same(given) };
+        // `LD_PRELOAD=library` and a zero: the zero becomes a colon where more comes.
+        let (own, _) = library.split_at(library.len() - 1);
+        let others = preload.map_or(&b""[..], |(_, value)| value);
+        let room = count + CARRIED.len() + 2;
+        let bytes = room * size_of::<*const c_char>() + own.len() + 1 + others.len() + 1;
+        let Ok(pages) = map(bytes) else { return Self::same(given) };
+        let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
+        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // begin at a page.
+        let (list, text) = unsafe {
+            let text = list.add(room).cast::<u8>();
+            (
+                std::slice::from_raw_parts_mut(list, room),
+                std::slice::from_raw_parts_mut(text, bytes - room * size_of::<usize>()),
+            )
+        };
+        text[..own.len()].copy_from_slice(own);
+        if !others.is_empty()
+            && !entries(others)
+                .any(|entry| PRELOAD.len() + 1 + entry.len() == own.len() && own.ends_with(entry))
+        {
+            text[own.len()] = b':';
+            text[own.len() + 1..own.len() + 1 + others.len()].copy_from_slice(others);
+        }
+        // SAFETY: as above: `count` pointers and then a null.
+        let given = (0..count).map(|index| unsafe { *given.add(index) });
+        let mut next = 0;
+        for (index, pointer) in given.enumerate() {
+            if preload.is_none_or(|(at, _)| at != index) {
+                list[next] = pointer;
+                next += 1;
+            }
+        }
+        let carried = kept.carried.iter().filter_map(|text| text.get().map(<[u8]>::as_ptr));
+        for pointer in carried.chain([text.as_ptr()]) {
+            list[next] = pointer.cast();
+            next += 1;
+        }
+        Self { list: list.as_ptr(), pages, bytes }
+    }
+
+    /// `given` without the library.
+    ///
+    /// # Safety
+    /// As [`Self::of`].
+    unsafe fn without(kept: &Kept, given: List) -> Self {
+        let Some(own) = kept.library.get().and_then(|text| text.get(PRELOAD.len() + 1..text.len() - 1))
+        else {
+            return Self::same(given);
+        };
+        let names_it =
+            |text: &[u8]| value(text, PRELOAD).is_some_and(|list| entries(list).any(|it| it == own));
+        let (mut count, mut bytes, mut named) = (0, 0, false);
+        // SAFETY: the list ends with a null pointer, and each of its texts with a zero.
+        for text in unsafe { texts(given) } {
+            count += 1;
+            if names_it(text) {
+                named = true;
+                bytes += text.len() + 1;
+            }
+        }
+        if !named {
+            return Self::same(given);
+        }
+        let room = count + 1;
+        let bytes = bytes + room * size_of::<*const c_char>();
+        let Ok(pages) = map(bytes) else { return Self::same(given) };
+        let list = ptr::with_exposed_provenance_mut::<*const c_char>(pages);
+        // SAFETY: both lie in the pages, which hold `bytes` bytes, are this function's alone, and
+        // begin at a page.
+        let (list, mut left) = unsafe {
+            let text = list.add(room).cast::<u8>();
+            (
+                std::slice::from_raw_parts_mut(list, room),
+                std::slice::from_raw_parts_mut(text, bytes - room * size_of::<*const c_char>()),
+            )
+        };
+        let mut next = 0;
+        for index in 0..count {
+            // SAFETY: as above: `count` pointers to texts.
+            let (mut pointer, text) = unsafe {
+                let pointer = *given.add(index);
+                (pointer, CStr::from_ptr(pointer).to_bytes())
+            };
+            if names_it(text) {
+                let (to, rest) = std::mem::take(&mut left).split_at_mut(text.len() + 1);
+                left = rest;
+                if !write_others(to, text, own) {
+                    continue;
+                }
+                pointer = to.as_ptr().cast();
+            }
+            list[next] = pointer;
+            next += 1;
+        }
+        Self { list: list.as_ptr(), pages, bytes }
+    }
+
+    /// The list.
+    pub(crate) fn list(&self) -> List {
+        self.list
+    }
+}
+
+/// Writes `LD_PRELOAD=` and what a list names beside `own` into zeros that are one longer than
+/// `text`. False: nothing else is in it.
+fn write_others(to: &mut [u8], text: &[u8], own: &[u8]) -> bool {
+    let name = PRELOAD.len() + 1;
+    to[..name].copy_from_slice(&text[..name]);
+    let mut length = name;
+    for entry in entries(&text[name..]).filter(|entry| *entry != own) {
+        if length > name {
+            to[length] = b':';
+            length += 1;
+        }
+        to[length..length + entry.len()].copy_from_slice(entry);
+        length += entry.len();
+    }
+    length > name
+}
+
+impl Drop for Environment {
+    fn drop(&mut self) {
+        if self.pages != 0 {
+            // SAFETY: these pages were made here and nobody has them any more.
+            let _ = unsafe { sys::ask(libc::SYS_munmap, [self.pages, self.bytes, 0, 0, 0, 0]) };
+        }
+    }
+}
+
+/// Fresh pages of zeros.
+fn map(bytes: usize) -> Result<usize, Errno> {
+    let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new pages at a place that the kernel chooses.
+    unsafe {
+        sys::ask(libc::SYS_mmap, [0, bytes, sys::signed(rights), sys::signed(kind), sys::signed(-1), 0])
+    }
+}
+
+/// The texts of a list.
+///
+/// # Safety
+/// `list` is null, or ends with a null pointer, and each pointer before that is to a text.
+unsafe fn texts<'a>(list: List) -> impl Iterator<Item = &'a [u8]> {
+    let mut at = list;
+    std::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: within the list, whose end was not yet seen.
+        let text = unsafe { *at };
+        if text.is_null() {
+            return None;
+        }
+        // SAFETY: the one behind is at most the null pointer; a text ends with a zero.
+        unsafe {
+            at = at.add(1);
+            Some(CStr::from_ptr(text).to_bytes())
+        }
+    })
+}
+
+/// The value, if a text is that variable.
+fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    text.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
+}
+
+/// `execve(2)`.
+///
+/// # Safety
+/// As `execve(2)`.
+pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
+    // SAFETY: the caller's; the list outlives the call.
+    unsafe {
+        let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
+        let list = environment.list();
+        let asked = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
+        sys::give_int(sys::ask(libc::SYS_execve, asked))
+    }
+}
+
+/// `execv(3)`.
+///
+/// # Safety
+/// As `execv(3)`.
+pub unsafe fn execv(path: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's; the C library's own list.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// `execl(3)`, whose arguments are a list by now.
+///
+/// # Safety
+/// As `execl(3)`.
+pub unsafe extern "C" fn execl(path: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execv(path, arguments) }
+}
+
+/// `execlp(3)`, whose arguments are a list by now.
+///
+/// # Safety
+/// As `execlp(3)`.
+pub unsafe extern "C" fn execlp(file: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execvp(file, arguments) }
+}
+
+/// `execle(3)`, whose arguments are a list by now: behind its end stands the environment.
+///
+/// # Safety
+/// As `execle(3)`.
+pub unsafe extern "C" fn execle(path: *const c_char, arguments: List) -> c_int {
+    let mut end = arguments;
+    // SAFETY: the caller's: the arguments end with a null pointer, and one more follows.
+    unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(path, arguments, (*end.add(1)).cast())
+    }
+}
+
+/// `execveat(2)`, and with `AT_EMPTY_PATH` and an empty path `fexecve(3)`.
+///
+/// # Safety
+/// As `execveat(2)`.
+pub unsafe fn execveat(
+    folder: c_int,
+    path: *const c_char,
+    arguments: List,
+    environment: List,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's; the list outlives the call.
+    unsafe {
+        let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
+        let named = if empty { Named::Open(folder) } else { Named::Path(folder, path) };
+        let environment = Environment::of(environment, named);
+        let lists = [sys::address(arguments), sys::address(environment.list())];
+        let asked = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
+        sys::give_int(sys::ask(libc::SYS_execveat, asked))
+    }
+}
+
+/// `fexecve(3)`.
+///
+/// # Safety
+/// As `fexecve(3)`.
+pub unsafe fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { execveat(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
+}
+
+/// `execvpe(3)`: the C library looks in the folders.
+///
+/// # Safety
+/// As `execvpe(3)`.
+pub unsafe fn execvpe(file: *const c_char, arguments: List, environment: List) -> c_int {
+    let pointer = EXECVPE.load(Acquire);
+    if pointer.is_null() {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: the C library's `execvpe` has this type; the rest is the caller's.
+    unsafe {
+        let environment = Environment::of(environment, Named::Search(file));
+        let function = std::mem::transmute::<
+            *mut c_void,
+            unsafe extern "C" fn(*const c_char, List, List) -> c_int,
+        >(pointer);
+        function(file, arguments, environment.list())
+    }
+}
+
+/// `execvp(3)`.
+///
+/// # Safety
+/// As `execvp(3)`.
+pub unsafe fn execvp(file: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the caller's; the C library's own list.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+/// `posix_spawn(3)`, and `posix_spawnp(3)` if `by_name`.
+///
+/// # Safety
+/// As `posix_spawn(3)`.
+pub unsafe fn posix_spawn(
+    by_name: bool,
+    process: *mut libc::pid_t,
+    path: *const c_char,
+    [actions, attributes]: [*const c_void; 2],
+    arguments: List,
+    environment: List,
+) -> c_int {
+    let pointer = if by_name { &SPAWN_BY_NAME } else { &SPAWN }.load(Acquire);
+    if pointer.is_null() {
+        return libc::ENOSYS;
+    }
+    type Spawn = unsafe extern "C" fn(
+        *mut libc::pid_t,
+        *const c_char,
+        *const c_void,
+        *const c_void,
+        List,
+        List,
+    ) -> c_int;
+    // SAFETY: the C library's function of that name has this type; the child has read the list when
+    // it returns.
+    unsafe {
+        let named = if by_name { Named::Search(path) } else { Named::Path(libc::AT_FDCWD, path) };
+        let environment = Environment::of(environment, named);
+        let function = std::mem::transmute::<*mut c_void, Spawn>(pointer);
+        function(process, path, actions, attributes, arguments, environment.list())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The beginning and the end of a process, and its children.
+//!
+//! 1. [`begin`] is the constructor: look up the C library's functions, read the environment, adopt
+//!    what exec left open.
+//! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork`
+//!    becomes `fork`: a child that shares its parent's memory would take descriptors out of the
+//!    parent's table.
+//! 3. [`end`] leaves the hints that closing would have left.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use sietch_ring::stream;
+
+use crate::calls::descriptor::adopt;
+use crate::calls::process::{dlopen, exec};
+use crate::connection::edges::Edges;
+use crate::connection::peer::announce_close;
+use crate::context;
+use crate::descriptor::description::facts;
+use crate::descriptor::{in_flight, room, table};
+use crate::listener::reregister;
+use crate::readiness::hooks;
+use crate::signal::{disposition, longjmp};
+use crate::system::{originals, sys};
+
+extern "C" fn parent() {
+    reregister::before_fork();
+    hooks::before_fork();
+}
+
+extern "C" fn child() {
+    stream::after_fork();
+    after_fork();
+    hooks::after_fork();
+}
+
+/// The constructor.
+pub fn begin() {
+    originals::resolve();
+    disposition::resolve();
+    dlopen::resolve();
+    longjmp::resolve();
+    context::begin();
+    exec::begin();
+    if context::get().is_some() {
+        let before = sys::errno();
+        stream::look_at_overcommit();
+        // SAFETY: the function lives as long as the process.
+        unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
+        adopt::inherited();
+        sys::set_errno(before);
+    }
+}
+
+/// The destructor.
+pub fn end() {
+    leave();
+}
+
+/// `fork(2)`, and `vfork(2)`.
+///
+/// # Safety
+/// As `fork(2)`.
+pub unsafe fn fork() -> c_int {
+    // SAFETY: the caller's.
+    unsafe { originals::fork() }
+}
+
+/// `_exit(2)`.
+pub fn exit(status: c_int) -> ! {
+    leave();
+    loop {
+        // SAFETY: touches no memory, and does not return.
+        unsafe { sys::call(libc::SYS_exit_group, [sys::signed(status), 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
+pub(crate) fn after_fork() {
+    in_flight::after_fork();
+    Edges::forget_all();
+    room::after_fork();
+    for fd in 0..table::highest() {
+        if table::is_ours(fd)
+            && let Some(held) = table::find(fd)
+        {
+            held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
+            held.sleepers.store(0, Relaxed);
+            held.spare.store(0, Relaxed);
+        }
+    }
+}
+
+/// Before the process ends: leaves the hints that closing its descriptors would have left.
+pub(crate) fn leave() {
+    if context::get().is_none() {
+        return;
+    }
+    for fd in 0..table::highest() {
+        if table::is_ours(fd)
+            && let Some(held) = table::find(fd)
+        {
+            announce_close(&held);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `prctl` and `seccomp`: programs that restrict their own system calls.
+
+use std::ffi::{c_int, c_ulong};
+
+use sietch_ring::stream;
+
+use crate::signal::faults;
+use crate::system::processor;
+use crate::system::seccomp::restrict;
+use crate::system::sys::{self, signed};
+
+fn begin() {
+    stream::confine();
+    faults::confine();
+    processor::processors();
+    // SAFETY: an action of zeros is a value of it; the kernel writes the present one there.
+    let dies = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) != 0
+            || action.sa_sigaction == libc::SIG_DFL
+    };
+    restrict(dies);
+}
+
+/// `prctl(2)`.
+///
+/// # Safety
+/// As `prctl(2)`.
+pub unsafe fn prctl(option: c_int, arguments: [c_ulong; 4]) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        begin();
+    }
+    let [a, b, c, d] = arguments.map(|argument| argument as usize);
+    // SAFETY: the caller's.
+    sys::give_int(unsafe { sys::ask(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) })
+}
+
+/// `seccomp(2)`.
+///
+/// # Safety
+/// As `seccomp(2)`.
+pub(crate) unsafe fn seccomp(operation: usize, flags: usize, arguments: usize) -> c_int {
+    if matches!(u32::try_from(operation), Ok(libc::SECCOMP_SET_MODE_FILTER | libc::SECCOMP_SET_MODE_STRICT)) {
+        begin();
+    }
+    // SAFETY: the caller's.
+    sys::give_int(unsafe { sys::ask(libc::SYS_seccomp, [operation, flags, arguments, 0, 0, 0]) })
+}

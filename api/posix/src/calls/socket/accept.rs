@@ -1,0 +1,266 @@
+//! Accepting.
+//!
+//! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping,
+//!    polling and sharing is the kernel's. What arrives is an end of a connection, or a kernel's
+//!    socket (of a client that is not under Sietch), which is none of ours afterwards.
+//! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
+//!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
+//!    the kernel.
+//!    Where one number is free and no more are to be had, that is enough ([`scarce`]).
+//! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::os::fd::{BorrowedFd, IntoRawFd as _};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use libc::{sockaddr, socklen_t};
+use rustix::net::RecvFlags;
+use sietch_protocol::socket_service as protocol;
+use sietch_protocol::socket_service::{Arrival, ArrivalKind, Descriptors, Incoming};
+use sietch_ring::stream::{End, flag};
+
+use crate::address::give_name;
+use crate::connection::option_words;
+use crate::descriptor::description::{self, Held, Kind, facts};
+use crate::descriptor::in_flight::Borrowed;
+use crate::descriptor::room::{self, Room};
+use crate::descriptor::table::{self, forget_stale};
+use crate::listener::reregister;
+use crate::options::inherit;
+use crate::service::arrival::{self, Taken};
+use crate::service::client;
+use crate::signal::handlers::{self, Section};
+use crate::signal::longjmp;
+use crate::system::kernel::{self};
+use crate::system::sys::{self, Errno, Outcome, address_mut, signed};
+use crate::system::{originals, seccomp};
+
+/// `accept4(2)`.
+///
+/// # Safety
+/// As `accept4(2)`.
+pub unsafe fn accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
+    let found = table::find(fd);
+    let Some(held) = found.as_ref().filter(|held| matches!(held.kind(), Kind::Listener | Kind::Stream))
+    else {
+        // SAFETY: the caller's.
+        let new = unsafe { originals::accept4(fd, name, length, flags) };
+        forget_stale(new);
+        return new;
+    };
+    if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 || held.kind() == Kind::Stream {
+        return sys::give_int(Err(libc::EINVAL));
+    }
+    // SAFETY: the caller's.
+    sys::give_int(unsafe { accept(fd, held, name, length, flags) })
+}
+
+/// # Safety
+/// As `accept4(2)`.
+unsafe fn accept(
+    fd: c_int,
+    held: &Held,
+    name: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> Outcome {
+    let mut received = Descriptors::default();
+    let waiting = Waiting { held, reserved: Cell::new(None) };
+    let _written = longjmp::written(&raw const waiting);
+    loop {
+        let state = held.facts.flags.load(Acquire);
+        if state & facts::STOPPED != 0 {
+            return Err(libc::EINVAL);
+        }
+        if state & facts::FALLEN != 0 {
+            reregister::bring_back();
+            if held.facts.flags.load(Acquire) & facts::FALLEN == 0 {
+                continue;
+            }
+            // SAFETY: the caller's.
+            let new = unsafe { originals::accept4(fd, name, length, flags) };
+            forget_stale(new);
+            if new >= 0 {
+                return Ok(new.cast_unsigned() as usize);
+            }
+            if sys::errno() == libc::EAGAIN && state & facts::WAITS != 0 {
+                reregister::wait(fd)?;
+                continue;
+            }
+            return Err(sys::errno());
+        }
+        let mut section = None;
+        let (taken, room) = arrival(fd, &mut received, &waiting, &mut section)?;
+        let (incoming, end) = match taken {
+            Taken::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
+            Taken::Other(incoming) => (incoming, None),
+        };
+        match incoming {
+            Incoming::Arrived(arrival) => {
+                let new = settle(held, &arrival, (&mut received, end), flags, waiting.reserved.take())?;
+                // The program's memory may be none, and its handler of that may jump.
+                drop((room, section));
+                if !name.is_null() {
+                    // SAFETY: the caller's.
+                    let named = unsafe { give_name(&arrival.peer, name, length) };
+                    if let Err(errno) = named {
+                        drop(table::remove(new));
+                        let _ = kernel::close(new);
+                        return Err(errno);
+                    }
+                }
+                return Ok(new.cast_unsigned() as usize);
+            }
+            Incoming::NoRoom => return Err(libc::EMFILE),
+            Incoming::Damaged => {}
+            Incoming::Closed if held.facts.flags.load(Acquire) & facts::STOPPED != 0 => {
+                return Err(libc::EINVAL);
+            }
+            Incoming::Closed => {
+                drop((room, section));
+                reregister::renew(fd, held)?;
+            }
+        }
+    }
+}
+
+/// A call that waits.
+struct Waiting<'a> {
+    held: &'a Held,
+    /// The number that is set aside for the connection.
+    reserved: Cell<Option<Borrowed>>,
+}
+
+impl Waiting<'_> {
+    /// Sets a number aside, if none is.
+    fn reserve(&self) -> Result<(), Errno> {
+        let before = self.reserved.take();
+        self.reserved.set(if before.is_some() { before } else { Borrowed::lowest()? });
+        Ok(())
+    }
+}
+
+impl longjmp::Leave for Waiting<'_> {
+    unsafe fn leave(this: *const Self) {
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
+        // drop.
+        let waiting = unsafe { this.read() };
+        // SAFETY: as above; the reference that the call had goes with it.
+        drop(unsafe { std::ptr::from_ref(waiting.held).read() });
+    }
+}
+
+/// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
+/// number aside before, as Linux does. In `section` no handler jumps away from what was taken; it
+/// ends with the caller's use of that.
+fn arrival(
+    fd: c_int,
+    received: &mut Descriptors,
+    waiting: &Waiting<'_>,
+    section: &mut Option<Section>,
+) -> Result<(Taken, Option<Room>), Errno> {
+    let breaking = handlers::breaking();
+    // SAFETY: the descriptor is open for the time of the call.
+    let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
+    loop {
+        *section = Some(Section::enter());
+        let room = match room::make(room::CONNECTION) {
+            Some(room) => Some(room),
+            None => {
+                // One number is what the program has to have, as on Linux; the others are beyond
+                // its limit.
+                waiting.reserve()?;
+                room::raise()
+            }
+        };
+        let taken = if room.is_some() {
+            let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
+            incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error())
+        } else {
+            // The number that is set aside is the one that is left.
+            drop(waiting.reserved.take());
+            arrival::take(placeholder, received)
+        };
+        match taken {
+            Ok(taken) => return Ok((taken, room)),
+            Err(libc::EAGAIN) if !kernel::is_nonblocking(fd) => {}
+            Err(errno) => return Err(errno),
+        }
+        waiting.reserve()?;
+        if seccomp::is_confined() {
+            *section = None;
+            let incoming = protocol::receive_arrival(placeholder, RecvFlags::empty(), received);
+            return incoming
+                .map(|incoming| (Taken::Other(incoming), room))
+                .map_err(|errno| errno.raw_os_error());
+        }
+        drop(room);
+        *section = None;
+        if handlers::breaking() != breaking {
+            // It was put aside for the time of the section.
+            return Err(libc::EINTR);
+        }
+        sleep(fd)?;
+    }
+}
+
+/// Sleeps until something arrives, which stays where it is: there may be no room for it any more.
+fn sleep(fd: c_int) -> Result<(), Errno> {
+    let mut byte = [0_u8; 1];
+    let arguments = [signed(fd), address_mut(byte.as_mut_ptr()), 1, signed(libc::MSG_PEEK), 0, 0];
+    // SAFETY: the kernel writes at most one byte there.
+    unsafe { sys::ask(libc::SYS_recvfrom, arguments) }.map(|_| ())
+}
+
+/// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped
+/// already comes with its placeholder alone.
+fn settle(
+    held: &Held,
+    arrival: &Arrival,
+    (received, mapped): (&mut Descriptors, Option<End>),
+    flags: c_int,
+    reserved: Option<Borrowed>,
+) -> Result<c_int, Errno> {
+    let place = |new: c_int| reserved.map_or(new, |reserved| reserved.become_of_program(new));
+    let new = match arrival.kind() {
+        ArrivalKind::Kernel => {
+            let new = place(received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd());
+            forget_stale(new);
+            new
+        }
+        ArrivalKind::Stream => {
+            let (new, end) = match mapped {
+                Some(end) => (received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd(), end),
+                None => client::take_stream(received).map_err(|_| libc::ECONNABORTED)?,
+            };
+            inherit::hand_on(held, &end);
+            // Until now the end of this connection would have been a reset: nobody had accepted it.
+            end.abort_on_close(option_words::of_end(&end, option_words::LINGER) == Some(1 << 32));
+            if flags & libc::SOCK_NONBLOCK != 0 {
+                end.private().set(flag::NONBLOCKING);
+            }
+            let Some(stream) = description::describe(Kind::Stream, Some(end)) else {
+                let _ = kernel::close(new);
+                return Err(libc::ENOBUFS);
+            };
+            let new = place(new);
+            stream.facts.domain.store(held.facts.domain.load(Relaxed), Relaxed);
+            if !table::put(new, &stream) {
+                let _ = kernel::close(new);
+                return Err(libc::EMFILE);
+            }
+            if let Some(end) = stream.end() {
+                inherit::announce_inherited(new, end);
+            }
+            new
+        }
+    };
+    if flags & libc::SOCK_CLOEXEC == 0 {
+        let _ = kernel::fcntl(new, libc::F_SETFD, 0);
+    }
+    if flags & libc::SOCK_NONBLOCK != 0 {
+        let _ = kernel::fcntl(new, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK) as usize);
+    }
+    Ok(new)
+}

@@ -1,0 +1,196 @@
+//! Making sockets, naming them, and connecting them.
+//!
+//! 1. `socket` of TCP gives the kernel's socket, remembered as [`Kind::Pending`]: until `connect`
+//!    or `listen` it is nothing else.
+//! 2. `listen` listens in the kernel first, so that errors of names are the kernel's, then gives
+//!    the listening socket to the service. The placeholder that comes back takes its place at every
+//!    descriptor that it has. If the service does not want it, it stays the kernel's.
+//! 3. `connect` asks the service if the destination is on this host. If somebody of ours listens
+//!    there, the placeholder of the connection takes the kernel socket's place; otherwise the
+//!    kernel connects, and the descriptor is none of ours any more.
+//! 4. A connect that does not block answers EINPROGRESS as Linux does, even where it is done
+//!    already.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use libc::{sockaddr, socklen_t};
+use sietch_ring::stream::{End, Want, flag, state};
+
+use crate::connection::blocked::{self, Rest, Stay};
+use crate::connection::status::{self, is_over, look_again};
+use crate::connection::{names, option_words, peer, short_lived};
+use crate::descriptor::description::{self, Held, Kind, facts, listener_name};
+use crate::descriptor::{room, table};
+use crate::listener::register::family_fits;
+use crate::options::inherit;
+use crate::readiness::hooks;
+use crate::readiness::replace::{replace, replaced};
+use crate::service::client::{self, Connected};
+use crate::service::reservation;
+use crate::signal::user_memory;
+use crate::system::kernel::{self, is_nonblocking, shutdown};
+use crate::system::originals;
+use crate::system::sys::{self, Outcome};
+use crate::{address, context};
+
+/// `connect(2)`.
+///
+/// # Safety
+/// `to` may be read for `length` bytes.
+pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
+    // SAFETY: the caller's.
+    let kernel = || unsafe { originals::connect(fd, to, length) };
+    // A listener's placeholder becomes readable by it, in this process maybe.
+    originals::count();
+    let found = table::find(fd);
+    let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
+    match held.kind() {
+        Kind::Pending => {}
+        Kind::Stream => return sys::give_int(connect_again(fd, held, to, length)),
+        Kind::Listener => {
+            let mut given = [0; 2];
+            let readable = user_memory::copy_in(
+                to.cast(),
+                given.get_mut(..(length as usize).min(2)).unwrap_or_default(),
+            );
+            return sys::give_int(readable.and(Err(libc::EISCONN)));
+        }
+        _ => return kernel(),
+    }
+    let remote = address::name(to, length);
+    if let Some(remote) = remote
+        && family_fits(held, &remote)
+        && (context.vnic().is_some() || address::is_local(&remote))
+    {
+        let of_vnic = client::is_of_vnic(context, &remote);
+        let key = short_lived::key(&remote);
+        if !of_vnic && short_lived::prefers_kernel(key) {
+            return left_to_kernel(fd, kernel());
+        }
+        let sent = if of_vnic { reservation::of(&held.facts) } else { Some(fd) };
+        match client::connect(context, sent, listener_name(held), remote) {
+            Ok(Connected::Made(made)) => {
+                held.destination.store(key, Relaxed);
+                return sys::give_int(finish_connect(fd, held, made));
+            }
+            Ok(Connected::Refused(errno)) => return sys::give_int(Err(errno)),
+            // The way to it is the VNIC's and no other.
+            Err(_) if of_vnic => return sys::give_int(Err(libc::ENETUNREACH)),
+            Ok(Connected::NotOurs) | Err(_) => {}
+        }
+    }
+    left_to_kernel(fd, kernel())
+}
+
+/// Connected (or at it) in the kernel: it is the kernel's from now on.
+fn left_to_kernel(fd: c_int, answer: c_int) -> c_int {
+    if answer == 0 || sys::errno() == libc::EINPROGRESS {
+        drop(table::remove(fd));
+    }
+    answer
+}
+
+fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
+    let nonblocking = is_nonblocking(fd);
+    if nonblocking {
+        made.end.private().set(flag::NONBLOCKING);
+        held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+    }
+    inherit::remember(fd, held);
+    inherit::hand_on(held, &made.end);
+    reservation::release(&held.facts);
+    replace(fd, held, made.placeholder);
+    if held.become_stream(made.end).is_err() {
+        return Err(libc::EALREADY);
+    }
+    replaced(fd, held);
+    let Some(end) = held.end() else { return Err(libc::EBADF) };
+    inherit::announce_inherited(fd, end);
+    if nonblocking {
+        return Err(libc::EINPROGRESS);
+    }
+    if made.connecting { wait_for_connection(fd, held, end) } else { Ok(0) }
+}
+
+fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
+    let deadline = option_words::deadline(end, option_words::SEND_TIMEOUT);
+    let mut stay = Stay::begin(fd, held);
+    while !peer::set_up(end) {
+        let rest = Rest { want: Want::Data, deadline, restart: true };
+        match blocked::until(&mut stay, end, rest, || peer::set_up(end)) {
+            Ok(()) => {}
+            // A later connect of this descriptor hears how it went.
+            Err(errno) => {
+                held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+                return Err(if errno == libc::EAGAIN { libc::EINPROGRESS } else { errno });
+            }
+        }
+        if end.private().has(flag::HUNG_UP) && !peer::set_up(end) {
+            return Err(status::take_error(end).unwrap_or(libc::ECONNREFUSED));
+        }
+    }
+    connected(end)
+}
+
+pub(crate) fn connected(end: &End) -> Outcome {
+    match end.private().state.load(Acquire) {
+        state::FAILED => Err(status::take_error(end).unwrap_or(libc::ECONNABORTED)),
+        _ => Ok(0),
+    }
+}
+
+fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t) -> Outcome {
+    let Some(end) = held.end() else { return Err(libc::EBADF) };
+    let mut family = [0; 2];
+    if (length as usize) < family.len() {
+        return Err(libc::EINVAL);
+    }
+    user_memory::copy_in(to.cast(), &mut family)?;
+    if c_int::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC {
+        return dissolve(fd, held, end);
+    }
+    if !peer::set_up(end) {
+        if end.private().has(flag::NONBLOCKING) {
+            return Err(libc::EALREADY);
+        }
+        return wait_for_connection(fd, held, end);
+    }
+    if held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed) & facts::CONNECTING != 0 {
+        look_again(fd, held);
+        if is_over(end) {
+            return Err(status::take_error(end).unwrap_or(libc::ECONNABORTED));
+        }
+        return connected(end);
+    }
+    Err(libc::EISCONN)
+}
+
+/// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
+fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
+    names::follow(held);
+    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let mut kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    let room = if kernel == Err(libc::EMFILE) { room::raise() } else { None };
+    if room.is_some() {
+        kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+    }
+    let kernel = kernel? as c_int;
+    let Some(fresh) = description::describe(Kind::Pending, None) else {
+        let _ = kernel::close(kernel);
+        return Err(libc::ENOBUFS);
+    };
+    fresh.facts.domain.store(domain.cast_unsigned(), Relaxed);
+    end.reset();
+    // Wakes whoever sleeps on the placeholder, at either end.
+    let _ = shutdown(fd, libc::SHUT_RDWR);
+    replace(fd, held, kernel);
+    for fd in 0..table::highest() {
+        if table::refers_to(fd, held) {
+            drop(table::remove(fd));
+            hooks::closing(fd, held);
+            table::put(fd, &fresh);
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,82 @@
+//! `shutdown` of connections and listeners.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use sietch_ring::stream::{End, flag, state};
+
+use crate::connection::peer;
+use crate::connection::status::is_over;
+use crate::descriptor::description::{Kind, facts};
+use crate::descriptor::table;
+use crate::listener::kept;
+use crate::service::arrival;
+use crate::signal::handlers;
+use crate::system::sys::{self, Outcome};
+use crate::system::{kernel, originals};
+
+/// `shutdown(2)`.
+pub fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let held = match table::find(fd) {
+        Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
+        // SAFETY: touches no memory.
+        _ => return unsafe { originals::shutdown(fd, how) },
+    };
+    if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+        return sys::give_int(Err(libc::EINVAL));
+    }
+    match held.end() {
+        Some(end) => {
+            let outcome = shut(fd, end, how);
+            if outcome.is_ok() {
+                // Nor does a connect that did not wait hear any more how it went.
+                held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed);
+            }
+            sys::give_int(outcome)
+        }
+        None => {
+            if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
+                return sys::give_int(Err(libc::ENOTCONN));
+            }
+            if how != libc::SHUT_WR {
+                // Linux stops listening; who sleeps in accept hears EINVAL.
+                held.facts.flags.fetch_or(facts::STOPPED, Release);
+                let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
+                kept::stop(&held);
+                arrival::refuse_all(fd);
+            }
+            0
+        }
+    }
+}
+
+fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
+    let private = end.private();
+    if end.is_worth_asking() {
+        peer::ask_whether_gone(fd, end);
+    }
+    if private.state.load(Acquire) == state::FAILED || is_over(end) {
+        return Err(libc::ENOTCONN);
+    }
+    if how != libc::SHUT_RD {
+        // No handler jumps out of it and leaves a lock.
+        let section = handlers::Section::enter();
+        end.finish();
+        drop(section);
+        peer::ring(fd, end, end.ring_for_data());
+    }
+    if how != libc::SHUT_WR {
+        private.set(flag::SHUT_RD);
+        // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused,
+        // asks whether we are gone, and hears that we are not.
+        let _ = kernel::shutdown(fd, libc::SHUT_RD);
+    }
+    // Linux wakes whoever polls the socket, whether or not this changed anything.
+    private.wake_watchers();
+    if private.has(flag::SHUT_RD | flag::SHUT_WR) {
+        // The other asks the kernel, and finds that bytes are refused here.
+        let _section = handlers::Section::enter();
+        end.closing();
+    }
+    Ok(0)
+}

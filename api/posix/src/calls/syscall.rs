@@ -1,0 +1,183 @@
+//! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to
+//! the kernel.
+//!
+//! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is
+//! built without it: programs that have another way take that (libuv, and so Node and uvloop).
+//! liburing makes its system calls itself and does not come here.
+
+use std::ffi::{c_int, c_long, c_uint};
+use std::ptr;
+
+use libc::timespec;
+
+use crate::calls::data::{file, message, transfer};
+use crate::calls::descriptor::{close, control, duplicate};
+use crate::calls::process::{exec, lifetime, seccomp};
+use crate::calls::socket::{accept, bind, connect, create, listen, names, shutdown};
+use crate::calls::{options, wait};
+use crate::context;
+use crate::descriptor::description;
+use crate::signal::user_memory;
+use crate::system::{kernel, multiplexing, sys};
+
+/// `syscall(2)`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn syscall(number: c_long, a: [usize; 6]) -> c_long {
+    let int = |index: usize| a[index] as c_int;
+    // SAFETY: in all arms the caller's promise is that of the call with this number.
+    let answer = unsafe {
+        match number {
+            libc::SYS_read => transfer::read(int(0), a[1] as _, a[2]),
+            libc::SYS_write => transfer::write(int(0), a[1] as _, a[2]),
+            libc::SYS_readv => transfer::readv(int(0), a[1] as _, int(2)),
+            libc::SYS_writev => transfer::writev(int(0), a[1] as _, int(2)),
+            libc::SYS_recvfrom => transfer::recvfrom(int(0), a[1] as _, a[2], int(3), a[4] as _, a[5] as _),
+            libc::SYS_sendto => transfer::sendto(int(0), a[1] as _, a[2], int(3), a[4] as _, a[5] as _),
+            libc::SYS_sendmsg => message::sendmsg(int(0), a[1] as _, int(2)),
+            libc::SYS_recvmsg => message::recvmsg(int(0), a[1] as _, int(2)),
+            libc::SYS_sendfile => file::sendfile(int(0), int(1), a[2] as _, a[3]),
+            libc::SYS_splice => file::splice(int(0), a[1] as _, int(2), a[3] as _, a[4], a[5] as c_uint),
+            libc::SYS_tee => file::tee(int(0), int(1), a[2], a[3] as c_uint),
+            // The fifth argument is the upper half of the offset where registers have 32 bits.
+            libc::SYS_preadv2 => {
+                transfer::preadv2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
+            }
+            libc::SYS_pwritev2 => {
+                transfer::pwritev2(int(0), a[1] as _, int(2), a[3].cast_signed() as i64, int(5))
+            }
+            _ => return small(number, a),
+        }
+    };
+    answer as c_long
+}
+
+/// Those that answer an int.
+///
+/// # Safety
+/// As the system call.
+unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
+    let int = |index: usize| a[index] as c_int;
+    // SAFETY: in all arms the caller's promise is that of the call with this number.
+    let answer = unsafe {
+        match number {
+            libc::SYS_socket => create::socket(int(0), int(1), int(2)),
+            libc::SYS_bind => bind::bind(int(0), a[1] as _, a[2] as c_uint),
+            libc::SYS_listen => listen::listen(int(0), int(1)),
+            libc::SYS_connect => connect::connect(int(0), a[1] as _, a[2] as c_uint),
+            libc::SYS_accept => accept::accept4(int(0), a[1] as _, a[2] as _, 0),
+            libc::SYS_accept4 => accept::accept4(int(0), a[1] as _, a[2] as _, int(3)),
+            libc::SYS_shutdown => shutdown::shutdown(int(0), int(1)),
+            libc::SYS_getsockname => names::getsockname(int(0), a[1] as _, a[2] as _),
+            libc::SYS_getpeername => names::getpeername(int(0), a[1] as _, a[2] as _),
+            libc::SYS_getsockopt => options::getsockopt(int(0), int(1), int(2), a[3] as _, a[4] as _),
+            libc::SYS_setsockopt => options::setsockopt(int(0), int(1), int(2), a[3] as _, a[4] as c_uint),
+            libc::SYS_sendmmsg => message::sendmmsg(int(0), a[1] as _, a[2] as c_uint, int(3)),
+            libc::SYS_recvmmsg => message::recvmmsg(int(0), a[1] as _, a[2] as c_uint, int(3), a[4] as _),
+            libc::SYS_close => close::close(int(0)),
+            libc::SYS_close_range => close::close_range(a[0] as c_uint, a[1] as c_uint, int(2)),
+            libc::SYS_dup => duplicate::dup(int(0)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_dup2 => duplicate::dup2(int(0), int(1)),
+            libc::SYS_dup3 => duplicate::dup3(int(0), int(1), int(2)),
+            libc::SYS_fcntl => control::fcntl(int(0), int(1), a[2]),
+            libc::SYS_ioctl => control::ioctl(int(0), a[1] as _, a[2]),
+            libc::SYS_prctl => seccomp::prctl(int(0), [a[1] as _, a[2] as _, a[3] as _, a[4] as _]),
+            libc::SYS_seccomp => seccomp::seccomp(a[0], a[1], a[2]),
+            libc::SYS_exit_group => lifetime::exit(int(0)),
+            libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
+            libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
+            libc::SYS_io_uring_setup if context::get().is_some() => sys::give_int(Err(libc::ENOSYS)),
+            _ => return waiting(number, a),
+        }
+    };
+    c_long::from(answer)
+}
+
+/// Those that wait, and all that are the kernel's alone.
+///
+/// # Safety
+/// As the system call.
+unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
+    let int = |index: usize| a[index] as c_int;
+    let polls = number == libc::SYS_ppoll || number == libc::SYS_pselect6;
+    #[cfg(target_arch = "x86_64")]
+    let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
+    if polls && !description::has_sockets() {
+        // SAFETY: the caller's promise.
+        return sys::give(unsafe { sys::ask(number, a) }) as c_long;
+    }
+    // The kernel refuses the size of a mask that it does not know, if there is a mask.
+    let fits = |mask: usize, size: usize| mask == 0 || size == sys::SIGNAL_SET;
+    // SAFETY: in all arms the caller's promise is that of the call with this number.
+    let answer = unsafe {
+        match number {
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_create => wait::epoll_create(int(0)),
+            libc::SYS_epoll_create1 => wait::epoll_create1(int(0)),
+            libc::SYS_epoll_ctl => wait::epoll_ctl(int(0), int(1), int(2), a[3] as _),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => wait::epoll_pwait(int(0), a[1] as _, int(2), int(3), ptr::null()),
+            libc::SYS_epoll_pwait if fits(a[4], a[5]) => {
+                wait::epoll_pwait(int(0), a[1] as _, int(2), int(3), a[4] as _)
+            }
+            libc::SYS_epoll_pwait2 if fits(a[4], a[5]) => {
+                wait::epoll_pwait2(int(0), a[1] as _, int(2), a[3] as _, a[4] as _)
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_poll => wait::poll(a[0] as _, a[1] as _, int(2)),
+            libc::SYS_ppoll if fits(a[3], a[4]) => {
+                telling_what_is_left(a[2], |time| wait::ppoll(a[0] as _, a[1] as _, time, a[3] as _))
+            }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_select => wait::select(int(0), a[1] as _, a[2] as _, a[3] as _, a[4] as _),
+            libc::SYS_pselect6 => match mask_and_size(a[5]) {
+                Some([mask, size]) if fits(mask, size) => telling_what_is_left(a[4], |time| {
+                    wait::pselect(int(0), a[1] as _, a[2] as _, a[3] as _, time, mask as _)
+                }),
+                _ => return sys::give(sys::ask(number, a)) as c_long,
+            },
+            _ => return sys::give(sys::ask(number, a)) as c_long,
+        }
+    };
+    c_long::from(answer)
+}
+
+/// The last argument of `pselect6`: where the mask is, and its size. None: no program has anything
+/// there.
+///
+/// # Safety
+/// A pair of numbers, or null, or for the kernel to refuse.
+unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
+    let pair = sys::pointer(pair).cast::<[usize; 2]>();
+    if pair.is_null() {
+        return Some([0, 0]);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { user_memory::read(pair) }.ok()
+}
+
+/// Calls what leaves a time as it is, and then writes what is left of it, as these system calls do.
+///
+/// # Safety
+/// `time` is that of a `timespec`, or null, or for the kernel to refuse.
+unsafe fn telling_what_is_left(time: usize, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+    let place = sys::pointer(time).cast::<timespec>();
+    if place.is_null() {
+        return call(place);
+    }
+    // SAFETY: the caller's promise.
+    let Ok(given) = (unsafe { user_memory::read(place) }) else { return call(place) };
+    let (Ok(seconds), Ok(rest)) = (u64::try_from(given.tv_sec), u64::try_from(given.tv_nsec)) else {
+        return call(place);
+    };
+    let whole = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    let began = kernel::now();
+    let answer = call(&raw const given);
+    if whole != 0 {
+        let left = multiplexing::timespec(whole.saturating_sub(kernel::now().saturating_sub(began)));
+        user_memory::write_if_possible(place, &left);
+    }
+    answer
+}

@@ -1,0 +1,274 @@
+//! The calls of the C library: what is ours here, what is not in the C library itself (whose
+//! functions are cancellation points).
+
+use std::ffi::c_int;
+use std::ptr;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use crate::readiness::control;
+use crate::signal::user_memory;
+use crate::system::multiplexing::{Mask, Timeout, timespec as composed};
+use crate::system::sys::{self, Errno, give_int, set_errno};
+use crate::system::{kernel, originals};
+use crate::wait::select::{self, Sets};
+use crate::wait::{epoll, outsider, poll};
+
+/// `epoll_create1(2)`.
+pub fn epoll_create1(flags: c_int) -> c_int {
+    give_int(control::create(flags))
+}
+
+/// `epoll_create(2)`.
+pub fn epoll_create(size: c_int) -> c_int {
+    give_int(control::create_sized(size))
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+/// As `epoll_ctl(2)`.
+pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    // SAFETY: the caller's promise.
+    give_int(unsafe { control::control(epfd, call, fd, event) })
+}
+
+/// `epoll_wait(2)` and `epoll_pwait(2)`.
+///
+/// # Safety
+/// As `epoll_pwait(2)`.
+pub unsafe fn epoll_pwait(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let time = poll::milliseconds(timeout);
+    // SAFETY: the caller's promise.
+    if let Some(answer) = unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+        return give_int(answer);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        among_the_kernels(epfd, events, most, time, mask, || {
+            originals::epoll_pwait(epfd, events, most, timeout, mask)
+        })
+    }
+}
+
+/// Waits as `call` does, of the C library's, in an epoll of kernel descriptors: streams may come
+/// into it meanwhile.
+///
+/// # Safety
+/// As `epoll_pwait(2)`; `call` makes that call.
+unsafe fn among_the_kernels(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    time: Timeout,
+    mask: *const sigset_t,
+    call: impl FnOnce() -> c_int,
+) -> c_int {
+    let Some(outsider) = outsider::Outsider::begin(epfd, time) else {
+        // SAFETY: the caller's promise.
+        return match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+            Some(answer) => give_int(answer),
+            None => call(),
+        };
+    };
+    let written = outsider.written();
+    let answer = call();
+    drop(written);
+    let before = sys::errno();
+    // SAFETY: the caller's promise.
+    match unsafe { outsider.ended(answer, events, most, time, mask.cast()) } {
+        Some(answer) => give_int(answer),
+        None => {
+            set_errno(before);
+            answer
+        }
+    }
+}
+
+/// `epoll_pwait2(2)`.
+///
+/// # Safety
+/// As `epoll_pwait2(2)`.
+pub unsafe fn epoll_pwait2(
+    epfd: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let Ok(time) = (unsafe { nanoseconds(timeout) }) else {
+        // SAFETY: the caller's promise; the kernel refuses the time.
+        return unsafe { originals::epoll_pwait2(epfd, events, most, timeout, mask) };
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
+        Some(answer) => give_int(answer),
+        // SAFETY: the caller's promise.
+        None => unsafe {
+            among_the_kernels(epfd, events, most, time, mask, || {
+                originals::epoll_pwait2(epfd, events, most, timeout, mask)
+            })
+        },
+    }
+}
+
+/// A `timespec`, null for ever; an error for what the kernel refuses.
+///
+/// # Safety
+/// Null or readable.
+unsafe fn nanoseconds(time: *const timespec) -> Result<Timeout, Errno> {
+    if time.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let time = unsafe { user_memory::read(time) }?;
+    let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    match (seconds, rest) {
+        (Ok(seconds), Ok(rest)) if rest < 1_000_000_000 => {
+            Ok(Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest)))
+        }
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// `poll(2)`.
+///
+/// # Safety
+/// As `poll(2)`.
+pub unsafe fn poll(descriptors: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let time = poll::milliseconds(timeout);
+    let until = time.map(composed);
+    let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's promise.
+    unsafe { poll_or_real(descriptors, count, time, until, ptr::null()) }
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+/// As `ppoll(2)`.
+pub unsafe fn ppoll(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { nanoseconds(timeout) } {
+        // SAFETY: the caller's promise.
+        Ok(time) => unsafe { poll_or_real(descriptors, count, time, timeout, mask) },
+        // SAFETY: the caller's promise; the C library refuses the time.
+        Err(_) => unsafe { originals::ppoll(descriptors, count, timeout, mask) },
+    }
+}
+
+unsafe fn poll_or_real(
+    descriptors: *mut pollfd,
+    count: nfds_t,
+    time: Timeout,
+    until: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let entries = usize::try_from(count).unwrap_or(usize::MAX);
+    // SAFETY: the caller's promise.
+    if unsafe { poll::names_ours(descriptors, entries) } {
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { poll::poll(descriptors, entries, time, mask.cast()) });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { originals::ppoll(descriptors, count, until, mask) }
+}
+
+/// `select(2)`: writes what is left of the time, as Linux does.
+///
+/// # Safety
+/// As `select(2)`.
+pub unsafe fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let given = (!timeout.is_null()).then(|| unsafe { user_memory::read(timeout) });
+    let time = match given {
+        None => None,
+        Some(Err(errno)) => {
+            set_errno(errno);
+            return -1;
+        }
+        Some(Ok(time)) => match (u64::try_from(time.tv_sec), u64::try_from(time.tv_usec)) {
+            (Ok(seconds), Ok(micros)) => {
+                Some(seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000)))
+            }
+            _ => {
+                set_errno(libc::EINVAL);
+                return -1;
+            }
+        },
+    };
+    let began = if time.is_some_and(|time| time != 0) { kernel::now() } else { 0 };
+    let until = time.map(composed);
+    let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the caller's promise.
+    let answer = unsafe { select_or_real(count, [read, write, except], time, until, ptr::null()) };
+    if let Some(time) = time
+        && time != 0
+    {
+        let left = time.saturating_sub(kernel::now().saturating_sub(began));
+        let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000 / 1000);
+        let left = timeval { tv_sec: seconds.cast_signed(), tv_usec: rest.cast_signed() };
+        // Where it cannot be written, Linux leaves it.
+        // SAFETY: a time was given.
+        let _ = unsafe { user_memory::write(timeout, left) };
+    }
+    answer
+}
+
+/// `pselect(2)`.
+///
+/// # Safety
+/// As `pselect(2)`.
+pub unsafe fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller's promise.
+    match unsafe { nanoseconds(timeout) } {
+        // SAFETY: the caller's promise.
+        Ok(time) => unsafe { select_or_real(count, sets, time, timeout, mask) },
+        // SAFETY: the caller's promise; the C library refuses the time.
+        Err(_) => unsafe { originals::pselect(count, read, write, except, timeout, mask) },
+    }
+}
+
+unsafe fn select_or_real(
+    count: c_int,
+    sets: Sets,
+    time: Timeout,
+    until: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let mask_address: Mask = mask.cast();
+    // SAFETY: the caller's promise.
+    if unsafe { select::names_ours(count, sets) } {
+        // SAFETY: the caller's promise.
+        return give_int(unsafe { select::select(count, sets, time, mask_address) });
+    }
+    let [read, write, except] = sets;
+    // SAFETY: the caller's promise.
+    unsafe { originals::pselect(count, read, write, except, until, mask) }
+}

@@ -1,0 +1,100 @@
+//! Bytes in the placeholder of an end, and sleeping beside bytes that may not be taken.
+//!
+//! 1. The other end writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means
+//!    "look again" to everyone who sleeps at this end, in whatever call, thread or process. So all
+//!    bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]),
+//!    and not many more than [`MANY`], because a full placeholder takes no more.
+//! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches
+//!    the placeholder edge-triggered ([`Edges`]): a byte that is written ends it, a byte that lies
+//!    there does not. Such an epoll is one of this library's own descriptors, out of the program's
+//!    way ([`Borrowed`]). Where none is to be had the caller sleeps in slices.
+
+use std::ffi::c_int;
+
+use sietch_ring::stream::End;
+
+use crate::connection::foreign_bytes;
+
+use crate::signal::handlers::Section;
+use crate::system::{kernel, processor, seccomp, sys};
+
+/// Bytes that may lie in a placeholder before they are taken out, and half as many to three halves,
+/// by its number. It holds some two hundred, and when it is full the other side's ring is not
+/// heard. To take one out is some 200 nanoseconds for the kernel, which somebody's request waits
+/// for; and were the number the same for all, hundreds of connections that are served in turn would
+/// come to it in the same turn.
+const MANY: u32 = 16;
+
+/// Times that the processor is given away to other waiters of this end: who was woken with the
+/// caller has returned by then.
+const PATIENCE: u32 = 4;
+
+/// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the
+/// caller. False: others do, and a byte may lie there.
+pub(crate) fn empty(fd: c_int, end: &End, own: u32) -> bool {
+    let _section = Section::enter();
+    end.drain(own, |leave| take(fd, end, leave))
+}
+
+/// As [`empty`], by a caller that is not counted and about to sleep: others that were woken by the
+/// same byte may return first.
+pub(crate) fn quieten(fd: c_int, end: &End) -> bool {
+    for _ in 0..PATIENCE {
+        if end.waiting() == 0 {
+            break;
+        }
+        processor::give_way();
+    }
+    end.waiting() == 0 && empty(fd, end, 0)
+}
+
+/// Takes bytes out of a placeholder now and then, all but one.
+#[inline]
+pub(crate) fn thin(fd: c_int, end: &End) {
+    let spread = fd.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;
+    if end.undrained() > MANY / 2 + spread % MANY {
+        thin_now(fd, end);
+    }
+}
+
+#[cold]
+fn thin_now(fd: c_int, end: &End) {
+    let _section = Section::enter();
+    end.drain(0, |_| take(fd, end, true));
+}
+
+/// Returns false if the process may not ask how many bytes are there. No byte is taken then.
+fn take(fd: c_int, end: &End, leave: bool) -> bool {
+    if leave && seccomp::is_confined() {
+        return false;
+    }
+    let drained = end.drained();
+    let mut bytes = [0_u8; 256];
+    let mut left = usize::MAX;
+    if leave {
+        let Some(lying) = lying(fd) else { return false };
+        left = lying.saturating_sub(1);
+    }
+    let mut all = 0_usize;
+    while left != 0 {
+        let wanted = left.min(bytes.len());
+        let taken = kernel::receive(fd, &mut bytes[..wanted], libc::MSG_DONTWAIT);
+        let got = bytes.get(..taken.unwrap_or(0)).unwrap_or_default();
+        all = all.saturating_add(got.len());
+        foreign_bytes::judge(fd, end, got, foreign_bytes::Found { all, drained });
+        match taken {
+            Ok(got) if got == wanted => left -= got,
+            _ => break,
+        }
+    }
+    true
+}
+
+/// Bytes that lie in a placeholder, if the program may ask.
+fn lying(fd: c_int) -> Option<usize> {
+    let mut count: c_int = 0;
+    let to = sys::address_mut(&raw mut count);
+    // SAFETY: the kernel writes a number there.
+    let asked = unsafe { sys::ask(libc::SYS_ioctl, [sys::signed(fd), libc::FIONREAD as usize, to, 0, 0, 0]) };
+    asked.ok().and_then(|_| usize::try_from(count).ok())
+}

@@ -1,0 +1,47 @@
+//! Socket options that an end remembers in its private page, which all holders of the end share.
+//!
+//! Each option has a fixed index. A word of 0 means that the program never set the option; otherwise
+//! the top bit is set.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use sietch_ring::stream::{End, option};
+
+use crate::system::kernel;
+
+/// Place of SO_LINGER.
+pub(crate) const LINGER: usize = 0;
+
+/// Place of SO_RCVTIMEO.
+pub(crate) const RECEIVE_TIMEOUT: usize = 1;
+
+/// Place of SO_SNDTIMEO.
+pub(crate) const SEND_TIMEOUT: usize = 2;
+
+/// Place of SO_RCVLOWAT.
+pub(crate) const RECEIVE_LOW: usize = 3;
+
+/// Place of SO_SNDBUF.
+pub(crate) const SEND_BUFFER: usize = 4;
+
+/// Place of TCP_FASTOPEN, a listener's alone.
+pub(crate) const FASTOPEN: usize = 34;
+
+/// Place of IPV6_V6ONLY.
+pub(crate) const ONLY_IPV6: usize = 29;
+
+/// An option that was set has this bit.
+pub(crate) const SET: u64 = option::SET;
+
+/// What was set at a place of an end.
+#[inline]
+pub(crate) fn of_end(end: &End, place: usize) -> Option<u64> {
+    let word = end.private().options[place].load(Relaxed);
+    (word & SET != 0).then_some(word & !SET)
+}
+
+/// When a call that begins now must end, if the option at `place` is a time.
+#[inline]
+pub(crate) fn deadline(end: &End, place: usize) -> Option<u64> {
+    of_end(end, place).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
+}

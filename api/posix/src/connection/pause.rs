@@ -1,0 +1,44 @@
+//! Polling shared memory on behalf of one description, as long as that pays.
+
+use sietch_ring::stream::End;
+
+use crate::connection::spin::{LONGEST, Pause, Spun};
+use crate::descriptor::description::Held;
+use crate::signal::handlers;
+use crate::system::processor;
+
+/// Which of a description's waits: the reader's.
+pub(crate) const READER: usize = 0;
+
+/// The writer's.
+pub(crate) const WRITER: usize = 1;
+
+/// Looks until `ready` says so, no longer than it pays and for `most` nanoseconds at most, and says whether a handler ran that was installed
+/// without `SA_RESTART` ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops
+/// nothing and calls [`Pause::ended`] when what it waited for has come; a timeout teaches
+/// nothing.
+pub(crate) fn pause<'a>(
+    held: &'a Held,
+    which: usize,
+    most: Option<u64>,
+    mut ready: impl FnMut() -> bool,
+) -> (Spun, Pause<'a>) {
+    let pause = Pause::begin(&held.spin[which & 1]);
+    let peer = held.end().and_then(End::peer_cpu);
+    let most = most.unwrap_or(LONGEST);
+    let breaking = handlers::breaking();
+    let spun = loop {
+        match pause.look(peer, most, handlers::count(), &mut ready) {
+            Spun::Interrupted if handlers::breaking() == breaking => {}
+            spun => break spun,
+        }
+    };
+    if let Some(end) = held.end() {
+        end.set_cpu(processor::processor());
+    }
+    if spun != Spun::Ready {
+        return (spun, pause);
+    }
+    pause.over();
+    (spun, pause)
+}

@@ -1,0 +1,137 @@
+//! Destinations that a program speaks to only briefly.
+//!
+//! To set a connection up costs the service, the client and the server some forty system calls and
+//! two maps more than the kernel's own handshake (docs/adr/0005), which some questions and answers
+//! over shared memory save again. A client that connects, asks once and closes, again and again
+//! (`ab`, a page of PHP with its database), never gets there and is better off with the kernel.
+//!
+//! 1. The description of a connection that was made here counts its reads and writes ([`used`]).
+//!    When the process closes it ([`closed`]) it was *brief* if there were at most [`FEW`].
+//! 2. After [`RUN`] brief ones in a row to one destination the kernel gets the next
+//!    ([`prefers_kernel`]), but for every [`TRIAL`]th, by which a change is noticed: one connection
+//!    that was not brief, and all are Sietch's again.
+//! 3. A destination that nobody connected to for [`MEMORY`] is forgotten. So only a program that
+//!    connects many times a second is ever sent to the kernel, and what it opens at leisure, to
+//!    keep, is not.
+//! 4. What is remembered is a word for each of [`PLACES`] places. Two destinations at one place
+//!    forget each other; threads that race lose a count. Both cost time and nothing else.
+//!
+//! `sietch run` asks for it, and `sietch run --always` does not.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use sietch_protocol::socket_service::Name;
+
+use crate::context;
+use crate::descriptor::description::Held;
+use crate::system::kernel;
+
+/// Reads and writes of a brief connection, at most: two questions, their answers, and the end, read
+/// in pieces.
+const FEW: u32 = 8;
+
+/// Brief connections in a row before the kernel gets some.
+const RUN: u64 = 16;
+
+/// Of so many connections then one is Sietch's.
+const TRIAL: u64 = 32;
+
+/// Units of time ([`UNIT`]) after which a destination is forgotten: a second.
+const MEMORY: u16 = 16;
+
+/// Nanoseconds, as a shift: 67 ms. Sixteen bits of it wrap after 73 minutes.
+const UNIT: u32 = 26;
+
+/// Places for destinations.
+const PLACES: usize = 64;
+
+static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
+
+/// What is known of a destination, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    key: u32,
+    at: u16,
+    run: u8,
+    turn: u8,
+}
+
+impl Known {
+    const fn of(word: u64) -> Self {
+        Self { key: (word >> 32) as u32, at: (word >> 16) as u16, run: (word >> 8) as u8, turn: word as u8 }
+    }
+
+    const fn word(self) -> u64 {
+        (self.key as u64) << 32 | (self.at as u64) << 16 | (self.run as u64) << 8 | self.turn as u64
+    }
+
+    /// Whether a connection that begins now is the kernel's; what is known then.
+    fn begun(self, key: u32, at: u16) -> (bool, Self) {
+        if self.key != key || at.wrapping_sub(self.at) > MEMORY {
+            return (false, Self { key, at, run: 0, turn: 0 });
+        }
+        if u64::from(self.run) < RUN {
+            return (false, Self { at, ..self });
+        }
+        let turn = (self.turn + 1) % TRIAL as u8;
+        (turn != 0, Self { at, turn, ..self })
+    }
+
+    /// A connection has ended.
+    fn ended(self, key: u32, at: u16, brief: bool) -> Self {
+        let before = if self.key == key && at.wrapping_sub(self.at) <= MEMORY { self.run } else { 0 };
+        let run = if brief { (before + 1).min(RUN as u8) } else { 0 };
+        Self { key, at, run, turn: if self.key == key { self.turn } else { 0 } }
+    }
+}
+
+const _: () = assert!(RUN < 255 && TRIAL < 255);
+
+/// A destination's key, never 0.
+pub(crate) fn key(remote: &Name) -> u32 {
+    // FNV-1a (Fowler, Noll, Vo): addresses of one host differ in few bytes.
+    let bytes = remote.bytes.iter().take(remote.length as usize);
+    let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    hash | 1
+}
+
+fn place(key: u32) -> &'static AtomicU64 {
+    &TABLE[(key >> 1) as usize % PLACES]
+}
+
+fn now() -> u16 {
+    (kernel::now() >> UNIT) as u16
+}
+
+fn is_wanted() -> bool {
+    context::get().is_some_and(|context| context.brief_to_kernel)
+}
+
+/// Whether a connection to this destination is better the kernel's.
+pub(crate) fn prefers_kernel(key: u32) -> bool {
+    if !is_wanted() {
+        return false;
+    }
+    let (yes, known) = Known::of(place(key).load(Relaxed)).begun(key, now());
+    place(key).store(known.word(), Relaxed);
+    yes
+}
+
+/// Counts a read or a write.
+#[inline]
+pub(crate) fn used(held: &Held) {
+    held.uses.store(held.uses.load(Relaxed).saturating_add(1), Relaxed);
+}
+
+/// This process has closed a connection.
+pub(crate) fn closed(held: &Held) {
+    let key = held.destination.load(Relaxed);
+    if key != 0 && is_wanted() {
+        let known = Known::of(place(key).load(Relaxed)).ended(key, now(), held.uses.load(Relaxed) <= FEW);
+        place(key).store(known.word(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,412 @@
+//! How long a call looks at shared memory before it sleeps.
+//!
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
+//!    latency, and costs the peer a system call besides. Looking pays if the answer comes sooner
+//!    than that, and is a waste if it does not.
+//! 2. So whoever waits learns from its pauses ([`Learnt`]). A pause that ended within [`LONGEST`]
+//!    is one that looking could have bridged: the budget becomes at least twice its length. A
+//!    longer one halves the budget, down to [`SHORTEST`], and once it is there and pauses stay
+//!    long, to nothing: only every [`TRIAL`]th long pause is then begun by looking, a *trial*. So
+//!    what is asked once a second costs no more than it does on the kernel. A thread that waits for
+//!    many ([`MANY`]) at once is not what they wait for: nobody of them is quicker for its looking
+//!    longer than a sleep costs. There a pause that ended within [`WORTH`] is one to bridge, and
+//!    the next longest is a long one. Trials come after twice as many pauses each time, at least
+//!    every [`RAREST_TRIAL`]th: such a thread may pause ten thousand times a second.
+//! 3. Two that wait for each other can put each other to sleep: each finds its pauses long because
+//!    the other has to be woken. Hence the trials, which look for the longest time: if one meets
+//!    the answer, both are awake from then on.
+//! 4. Every [`YIELD_EVERY`] the processor is given away: where others are runnable (the very peer,
+//!    maybe) they run at once; where nobody is, that costs less than a microsecond.
+//! 5. Where the peer was last seen on the caller's own processor it cannot answer before the caller
+//!    is gone from there, so the processor is given away before each look. To sleep instead would
+//!    cost both a system call for every connection that waits, and keep them where they are: two
+//!    that sleep by turns look to the scheduler like one that runs, two that are runnable it moves
+//!    apart. (Measured: redis-benchmark with 50 connections on a busy machine of two processors,
+//!    140 thousand requests a second with sleeping, 450 with giving way.) Where the machine has one
+//!    processor, there is no looking.
+//! 6. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
+//!    has use for the processor: it is *crowded*. Who yields there waits for a whole slice each
+//!    time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer
+//!    each time that it is found so again) this thread sleeps at once. (Measured: nginx and wrk on
+//!    two processors beside six compilers, 330 to 960 requests a second with yielding, 2400 with
+//!    sleeping, as over the kernel's sockets.)
+//! 7. A signal handler that ran meanwhile ends the looking ([`handlers::count`]), as it would
+//!    have ended the sleep.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::signal::handlers;
+use crate::system::kernel;
+use crate::system::processor::{give_way, processor, processors};
+
+/// The longest spin, in nanoseconds: five times what sleeping and waking cost.
+pub(crate) const LONGEST: u64 = 50_000;
+
+/// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
+pub(crate) const SHORTEST: u64 = 3_000;
+
+/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs
+/// the sleeper itself to fall asleep and be woken. (Measured: 400 connections at 80,000 requests a
+/// second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
+pub(crate) const WORTH: u64 = 6_000;
+
+/// Sockets that are many: more than the connections of one client that asks one thing after
+/// another.
+pub(crate) const MANY: u32 = 64;
+
+/// Nanoseconds between two yields: more than a round trip over shared memory to somebody who is
+/// awake.
+pub(crate) const YIELD_EVERY: u64 = 2_000;
+
+/// Long pauses between two trials of the longest spin. A power of two.
+pub(crate) const TRIAL: u16 = 16;
+
+/// The most long pauses between two trials of a thread that waits for many. A trial that fails
+/// costs up to [`LONGEST`]: of pauses of that length half a percent. A power of two.
+pub(crate) const RAREST_TRIAL: u16 = 256;
+
+/// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
+pub(crate) const HOPELESS: u16 = 4;
+
+/// Nanoseconds of a yield that went to somebody else than the peer: as
+/// [`sietch_ring::spin::CROWDED`].
+pub(crate) const CROWDED: u64 = sietch_ring::spin::CROWDED;
+
+/// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred
+/// pauses with sleeping.
+pub(crate) const REST: u64 = 10_000_000;
+
+/// The same after many times: to find out costs a slice of some milliseconds, which is about a
+/// percent of this.
+pub(crate) const LONGEST_REST: u64 = 320_000_000;
+
+/// Looks between two readings of the clock: a look at one socket takes some nanoseconds, the clock 25.
+const LOOKS: u32 = 8;
+
+/// What came of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spun {
+    /// What was waited for is there.
+    Ready,
+    /// It did not come in time: sleep.
+    Sleep,
+    /// A signal handler ran in this thread.
+    Interrupted,
+}
+
+/// What was learnt from the pauses of one place, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Learnt {
+    /// Nanoseconds.
+    budget: u16,
+    /// Long pauses in a row.
+    long: u16,
+    /// During a trial: the budget to go back to, plus one.
+    kept: u16,
+    /// Whether anything was learnt yet.
+    begun: bool,
+}
+
+const NEW: Learnt = Learnt { budget: LONGEST as u16, long: 0, kept: 0, begun: true };
+
+const _: () = assert!(LONGEST < u16::MAX as u64);
+
+impl Learnt {
+    /// From its word; 0 is the beginning.
+    pub(crate) const fn of(word: u64) -> Self {
+        if word == 0 {
+            return NEW;
+        }
+        Self { budget: word as u16, long: (word >> 16) as u16, kept: (word >> 32) as u16, begun: true }
+    }
+
+    /// As a word, never 0.
+    pub(crate) const fn word(self) -> u64 {
+        (self.budget as u64) | (self.long as u64) << 16 | (self.kept as u64) << 32 | 1 << 63
+    }
+
+    /// Nanoseconds to look for in the next pause.
+    pub(crate) const fn budget(self) -> u64 {
+        if self.kept == 0 && self.budget as u64 <= SHORTEST && self.long >= HOPELESS {
+            return 0;
+        }
+        self.budget as u64
+    }
+
+    fn is_trial(self, worth: u64) -> bool {
+        let doubled = self.long >= TRIAL && self.long.is_power_of_two();
+        if worth < LONGEST { doubled } else { self.long.is_multiple_of(TRIAL) }
+    }
+
+    /// A pause of `pause` nanoseconds has ended, bridged or slept through. Those of up to `worth`
+    /// are to be bridged.
+    pub(crate) fn ended(&mut self, pause: u64, worth: u64) {
+        let budget = u64::from(self.budget);
+        let next = if pause <= worth {
+            (self.kept, self.long) = (0, 0);
+            // A slow decay, so that one short pause among long ones does not last.
+            (budget - budget / 8).max((pause * 2).min(worth))
+        } else {
+            self.long = if self.long == 2 * RAREST_TRIAL { RAREST_TRIAL + 1 } else { self.long + 1 };
+            if self.kept != 0 {
+                let kept = u64::from(self.kept - 1);
+                self.kept = 0;
+                kept
+            } else if self.is_trial(worth) {
+                self.kept = (budget / 2) as u16 + 1;
+                LONGEST
+            } else {
+                budget / 2
+            }
+        };
+        self.budget = next.clamp(SHORTEST, LONGEST) as u16;
+    }
+}
+
+/// Whether others want the processor of the calling thread.
+struct Crowd {
+    /// Until when it sleeps at once.
+    until: Cell<u64>,
+    /// How long that was.
+    rest: Cell<u64>,
+}
+
+impl Crowd {
+    /// A yield that ended at `now` was long.
+    fn met(&self, now: u64) {
+        let (until, rest) = (self.until.get(), self.rest.get());
+        // Soon after the last rest: it is crowded still.
+        let still = rest != 0 && now < until.saturating_add(rest);
+        let next = if still { (rest * 2).min(LONGEST_REST) } else { REST };
+        self.rest.set(next);
+        self.until.set(now.saturating_add(next));
+    }
+
+    /// Whether to sleep at once at `now`.
+    fn is_there(&self, now: u64) -> bool {
+        now < self.until.get()
+    }
+}
+
+thread_local! {
+    static CROWD: Crowd = const { Crowd { until: Cell::new(0), rest: Cell::new(0) } };
+}
+
+/// A pause that is under way, and the word that will learn from it.
+#[derive(Debug)]
+pub(crate) struct Pause<'a> {
+    word: &'a AtomicU64,
+    began: u64,
+    worth: u64,
+}
+
+impl<'a> Pause<'a> {
+    /// Begins a pause: there is nothing yet.
+    pub(crate) fn begin(word: &'a AtomicU64) -> Self {
+        Self { word, began: kernel::now(), worth: LONGEST }
+    }
+
+    /// The same of who waits for so many sockets.
+    pub(crate) fn begin_of(word: &'a AtomicU64, sockets: u32) -> Self {
+        Self { worth: if sockets > MANY { WORTH } else { LONGEST }, ..Self::begin(word) }
+    }
+
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub(crate) const fn began(&self) -> u64 {
+        self.began
+    }
+
+    /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what
+    /// [`handlers::count`] said when the call began.
+    #[inline]
+    pub(crate) fn look(
+        &self,
+        peer: Option<u32>,
+        most: u64,
+        seen: u32,
+        mut ready: impl FnMut() -> bool,
+    ) -> Spun {
+        let budget = Learnt::of(self.word.load(Relaxed)).budget().min(most);
+        if budget == 0 || processors() == 1 || CROWD.with(|crowd| crowd.is_there(self.began)) {
+            return Spun::Sleep;
+        }
+        let together = peer.is_some_and(|peer| peer == processor());
+        let (looks, yield_every) = if together { (1, 0) } else { (LOOKS, YIELD_EVERY) };
+        let mut yielded = self.began;
+        loop {
+            for _ in 0..looks {
+                if ready() {
+                    return Spun::Ready;
+                }
+                std::hint::spin_loop();
+            }
+            if handlers::count() != seen {
+                return Spun::Interrupted;
+            }
+            let now = kernel::now();
+            if now.saturating_sub(self.began) >= budget {
+                return Spun::Sleep;
+            }
+            if now.saturating_sub(yielded) >= yield_every {
+                give_way();
+                yielded = kernel::now();
+                if yielded.saturating_sub(now) > CROWDED {
+                    CROWD.with(|crowd| crowd.met(yielded));
+                    return if ready() { Spun::Ready } else { Spun::Sleep };
+                }
+            }
+        }
+    }
+
+    /// It is over because what was waited for is there (a pause that a timeout or a signal ended
+    /// teaches nothing).
+    pub(crate) fn ended(self) {
+        self.over();
+    }
+
+    /// As [`Pause::ended`], for who keeps it.
+    pub(crate) fn over(&self) {
+        let mut learnt = Learnt::of(self.word.load(Relaxed));
+        learnt.ended(kernel::now().saturating_sub(self.began), self.worth);
+        self.word.store(learnt.word(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(pauses: impl IntoIterator<Item = u64>) -> Learnt {
+        let mut learnt = Learnt::of(0);
+        for pause in pauses {
+            learnt.ended(pause, LONGEST);
+            assert_eq!(Learnt::of(learnt.word()), learnt);
+        }
+        learnt
+    }
+
+    #[test]
+    fn short_pauses_are_bridged_with_room_to_spare() {
+        assert_eq!(after([1_000; 100]).budget(), SHORTEST);
+        assert_eq!(after([20_000; 100]).budget(), 40_000);
+    }
+
+    #[test]
+    fn whoever_is_asked_once_a_second_looks_in_few_pauses() {
+        let mut learnt = after([1_000_000_000; 40]);
+        let spent: u64 = (0..1600)
+            .map(|_| {
+                learnt.ended(1_000_000_000, LONGEST);
+                learnt.budget()
+            })
+            .sum();
+        assert!(spent <= 1600 / u64::from(TRIAL) * LONGEST, "{spent}");
+        assert!(spent > 0, "no trial: two sleepers would never find each other awake");
+    }
+
+    #[test]
+    fn a_trial_that_meets_the_answer_is_believed() {
+        let mut learnt = after([1_000_000; 17]);
+        learnt.ended(10_000, LONGEST);
+        assert!(learnt.budget() >= 20_000);
+    }
+
+    #[test]
+    fn who_waits_for_many_bridges_only_what_is_shorter_than_a_sleep() {
+        let mut learnt = Learnt::of(0);
+        let spent = |learnt: &mut Learnt, pause: u64| -> u64 {
+            (0..1600)
+                .map(|_| {
+                    learnt.ended(pause, WORTH);
+                    learnt.budget().min(pause)
+                })
+                .sum()
+        };
+        spent(&mut learnt, 45_000);
+        let looking = spent(&mut learnt, 45_000);
+        assert!(looking <= 1600 * 45_000 / 100 && looking > 0, "{looking}");
+        spent(&mut learnt, 2_000);
+        assert!(learnt.budget() >= 4_000);
+    }
+
+    #[test]
+    fn a_crowd_is_tried_more_and_more_seldom_and_forgotten_when_it_has_gone() {
+        let crowd = Crowd { until: Cell::new(0), rest: Cell::new(0) };
+        let (mut now, mut tried) = (1_000_000_000, 0);
+        let begun = now;
+        while now < begun + 10_000_000_000 {
+            if crowd.is_there(now) {
+                now += 1_000_000;
+            } else {
+                // Another's slice.
+                now += 4_000_000;
+                tried += 1;
+                crowd.met(now);
+            }
+        }
+        assert!((20..60).contains(&tried), "{tried}");
+        now += 10_000_000_000;
+        assert!(!crowd.is_there(now));
+        crowd.met(now);
+        assert!(crowd.is_there(now + REST - 1) && !crowd.is_there(now + REST));
+    }
+
+    #[test]
+    fn a_handler_ends_the_looking() {
+        let word = AtomicU64::new(0);
+        let pause = Pause::begin(&word);
+        assert_eq!(pause.look(None, LONGEST, handlers::count().wrapping_sub(1), || false), Spun::Interrupted);
+        assert_eq!(pause.look(None, LONGEST, handlers::count(), || true), Spun::Ready);
+    }
+
+    #[test]
+    fn a_peer_on_the_own_processor_gets_it_before_each_look() {
+        use std::sync::atomic::AtomicBool;
+        let (answer, begun) = (AtomicBool::new(false), AtomicBool::new(false));
+        let pin = |to: u32| {
+            // SAFETY: a set of processors on the stack.
+            unsafe {
+                let mut set: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(to as usize, &mut set);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+            }
+        };
+        std::thread::scope(|threads| {
+            let here = processor();
+            let (answer, begun) = (&answer, &begun);
+            threads.spawn(move || {
+                pin(here);
+                begun.store(true, Relaxed);
+                while !answer.load(Relaxed) {
+                    give_way();
+                }
+            });
+            threads.spawn(move || {
+                pin(here);
+                let word = AtomicU64::new(0);
+                while !begun.load(Relaxed) {
+                    give_way();
+                }
+                // Whatever comes of it: it ends in its time, although the other never sleeps.
+                let looked =
+                    Pause::begin(&word).look(Some(processor()), LONGEST, handlers::count(), || false);
+                answer.store(true, Relaxed);
+                if processors() > 1 {
+                    assert_eq!(looked, Spun::Sleep);
+                }
+            });
+        });
+    }
+}
+
+thread_local! {
+    /// What this thread has learnt about its waits.
+    static LEARNT: AtomicU64 = const { AtomicU64::new(0) };
+}
+
+/// Runs `with` what the calling thread has learnt about its waits.
+pub(crate) fn learnt<R>(with: impl FnOnce(&AtomicU64) -> R) -> R {
+    LEARNT.with(with)
+}

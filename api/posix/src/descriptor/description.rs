@@ -1,0 +1,468 @@
+//! Which descriptors are ours, and what stands behind them.
+//!
+//! 1. [`TABLE`] has a word for each descriptor that a process can have: 0 (the kernel's), or the
+//!    number and the generation of a [`Description`]. A look-up of a kernel's descriptor is one
+//!    load and one branch.
+//! 2. Descriptions lie in chunks of memory that is mapped when first needed and never unmapped. A
+//!    description's state word holds its generation and the count of references: one for each word
+//!    of the table, one for each call that is at work on it ([`Held`]).
+//! 3. A reference is taken by compare-and-swap on that word: only if the generation is the one read
+//!    from the table and the count is not 0. So a call that read the word just before another
+//!    thread closed the descriptor either keeps the description until it is done, or looks again;
+//!    it never touches what was given to somebody else.
+//! 4. Who gives back the last reference ends what is inside (unmaps the connection), raises the
+//!    generation and puts the description on the free list, which is a stack with a tag against
+//!    reuse in between.
+//! 5. There is no lock: not for a fork to leave held, not for a signal handler to wait for. A child
+//!    of fork has a copy of all of it. References of calls that other threads had under way stay
+//!    counted there for ever, which costs the child that description's memory and nothing else:
+//!    descriptors are the kernel's.
+//! 6. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or
+//!    [`Kind::Listener`]. The new content is written once, before the kind is published.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
+
+use sietch_protocol::socket_service::Name;
+use sietch_ring::stream::End;
+
+use crate::descriptor::hidden::Apart;
+use crate::signal::faults;
+
+/// The name that a listener was registered with.
+pub(crate) fn listener_name(held: &Held) -> Name {
+    let mut name = Name { bytes: [0; 28], length: held.facts.local_length.load(Acquire).min(28) };
+    for (to, word) in name.bytes.chunks_exact_mut(4).zip(&held.facts.local) {
+        to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
+    }
+    name
+}
+
+/// Writes a listener's name down.
+pub(crate) fn set_listener_name(held: &Held, name: &Name) {
+    for (word, bytes) in held.facts.local.iter().zip(name.bytes.chunks_exact(4)) {
+        word.store(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
+    }
+    held.facts.local_length.store(name.length, Release);
+}
+
+/// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are
+/// never ours.
+pub(crate) const DESCRIPTORS: usize = 1 << 20;
+
+/// Descriptions in a chunk: some hundred kilobytes, enough for most programs.
+const CHUNK: usize = 512;
+
+/// Chunks: as many descriptions as there are descriptors.
+const CHUNKS: usize = DESCRIPTORS / CHUNK;
+
+/// Socket options that a description remembers (as many as an end's private page has).
+pub(crate) const OPTIONS: usize = sietch_ring::stream::option::COUNT;
+
+static SLAB: [AtomicPtr<Description>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+
+/// Descriptions handed out for the first time so far.
+static FRESH: AtomicU32 = AtomicU32::new(0);
+
+/// Top of the free list: tag in the upper half, number + 1 in the lower.
+static FREE: AtomicU64 = AtomicU64::new(0);
+
+/// Streams and listeners that are there now. A child of fork may count some of its parent's for
+/// ever.
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
+/// What a description is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Nothing (on the free list).
+    Free = 0,
+    /// A kernel's TCP socket that may become ours by connect or listen.
+    Pending = 1,
+    /// An end of a connection; the descriptor is its placeholder.
+    Stream = 2,
+    /// A listening socket; the descriptor is its placeholder.
+    Listener = 3,
+    /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind
+    /// [`Description::epoll`].
+    Epoll = 4,
+}
+
+impl Kind {
+    const fn of(value: u8) -> Self {
+        match value {
+            1 => Self::Pending,
+            2 => Self::Stream,
+            3 => Self::Listener,
+            4 => Self::Epoll,
+            _ => Self::Free,
+        }
+    }
+}
+
+/// A socket's own facts that are not in the shared memory of its end.
+#[derive(Debug)]
+pub struct Facts {
+    /// `AF_INET` or `AF_INET6`.
+    pub domain: AtomicU32,
+    /// State of a connect that was told to go on by itself, and the like: bits of [`facts`].
+    pub(crate) flags: AtomicU32,
+    /// The backlog of a listener.
+    pub(crate) backlog: AtomicU32,
+    /// The process that made a listener of it.
+    pub(crate) process: AtomicU32,
+    /// Bytes of `local`.
+    pub(crate) local_length: AtomicU32,
+    /// A listener's own socket of the kernel.
+    pub(crate) kept: Apart,
+    /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
+    pub(crate) local: [AtomicU32; 7],
+    /// What holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
+    pub(crate) reservation: Apart,
+    /// Bit n: option n of `options` was set by the program.
+    pub(crate) set: AtomicU64,
+    /// A pending socket's and a listener's options, as the shim encodes them.
+    pub(crate) options: [AtomicU64; OPTIONS],
+}
+
+/// Bits of [`Facts::flags`].
+pub(crate) mod facts {
+    /// A connect was answered EINPROGRESS, and nobody has been told yet that it is done.
+    pub(crate) const CONNECTING: u32 = 1;
+    /// The program has given the socket its port.
+    pub(crate) const BOUND: u32 = 2;
+    /// Being registered again after the service's death, by one thread at a time.
+    pub(crate) const RENEWING: u32 = 4;
+    /// A listener that was shut down: accept answers EINVAL.
+    pub(crate) const STOPPED: u32 = 8;
+    /// A listener without a service: the descriptor is the kernel's listening socket.
+    pub(crate) const FALLEN: u32 = 16;
+    /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does
+    /// not.
+    pub(crate) const WAITS: u32 = 32;
+}
+
+/// What a module above keeps for a description, never unmapped.
+///
+/// It begins with what has to happen when the last reference to the description is gone, as a file
+/// of the kernel's has a `release` among its operations: the table cannot name its type, because
+/// the registrations of an epoll set are themselves references to descriptions.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Attached {
+    /// Called once, by the thread that dropped the last reference.
+    ///
+    /// # Safety
+    /// The argument is the pointer that [`Description::epoll`] held.
+    pub(crate) release: unsafe fn(*mut Self),
+}
+
+/// What stands behind one or more descriptors.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Description {
+    /// Generation in the upper half, references in the lower.
+    state: AtomicU64,
+    kind: AtomicU8,
+    /// Words of the table that name it.
+    descriptors: AtomicU32,
+    number: AtomicU32,
+    next_free: AtomicU32,
+    end: UnsafeCell<MaybeUninit<End>>,
+    /// For `wait`: where this description is watched (null: nowhere). Zeroed when the description
+    /// is taken.
+    pub(crate) watchers: AtomicPtr<c_void>,
+    /// For `wait`: what belongs to an epoll.
+    pub(crate) epoll: AtomicPtr<Attached>,
+    /// For `wait`: words of the reader's and the writer's spin.
+    pub(crate) spin: [AtomicU64; 4],
+    /// Calls of this process that sleep on it, or may.
+    pub(crate) sleepers: AtomicU32,
+    /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
+    pub(crate) spare: AtomicU32,
+    /// What the other had published when a call that does not sleep last found nothing.
+    pub(crate) emptied: AtomicU64,
+    /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
+    pub(crate) outside: AtomicU32,
+    /// Reads and writes so far, and where this process connected it to (0: it did not): for
+    /// `history`.
+    pub(crate) uses: AtomicU32,
+    /// See above.
+    pub(crate) destination: AtomicU32,
+    /// The socket's own facts.
+    pub facts: Facts,
+}
+
+// SAFETY: `end` is written once by who changes the kind, before the kind is published, and dropped
+// by who gives back the last reference; in between it is only shared, and `End` is `Sync`.
+unsafe impl Sync for Description {}
+
+/// A reference to a description: it stays what it is until this is dropped.
+#[derive(Debug)]
+pub struct Held(&'static Description);
+
+impl Deref for Held {
+    type Target = Description;
+
+    #[inline]
+    fn deref(&self) -> &Description {
+        self.0
+    }
+}
+
+impl Held {
+    /// The word of the table that stands for this reference and takes it over.
+    pub(crate) fn into_word(self) -> u64 {
+        self.0.descriptors.fetch_add(1, AcqRel);
+        let word = self.0.identity();
+        std::mem::forget(self);
+        word
+    }
+
+    /// The reference that a word of the table was; the word is no longer in the table.
+    pub(crate) fn of_word(word: u64) -> Option<Self> {
+        let held = Self(description((word as u32).wrapping_sub(1))?);
+        held.0.descriptors.fetch_sub(1, AcqRel);
+        Some(held)
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        self.0.state.fetch_add(1, Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Held {
+    #[inline]
+    fn drop(&mut self) {
+        let before = self.0.state.fetch_sub(1, AcqRel);
+        if before as u32 == 1 {
+            self.0.end_it();
+        }
+    }
+}
+
+impl Description {
+    /// What it is.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        Kind::of(self.kind.load(Acquire))
+    }
+
+    /// The end of the connection, if it is a stream.
+    #[inline]
+    pub fn end(&self) -> Option<&End> {
+        // SAFETY: the kind was published after the end was written, and the end is dropped only
+        // after the last reference, one of which the caller has.
+        (self.kind() == Kind::Stream).then(|| unsafe { (*self.end.get()).assume_init_ref() })
+    }
+
+    /// How many descriptors of this process refer to it.
+    pub(crate) fn descriptors(&self) -> u32 {
+        self.descriptors.load(Acquire)
+    }
+
+    /// A number that no other live description has.
+    pub(crate) fn number(&self) -> u32 {
+        self.number.load(Relaxed)
+    }
+
+    /// The word that names it in the table: number and generation. Differs from every other
+    /// description that ever was (until a generation comes round after four billion lives).
+    pub(crate) fn identity(&self) -> u64 {
+        word(self.number(), (self.state.load(Relaxed) >> 32) as u32)
+    }
+
+    /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was
+    /// first).
+    pub(crate) fn become_stream(&self, end: End) -> Result<(), End> {
+        // The kind `Free` is taken as the lock: nobody else changes a kind that is not `Pending`.
+        if self.kind.compare_exchange(Kind::Pending as u8, Kind::Free as u8, AcqRel, Acquire).is_err() {
+            return Err(end);
+        }
+        // SAFETY: only who took the kind away from `Pending` gets here, so nobody else writes, and
+        // nobody reads an end before the kind says so.
+        unsafe { (*self.end.get()).write(end) };
+        SOCKETS.fetch_add(1, AcqRel);
+        self.kind.store(Kind::Stream as u8, Release);
+        Ok(())
+    }
+
+    /// Makes a listener of a pending socket; false if it is none.
+    pub(crate) fn become_listener(&self) -> bool {
+        let pending = Kind::Pending as u8;
+        let listens = self.kind.compare_exchange(pending, Kind::Listener as u8, AcqRel, Acquire).is_ok();
+        if listens {
+            SOCKETS.fetch_add(1, AcqRel);
+        }
+        listens
+    }
+
+    fn end_it(&self) {
+        if is_counted(self.kind()) {
+            SOCKETS.fetch_sub(1, AcqRel);
+        }
+        match self.kind() {
+            // SAFETY: this was the last reference, and nobody can take another: the count is 0.
+            Kind::Stream => unsafe { (*self.end.get()).assume_init_drop() },
+            Kind::Epoll => {
+                let set = self.epoll.swap(ptr::null_mut(), AcqRel);
+                if !set.is_null() {
+                    // SAFETY: what `epoll` was set to, which is never unmapped; called once.
+                    unsafe { ((*set).release)(set) };
+                }
+            }
+            Kind::Pending | Kind::Listener | Kind::Free => {}
+        }
+        self.facts.reservation.let_go();
+        self.kind.store(Kind::Free as u8, Release);
+        let generation = (self.state.load(Relaxed) >> 32) as u32;
+        self.state.store(u64::from(generation.wrapping_add(1)) << 32, Release);
+        give_back(self);
+    }
+}
+
+const fn word(number: u32, generation: u32) -> u64 {
+    (generation as u64) << 32 | (number as u64 + 1)
+}
+
+/// The description with a number that was handed out before.
+pub(crate) fn description(number: u32) -> Option<&'static Description> {
+    let number = number as usize;
+    let chunk = SLAB.get(number / CHUNK)?.load(Acquire);
+    // SAFETY: chunks are `CHUNK` descriptions of zeroes (valid for every field), never unmapped.
+    (!chunk.is_null()).then(|| unsafe { &*chunk.add(number % CHUNK) })
+}
+
+/// Maps the chunk of a number if it is not yet there.
+fn provide(number: u32) -> Option<&'static Description> {
+    let slot = SLAB.get(number as usize / CHUNK)?;
+    if slot.load(Acquire).is_null() {
+        let length = CHUNK * size_of::<Description>();
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping of its own.
+        let chunk = unsafe { libc::mmap(ptr::null_mut(), length, access, flags, -1, 0) };
+        if chunk == libc::MAP_FAILED {
+            return None;
+        }
+        if slot.compare_exchange(ptr::null_mut(), chunk.cast(), AcqRel, Acquire).is_err() {
+            // SAFETY: the mapping of above, which nobody has seen.
+            unsafe { libc::munmap(chunk, length) };
+        }
+    }
+    description(number)
+}
+
+fn give_back(description: &Description) {
+    let number = description.number.load(Relaxed);
+    let mut top = FREE.load(Acquire);
+    loop {
+        description.next_free.store(top as u32, Relaxed);
+        let new = (top >> 32).wrapping_add(1) << 32 | (u64::from(number) + 1);
+        match FREE.compare_exchange_weak(top, new, AcqRel, Acquire) {
+            Ok(_) => return,
+            Err(now) => top = now,
+        }
+    }
+}
+
+fn take() -> Option<&'static Description> {
+    let mut top = FREE.load(Acquire);
+    while top as u32 != 0 {
+        let found = description(top as u32 - 1)?;
+        let new = (top >> 32).wrapping_add(1) << 32 | u64::from(found.next_free.load(Relaxed));
+        match FREE.compare_exchange_weak(top, new, AcqRel, Acquire) {
+            Ok(_) => return Some(found),
+            Err(now) => top = now,
+        }
+    }
+    let number = FRESH.fetch_add(1, Relaxed);
+    let found = provide(number);
+    match found {
+        Some(fresh) => fresh.number.store(number, Relaxed),
+        None => {
+            FRESH.fetch_sub(1, Relaxed);
+        }
+    }
+    found
+}
+
+/// A new description of a kind; `end` for a stream. None: no memory (or as many as there can be
+/// descriptors).
+pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
+    if is_counted(kind) {
+        faults::install();
+    }
+    let new = take()?;
+    new.watchers.store(ptr::null_mut(), Relaxed);
+    new.epoll.store(ptr::null_mut(), Relaxed);
+    new.emptied.store(0, Relaxed);
+    for word in [&new.sleepers, &new.uses, &new.destination] {
+        word.store(0, Relaxed);
+    }
+    new.spare.store(0, Relaxed);
+    new.outside.store(0, Relaxed);
+    new.descriptors.store(0, Relaxed);
+    new.spin.iter().for_each(|word| word.store(0, Relaxed));
+    let facts = &new.facts;
+    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.process, &facts.local_length] {
+        word.store(0, Relaxed);
+    }
+    facts.kept.clear();
+    facts.reservation.clear();
+    facts.set.store(0, Relaxed);
+    facts.options.iter().for_each(|word| word.store(0, Relaxed));
+    if let Some(end) = end {
+        // SAFETY: the description was just taken from the free list: nobody else has it.
+        unsafe { (*new.end.get()).write(end) };
+    }
+    if is_counted(kind) {
+        SOCKETS.fetch_add(1, AcqRel);
+    }
+    new.kind.store(kind as u8, Release);
+    // Stale look-ups see the count 0 up to here. The generation stays: it was raised when the last
+    // life ended.
+    new.state.fetch_add(1, AcqRel);
+    Some(Held(new))
+}
+
+const fn is_counted(kind: Kind) -> bool {
+    matches!(kind, Kind::Stream | Kind::Listener)
+}
+
+/// Whether there is any stream or listener. Without one a call that names many descriptors is the
+/// kernel's, which also judges addresses.
+#[inline]
+pub(crate) fn has_sockets() -> bool {
+    SOCKETS.load(Acquire) != 0
+}
+
+pub(crate) fn hold(entry: u64) -> Option<Held> {
+    let found = description((entry as u32).wrapping_sub(1))?;
+    let generation = entry >> 32;
+    let mut state = found.state.load(Acquire);
+    loop {
+        if state >> 32 != generation || state as u32 == 0 {
+            return None;
+        }
+        match found.state.compare_exchange_weak(state, state + 1, AcqRel, Acquire) {
+            Ok(_) => return Some(Held(found)),
+            Err(now) => state = now,
+        }
+    }
+}
+
+/// Counts a registration of a description, or one less.
+pub(crate) fn count_watch(held: &Held, more: bool) {
+    let _ = held.watchers.fetch_update(AcqRel, Acquire, |now| {
+        let count = if more { now.addr() + 1 } else { now.addr().saturating_sub(1) };
+        Some(ptr::without_provenance_mut(count))
+    });
+}

@@ -1,0 +1,95 @@
+//! Descriptors of this library's own that go with a socket of the program: out of the program's
+//! way, and known again.
+//!
+//! 1. They are asked for at numbers from [`FROM`] up, are closed on exec, and copied by fork, as
+//!    the socket is.
+//! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there.
+//!    So each is known by its socket's cookie as well, and a number that is somebody else's by now
+//!    is left alone.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::system::sys::{self, address_mut, signed};
+use crate::system::{kernel, seccomp};
+
+/// Where few programs come that have fewer descriptors, and within the soft limit that most have
+/// (1024).
+const FROM: usize = 512;
+
+/// The number that the kernel gives to this socket and to no other.
+pub(crate) fn cookie(fd: c_int) -> Option<u64> {
+    let mut value = 0_u64;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    let (to, size) = (address_mut(&raw mut value), address_mut(&raw mut length));
+    let arguments = [signed(fd), signed(libc::SOL_SOCKET), signed(libc::SO_COOKIE), to, size, 0];
+    // SAFETY: the kernel writes eight bytes, and the length.
+    unsafe { sys::ask(libc::SYS_getsockopt, arguments) }.ok().map(|_| value)
+}
+
+/// A place for one.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    /// The number plus one; 0 for none.
+    number: AtomicU32,
+    cookie: AtomicU64,
+}
+
+impl Apart {
+    /// Forgets what an earlier socket had here.
+    pub(crate) fn clear(&self) {
+        self.number.store(0, Relaxed);
+    }
+
+    /// Keeps a copy of a socket, in place of whatever was kept. False: no number from [`FROM`] up
+    /// is to be had; nothing is kept then.
+    pub(crate) fn keep_copy(&self, socket: c_int) -> bool {
+        let Some(cookie) = cookie(socket) else { return false };
+        if self.get().is_some() && self.cookie.load(Acquire) == cookie {
+            return true;
+        }
+        self.let_go();
+        let Ok(copy) = kernel::fcntl(socket, libc::F_DUPFD_CLOEXEC, FROM) else { return false };
+        self.store(copy as c_int, cookie);
+        true
+    }
+
+    /// Keeps a socket at the number that it has; what is no socket is not known again, and stays
+    /// the caller's.
+    pub(crate) fn keep(&self, socket: c_int) {
+        if let Some(cookie) = cookie(socket) {
+            self.store(socket, cookie);
+        }
+    }
+
+    fn store(&self, socket: c_int, cookie: u64) {
+        self.cookie.store(cookie, Release);
+        self.number.store(socket.cast_unsigned() + 1, Release);
+    }
+
+    /// The number at which something was kept, whatever is there now.
+    pub(crate) fn number(&self) -> Option<c_int> {
+        self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
+    }
+
+    /// What is kept, if it still is what it was.
+    pub(crate) fn get(&self) -> Option<c_int> {
+        let number = self.number()?;
+        (cookie(number)? == self.cookie.load(Acquire)).then_some(number)
+    }
+
+    /// Closes it.
+    pub(crate) fn let_go(&self) {
+        // A filter may not let the question through; such a process is one of many, and soon ends.
+        if self.number.load(Relaxed) == 0 || seccomp::is_confined() {
+            return;
+        }
+        let kept = self.get();
+        if self.number.swap(0, AcqRel) != 0
+            && let Some(number) = kept
+        {
+            let _ = kernel::close(number);
+        }
+    }
+}

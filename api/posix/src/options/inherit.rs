@@ -1,0 +1,210 @@
+//! Options of a kernel's socket, read from it: those of a socket that becomes ours, and of one that
+//! another program made.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::Relaxed;
+
+use libc::{IPPROTO_IPV6, SOL_SOCKET, socklen_t};
+use sietch_protocol::socket_service as protocol;
+use sietch_ring::stream::{End, flag, option};
+
+use crate::connection::option_words::{
+    FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET, of_end,
+};
+use crate::connection::peer;
+use crate::descriptor::description::Held;
+use crate::options::known::{KNOWN, Known, Shape, encode_time, place, word_of};
+use crate::signal::handlers::Section;
+use crate::system::kernel;
+use crate::system::sys::{self, Outcome, address, address_mut, signed};
+
+/// Places of what an engine does.
+pub(crate) const OF_ENGINE: [usize; 14] = [
+    option::RECEIVE_BUFFER,
+    option::KEEPALIVE,
+    option::NO_DELAY,
+    option::CORK,
+    option::KEEP_IDLE,
+    option::KEEP_INTERVAL,
+    option::KEEP_COUNT,
+    option::USER_TIMEOUT,
+    option::TYPE_OF_SERVICE,
+    option::TIME_TO_LIVE,
+    option::TRAFFIC_CLASS,
+    option::HOP_LIMIT,
+    option::CONGESTION,
+    option::PACING_RATE,
+];
+
+/// Tells the engine behind a connection, if there is one, that its options are others.
+pub(crate) fn announce(fd: c_int, end: &End) {
+    if end.private().has(flag::SERVED) {
+        end.announce();
+        peer::ring_always(fd);
+    }
+}
+
+/// The same for a connection that has just got what its socket or listener remembers.
+pub(crate) fn announce_inherited(fd: c_int, end: &End) {
+    if OF_ENGINE.iter().any(|place| of_end(end, *place).is_some()) {
+        announce(fd, end);
+    }
+}
+
+/// A pending socket was bound. To a name of IPv6 that is no wildcard, Linux then gives IPv6 alone.
+pub(crate) fn note_bound(held: &Held) {
+    if held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned() {
+        held.facts.set.fetch_or(1 << ONLY_IPV6, Relaxed);
+    }
+}
+
+/// Gives a listener's placeholder the time-out that accept has, whose sleep is the kernel's.
+pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
+    let word = held.facts.options[RECEIVE_TIMEOUT].load(Relaxed);
+    if word & SET == 0 {
+        return;
+    }
+    let nanoseconds = (word & !SET).cast_signed();
+    let time =
+        libc::timeval { tv_sec: nanoseconds / 1_000_000_000, tv_usec: nanoseconds % 1_000_000_000 / 1000 };
+    let (from, length) = ((&raw const time).cast(), size_of_val(&time) as socklen_t);
+    // SAFETY: a time.
+    let _ = unsafe { kernel_set(fd, SOL_SOCKET, libc::SO_RCVTIMEO, from, length) };
+}
+
+/// Lets options that were just set or inherited take their effect.
+pub(crate) fn apply(end: &End) {
+    // No handler jumps out of it and leaves a lock.
+    let _section = Section::enter();
+    if let Some(linger) = of_end(end, LINGER) {
+        end.abort_on_close(linger == 1 << 32);
+        if end.private().has(flag::SHUT_RD | flag::SHUT_WR) {
+            // What it said of that has been written over.
+            end.closing();
+        }
+    }
+    match of_end(end, option::CORK) {
+        Some(1) if !end.private().has(flag::SERVED) => drop(end.private().set(flag::CORKED)),
+        _ => drop(end.private().clear(flag::CORKED)),
+    }
+    if let Some(bytes) = of_end(end, SEND_BUFFER) {
+        let log2 = 63 - bytes.max(1).leading_zeros();
+        end.private().send_limit.store(log2, Relaxed);
+    }
+}
+
+/// Gives an end the options that a socket or a listener remembers.
+pub(crate) fn hand_on(from: &Held, end: &End) {
+    for (place, (to, from)) in end.private().options.iter().zip(&from.facts.options).enumerate() {
+        let value = from.load(Relaxed);
+        if value != 0 && place != FASTOPEN {
+            to.store(value, Relaxed);
+        }
+    }
+    apply(end);
+}
+
+/// What a listener's option is, for who makes its kernel's socket again.
+pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
+    for (place, known) in KNOWN.iter().enumerate() {
+        let value = held.facts.options[place].load(Relaxed);
+        if value & SET != 0 && !matches!(known.shape, Shape::Time | Shape::Linger | Shape::Word) {
+            let value = (value as u32).cast_signed();
+            each(known.level, known.name, if known.shape == Shape::Buffer { value / 2 } else { value });
+        }
+    }
+}
+
+/// Flags of a request about a listener's own name on a VNIC.
+pub(crate) fn name_flags(held: &Held) -> u32 {
+    let is_set = |level, name| {
+        let stored = place(level, name).map_or(0, |place| held.facts.options[place].load(Relaxed));
+        stored & !SET != 0
+    };
+    if is_set(IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
+}
+
+/// # Safety
+/// As `setsockopt(2)`.
+pub(crate) unsafe fn kernel_set(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
+    let arguments = [signed(fd), signed(level), signed(name), address(value), length as usize, 0];
+    // SAFETY: the caller's.
+    unsafe { sys::ask(libc::SYS_setsockopt, arguments) }
+}
+
+/// # Safety
+/// As `getsockopt(2)`.
+pub(crate) unsafe fn kernel_get(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> Outcome {
+    let arguments = [signed(fd), signed(level), signed(name), address_mut(value), address_mut(length), 0];
+    // SAFETY: the caller's.
+    unsafe { sys::ask(libc::SYS_getsockopt, arguments) }
+}
+
+/// Remembers what the program set on a kernel's socket that becomes ours.
+pub(crate) fn remember(kernel: c_int, held: &Held) {
+    let set = held.facts.set.load(Relaxed);
+    for (place, known) in KNOWN.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
+        if let Some(encoded) = of_kernel(kernel, known) {
+            held.facts.options[place].store(SET | encoded & !SET, Relaxed);
+        }
+    }
+}
+
+/// Notes what the program that made a socket has set on it: what is different on a fresh one.
+pub(crate) fn inherit(fd: c_int, held: &Held) {
+    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let Ok(fresh) = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) else { return };
+    for (place, known) in KNOWN.iter().enumerate() {
+        if of_kernel(fd, known) != of_kernel(fresh as c_int, known) {
+            held.facts.set.fetch_or(1 << place, Relaxed);
+        }
+    }
+    let _ = kernel::close(fresh as c_int);
+}
+
+/// An option of a kernel's socket, encoded.
+fn of_kernel(kernel: c_int, known: &Known) -> Option<u64> {
+    match known.shape {
+        Shape::Time | Shape::Linger => wide(kernel, known),
+        Shape::Word => kernel_word(kernel, known),
+        _ => {
+            let value = kernel::socket_option(kernel, known.level, known.name).ok();
+            value.map(|value| u64::from(value.cast_unsigned()))
+        }
+    }
+}
+
+fn kernel_word(kernel: c_int, known: &Known) -> Option<u64> {
+    let mut name = [0_u8; 16];
+    let mut length: socklen_t = 16;
+    // SAFETY: sixteen bytes may be written.
+    unsafe { kernel_get(kernel, known.level, known.name, name.as_mut_ptr().cast(), &raw mut length) }.ok()?;
+    // SAFETY: as many bytes are there.
+    let (fits, encoded, _) = unsafe { word_of(name.as_ptr().cast(), 15) }?;
+    fits.then_some(encoded)
+}
+
+fn wide(kernel: c_int, known: &Known) -> Option<u64> {
+    let mut words = [0_i64; 2];
+    let mut length: socklen_t = 16;
+    // SAFETY: sixteen bytes may be written.
+    unsafe { kernel_get(kernel, known.level, known.name, words.as_mut_ptr().cast(), &raw mut length) }
+        .ok()?;
+    if known.shape == Shape::Time {
+        return encode_time(libc::timeval { tv_sec: words[0], tv_usec: words[1] }).ok();
+    }
+    let [on_off, linger] = [words[0] as u32, (words[0].cast_unsigned() >> 32) as u32];
+    Some(u64::from(on_off != 0) << 32 | u64::from(linger))
+}

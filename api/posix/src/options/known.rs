@@ -1,0 +1,198 @@
+//! Socket options of our sockets.
+//!
+//! 1. [`KNOWN`] lists the options that we remember, each with a place in the end's private page (so
+//!    that all who hold the end agree) or, for listeners, in the description. A word of 0 means
+//!    that the program never set it; otherwise the top bit is set.
+//! 2. When a kernel's socket becomes ours, the options that the program set on it are read from the
+//!    kernel and remembered. What a listener remembers its connections inherit.
+//! 3. An option that we do not remember is tried on a fresh kernel's TCP socket: so its errno and
+//!    its default are the kernel's. It changes nothing on a connection that no packet leaves.
+//! 4. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest
+//!    is told back as it was set.
+//! 5. A connection of a VNIC has an engine behind it, in the service: it is told when an option of
+//!    its changes ([`announce`]), TCP_INFO is asked of it, and it has its own algorithms of
+//!    congestion control.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicU64;
+
+use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t};
+
+use crate::connection::option_words::{FASTOPEN, ONLY_IPV6, SET};
+use crate::descriptor::description::{self, Held};
+
+use crate::signal::user_memory;
+use crate::system::sys::Errno;
+
+/// How an option's value looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// An `int`; set by anything that is not 0, told as 0 or 1.
+    Switch,
+    /// An `int` in bounds; outside them EINVAL.
+    Number(c_int, c_int),
+    /// Buffer sizes: told twice as large as set, within bounds.
+    Buffer,
+    /// A `struct timeval`.
+    Time,
+    /// A `struct linger`.
+    Linger,
+    /// An `int` that the kernel has to judge: tried on a kernel's socket, and what that says is
+    /// remembered.
+    Tried,
+    /// A name of at most fifteen letters, of which eight are remembered; judged as the above.
+    Word,
+}
+
+pub(crate) struct Known {
+    pub(crate) level: c_int,
+    pub(crate) name: c_int,
+    pub(crate) shape: Shape,
+    /// What the kernel says if it was never set.
+    pub(crate) default: c_int,
+}
+
+pub(crate) const fn known(level: c_int, name: c_int, shape: Shape, default: c_int) -> Known {
+    Known { level, name, shape, default }
+}
+
+/// `SO_BUSY_POLL` and `IP_BIND_ADDRESS_NO_PORT` of the kernel's headers.
+const BUSY_POLL: c_int = 46;
+
+const BIND_ADDRESS_NO_PORT: c_int = 24;
+
+pub(crate) const KNOWN: [Known; 38] = [
+    known(SOL_SOCKET, libc::SO_LINGER, Shape::Linger, 0),
+    known(SOL_SOCKET, libc::SO_RCVTIMEO, Shape::Time, 0),
+    known(SOL_SOCKET, libc::SO_SNDTIMEO, Shape::Time, 0),
+    known(SOL_SOCKET, libc::SO_RCVLOWAT, Shape::Number(c_int::MIN, c_int::MAX), 1),
+    known(SOL_SOCKET, libc::SO_SNDBUF, Shape::Buffer, 2_626_560),
+    known(SOL_SOCKET, libc::SO_RCVBUF, Shape::Buffer, 131_072),
+    known(SOL_SOCKET, libc::SO_REUSEADDR, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_REUSEPORT, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_KEEPALIVE, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_BROADCAST, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_OOBINLINE, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_DONTROUTE, Shape::Switch, 0),
+    known(SOL_SOCKET, libc::SO_PRIORITY, Shape::Number(0, 6), 0),
+    known(SOL_SOCKET, libc::SO_TIMESTAMP, Shape::Switch, 0),
+    known(IPPROTO_TCP, libc::TCP_NODELAY, Shape::Switch, 0),
+    known(IPPROTO_TCP, libc::TCP_CORK, Shape::Switch, 0),
+    known(IPPROTO_TCP, libc::TCP_QUICKACK, Shape::Switch, 1),
+    known(IPPROTO_TCP, libc::TCP_KEEPIDLE, Shape::Number(1, 32767), 7200),
+    known(IPPROTO_TCP, libc::TCP_KEEPINTVL, Shape::Number(1, 32767), 75),
+    known(IPPROTO_TCP, libc::TCP_KEEPCNT, Shape::Number(1, 127), 9),
+    known(IPPROTO_TCP, libc::TCP_SYNCNT, Shape::Number(1, 127), 6),
+    known(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, Shape::Number(0, c_int::MAX), 0),
+    known(IPPROTO_TCP, libc::TCP_MAXSEG, Shape::Tried, 65_483),
+    known(IPPROTO_TCP, libc::TCP_LINGER2, Shape::Tried, 60),
+    known(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Shape::Tried, 0),
+    known(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Shape::Tried, 0),
+    known(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, Shape::Tried, 0),
+    known(IPPROTO_IP, libc::IP_TOS, Shape::Tried, 0),
+    known(IPPROTO_IP, libc::IP_TTL, Shape::Tried, 64),
+    known(IPPROTO_IPV6, libc::IPV6_V6ONLY, Shape::Tried, 0),
+    known(IPPROTO_IPV6, libc::IPV6_TCLASS, Shape::Tried, 0),
+    known(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Shape::Tried, 64),
+    known(IPPROTO_TCP, libc::TCP_CONGESTION, Shape::Word, 0),
+    known(SOL_SOCKET, libc::SO_MAX_PACING_RATE, Shape::Tried, -1),
+    known(IPPROTO_TCP, libc::TCP_FASTOPEN, Shape::Tried, 0),
+    known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::Tried, 0),
+    known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::Tried, 0),
+    known(SOL_SOCKET, BUSY_POLL, Shape::Tried, 0),
+];
+
+const _: () = {
+    // The last place is `crate::connection::names`'s.
+    assert!(KNOWN.len() < description::OPTIONS);
+    assert!(KNOWN[FASTOPEN].name == libc::TCP_FASTOPEN && KNOWN[FASTOPEN].level == IPPROTO_TCP);
+    assert!(KNOWN[ONLY_IPV6].name == libc::IPV6_V6ONLY && KNOWN[ONLY_IPV6].level == IPPROTO_IPV6);
+};
+
+/// Algorithms of congestion control that an engine has; the first is what it does by itself.
+pub(crate) const ALGORITHMS: [&[u8]; 5] = [b"cubic", b"reno", b"newreno", b"dctcp", b"timely"];
+
+/// Names that the tables of [`place`] cover: all that are known.
+const NAMES: usize = 80;
+
+/// No option of that name.
+const UNKNOWN: u8 = u8::MAX;
+
+/// Places by name, of a level. Programs set options with every request (nginx corks and uncorks),
+/// so they are not searched for.
+const fn places(level: c_int) -> [u8; NAMES] {
+    let mut table = [UNKNOWN; NAMES];
+    let mut at = 0;
+    while at < KNOWN.len() {
+        if KNOWN[at].level == level {
+            table[KNOWN[at].name as usize] = at as u8;
+        }
+        at += 1;
+    }
+    table
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < KNOWN.len() {
+        assert!(matches!(KNOWN[at].level, SOL_SOCKET | IPPROTO_TCP | IPPROTO_IP | IPPROTO_IPV6));
+        at += 1;
+    }
+};
+
+static OF_SOCKET: [u8; NAMES] = places(SOL_SOCKET);
+
+static OF_TCP: [u8; NAMES] = places(IPPROTO_TCP);
+
+static OF_IP: [u8; NAMES] = places(IPPROTO_IP);
+
+static OF_IPV6: [u8; NAMES] = places(IPPROTO_IPV6);
+
+pub(crate) fn place(level: c_int, name: c_int) -> Option<usize> {
+    let table = match level {
+        SOL_SOCKET => &OF_SOCKET,
+        IPPROTO_TCP => &OF_TCP,
+        IPPROTO_IP => &OF_IP,
+        IPPROTO_IPV6 => &OF_IPV6,
+        _ => return None,
+    };
+    let place = *table.get(usize::try_from(name).ok()?)?;
+    (place != UNKNOWN).then_some(usize::from(place))
+}
+
+pub(crate) fn word(held: &Held, place: usize) -> &AtomicU64 {
+    match held.end() {
+        Some(end) => &end.private().options[place],
+        None => &held.facts.options[place],
+    }
+}
+
+/// A name that the program set: whether it can be remembered, how, and whether an engine has it.
+///
+/// # Safety
+/// `value` may be read for `length` bytes.
+pub(crate) unsafe fn word_of(value: *const c_void, length: socklen_t) -> Option<(bool, u64, bool)> {
+    if value.is_null() {
+        return None;
+    }
+    let mut name = [0_u8; 15];
+    let length = (length as usize).min(name.len());
+    // SAFETY: the caller's.
+    unsafe { user_memory::write_bytes(name.as_mut_ptr(), value.cast(), length) }.ok()?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    let name = &name[..end];
+    let encoded = name.iter().take(8).rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    Some((name.len() <= 8 && name.is_ascii(), encoded & !SET, ALGORITHMS.contains(&name)))
+}
+
+pub(crate) fn encode_time(time: libc::timeval) -> Result<u64, Errno> {
+    if !(0..1_000_000).contains(&time.tv_usec) {
+        return Err(libc::EDOM);
+    }
+    if time.tv_sec < 0 {
+        // Linux: no waiting at all.
+        return Ok(1);
+    }
+    Ok((time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000) + time.tv_usec.cast_unsigned() * 1000)
+        .min(SET - 1))
+}

@@ -1,0 +1,152 @@
+//! Arming a registration: asking the peer to notify this epoll set.
+//!
+//! [`EpollSet::arm`](Body::arm) counts the registration as a waiter, so that the peer writes to the
+//! placeholder, which the kernel's epoll watches. The registration stays counted until it is disarmed,
+//! notified or not. So no other waiter of the same end takes the last byte before the kernel has
+//! reported it. A request that was answered, or for which the kernel has reported the placeholder, is
+//! made again before the next sleep.
+
+use sietch_ring::stream::{Want, flag};
+
+use crate::connection::{doorbell, foreign_bytes};
+use crate::descriptor::table;
+use crate::readiness::check::{ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, is_deaf, readiness};
+use crate::readiness::nested;
+use crate::readiness::set::registrations::Body;
+use crate::readiness::set::shared::{What, bit};
+
+/// Doorbells of a connection with each of which the placeholder is looked at. A program that writes
+/// both by the library and past it does so from the beginning; later a look is only worth its
+/// system call if nothing else was found.
+const EARLY: u32 = 32;
+
+impl Body {
+    /// Asks to be rung for whatever a registration wants and has not. The caller looks once more
+    /// before it sleeps.
+    #[inline]
+    pub(crate) fn arm(&mut self, number: u32) {
+        let sleep = self.sleep;
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return };
+        if slot.what() == What::Nested {
+            nested::look(slot.fd, &held.clone(), false, true);
+            return;
+        }
+        let Some(end) = held.end() else { return };
+        let rung = slot.state & bit::RUNG != 0;
+        slot.state &= !bit::RUNG;
+        let again = |want, request| rung || end.is_answered(want, request);
+        // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN
+        // is an edge for everybody.
+        let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
+        if slot.state & bit::DATA != 0 {
+            let answered = again(Want::Data, slot.data_request);
+            if slot.state & bit::AMONG_MANY != 0 && answered {
+                slot.data_request = end.arm_again_among_many(sleep) as u32;
+            } else if slot.state & bit::AMONG_MANY != 0 {
+                end.number_sleep(sleep);
+            } else if answered {
+                slot.data_request = end.arm_again(Want::Data) as u32;
+            }
+        } else if data {
+            // Only a service core knows of it, and who reads no more is rung by nobody.
+            let among_many = sleep != 0 && end.private().has(flag::SERVED) && !is_deaf(end);
+            let request = if among_many { end.arm_among_many(sleep) } else { None };
+            slot.state |= bit::DATA | if request.is_some() { bit::AMONG_MANY } else { 0 };
+            slot.data_request = request.unwrap_or_else(|| end.arm(Want::Data)) as u32;
+        }
+        if slot.state & bit::ROOM != 0 {
+            if again(Want::Room, slot.room_request) {
+                slot.room_request = end.arm_again(Want::Room) as u32;
+            }
+        } else if slot.events & OUTPUT != 0 && (end.is_short_of_room() || !end.is_writable()) {
+            slot.room_request = end.arm(Want::Room) as u32;
+            slot.state |= bit::ROOM;
+        }
+        if table::refers_to(slot.fd, held) {
+            doorbell::thin(slot.fd, end);
+            if slot.state & bit::EXAMINE != 0 {
+                slot.state &= !bit::EXAMINE;
+                foreign_bytes::examine(slot.fd, end);
+            }
+        }
+    }
+
+    /// Requests of a registration that are counted.
+    pub(crate) fn counted(&mut self, number: u32) -> u32 {
+        (self.slot(number).state & (bit::DATA | bit::ROOM)).count_ones()
+    }
+
+    /// Somebody was taking bytes from the doorbell while a registration was armed: what answered
+    /// its request may have been among them.
+    #[cold]
+    pub(crate) fn arm_after_drain(&mut self, number: u32) {
+        let (slot, held) = self.slot_and_held(number);
+        if let Some(end) = held.and_then(|held| held.end()) {
+            slot.data_request = end.arm_again(Want::Data) as u32;
+        }
+    }
+
+    /// Takes the requests back.
+    #[inline]
+    pub(crate) fn disarm(&mut self, number: u32) {
+        self.take_back(number, bit::DATA | bit::AMONG_MANY | bit::ROOM);
+    }
+
+    /// The same for one thing or both.
+    #[inline]
+    pub(crate) fn take_back(&mut self, number: u32, bits: u16) {
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held else { return };
+        let armed = slot.state & bits;
+        if armed & (bit::DATA | bit::ROOM) == 0 {
+            return;
+        }
+        let among_many = slot.state & bit::AMONG_MANY != 0;
+        slot.state &= !bits;
+        let Some(end) = held.end() else { return };
+        if armed & bit::DATA != 0 {
+            if among_many { end.disarm_among_many() } else { end.disarm(Want::Data) }
+        }
+        if armed & bit::ROOM != 0 {
+            end.disarm(Want::Room);
+        }
+    }
+
+    /// The kernel reports something of a registration: `events` of its placeholder or nested epoll.
+    pub(crate) fn kernel_says(&mut self, number: u32, events: u32) {
+        let (slot, held) = self.slot_and_held(number);
+        let Some(held) = held else { return };
+        match slot.what() {
+            What::Stream | What::Dormant => {
+                if let Some(end) = held.end() {
+                    if events & HANGUP != 0 {
+                        end.hung_up();
+                    }
+                    end.asked_no_more(Want::Room);
+                    slot.state |= bit::RUNG;
+                    if table::refers_to(slot.fd, held) {
+                        doorbell::thin(slot.fd, end);
+                        let nothing =
+                            || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
+                        // What woke may be no doorbell, or lie beside one. Where there is something
+                        // to serve as well, that comes first.
+                        if events & libc::EPOLLIN as u32 != 0 {
+                            if nothing() {
+                                foreign_bytes::examine(slot.fd, end);
+                            } else if end.rung_since(0) < EARLY {
+                                slot.state |= bit::EXAMINE;
+                            }
+                        }
+                    }
+                }
+                if slot.what() == What::Dormant {
+                    return;
+                }
+            }
+            What::Nested => slot.state |= bit::KERNEL,
+            What::Native | What::Nothing => return,
+        }
+        self.put_on_list(number);
+    }
+}

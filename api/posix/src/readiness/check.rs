@@ -1,0 +1,213 @@
+//! What a registered socket has to report, and asking to be rung for it.
+//!
+//! 1. [`readiness`] says what `tcp_poll` of Linux would say of a socket in the same state:
+//!    * connecting: nothing; failed: everything, with ERR until the error was taken;
+//!    * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own
+//!      FIN as well: HUP;
+//!    * a reset: IN, OUT, RDHUP, HUP, and ERR until it was told;
+//!    * OUT if there is room as `poll` means it, and always after the own FIN.
+//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it
+//!    with one of the item's events, and a wait that finds it there reports it if it is ready and
+//!    takes it off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
+//!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
+//!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who
+//!      asked for OUT;
+//!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a
+//!      FIN, options, and an error that was taken: nobody.
+//!
+//!    So an edge-triggered registration is due if one of its numbers differs from what it was when
+//!    it was last found ready *or not ready* ([`Body::peek`]), or if it was ready when it was
+//!    registered or modified (`NEW`). A one-shot one is not due again until it is modified.
+//! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the
+//!    placeholder, which the kernel's epoll watches. It is counted until it is disarmed, rung or
+//!    not, so that no other waiter of the same end takes the last byte before the kernel has
+//!    reported it. A request that was answered, or for which the kernel has reported the
+//!    placeholder, is made again before the next sleep.
+//! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it
+//!    whatever is asked. Where shared memory hints at it ([`End::is_worth_asking`]), the kernel is
+//!    asked at once.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use sietch_ring::stream::{Edge, End, flag, state};
+
+use crate::connection::peer::ask_whether_gone;
+use crate::descriptor::description::Held;
+use crate::descriptor::table;
+
+/// Events of data: what an arrival wakes.
+pub(crate) const INPUT: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP | libc::EPOLLPRI) as u32;
+
+/// Events that an arrival wakes (`sock_def_readable`).
+pub(crate) const ARRIVAL: u32 =
+    (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLPRI | libc::EPOLLRDBAND) as u32;
+
+/// Events of room.
+pub(crate) const OUTPUT: u32 = (libc::EPOLLOUT | libc::EPOLLWRNORM) as u32;
+
+/// Events that are reported unasked.
+pub(crate) const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// The edge-triggered bit.
+pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
+
+/// The one-shot bit.
+pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
+
+/// Readable, as epoll and poll say it.
+pub(crate) const READ: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM) as u32;
+
+const READ_END: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP) as u32;
+
+pub(crate) const HANGUP: u32 = libc::EPOLLHUP as u32;
+
+const ERROR: u32 = libc::EPOLLERR as u32;
+
+/// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as
+/// well.
+pub(crate) fn is_deaf(end: &End) -> bool {
+    end.private().has(flag::SHUT_RD)
+}
+
+/// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no
+/// bytes.
+const DEAF_SLICE: u64 = 2_000_000;
+
+/// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as
+/// [`End::longest_sleep`] says.
+#[inline]
+pub(crate) fn slice(end: &End) -> Option<u64> {
+    if is_deaf(end) { Some(DEAF_SLICE) } else { end.longest_sleep() }
+}
+
+/// The shorter of two sleeps; none is for ever.
+pub(crate) fn sooner(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.map_or(other, |one| Some(other.map_or(one, |other| one.min(other))))
+}
+
+/// What a registration was last found with: step 2 of the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Seen {
+    /// [`sietch_ring::stream::Edge::arrived`]; of a nested epoll, its edges.
+    pub(crate) arrived: u64,
+    /// Of edge-triggered ones, how often there was room again; of level-triggered ones, what the
+    /// peer has read. 0 where nobody asked for room: it is another cache line.
+    room: u32,
+    pub(crate) changes: u32,
+}
+
+impl Seen {
+    /// Of what is registered now: what is unread came after it.
+    pub(crate) fn at_registration(held: &Held) -> Self {
+        Self { arrived: held.end().map_or(0, End::read), ..Self::default() }
+    }
+
+    /// Of a nested epoll that has seen so many edges.
+    pub(crate) fn of_nested(edges: u64) -> Self {
+        Self { arrived: edges, ..Self::default() }
+    }
+
+    /// Of an end now, for these events.
+    #[inline]
+    pub(crate) fn of(end: &End, events: u32) -> Self {
+        Self::from_edge(end, end.snapshot(), events)
+    }
+
+    #[inline]
+    pub(crate) fn from_edge(end: &End, edge: Edge, events: u32) -> Self {
+        let room = match events & (OUTPUT | EDGE) {
+            0 | EDGE => 0,
+            events if events & EDGE != 0 => end.spaces(),
+            _ => end.read_by_peer() as u32,
+        };
+        Self { arrived: edge.arrived, room, changes: edge.changes }
+    }
+
+    /// Whether something happened since `before` that wakes who asked for `events`.
+    #[inline]
+    pub(crate) const fn is_edge(self, before: Self, events: u32) -> bool {
+        self.changes != before.changes
+            || self.arrived != before.arrived && events & ARRIVAL != 0
+            || self.room != before.room && events & OUTPUT != 0
+    }
+}
+
+/// What `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
+/// the module.
+#[inline]
+pub(crate) fn readiness(end: &End, room: bool) -> u32 {
+    let private = end.private();
+    let flags = private.flags.load(Acquire);
+    let error = if private.error.load(Relaxed) == 0 { 0 } else { ERROR };
+    let state = private.state.load(Acquire);
+    if flags & flag::RESET != 0 || state != state::ESTABLISHED {
+        return special(flags, state, error);
+    }
+    let gone = flags & flag::HUNG_UP != 0;
+    let mut ready = error;
+    if gone || flags & flag::SHUT_RD != 0 || end.finished_by_peer() {
+        ready |= READ_END;
+        if flags & flag::SHUT_WR != 0 {
+            ready |= HANGUP;
+        }
+    } else if end.readable() != 0 {
+        ready |= READ;
+    }
+    if room && (gone || flags & flag::SHUT_WR != 0 || is_writable(end)) {
+        ready |= OUTPUT;
+    }
+    ready
+}
+
+/// Whether there is room as `poll` means it. Who finds none is told when there is some again.
+#[inline]
+fn is_writable(end: &End) -> bool {
+    end.is_writable() || {
+        end.note_full();
+        // It may have come in between.
+        end.is_writable()
+    }
+}
+
+#[cold]
+fn special(flags: u32, state: u32, error: u32) -> u32 {
+    if flags & flag::RESET != 0 {
+        let told = if flags & flag::RESET_TOLD == 0 { ERROR } else { error };
+        return READ_END | OUTPUT | HANGUP | told;
+    }
+    match state {
+        state::CONNECTING if flags & flag::HUNG_UP == 0 => 0,
+        // Who was to set the connection up is gone: it never will be.
+        state::CONNECTING => READ_END | OUTPUT | HANGUP | ERROR,
+        _ => READ_END | OUTPUT | HANGUP | error,
+    }
+}
+
+/// Asks the kernel whether the other end of a placeholder is gone, if shared memory hints at it.
+#[inline]
+pub(crate) fn ask_if_gone(fd: c_int, end: &End) {
+    if end.is_worth_asking() {
+        ask_whether_gone(fd, end);
+    }
+}
+
+/// Whether nobody holds the other end any more, asking the kernel.
+#[cold]
+pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &End) -> bool {
+    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && ask_whether_gone(fd, end)
+}
+
+/// As [`ask_if_gone`], by any descriptor that is open still: the one that was registered may be
+/// another socket now.
+#[cold]
+pub(crate) fn ask_through(fd: c_int, held: &Held, end: &End) {
+    let mut open = table::refers_to(fd, held).then_some(fd);
+    if open.is_none() {
+        table::each_of(held, |other| open = Some(other));
+    }
+    if let Some(fd) = open {
+        ask_if_gone(fd, end);
+    }
+}

@@ -1,0 +1,408 @@
+//! `epoll_create` and `epoll_ctl`.
+//!
+//! 1. An epoll is the kernel's. It is in the descriptor table so that what belongs to it is found;
+//!    an epoll that was inherited over exec gets into the table when the first of our sockets is
+//!    registered there.
+//! 2. Kernel descriptors go to the kernel as they are. So do listeners and sockets that are not
+//!    connected yet, which are remembered (`hooks`, step 3).
+//! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's
+//!    number as data; a nested epoll likewise. The kernel decides whether that is possible at all
+//!    (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and files. What the
+//!    placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before. A
+//!    stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and
+//!    put in with every request (as `ae` of Redis does) cost no system call for it. Not so where
+//!    the epoll is shared with others, who would not know, nor where it survives exec (it was made
+//!    without `EPOLL_CLOEXEC`): then the kernel is told each change, so that the next program can
+//!    be told ([`crate::readiness::inherit`]).
+//! 4. A change may make something ready for a thread that sleeps in this epoll already. It is
+//!    armed, looked at, and if it is ready the kernel is made to report it ([`announce`]): its
+//!    placeholder is watched for room too, of which there always is.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+
+use sietch_ring::stream::arrivals::cycles;
+
+use crate::descriptor::description::{self, Held, Kind};
+use crate::descriptor::table;
+use crate::readiness::check::{self, EDGE};
+use crate::readiness::set::registrations::Body;
+use crate::readiness::set::shared::{Flag, What, bit};
+use crate::readiness::set::{self, Interest, Locked, interest_of};
+use crate::readiness::tag::{self, tagged};
+use crate::signal::user_memory;
+use crate::system::sys::{self, Outcome};
+use crate::system::{kernel, multiplexing};
+
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+
+const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
+
+/// What may go with [`EXCLUSIVE`] (fs/eventpoll.c).
+const WITH_EXCLUSIVE: u32 =
+    (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
+
+/// What stays with a registration that is modified: nothing else is looked at in a scan.
+const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
+
+/// `epoll_create1(2)`.
+pub(crate) fn create(flags: c_int) -> Outcome {
+    let epfd = multiplexing::epoll_create(flags)?;
+    if let Some(held) = description::describe(Kind::Epoll, None) {
+        // Too high for the table: an epoll of kernel descriptors it can still be.
+        let _ = c_int::try_from(epfd).is_ok_and(|epfd| table::put(epfd, &held));
+    }
+    Ok(epfd)
+}
+
+/// `epoll_create(2)`.
+pub(crate) fn create_sized(size: c_int) -> Outcome {
+    if size <= 0 { Err(libc::EINVAL) } else { create(0) }
+}
+
+/// The kernel's registration of a slot.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    epfd: c_int,
+    fd: c_int,
+    event: libc::epoll_event,
+}
+
+impl Body {
+    /// What the kernel is given for a slot.
+    pub(crate) fn epoll_and_slot(&mut self, number: u32) -> Registration {
+        let epfd = self.epfd;
+        let (slot, held) = self.slot_and_held(number);
+        let what = slot.what();
+        let event = match what {
+            What::Native | What::Nothing => {
+                let events = held.map_or(slot.events, |held| native_events(held, slot.events));
+                libc::epoll_event { events, u64: slot.data }
+            }
+            What::Stream | What::Dormant | What::Nested => {
+                let asked = tag::encoded(slot.events);
+                let spent = what == What::Nested && slot.state & bit::SPENT != 0;
+                let asked = if spent { EDGE } else { INPUT_EDGE | asked };
+                let events = asked | slot.events & (EXCLUSIVE | WAKEUP);
+                libc::epoll_event { events, u64: tagged(number, slot.data) }
+            }
+        };
+        Registration { epfd, fd: slot.fd, event }
+    }
+}
+
+/// What the kernel is asked of a socket with the program's own data: a listener is never writable,
+/// as its placeholder would be.
+fn native_events(held: &Held, events: u32) -> u32 {
+    if held.kind() == Kind::Listener { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
+}
+
+/// Registers with the kernel what it may have dropped or not.
+pub(crate) fn register(to: &Registration) -> Outcome {
+    // SAFETY: the event outlives the calls.
+    unsafe {
+        match multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event) {
+            Err(libc::EEXIST) => {
+                multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event)
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// After a change: wakes a thread that sleeps in the epoll if there is something for it.
+pub(crate) fn announce(body: &mut Locked<'_>, number: u32) {
+    body.notice_change(number);
+    if body.sleepers == 0 && !body.shared.is_yes() {
+        return;
+    }
+    body.arm(number);
+    if body.peek(number).0 != 0 {
+        kick(body, number);
+    }
+}
+
+/// Lets the kernel report a slot to one of those who sleep. False: it has no open descriptor of it.
+pub(crate) fn kick(body: &mut Body, number: u32) -> bool {
+    if !body.is_open(number) {
+        return false;
+    }
+    let slot = body.slot(number);
+    let gone = slot.state & bit::GONE != 0;
+    slot.state = slot.state & !bit::GONE | bit::KICKED;
+    let mut to = body.epoll_and_slot(number);
+    to.event.events |= libc::EPOLLOUT as u32;
+    // SAFETY: the event outlives the calls.
+    unsafe {
+        if to.event.events & EXCLUSIVE == 0 && !gone {
+            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event);
+        } else {
+            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null());
+            let _ = multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_ADD, to.fd, &raw const to.event);
+        }
+    }
+    true
+}
+
+impl Body {
+    /// Whether the registration's descriptor is still the one that was registered.
+    fn is_open(&mut self, number: u32) -> bool {
+        let (slot, held) = self.slot_and_held(number);
+        held.is_some_and(|held| table::refers_to(slot.fd, held))
+    }
+
+    /// The kernel is to watch what a slot registers for what is asked now.
+    #[cold]
+    pub(crate) fn register_again(&mut self, number: u32) {
+        if self.is_open(number) {
+            let _ = register(&self.epoll_and_slot(number));
+        }
+    }
+
+    /// The kernel need not watch a placeholder any more.
+    pub(crate) fn let_go(&mut self, number: u32) {
+        if self.slot(number).state & bit::GONE == 0 && self.is_open(number) {
+            let to = self.epoll_and_slot(number);
+            // SAFETY: no event is read.
+            let _ = unsafe { multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_DEL, to.fd, ptr::null()) };
+            self.slot(number).state |= bit::GONE;
+        }
+    }
+
+    /// The kernel is to watch a placeholder that was kicked for data alone again.
+    pub(crate) fn quieten(&mut self, number: u32) {
+        if self.slot(number).state & bit::KICKED != 0 && self.is_open(number) {
+            self.slot(number).state &= !bit::KICKED;
+            let to = self.epoll_and_slot(number);
+            if to.event.events & EXCLUSIVE == 0 {
+                // SAFETY: the event outlives the call.
+                let _ = unsafe {
+                    multiplexing::epoll_ctl(to.epfd, libc::EPOLL_CTL_MOD, to.fd, &raw const to.event)
+                };
+            }
+        }
+    }
+}
+
+/// `epoll_ctl(2)`.
+///
+/// # Safety
+/// `event` is readable, null, or for the kernel to refuse.
+pub(crate) unsafe fn control(
+    epfd: c_int,
+    call: c_int,
+    fd: c_int,
+    event: *const libc::epoll_event,
+) -> Outcome {
+    let target = table::find(fd).filter(|held| held.kind() != Kind::Free);
+    let (Some(target), false) = (target, event.is_null() && call != libc::EPOLL_CTL_DEL) else {
+        // SAFETY: the caller's promise.
+        return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) };
+    };
+    let what = match target.kind() {
+        Kind::Stream => What::Stream,
+        Kind::Epoll => What::Nested,
+        Kind::Pending | Kind::Listener | Kind::Free => What::Native,
+    };
+    let epoll = match of(epfd, what, call) {
+        Ok(Some(epoll)) if epfd != fd => epoll,
+        // SAFETY: the caller's promise.
+        Ok(_) => return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
+        Err(errno) => return Err(errno),
+    };
+    let Some(mut body) = epoll.lock() else { return Err(libc::EDEADLK) };
+    body.epfd = epfd;
+    let known = body.find(fd, &target);
+    let dormant = known.filter(|number| body.slot(*number).what() == What::Dormant);
+    match call {
+        libc::EPOLL_CTL_DEL | libc::EPOLL_CTL_MOD if dormant.is_some() => Err(libc::ENOENT),
+        libc::EPOLL_CTL_DEL
+            if what == What::Stream
+                && known.is_some()
+                && !body.shared.is_yes()
+                && !body.survives.is_yes() =>
+        {
+            if let Some(number) = known {
+                body.disarm(number);
+                body.becomes(number, What::Dormant);
+            }
+            Ok(0)
+        }
+        libc::EPOLL_CTL_DEL => {
+            let gone = known.is_some_and(|number| body.slot(number).state & bit::GONE != 0);
+            // SAFETY: the caller's promise.
+            let answer = if gone { Ok(0) } else { unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) } };
+            if let Some(number) = known {
+                body.disarm(number);
+                body.remove(number);
+            }
+            answer
+        }
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD => {
+            // SAFETY: not null; the caller's promise.
+            let event = unsafe { user_memory::read_event(event) }?;
+            let to = Change { call, fd, what, target: &target, event };
+            match known {
+                Some(number) if dormant.is_some() => to.revive(&mut body, number),
+                Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut body, number),
+                Some(number) if body.slot(number).state & bit::GONE != 0 => Err(libc::EEXIST),
+                // The kernel refuses it: it knows the same registration.
+                Some(_) => register_new(epfd, &to, None),
+                None => to.add(&mut body),
+            }
+        }
+        // SAFETY: the caller's promise.
+        _ => unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
+    }
+}
+
+/// The interest of an epoll, made if something is to be registered. `None`: the kernel alone is
+/// concerned.
+pub(crate) fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static Interest>, sys::Errno> {
+    let held = match table::find(epfd) {
+        Some(held) if held.kind() == Kind::Epoll => held,
+        Some(_) => return Ok(None),
+        None if what == What::Native || call == libc::EPOLL_CTL_DEL => return Ok(None),
+        None => {
+            if !is_epoll(epfd) {
+                return Ok(None);
+            }
+            let held = description::describe(Kind::Epoll, None).ok_or(libc::ENOMEM)?;
+            if !table::put(epfd, &held) {
+                return Err(libc::ENOMEM);
+            }
+            held
+        }
+    };
+    if let Some(interest) = interest_of(&held) {
+        return Ok(Some(interest));
+    }
+    if call == libc::EPOLL_CTL_DEL {
+        return Ok(None);
+    }
+    let new = Interest::take(epfd).ok_or(libc::ENOMEM)?;
+    let pointer = ptr::from_ref(new).cast_mut().cast();
+    if held.epoll.compare_exchange(ptr::null_mut(), pointer, SeqCst, Acquire).is_err() {
+        new.give_back();
+    }
+    set::register_outsiders(&held);
+    Ok(interest_of(&held))
+}
+
+/// Whether a descriptor is an epoll: the kernel takes nothing away from one that is asked for
+/// nothing.
+fn is_epoll(fd: c_int) -> bool {
+    // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
+    // too, so the count is one and the address is null, which is refused only if there is something
+    // to report.
+    let answer = unsafe { multiplexing::epoll_wait(fd, ptr::null_mut(), 1, Some(0), ptr::null()) };
+    matches!(answer, Ok(_) | Err(libc::EFAULT))
+}
+
+struct Change<'a> {
+    call: c_int,
+    fd: c_int,
+    what: What,
+    target: &'a Held,
+    event: libc::epoll_event,
+}
+
+/// Gives the kernel what is new to it.
+fn register_new(epfd: c_int, to: &Change<'_>, slot: Option<&Registration>) -> Outcome {
+    let mut event = slot.map_or(to.event, |slot| slot.event);
+    if to.what == What::Native {
+        event.events = native_events(to.target, event.events);
+    }
+    // SAFETY: the event outlives the call.
+    unsafe { multiplexing::epoll_ctl(epfd, to.call, to.fd, &raw const event) }
+}
+
+impl Change<'_> {
+    fn check(&self) -> Outcome {
+        let events = self.event.events;
+        let exclusive = events & EXCLUSIVE != 0;
+        let refused = match self.what {
+            What::Stream => self.call == libc::EPOLL_CTL_MOD || events & !WITH_EXCLUSIVE != 0,
+            What::Nested => true,
+            What::Native | What::Nothing | What::Dormant => false,
+        };
+        if exclusive && refused { Err(libc::EINVAL) } else { Ok(0) }
+    }
+
+    /// ADD, or a MOD of what the kernel may know and we do not.
+    fn add(&self, body: &mut Locked<'_>) -> Outcome {
+        self.check()?;
+        let (events, data) = (self.event.events, self.event.u64);
+        let Some(number) = body.insert(self.what, self.fd, self.target, events, data) else {
+            if self.what == What::Native {
+                return register_new(body.epfd, self, None);
+            }
+            return Err(libc::ENOSPC);
+        };
+        let sleeps = body.sleeps;
+        let slot = body.slot(number);
+        slot.ready_at = sleeps;
+        if self.what == What::Nested {
+            slot.state |= bit::KERNEL;
+        }
+        if body.watched == 1 {
+            let flags = kernel::fcntl(body.epfd, libc::F_GETFD, 0).unwrap_or(0);
+            body.survives = Flag::of(flags as c_int & libc::FD_CLOEXEC == 0);
+        }
+        let registration = body.epoll_and_slot(number);
+        let answer = register_new(body.epfd, self, Some(&registration));
+        if answer.is_err() {
+            body.remove(number);
+        } else if self.what != What::Native {
+            announce(body, number);
+        }
+        answer
+    }
+
+    /// ADD of what the kernel still has.
+    fn revive(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
+        self.check()?;
+        let (events, data) = (self.event.events, self.event.u64);
+        let (shared, sleeps) = (body.shared.is_yes(), body.sleeps);
+        let slot = body.slot(number);
+        if shared || slot.state & bit::GONE != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
+            // SAFETY: no event is read.
+            let _ = unsafe { multiplexing::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
+            body.remove(number);
+            return self.add(body);
+        }
+        (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
+        body.becomes(number, What::Stream);
+        announce(body, number);
+        Ok(0)
+    }
+
+    fn modify(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
+        self.check()?;
+        if body.slot(number).events & EXCLUSIVE != 0 {
+            return Err(libc::EINVAL);
+        }
+        if self.what == What::Native {
+            register_new(body.epfd, self, None)?;
+        }
+        body.disarm(number);
+        let slot = body.slot(number);
+        (slot.events, slot.data) = (self.event.events, self.event.u64);
+        slot.state = slot.state & !(bit::SPENT | bit::IDLE | bit::QUEUED) | bit::NEW;
+        body.order(number, cycles());
+        let slot = body.slot(number);
+        if self.what == What::Nested {
+            slot.state |= bit::KERNEL;
+        }
+        if self.what != What::Native {
+            if self.what == What::Nested || body.survives.is_yes() && body.slot(number).state & bit::GONE == 0
+            {
+                body.register_again(number);
+            }
+            body.put_on_list(number);
+            announce(body, number);
+        }
+        Ok(0)
+    }
+}

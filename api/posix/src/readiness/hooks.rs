@@ -1,0 +1,185 @@
+//! What happens to registrations when descriptors are closed, or become what they were not.
+//!
+//! 1. A description counts its registrations in this process ([`count_watch`]), so that the close
+//!    of what is registered nowhere costs one load.
+//! 2. The close of the last descriptor of a description takes its registrations out of every epoll,
+//!    as the kernel does, unless another process may have it open still (`interest`, step 6). The
+//!    close of one of several leaves them, as the kernel does: they go on reporting with the data
+//!    that they were given.
+//! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor:
+//!    the kernel drops its registrations with the old file. They were remembered ([`What::Native`])
+//!    and are made again here, with the program's data for a listener and as a placeholder for a
+//!    stream. The same goes for a listener that is registered again after the service's death.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::atomic::Ordering::Acquire;
+
+use sietch_ring::stream::{End, Want};
+
+use crate::descriptor::description::{self, Held, Kind};
+use crate::descriptor::table;
+use crate::readiness::control;
+use crate::readiness::set::registrations::Body;
+use crate::readiness::set::shared::{What, bit};
+use crate::readiness::set::{self, sharing};
+use crate::system::multiplexing;
+
+/// Before a fork, in the parent.
+pub(crate) fn before_fork() {
+    sharing::before_fork();
+}
+
+/// In the child of a fork, before anything else runs there.
+pub(crate) fn after_fork() {
+    set::recognise_child();
+    // Threads of the parent do not sleep here.
+    for fd in 0..table::highest() {
+        if let Some(held) = table::find(fd).filter(|held| held.kind() == description::Kind::Epoll) {
+            held.outside.store(0, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+}
+
+/// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
+/// process or another, has not asked to be rung for it, so that is done here in its place.
+#[cold]
+pub(crate) fn full(held: &Held, end: &End) {
+    if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
+        end.ask_for_others(Want::Room);
+        if end.is_writable() {
+            // It came in between, and nobody was rung.
+            end.asked_no_more(Want::Room);
+            wake_watchers(held);
+        }
+    }
+}
+
+/// A descriptor of ours is about to be closed; its word has been taken from the table.
+#[inline]
+pub(crate) fn closing(fd: c_int, held: &Held) {
+    if !held.watchers.load(Acquire).is_null() && held.descriptors() == 0 {
+        forget(fd, held);
+    }
+}
+
+#[cold]
+fn forget(fd: c_int, held: &Held) {
+    if sharing::any_lives() {
+        leave(held);
+        return;
+    }
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        if let Some(number) = body.find(fd, held) {
+            body.remove(number);
+        }
+    }
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    // Registered by other descriptors, which were closed before.
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            if registers(&mut body, number, held) {
+                body.remove(number);
+            }
+        }
+        body.forget_removed(held);
+    }
+}
+
+/// Another process may have it open still, and then the kernel keeps the registrations.
+fn leave(held: &Held) {
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            if registers(&mut body, number, held) {
+                body.slot(number).state |= bit::LEFT;
+                body.left = body.left.saturating_add(1);
+            }
+        }
+        body.forget_removed(held);
+    }
+}
+
+impl Body {
+    /// Takes out what was left here and has been closed elsewhere too.
+    #[cold]
+    pub(crate) fn sweep(&mut self) {
+        for number in self.numbers() {
+            let slot = self.slot(number);
+            let (fd, state) = (slot.fd, slot.state);
+            if slot.what() == What::Nothing || state & bit::LEFT == 0 {
+                continue;
+            }
+            let open = self.numbers().filter(|other| self.is_registered(*other, fd)).count();
+            let there = multiplexing::registrations(self.epfd, fd);
+            if state & bit::GONE != 0 || there.is_none_or(|there| there <= open) {
+                self.remove(number);
+            }
+        }
+    }
+
+    /// Whether the kernel has a slot's registration by a descriptor, as far as this process can
+    /// tell.
+    fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
+        let slot = self.slot(number);
+        slot.what() != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
+    }
+}
+
+fn registers(body: &mut Body, number: u32, held: &Held) -> bool {
+    let (slot, other) = body.slot_and_held(number);
+    slot.what() != What::Nothing && other.is_some_and(|other| other.number() == held.number())
+}
+
+/// Lets whoever sleeps in an epoll look at a description that is registered there.
+#[cold]
+pub(crate) fn wake_watchers(held: &Held) {
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        for number in body.numbers() {
+            // Not what the program has taken out.
+            let watched = matches!(body.slot(number).what(), What::Stream | What::Nested);
+            if watched && registers(&mut body, number, held) {
+                body.put_on_list(number);
+                control::announce(&mut body, number);
+            }
+        }
+    }
+}
+
+/// Another file is about to be put at a descriptor. The kernel would watch the one that was there
+/// as long as another process has it: a worker would hear for ever that the placeholder of its
+/// master has hung up.
+pub(crate) fn replacing(fd: c_int, held: &Held) {
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        if body.find(fd, held).is_some() {
+            // SAFETY: no event is read for this call.
+            let _ = unsafe { multiplexing::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, fd, ptr::null()) };
+        }
+    }
+}
+
+/// Another file was put at a descriptor: a pending socket became a stream or a listener, or a
+/// listener was registered again.
+pub(crate) fn replaced(fd: c_int, held: &Held) {
+    if held.watchers.load(Acquire).is_null() {
+        return;
+    }
+    for interest in set::each() {
+        let Some(mut body) = interest.lock() else { continue };
+        let Some(number) = body.find(fd, held) else { continue };
+        if held.kind() == Kind::Stream && body.slot(number).what() == What::Native {
+            body.becomes(number, What::Stream);
+        }
+        let _ = control::register(&body.epoll_and_slot(number));
+        control::announce(&mut body, number);
+    }
+}

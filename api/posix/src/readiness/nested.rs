@@ -1,0 +1,148 @@
+//! An epoll that is watched by another epoll or by poll.
+//!
+//! 1. The kernel knows whether its part of the inner epoll is readable: descriptors of its own, and
+//!    placeholders that were rung. Whoever watches it asks the kernel about the inner epoll's
+//!    descriptor as about any other.
+//! 2. What is ready in shared memory and was rung before is on the inner one's list: so looking at
+//!    the list, and arming all of it before sleeping, is enough. From then on the inner epoll is
+//!    shared: everything in it stays armed.
+//! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's
+//!    eyes. So when the kernel says readable and the list says nothing, the bytes are taken out
+//!    (what was rung or hung up goes on the list and is looked at), and the kernel is asked again.
+//!    Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that
+//!    has hung up, or reads no more, would stay readable, and brings nothing any more: the kernel
+//!    watches it no longer. One that was kicked is watched for data alone again. So with epolls
+//!    within it. A nested epoll that was one-shot and reported is watched for nothing until it is
+//!    modified ([`Body::report`]): nobody would ask what it has.
+//! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it,
+//!    ready before or not. So the inner epoll counts what wakes its streams ([`Body::notice`]:
+//!    against numbers of its own, not those of its waiters), and an edge-triggered watcher is due
+//!    when the count has moved, or when the kernel has said readable for a descriptor of its own.
+
+use std::ffi::c_int;
+
+use crate::connection::doorbell;
+use crate::descriptor::description::Held;
+use crate::descriptor::table;
+use crate::readiness::check;
+use crate::readiness::set::registrations::Body;
+use crate::readiness::set::shared::{Flag, What, bit};
+use crate::readiness::set::{Interest, interest_of};
+use crate::system::kernel;
+
+/// What was found in an epoll.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// A stream, or an epoll within, is ready.
+    pub(crate) memory: bool,
+    /// The kernel said that it is readable, and that was not for a doorbell alone.
+    pub(crate) kernel: bool,
+    /// What has woken its watchers so far.
+    pub(crate) edges: u64,
+}
+
+impl Found {
+    /// Whether the epoll has something to report.
+    pub(crate) const fn is_ready(self) -> bool {
+        self.memory || self.kernel
+    }
+}
+
+/// How long who watches an epoll may sleep at most for what is in it ([`check::slice`]).
+pub(crate) fn slice(held: &Held) -> Option<u64> {
+    interest_of(held).and_then(Interest::lock).and_then(|mut body| body.slice())
+}
+
+/// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`:
+/// the caller is about to sleep.
+pub(crate) fn look(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
+    let mut found = Found::default();
+    if let Some(interest) = interest_of(held)
+        && let Some(mut body) = interest.lock()
+    {
+        if body.left != 0 {
+            body.sweep();
+        }
+        body.begin_to_notice();
+        if told {
+            body.take_stale_bells();
+        }
+        if arm {
+            body.settle(0);
+        }
+        found.memory = body.notice_all();
+        found.edges = body.edges;
+    }
+    found.kernel = told && is_readable(fd);
+    found
+}
+
+fn is_readable(fd: c_int) -> bool {
+    let mut one = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    kernel::poll(&mut one, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready != 0)
+}
+
+impl Body {
+    /// Somebody watches from outside now: what has been so far is no edge.
+    fn begin_to_notice(&mut self) {
+        self.share();
+        if self.outside.is_yes() {
+            return;
+        }
+        self.outside = Flag::YES;
+        let before = self.edges;
+        for number in self.numbers() {
+            self.notice(number);
+        }
+        self.edges = before;
+    }
+
+    /// Counts what has woken registrations on the list. Whether any is ready.
+    fn notice_all(&mut self) -> bool {
+        let mut ready = false;
+        for position in 0..self.listed() {
+            let number = self.at(position);
+            ready |= self.notice(number);
+        }
+        ready
+    }
+
+    /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on
+    /// the list.
+    fn take_stale_bells(&mut self) {
+        for number in self.numbers() {
+            let (slot, held) = self.slot_and_held(number);
+            let (what, fd) = (slot.what(), slot.fd);
+            if !matches!(what, What::Stream | What::Nested) {
+                continue;
+            }
+            let Some(held) = held.cloned() else { continue };
+            if what == What::Nested {
+                // The kernel calls the outer one readable as long as it calls this one so.
+                if let Some(mut inner) = interest_of(&held).and_then(Interest::lock) {
+                    inner.take_stale_bells();
+                }
+                continue;
+            }
+            let Some(end) = held.end() else { continue };
+            // One that has shut down reading would stay readable as well.
+            if check::is_deaf(end) || check::has_hung_up(fd, &held, end) {
+                self.let_go(number);
+                self.put_on_list(number);
+                continue;
+            }
+            self.quieten(number);
+            if end.undrained() == 0 {
+                continue;
+            }
+            // Who sleeps in this epoll has not seen the byte yet, and gets what is due to it.
+            let counted = if self.sleepers == 0 { self.counted(number) } else { 0 };
+            let slot = self.slot(number);
+            slot.state |= bit::RUNG;
+            if table::refers_to(slot.fd, &held) {
+                doorbell::empty(slot.fd, end, counted);
+            }
+            self.put_on_list(number);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What a registration has to report now, and in which order registrations became ready.
+//!
+//! [`Body::peek`] and [`Body::find_ready`] check one registration. [`Body::report`] notes that it was
+//! reported, so that an edge-triggered registration is not reported again before the next edge.
+//! [`Body::notice`] counts the edges that a watcher of this epoll (another epoll, or `poll`) must see.
+
+use sietch_ring::stream::End;
+use sietch_ring::stream::arrivals::cycles;
+
+use crate::descriptor::description::Held;
+use crate::readiness::check::{ALWAYS, EDGE, ONCE, OUTPUT, READ, Seen, ask_through, readiness};
+use crate::readiness::nested;
+use crate::readiness::set::registrations::Body;
+use crate::readiness::set::shared::{Slot, What, bit};
+use crate::system::processor;
+
+/// A registration that was found ready.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) number: u32,
+    /// To be reported.
+    pub(crate) events: u32,
+    /// The program's data.
+    pub(crate) data: u64,
+    /// See [`Body::report`].
+    pub(crate) seen: Seen,
+    /// Since when it has been so, see [`Body::find_ready`].
+    pub(crate) since: u64,
+    /// Where its peer was seen, if that is known.
+    pub(crate) peer: Option<u32>,
+}
+
+/// When and where a thread looks at what is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here {
+    /// Cycles.
+    pub(crate) now: u64,
+    pub(crate) processor: u32,
+}
+
+impl Here {
+    #[inline]
+    pub(crate) fn look() -> Self {
+        Self { now: cycles(), processor: processor::processor() }
+    }
+}
+
+/// What a registered stream would report now; 0 for nothing. And what it would then have been
+/// reported with.
+#[inline(always)]
+fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
+    let none = (0, slot.seen);
+    let wanted = slot.events | ALWAYS;
+    let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
+    // Before the look: what comes between the two is reported once more.
+    let mut edges = end.snapshot();
+    if edges.closing && end.may_be_gone() {
+        ask_through(slot.fd, held, end);
+        edges = end.snapshot();
+    }
+    let seen = Seen::from_edge(end, edges, slot.events);
+    // Nothing the program does by itself makes ready what was not: it reads and writes less room
+    // away, or it changes these numbers.
+    if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
+        return none;
+    }
+    if edge && !seen.is_edge(slot.seen, wanted) {
+        return none;
+    }
+    let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
+    if ready == 0 {
+        // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke
+        // the kernel's is gone, and so is its item.
+        (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
+    } else {
+        slot.state &= !bit::IDLE;
+    }
+    (ready, seen)
+}
+
+impl Body {
+    /// What a registration would report now; 0 for nothing. And what it would then have been
+    /// reported with.
+    pub(crate) fn peek(&mut self, number: u32) -> (u32, Seen) {
+        let (slot, held) = self.slot_and_held(number);
+        let none = (0, slot.seen);
+        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return none };
+        if slot.what() == What::Nested {
+            return self.peek_nested(number);
+        }
+        let Some(end) = held.end() else { return none };
+        peek_stream(slot, held, end)
+    }
+
+    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only
+    /// where something may be.
+    ///
+    /// Since when it has been ready is what the kernel's ready list is ordered by. A
+    /// level-triggered registration that was reported stands behind all that were ready then;
+    /// another where its first arrival put it, as far as the peer is to be believed; one that
+    /// nothing has arrived for, where it was registered, modified or reported. Of what has changed
+    /// without an arrival only this look knows: that is kept, or it would stand behind all others
+    /// in each look to come.
+    ///
+    /// The peer is told where this thread runs, unless another may be told of what is found.
+    #[inline]
+    pub(crate) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
+        let (last, shared) = (self.ordered_at(number), self.shared.is_yes());
+        let (slot, held) = self.slot_and_held(number);
+        let held = held.filter(|_| slot.state & bit::SPENT == 0)?;
+        if slot.what() == What::Nested {
+            return self.find_nested(number, here());
+        }
+        let end = held.end()?;
+        let before = slot.seen;
+        let (events, seen) = peek_stream(slot, held, end);
+        if events == 0 {
+            return None;
+        }
+        let Here { now, processor } = here();
+        if !shared {
+            end.set_cpu(processor);
+        }
+        let (last, peer) = (last.min(now), end.peer_cpu());
+        let since = if slot.state & bit::QUEUED != 0
+            || (seen.arrived, seen.changes) == (before.arrived, before.changes)
+        {
+            last
+        } else {
+            end.arrived_after(before.arrived, now).map_or(now, |arrived| arrived.clamp(last, now))
+        };
+        let data = slot.data;
+        if since == now {
+            slot.state |= bit::QUEUED;
+            self.order(number, now);
+        }
+        Some(Found { number, events, data, seen, since, peer })
+    }
+
+    #[cold]
+    fn find_nested(&mut self, number: u32, Here { now, .. }: Here) -> Option<Found> {
+        let (events, seen) = self.peek_nested(number);
+        if events == 0 {
+            return None;
+        }
+        if self.slot(number).state & bit::QUEUED == 0 {
+            self.slot(number).state |= bit::QUEUED;
+            self.order(number, now);
+        }
+        let (since, data) = (self.ordered_at(number).min(now), self.slot(number).data);
+        Some(Found { number, events, data, seen, since, peer: None })
+    }
+
+    fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
+        let (slot, held) = self.slot_and_held(number);
+        let none = (0, slot.seen);
+        let (told, fd) = (slot.state & bit::KERNEL != 0, slot.fd);
+        let Some(held) = held.cloned() else { return none };
+        let found = nested::look(fd, &held, told, false);
+        let slot = self.slot(number);
+        let seen = Seen::of_nested(found.edges);
+        if !found.is_ready() {
+            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL | bit::NEW | bit::QUEUED));
+            return none;
+        }
+        let due = slot.events & EDGE == 0 || slot.state & bit::NEW != 0;
+        if due || seen != slot.seen || found.kernel { (READ & slot.events, seen) } else { none }
+    }
+
+    /// Counts what would wake who watches this epoll from outside. Whether the registration is
+    /// ready.
+    pub(crate) fn notice(&mut self, number: u32) -> bool {
+        if self.is_foreign(number) {
+            return false;
+        }
+        let slot = self.slot(number);
+        let (what, events) = (slot.what(), slot.events | ALWAYS);
+        let before = *self.noticed(number);
+        let (ready, seen) = self.peek(number);
+        let woken = match what {
+            What::Stream => {
+                let (slot, held) = self.slot_and_held(number);
+                let end = held.and_then(|held| held.end());
+                // As an edge-triggered one: what the peer has read wakes nobody who did not find
+                // the ring full.
+                let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
+                let woken = slot.state & bit::SPENT == 0 && now.is_edge(before, events);
+                *self.noticed(number) = now;
+                woken
+            }
+            What::Nested => {
+                *self.noticed(number) = seen;
+                seen != before
+            }
+            What::Native | What::Dormant | What::Nothing => false,
+        };
+        if woken {
+            self.edges = self.edges.wrapping_add(1);
+        }
+        ready != 0
+    }
+
+    /// A registration was made or changed: that wakes who watches from outside if it is ready.
+    pub(crate) fn notice_change(&mut self, number: u32) {
+        if self.outside.is_yes() {
+            let before = self.edges;
+            self.edges = if self.notice(number) { before.wrapping_add(1) } else { before };
+        }
+    }
+
+    /// Notes that a registration was reported, at `at` cycles.
+    #[inline]
+    pub(crate) fn report(&mut self, number: u32, seen: Seen, at: u64) {
+        self.order(number, at);
+        let sleeps = self.sleeps;
+        let slot = self.slot(number);
+        slot.seen = seen;
+        slot.ready_at = sleeps;
+        let events = slot.events;
+        slot.state = if events & EDGE != 0 {
+            // The kernel will say so again; for a level-triggered one it will not, and has to be
+            // asked.
+            slot.state & !(bit::NEW | bit::KERNEL | bit::QUEUED)
+        } else {
+            slot.state & !bit::NEW | bit::QUEUED
+        };
+        if events & ONCE != 0 {
+            self.spend(number);
+        }
+    }
+
+    /// A one-shot registration was reported.
+    #[cold]
+    fn spend(&mut self, number: u32) {
+        let slot = self.slot(number);
+        slot.state |= bit::SPENT;
+        if slot.what() == What::Nested {
+            self.register_again(number);
+        }
+        self.disarm(number);
+    }
+}

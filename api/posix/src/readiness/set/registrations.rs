@@ -1,0 +1,448 @@
+//! The registrations of an epoll set: adding, finding and removing them, and the hot list.
+//!
+//! A slot number that is read from memory which another process can write is clamped to the arrays
+//! before it is used ([`crate::readiness::set::shared`]).
+
+use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+
+use sietch_ring::stream::End;
+use sietch_ring::stream::arrivals::cycles;
+
+use crate::descriptor::description::{self, Held};
+use crate::readiness::check::Seen;
+use crate::readiness::set::shared::{Flag, Parts, Slot, State, What, bit};
+use crate::readiness::set::sharing;
+use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
+
+/// What this process knows of a slot.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// What is registered.
+    held: Held,
+    /// The mark of the registration: another in [`Parts::makers`] means that it was taken out, and the slot is another's.
+    mark: u64,
+}
+
+/// What the lock protects: what relatives share ([`State`], to which it dereferences), and what is this process's own.
+#[derive(Debug)]
+pub(crate) struct Body {
+    /// A descriptor of the epoll.
+    pub(crate) epfd: c_int,
+    /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service core rings once for all that are armed with it, because the thread
+    /// looks at all of them when it wakes.
+    pub(crate) sleep: u64,
+    /// How often a thread has gone to sleep here.
+    pub(crate) sleeps: u32,
+    /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0 after a wait that was no poll.
+    pub(crate) polls: u32,
+    /// When the kernel was last asked, in cycles.
+    pub(crate) asked: u64,
+    /// What [`originals::calls`] said then.
+    pub(crate) asked_at_call: u32,
+    /// Whether the kernel had something of its own to report then: it has still, unless somebody used it up.
+    pub(crate) natives: bool,
+    /// Whether those filled the array of the last call: it is the streams' turn.
+    pub(crate) streams_first: bool,
+    /// Where the peer of what was last reported was seen.
+    pub(crate) peer: Option<u32>,
+    parts: Parts,
+    known: &'static mut [Option<Known>],
+    /// Numbers from this on this process never knew.
+    highest: u32,
+    /// How often this process had forked when the epoll was made.
+    pub(crate) forks: u32,
+}
+
+impl Deref for Body {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        self.parts.state
+    }
+}
+
+impl DerefMut for Body {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut State {
+        self.parts.state
+    }
+}
+
+/// A number of the shared memory that says where to go, read once.
+#[inline]
+fn read(word: &u32) -> u32 {
+    // SAFETY: a reference. Volatile: another process may write there between two readings.
+    unsafe { ptr::from_ref(word).read_volatile() }
+}
+
+impl Body {
+    /// An empty one over memory that nothing else uses.
+    pub(crate) fn new(epfd: c_int, parts: Parts, known: &'static mut [Option<Known>]) -> Self {
+        Self {
+            epfd,
+            sleep: 0,
+            sleeps: 0,
+            polls: 0,
+            asked: 0,
+            asked_at_call: 0,
+            natives: false,
+            streams_first: false,
+            peer: None,
+            parts,
+            known,
+            highest: 0,
+            forks: 0,
+        }
+    }
+
+    /// Begins with the epoll behind `epfd`, in which nothing is registered.
+    pub(crate) fn begin(&mut self, epfd: c_int) {
+        *self.parts.state =
+            State { survives: Flag::YES, used: self.used, free: self.free, ..State::default() };
+        (self.epfd, self.asked, self.polls, self.peer) = (epfd, 0, 0, None);
+        (self.natives, self.streams_first, self.forks) = (false, false, sharing::forks());
+    }
+
+    /// Where a number points, whatever it is.
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        (number as usize).min(self.known.len() - 1)
+    }
+
+    /// A registration.
+    #[inline]
+    pub(crate) fn slot(&mut self, number: u32) -> &mut Slot {
+        let place = self.place(number);
+        &mut self.parts.slots[place]
+    }
+
+    /// The same with what it registers; none if that means nothing to this process.
+    #[inline]
+    pub(crate) fn slot_and_held(&mut self, number: u32) -> (&mut Slot, Option<&Held>) {
+        let place = self.place(number);
+        let known = !self.parts.state.common.is_yes() || self.is_known(number);
+        let held = if known { self.known[place].as_ref().map(|known| &known.held) } else { None };
+        (&mut self.parts.slots[place], held)
+    }
+
+    /// What a slot registers; none if that means nothing to this process.
+    #[inline]
+    pub(crate) fn held(&mut self, number: u32) -> Option<&Held> {
+        self.slot_and_held(number).1
+    }
+
+    /// The end of the stream that a slot registers.
+    #[inline]
+    pub(crate) fn end(&mut self, number: u32) -> Option<&End> {
+        self.held(number).and_then(|held| held.end())
+    }
+
+    #[inline]
+    pub(crate) fn is_known(&self, number: u32) -> bool {
+        let place = self.place(number);
+        self.known[place].as_ref().is_some_and(|known| known.mark == self.parts.makers[place])
+    }
+
+    /// Whether a registration means nothing to this process.
+    #[inline]
+    pub(crate) fn is_foreign(&self, number: u32) -> bool {
+        self.parts.state.common.is_yes() && !self.is_known(number)
+    }
+
+    /// Lets go of what this process knew of a slot.
+    pub(crate) fn forget(&mut self, number: u32) {
+        let place = self.place(number);
+        if let Some(known) = self.known[place].take() {
+            description::count_watch(&known.held, false);
+        }
+    }
+
+    /// What lies in the memory of relatives, word by word, for a test to spoil.
+    #[cfg(test)]
+    pub(crate) fn words(&mut self) -> impl Iterator<Item = &mut [u32]> {
+        let used = self.highest as usize + 2;
+        // SAFETY: plain numbers, seen as plain numbers.
+        unsafe fn seen<T>(of: &mut [T]) -> &mut [u32] {
+            // SAFETY: the same memory, of which every pattern is valid.
+            unsafe { std::slice::from_raw_parts_mut(of.as_mut_ptr().cast(), size_of_val(of) / 4) }
+        }
+        let parts = &mut self.parts;
+        // SAFETY: as above.
+        unsafe {
+            [
+                seen(std::slice::from_mut(parts.state)),
+                seen(&mut parts.first[..64]),
+                seen(&mut parts.list[..used]),
+                seen(&mut parts.slots[..used]),
+                seen(&mut parts.noticed[..used]),
+                seen(&mut parts.makers[..used]),
+                seen(&mut parts.ordered[..used]),
+            ]
+            .into_iter()
+        }
+    }
+
+    /// What a relative has taken out, or replaced, of a description: the process lets go of it too.
+    pub(crate) fn forget_removed(&mut self, held: &Held) {
+        for number in self.numbers() {
+            let place = self.place(number);
+            let stale = self.known[place].as_ref().is_some_and(|known| known.held.number() == held.number())
+                && (self.parts.slots[place].what() == What::Nothing || !self.is_known(number));
+            if stale {
+                self.forget(number);
+            }
+        }
+    }
+
+    /// The slot that the kernel's data names, if it is in use.
+    pub(crate) fn named(&self, data: u64) -> Option<u32> {
+        let number = ((data & !TAG_MASK) >> DATA_BITS) as u32;
+        (data & TAG_MASK == TAG
+            && self.numbers().contains(&number)
+            && self.parts.slots[number as usize].what() != What::Nothing)
+            .then_some(number)
+    }
+
+    /// The slot on the list at a position.
+    #[inline]
+    pub(crate) fn at(&self, position: u32) -> u32 {
+        read(&self.parts.list[self.place(position)])
+    }
+
+    /// Slots on the list.
+    #[inline]
+    pub(crate) fn listed(&self) -> u32 {
+        read(&self.parts.state.listed).min(self.known.len() as u32)
+    }
+
+    /// Numbers of slots that this process may know.
+    pub(crate) fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.highest
+    }
+
+    /// Numbers of slots that relatives may use as well.
+    pub(crate) fn used(&self) -> std::ops::Range<u32> {
+        0..read(&self.parts.state.used).min(self.known.len() as u32)
+    }
+
+    /// The registration of a description by a descriptor. Those of descriptions that lost their last descriptor unseen are taken out.
+    pub(crate) fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
+        let mut next = read(self.parts.first.get(fd.cast_unsigned() as usize)?);
+        let mut found = None;
+        for _ in self.used() {
+            if next == 0 {
+                break;
+            }
+            let number = next - 1;
+            let (slot, other) = self.slot_and_held(number);
+            next = read(&slot.next);
+            match other {
+                None => {}
+                Some(other) if other.number() == held.number() => found = Some(number),
+                Some(other) if other.descriptors() != 0 || slot.state & bit::LEFT != 0 => {}
+                _ => self.remove(number),
+            }
+        }
+        found
+    }
+
+    /// A new registration, on the list. `None`: no room.
+    pub(crate) fn insert(
+        &mut self,
+        what: What,
+        fd: c_int,
+        held: &Held,
+        events: u32,
+        data: u64,
+    ) -> Option<u32> {
+        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.parts.first.len())?;
+        let (free, used) = (read(&self.free), read(&self.used));
+        let number = if free != 0 { free - 1 } else { used };
+        if number as usize >= self.known.len() {
+            return None;
+        }
+        if free == 0 {
+            self.used = used + 1;
+        } else {
+            self.free = read(&self.slot(number).next);
+        }
+        let mark = sharing::mark();
+        self.forget(number);
+        description::count_watch(held, true);
+        self.known[number as usize] = Some(Known { held: held.clone(), mark });
+        self.highest = self.highest.max(number + 1);
+        self.parts.makers[number as usize] = mark;
+        let next = self.parts.first[index];
+        let slot = self.slot(number);
+        *slot = Slot {
+            data,
+            seen: Seen::at_registration(held),
+            events,
+            fd,
+            next,
+            state: bit::NEW,
+            ..Slot::default()
+        };
+        slot.becomes(what);
+        self.parts.first[index] = number + 1;
+        self.order(number, cycles());
+        self.count(what, true);
+        if what != What::Native {
+            self.put_on_list(number);
+        }
+        Some(number)
+    }
+
+    /// Lets the next registration have this number, which nobody has.
+    pub(crate) fn skip_to(&mut self, number: u32) -> bool {
+        let fits = number >= self.used && (number as usize) < self.known.len() && self.free == 0;
+        if fits {
+            self.used = number;
+        }
+        fits
+    }
+
+    fn count(&mut self, what: What, more: bool) {
+        let add = |counter: &mut u32| {
+            *counter = if more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
+        };
+        if matches!(what, What::Stream | What::Nested) {
+            add(&mut self.watched);
+        }
+        if what == What::Nested {
+            add(&mut self.nested);
+        }
+    }
+
+    /// A socket has become what it was not.
+    pub(crate) fn becomes(&mut self, number: u32, what: What) {
+        let before = self.slot(number).what();
+        self.count(before, false);
+        self.count(what, true);
+        let (slot, held) = self.slot_and_held(number);
+        slot.becomes(what);
+        // What lies on a placeholder lies there also while the program has taken the stream out.
+        let same = matches!((before, what), (What::Stream, What::Dormant) | (What::Dormant, What::Stream));
+        let kept = bit::LISTED | bit::GONE | if same { bit::EXAMINE } else { 0 };
+        slot.state = slot.state & kept | bit::NEW;
+        if matches!(what, What::Stream | What::Nested) {
+            slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
+            self.order(number, cycles());
+            self.put_on_list(number);
+        } else {
+            self.take_off_list(number);
+        }
+    }
+
+    /// Takes a registration out. That of a relative goes without its reference, which is none to what this process has.
+    pub(crate) fn remove(&mut self, number: u32) {
+        self.take_off_list(number);
+        self.disarm(number);
+        let free = self.free;
+        let slot = self.slot(number);
+        let (fd, next, what) = (slot.fd.cast_unsigned() as usize, read(&slot.next), slot.what());
+        let left = slot.state & bit::LEFT != 0;
+        (slot.next, slot.state) = (free, 0);
+        slot.becomes(What::Nothing);
+        self.left = self.left.saturating_sub(u32::from(left));
+        self.free = number + 1;
+        self.count(what, false);
+        self.forget(number);
+        let mut at = self.parts.first.get(fd).map_or(0, read);
+        if at == number + 1 {
+            self.parts.first[fd] = next;
+        } else {
+            for _ in self.used() {
+                if at == 0 {
+                    break;
+                }
+                let slot = self.slot(at - 1);
+                at = read(&slot.next);
+                if at == number + 1 {
+                    slot.next = next;
+                    break;
+                }
+            }
+        }
+        if self.numbered.is_yes() && self.sleepers != 0 {
+            // The bell that was rung for all may have gone with it.
+            self.unnumber();
+            self.pass_on();
+        }
+    }
+
+    /// From now on several use it.
+    pub(crate) fn share(&mut self) {
+        self.shared = Flag::YES;
+        self.unnumber();
+    }
+
+    /// Each registration is rung for itself again. What was not, because another was, is looked at by who wakes for that, or by the caller.
+    pub(crate) fn unnumber(&mut self) {
+        if !std::mem::take(&mut self.numbered).is_yes() {
+            return;
+        }
+        for number in self.numbers() {
+            if self.slot(number).state & bit::AMONG_MANY != 0
+                && let Some(end) = self.end(number)
+            {
+                end.number_sleep(0);
+            }
+        }
+        fence(SeqCst);
+    }
+
+    /// When a registration was reported, registered or modified last, in cycles.
+    #[inline]
+    pub(crate) fn ordered_at(&self, number: u32) -> u64 {
+        self.parts.ordered[self.place(number)]
+    }
+
+    /// What was noticed of a registration for who watches from outside.
+    pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
+        let place = self.place(number);
+        &mut self.parts.noticed[place]
+    }
+
+    /// It is now, at `at`.
+    #[inline]
+    pub(crate) fn order(&mut self, number: u32, at: u64) {
+        let place = self.place(number);
+        self.parts.ordered[place] = at;
+    }
+
+    /// Puts a slot on the list: it will be looked at in every scan.
+    #[inline]
+    pub(crate) fn put_on_list(&mut self, number: u32) {
+        let position = self.listed();
+        let slot = self.slot(number);
+        if slot.state & bit::LISTED == 0 && (position as usize) < self.known.len() {
+            let slot = self.slot(number);
+            slot.state |= bit::LISTED;
+            slot.position = position;
+            self.parts.list[position as usize] = number;
+            self.listed = position + 1;
+        }
+    }
+
+    /// Takes a slot off the list; the last takes its place.
+    pub(crate) fn take_off_list(&mut self, number: u32) {
+        let slot = self.slot(number);
+        if slot.state & bit::LISTED == 0 {
+            return;
+        }
+        slot.state &= !bit::LISTED;
+        let position = read(&slot.position);
+        let listed = self.listed().saturating_sub(1);
+        let last = self.at(listed);
+        let place = self.place(position);
+        self.listed = listed;
+        self.parts.list[place] = last;
+        self.slot(last).position = position;
+    }
+}

@@ -1,0 +1,279 @@
+//! What the processes that use one epoll write to each other: numbers.
+//!
+//! A child of fork has the same memory here as its parent, as it has the same epoll of the
+//! kernel's; it may have other rights by then, and it may have been taken over. So whatever stands
+//! here can be wrong, and can change while it is looked at:
+//!
+//! 1. There is no address here, and no type for which a bit pattern is invalid. What a registration
+//!    refers to is in memory of each process's own ([`registrations::Known`]).
+//! 2. Whoever reads a number to go somewhere with it clamps it to the arrays, whose lengths each
+//!    process remembers for itself, and walks no chain for longer than there are entries.
+//! 3. What a hostile relative can do here it can do with the descriptor of the kernel's epoll as
+//!    well: change or take out registrations, have the others woken for nothing or not at all. It
+//!    cannot make them read or write elsewhere, nor wait for ever for the lock.
+//! 4. Who closes the epoll has none of it any more ([`Arrays::renew`]).
+
+use std::ffi::c_int;
+use std::ptr;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+use crate::readiness::check::Seen;
+
+use crate::system::memory::map;
+
+/// What a slot registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum What {
+    /// Nothing: on the free list.
+    Nothing = 0,
+    /// A socket that the kernel watches with the program's own data, remembered because it may
+    /// become a stream.
+    Native = 1,
+    /// An end of a connection.
+    Stream = 2,
+    /// Another epoll.
+    Nested = 3,
+    /// A stream that the program has taken out; the kernel still has its placeholder, so that it
+    /// comes back without a system call.
+    Dormant = 4,
+}
+
+impl What {
+    const fn of(code: u8) -> Self {
+        match code {
+            1 => Self::Native,
+            2 => Self::Stream,
+            3 => Self::Nested,
+            4 => Self::Dormant,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Bits of [`Slot::state`].
+pub(crate) mod bit {
+    /// On the list.
+    pub(crate) const LISTED: u16 = 1;
+    /// Counted as a waiter for data.
+    pub(crate) const DATA: u16 = 2;
+    /// Counted as a waiter for room.
+    pub(crate) const ROOM: u16 = 4;
+    /// Registered or modified and not reported since: an edge by itself.
+    pub(crate) const NEW: u16 = 8;
+    /// One-shot and reported.
+    pub(crate) const SPENT: u16 = 16;
+    /// The kernel says that a nested epoll is readable.
+    pub(crate) const KERNEL: u16 = 32;
+    /// Had nothing to report when it was `seen`.
+    pub(crate) const IDLE: u16 = 64;
+    /// The kernel was asked to report it once more, for room too.
+    pub(crate) const KICKED: u16 = 128;
+    /// The peer is gone, and the kernel was told to watch the placeholder no longer.
+    pub(crate) const GONE: u16 = 256;
+    /// Closed here, and maybe open in another process.
+    pub(crate) const LEFT: u16 = 512;
+    /// Counted as a waiter for data that sleeps for many, see
+    /// [`super::super::interest::Body::sleep`].
+    pub(crate) const AMONG_MANY: u16 = 1024;
+    /// The kernel has reported its placeholder since it was armed, so its requests are answered.
+    pub(crate) const RUNG: u16 = 2048;
+    /// What is ordered by is when it was reported, or found, and it has not been found unready
+    /// since: level-triggered and reported, or found ready by a look that alone knows since when.
+    pub(crate) const QUEUED: u16 = 4096;
+    /// What lies on its placeholder is to be examined before the next sleep.
+    pub(crate) const EXAMINE: u16 = 8192;
+}
+
+/// A registration: a cache line. All zeros are an empty one.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slot {
+    /// The program's data.
+    pub(crate) data: u64,
+    /// What an edge-triggered registration compares with.
+    pub(crate) seen: Seen,
+    /// As the program gave them.
+    pub(crate) events: u32,
+    /// The descriptor that its maker registered it by.
+    pub(crate) fd: c_int,
+    /// The lower half of its request for data ([`sietch_ring::stream::End::arm`]).
+    pub(crate) data_request: u32,
+    /// The same for room.
+    pub(crate) room_request: u32,
+    /// Next slot of the same descriptor, or of the free list, plus one.
+    pub(crate) next: u32,
+    /// Where it is on the list.
+    pub(crate) position: u32,
+    /// [`registrations::Body::sleeps`] when it was last ready.
+    pub(crate) ready_at: u32,
+    /// A [`What`], see [`Slot::what`].
+    pub(crate) code: u8,
+    /// See [`bit`].
+    pub(crate) state: u16,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    /// See [`What`].
+    #[inline]
+    pub(crate) const fn what(&self) -> What {
+        What::of(self.code)
+    }
+
+    /// From now on it registers this.
+    pub(crate) const fn becomes(&mut self, what: What) {
+        self.code = what as u8;
+    }
+}
+
+/// Yes or no, whatever stands there.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub(crate) struct Flag(u8);
+
+impl Flag {
+    /// Yes.
+    pub(crate) const YES: Self = Self(1);
+
+    /// Whether it says yes.
+    #[inline]
+    pub(crate) const fn is_yes(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Yes if `yes`.
+    pub(crate) const fn of(yes: bool) -> Self {
+        Self(yes as u8)
+    }
+}
+
+/// Beside the arrays: what the lock protects, and its word. All zeros are that of an epoll in which
+/// nothing is registered.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct State {
+    /// Threads that sleep in the kernel's epoll.
+    pub(crate) sleepers: u32,
+    /// Registrations with [`bit::LEFT`].
+    pub(crate) left: u32,
+    /// Streams and nested epolls that are registered.
+    pub(crate) watched: u32,
+    /// Nested epolls among them.
+    pub(crate) nested: u32,
+    /// Slots on the list.
+    pub(crate) listed: u32,
+    /// Slots that were ever used.
+    pub(crate) used: u32,
+    /// The free list, plus one.
+    pub(crate) free: u32,
+    /// Several threads or processes wait in it, or another epoll or poll watches it: everything
+    /// stays armed. Set by [`registrations::Body::share`].
+    pub(crate) shared: Flag,
+    /// Several processes use it: not everything in it is known to each.
+    pub(crate) common: Flag,
+    /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with
+    /// what.
+    pub(crate) survives: Flag,
+    /// Registrations may have the number of a sleep still.
+    pub(crate) numbered: Flag,
+    /// Whether somebody watches from outside, so that what wakes is counted.
+    pub(crate) outside: Flag,
+    /// How often something has woken who watches from outside.
+    pub(crate) edges: u64,
+}
+
+/// The memory: a head and the arrays, of which pages come when they are touched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrays {
+    start: NonNull<Head>,
+    length: usize,
+    /// Entries of `first`.
+    pub(crate) descriptors: usize,
+    /// Entries of the others.
+    pub(crate) slots: usize,
+}
+
+/// What is at the start.
+#[repr(C)]
+struct Head {
+    owner: AtomicU32,
+    state: State,
+}
+
+/// Bytes before the arrays.
+const HEAD: usize = 4096;
+
+const _: () = assert!(size_of::<Head>() <= HEAD);
+
+/// The arrays, which the caller must reach under the lock alone.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) state: &'static mut State,
+    /// By descriptor: its first registration, plus one.
+    pub(crate) first: &'static mut [u32],
+    /// Numbers of slots that are hot.
+    pub(crate) list: &'static mut [u32],
+    pub(crate) slots: &'static mut [Slot],
+    /// By slot: what was noticed for who watches from outside. Pages come when somebody does.
+    pub(crate) noticed: &'static mut [Seen],
+    /// By slot: who made it ([`sharing::mark`]).
+    pub(crate) makers: &'static mut [u64],
+    /// By slot: when it was reported, registered or modified last, in cycles.
+    pub(crate) ordered: &'static mut [u64],
+}
+
+impl Arrays {
+    /// New memory for so many descriptors and registrations. None: there is no room for it.
+    pub(crate) fn map(descriptors: usize, slots: usize) -> Option<Self> {
+        let mut this = Self { start: NonNull::dangling(), length: 0, descriptors, slots };
+        this.length = this.places()[5] + slots * size_of::<u64>();
+        this.start = map(ptr::null_mut(), this.length, libc::MAP_SHARED)?.cast();
+        Some(this)
+    }
+
+    /// Where each array begins.
+    const fn places(&self) -> [usize; 6] {
+        let first = HEAD;
+        let list = first + size_of::<u32>() * self.descriptors;
+        let slots = (list + size_of::<u32>() * self.slots).next_multiple_of(align_of::<Slot>());
+        let noticed = slots + size_of::<Slot>() * self.slots;
+        let makers = noticed + size_of::<Seen>() * self.slots;
+        [first, list, slots, noticed, makers, makers + size_of::<u64>() * self.slots]
+    }
+
+    /// Puts empty memory in the place of this, which stays with who else has it.
+    pub(crate) fn renew(&self) -> bool {
+        map(self.start.as_ptr().cast(), self.length, libc::MAP_SHARED | libc::MAP_FIXED).is_some()
+    }
+
+    /// The lock's word: the thread that holds it, or 0.
+    #[inline]
+    pub(crate) const fn owner(&self) -> &'static AtomicU32 {
+        // SAFETY: at the start of a mapping that is never taken away; any value is valid.
+        unsafe { &(*self.start.as_ptr()).owner }
+    }
+
+    /// # Safety
+    /// Called once.
+    pub(crate) unsafe fn parts(&self) -> Parts {
+        let [first, list, slots, noticed, makers, ordered] = self.places();
+        // SAFETY: all are within the mapping, which is never taken away, apart from one another and
+        // aligned; every bit pattern is valid. Other processes write there too, under the lock or
+        // not: a value that was read twice may differ, and nothing here relies on it.
+        unsafe {
+            let at = |place: usize| self.start.as_ptr().cast::<u8>().add(place);
+            Parts {
+                state: &mut (*self.start.as_ptr()).state,
+                first: std::slice::from_raw_parts_mut(at(first).cast(), self.descriptors),
+                list: std::slice::from_raw_parts_mut(at(list).cast(), self.slots),
+                slots: std::slice::from_raw_parts_mut(at(slots).cast(), self.slots),
+                noticed: std::slice::from_raw_parts_mut(at(noticed).cast(), self.slots),
+                makers: std::slice::from_raw_parts_mut(at(makers).cast(), self.slots),
+                ordered: std::slice::from_raw_parts_mut(at(ordered).cast(), self.slots),
+            }
+        }
+    }
+}

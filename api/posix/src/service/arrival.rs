@@ -1,0 +1,115 @@
+//! What needs more descriptors than there are, where the limit cannot be raised ([`crate::descriptor::room`]).
+//!
+//! 1. A child is made that shares this process's memory but has a copy of its descriptors
+//!    (`clone(2)`: CLONE_VM without CLONE_FILES; CLONE_VFORK: the caller waits for its end). It
+//!    closes a few of its copies, does what is to be done ([`in_copy`]), and its descriptors end
+//!    with it.
+//! 2. An arrival comes as three descriptors, of which one stays; the kernel's `accept` needs one.
+//!    So the child looks at the arrival without taking it (MSG_PEEK), and maps its memory. Then the
+//!    caller takes the arrival with room for its first descriptor; the kernel drops the others
+//!    ([`take`]).
+//! 3. Somebody else who accepts from the same listener may have been faster. So the socket that was
+//!    looked at and the one that was taken are compared. If they differ, what was taken cannot be
+//!    used: it is closed, which resets that connection, as Linux may end one before it is accepted.
+//!
+//! The child runs with all signals blocked, and touches nothing of the library's but what is handed
+//! to it: the numbers that it knows are not those of the process.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
+
+use rustix::net::RecvFlags;
+use sietch_protocol::socket_service as protocol;
+use sietch_protocol::socket_service::{ARRIVAL_BYTES, Arrival, ArrivalKind, Descriptors, Incoming};
+use sietch_ring::stream::End;
+
+use crate::descriptor::copied_table::in_copy;
+use crate::descriptor::hidden;
+use crate::system::sys::Errno;
+
+/// Lets go of what waits to be accepted: those connections are reset.
+pub(crate) fn refuse_all(fd: c_int) {
+    let mut received = Descriptors::default();
+    // SAFETY: the descriptor is open for the time of the call.
+    let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = RecvFlags::DONTWAIT;
+    while let Ok(Incoming::Arrived(_) | Incoming::Damaged | Incoming::NoRoom) =
+        protocol::receive_arrival(placeholder, flags, &mut received)
+    {}
+}
+
+/// What the child saw.
+enum Seen {
+    /// A socket of the kernel, or something that is no connection: nothing was made of it.
+    Nothing,
+    Stream {
+        end: End,
+        /// Of its placeholder.
+        cookie: u64,
+    },
+}
+
+/// What was taken.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A connection with its placeholder, and its end.
+    Stream(Arrival, End),
+    /// As [`protocol::receive_arrival`]: whatever needs no more than one descriptor.
+    Other(Incoming),
+}
+
+/// Takes what waits at a listener, with one free descriptor, without sleeping.
+///
+/// # Errors
+/// `EAGAIN`: nothing waits. `EMFILE`: there is no descriptor, or no child to be had.
+/// `ECONNABORTED`: another was faster.
+pub(crate) fn take(listener: BorrowedFd<'_>, received: &mut Descriptors) -> Result<Taken, Errno> {
+    let (end, cookie) = match in_copy(listener.as_raw_fd(), || see(listener))?? {
+        Seen::Nothing => {
+            let incoming = protocol::receive_arrival(listener, RecvFlags::DONTWAIT, received);
+            return incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error());
+        }
+        Seen::Stream { end, cookie } => (end, cookie),
+    };
+    let (arrival, placeholder) =
+        protocol::receive_first(listener, RecvFlags::DONTWAIT).map_err(|errno| errno.raw_os_error())?;
+    let Some(placeholder) = placeholder else { return Err(libc::EMFILE) };
+    if arrival.kind() != ArrivalKind::Stream || hidden::cookie(placeholder.as_raw_fd()) != Some(cookie) {
+        return Err(libc::ECONNABORTED);
+    }
+    received[0] = Some(placeholder);
+    Ok(Taken::Stream(arrival, end))
+}
+
+/// Looks at what waits.
+fn see(listener: BorrowedFd<'_>) -> Result<Seen, Errno> {
+    let mut received = Descriptors::default();
+    let mut bytes = [0; ARRIVAL_BYTES];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let found = protocol::receive_all(listener, &mut bytes, &mut received, flags, keep);
+    let seen = match found {
+        Ok((length, complete)) => match Arrival::parse(bytes.get(..length).unwrap_or_default()) {
+            Ok(arrival) if arrival.kind() == ArrivalKind::Stream && complete => map(&received),
+            Ok(arrival) if arrival.kind() == ArrivalKind::Stream => Err(libc::EMFILE),
+            _ => Ok(Seen::Nothing),
+        },
+        Err(errno) => Err(errno.raw_os_error()),
+    };
+    received.into_iter().flatten().for_each(keep);
+    seen
+}
+
+/// Leaves a descriptor to the end of the child: its number is of this table, and the library's
+/// `close` would forget what the program has at that number.
+fn keep(descriptor: OwnedFd) {
+    let _ = descriptor.into_raw_fd();
+}
+
+fn map(received: &Descriptors) -> Result<Seen, Errno> {
+    let [Some(placeholder), Some(common), Some(private), _] = received else {
+        return Err(libc::ECONNABORTED);
+    };
+    let cookie = hidden::cookie(placeholder.as_raw_fd()).ok_or(libc::ECONNABORTED)?;
+    let end = End::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)?;
+    Ok(Seen::Stream { end, cookie })
+}

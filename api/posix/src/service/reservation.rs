@@ -1,0 +1,35 @@
+//! The name that a socket has on a VNIC between `bind` and `listen` or `connect`.
+//!
+//! 1. The service answers a bind with a descriptor whose closing frees the name. It is kept beside
+//!    the program's socket ([`crate::descriptor::hidden`]) for as long as any descriptor of this process refers
+//!    to that socket. A child of fork has a copy, as it has of the socket.
+//! 2. It is closed on exec: the program that comes then finds a kernel's socket without a name.
+//! 3. If the program has closed it by number, the name is free.
+
+use std::ffi::c_int;
+
+use crate::descriptor::description::Facts;
+use crate::descriptor::table::forget_stale;
+use crate::system::kernel;
+
+/// Keeps a reservation with the socket that it is for.
+pub(crate) fn keep(facts: &Facts, reservation: c_int) {
+    if facts.reservation.keep_copy(reservation) {
+        let _ = kernel::close(reservation);
+    } else {
+        facts.reservation.keep(reservation);
+    }
+    if let Some(kept) = facts.reservation.number() {
+        forget_stale(kept);
+    }
+}
+
+/// The reservation of a socket, if it has one still.
+pub(crate) fn of(facts: &Facts) -> Option<c_int> {
+    facts.reservation.get()
+}
+
+/// Lets go of it: something else holds the name, or nobody needs it any more.
+pub(crate) fn release(facts: &Facts) {
+    facts.reservation.let_go();
+}

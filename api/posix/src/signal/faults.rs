@@ -1,0 +1,341 @@
+//! SIGSEGV and SIGBUS: the library's own are answered, all others are the program's.
+//!
+//! 1. From the first connection, listener or accepted socket of ours on, a handler of the library
+//!    stands in the kernel for both signals ([`install`]); a program that has none keeps its
+//!    dispositions untouched. What the program wants to happen is kept in [`KEPT`], and `sigaction`
+//!    and its kin change and tell that ([`action`]).
+//! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was
+//!    given, ends the copy: EFAULT. A page of a ring that the kernel refuses resets its connection
+//!    ([`sietch_ring::stream::holes`]). Where the fault was, the program counter and the address
+//!    say.
+//! 3. Any other goes to the program's handler, with the kernel's arguments. The kernel has our
+//!    handler with the program's flags and mask, so the stack, the mask and restarts are as the
+//!    program asked. SA_RESETHAND alone is done here, because a fault of ours must not use it up.
+//! 4. Where the program has the default, the handler gives it to the kernel and sends the signal
+//!    again, with what the kernel said of it: when the handler returns, the process ends where the
+//!    fault was, with the same status and core.
+//! 5. A signal that the program ignores stays ignored in the kernel: exec keeps that, and no call
+//!    is interrupted by it. Faults end such a process, as those of any process that ignores them;
+//!    so do faults of a thread that blocks the signal.
+//! 6. A process that gives up system calls ([`confine`]) could not do as in 4. Where it has the
+//!    default, the kernel takes our handler back with the first fault, whosever it is. Before it
+//!    had a connection, nothing is installed any more.
+//!
+//! The handler uses no memory of the thread's own and takes no lock. A child of fork has a copy of
+//! all; exec resets handlers.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+use sietch_ring::stream;
+use sietch_ring::stream::holes;
+
+use crate::signal::disposition::{self, none, put_word, real, word_of};
+use crate::system::sys::{self, Errno, Outcome};
+use crate::system::{fork, kernel, processor};
+
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// The kernel's for x86-64; elsewhere the bit means nothing. The C library sets it with every
+/// action.
+const RESTORER: c_int = 0x0400_0000;
+
+/// Looks at a taken lock between two yields, and between two questions whether its holder lives.
+const SPINS: u32 = 100;
+
+const DEAD: u32 = 10_000;
+
+/// Looks of a process that may neither yield nor ask: some seconds.
+const CONFINED_LOOKS: u32 = 1 << 27;
+
+/// What the program wants to happen.
+#[derive(Debug)]
+struct Kept {
+    handler: AtomicUsize,
+    flags: AtomicU32,
+    mask: AtomicU64,
+}
+
+static KEPT: [Kept; 2] =
+    [const { Kept { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) } }; 2];
+
+/// Whether our handlers stand in the kernel.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process may have given up system calls.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// The thread that changes what the kernel knows, or 0; where there is no memory for
+/// [`fork::forgotten_by_fork`].
+static CHANGING: AtomicU32 = AtomicU32::new(0);
+
+impl Kept {
+    fn of(signal: c_int) -> &'static Self {
+        &KEPT[usize::from(signal == libc::SIGBUS)]
+    }
+
+    /// As the kernel would tell it.
+    fn get(&self) -> libc::sigaction {
+        let mut action = none();
+        action.sa_sigaction = self.handler.load(Acquire);
+        action.sa_flags = self.flags.load(Relaxed).cast_signed();
+        put_word(&mut action.sa_mask, self.mask.load(Relaxed));
+        action
+    }
+
+    fn set(&self, action: &libc::sigaction) {
+        self.flags.store(action.sa_flags.cast_unsigned(), Relaxed);
+        self.mask.store(word_of(&action.sa_mask), Relaxed);
+        self.handler.store(action.sa_sigaction, Release);
+    }
+}
+
+/// Held while the kernel's dispositions change. No handler runs in this thread meanwhile.
+///
+/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder has not
+/// come along; a child of vfork has the parent's. So a holder that lives lets go, and is waited
+/// for, however long others have its processor. Only the lock of a dead one is taken over.
+struct Changing {
+    word: &'static AtomicU32,
+    own: u32,
+    /// Whether this value has it. Not, within a change of the same thread: a handler of a confined
+    /// process, whose signals cannot be blocked.
+    holds: bool,
+    mask: Option<u64>,
+}
+
+impl Changing {
+    fn begin() -> Self {
+        let confined = CONFINED.load(Relaxed);
+        // A filter that allows sigaction need not allow sigprocmask or gettid.
+        let mask = (!confined).then(|| disposition::set_mask(libc::SIG_SETMASK, u64::MAX));
+        let own = if confined { stream::thread() } else { kernel::thread() };
+        let word = fork::forgotten_by_fork().unwrap_or(&CHANGING);
+        Self { word, own, holds: take(word, own, confined), mask }
+    }
+}
+
+/// Takes the lock. False: the caller has it already.
+fn take(word: &AtomicU32, own: u32, confined: bool) -> bool {
+    let mut looks: u32 = 0;
+    loop {
+        let owner = word.load(Relaxed);
+        if owner == own {
+            return false;
+        }
+        let free = owner == 0 || is_lost(owner, looks, confined);
+        if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
+            return true;
+        }
+        looks = looks.wrapping_add(1);
+        if !confined && looks.is_multiple_of(SPINS) {
+            processor::give_way();
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Whether an owner that was met so many times in a row or more will never let go.
+fn is_lost(owner: u32, looks: u32, confined: bool) -> bool {
+    if confined {
+        return looks >= CONFINED_LOOKS;
+    }
+    looks != 0 && looks.is_multiple_of(DEAD) && !stream::lives(owner)
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if self.holds {
+            // If it is another's by now, that one has it.
+            let _ = self.word.compare_exchange(self.own, 0, Release, Relaxed);
+        }
+        if let Some(mask) = self.mask {
+            disposition::set_mask(libc::SIG_SETMASK, mask);
+        }
+    }
+}
+
+fn ours() -> usize {
+    handler as *const () as usize
+}
+
+/// What the kernel is given for what the program wants.
+fn composed(wanted: &libc::sigaction) -> libc::sigaction {
+    let mut new = *wanted;
+    if wanted.sa_sigaction == libc::SIG_IGN || wanted.sa_sigaction == ours() {
+        return new;
+    }
+    new.sa_sigaction = ours();
+    new.sa_flags = if wanted.sa_sigaction == libc::SIG_DFL {
+        let once = if CONFINED.load(Relaxed) { libc::SA_RESETHAND } else { 0 };
+        libc::SA_SIGINFO | libc::SA_ONSTACK | once
+    } else {
+        wanted.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO
+    };
+    new
+}
+
+/// Begins to answer faults, if that has not begun. A process that may have given up system calls
+/// goes without.
+#[inline]
+pub(crate) fn install() {
+    if !ACTIVE.load(Acquire) && !CONFINED.load(Relaxed) {
+        begin();
+    }
+}
+
+#[cold]
+fn begin() {
+    let before = sys::errno();
+    holes::prepare();
+    let _changing = Changing::begin();
+    if ACTIVE.swap(true, AcqRel) {
+        return;
+    }
+    for signal in SIGNALS {
+        let mut now = none();
+        // SAFETY: actions on the stack.
+        unsafe {
+            if real(signal, ptr::null(), &raw mut now).is_err() || now.sa_sigaction == ours() {
+                continue;
+            }
+            Kept::of(signal).set(&now);
+            let _ = real(signal, &composed(&now), ptr::null_mut());
+        }
+    }
+    sys::set_errno(before);
+}
+
+/// The process is about to give up system calls.
+pub(crate) fn confine() {
+    CONFINED.store(true, Relaxed);
+    if !ACTIVE.load(Acquire) {
+        return;
+    }
+    for signal in SIGNALS {
+        let wanted = Kept::of(signal).get();
+        let mut now = none();
+        // SAFETY: actions on the stack.
+        unsafe {
+            let told = real(signal, ptr::null(), &raw mut now);
+            if told.is_ok() && now.sa_sigaction == ours() && wanted.sa_sigaction == libc::SIG_DFL {
+                let _ = real(signal, &composed(&wanted), ptr::null_mut());
+            }
+        }
+    }
+}
+
+/// Whether faults are answered in this process.
+#[inline]
+pub(crate) fn are_answered() -> bool {
+    ACTIVE.load(Relaxed)
+}
+
+/// Whether a signal's dispositions go through [`action`].
+pub(crate) fn are_of(signal: c_int) -> bool {
+    SIGNALS.contains(&signal) && ACTIVE.load(Acquire)
+}
+
+/// `sigaction(2)` of one of the two.
+///
+/// # Safety
+/// As `sigaction(2)`.
+pub(crate) unsafe fn action(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> Outcome {
+    // Before anything is held: the address may be bad, and a handler of the program may jump away.
+    // SAFETY: the caller's promise.
+    let given = (!new.is_null()).then(|| unsafe { *new });
+    let told = change(signal, given.as_ref())?;
+    if !old.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *old = told };
+    }
+    Ok(0)
+}
+
+/// Installs what is given, and tells what was there before.
+fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigaction, Errno> {
+    let _changing = Changing::begin();
+    let kept = Kept::of(signal);
+    let before = kept.get();
+    let mut now = none();
+    let passed = given.map_or_else(none, composed);
+    if let Some(given) = given.filter(|given| given.sa_sigaction != ours()) {
+        // As the C library and the kernel change it.
+        let mut wanted = *given;
+        wanted.sa_flags |= if cfg!(target_arch = "x86_64") { RESTORER } else { 0 };
+        let never = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+        put_word(&mut wanted.sa_mask, word_of(&given.sa_mask) & !never);
+        kept.set(&wanted);
+    }
+    let new = given.map_or(ptr::null(), |_| &raw const passed);
+    // SAFETY: actions on the stack.
+    if let Err(errno) = unsafe { real(signal, new, &raw mut now) } {
+        kept.set(&before);
+        return Err(errno);
+    }
+    if now.sa_sigaction != ours() {
+        return Ok(now);
+    }
+    let restorer = if before.sa_flags & RESTORER == 0 { None } else { now.sa_restorer };
+    Ok(libc::sigaction { sa_restorer: restorer, ..before })
+}
+
+type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// What the kernel calls.
+extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: called by the kernel.
+    if unsafe { holes::answer(signal, information, context.cast()) } {
+        return;
+    }
+    let kept = Kept::of(signal);
+    loop {
+        let wanted = kept.handler.load(Acquire);
+        if wanted > libc::SIG_IGN {
+            if kept.flags.load(Relaxed).cast_signed() & libc::SA_RESETHAND != 0 {
+                let _ = kept.handler.compare_exchange(wanted, libc::SIG_DFL, AcqRel, Relaxed);
+            }
+            // SAFETY: the program's handler, of one argument or of three; the first is passed the
+            // same way in both.
+            unsafe { std::mem::transmute::<usize, Handler>(wanted)(signal, information, context) };
+            return;
+        }
+        // SAFETY: the kernel's.
+        let sent = unsafe { (*information).si_code } <= 0;
+        if wanted == libc::SIG_IGN && sent {
+            // The program has come to ignore it while it was on its way. A fault cannot be ignored.
+            return;
+        }
+        if CONFINED.load(Relaxed) {
+            return;
+        }
+        if default_stands(signal, wanted) {
+            return disposition::send_again(signal, information);
+        }
+    }
+}
+
+/// Gives the kernel the default. False: the program wants something else than it did, which the
+/// kernel has again.
+fn default_stands(signal: c_int, wanted: usize) -> bool {
+    let kept = Kept::of(signal);
+    // SAFETY: an action on the stack.
+    let _ = unsafe { real(signal, &none(), ptr::null_mut()) };
+    // After that: a change that is told here is either seen now, or gives the kernel its own action
+    // afterwards.
+    if kept.handler.load(Acquire) == wanted {
+        return true;
+    }
+    // SAFETY: as above.
+    let _ = unsafe { real(signal, &composed(&kept.get()), ptr::null_mut()) };
+    false
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! `siglongjmp` out of a call that waits: the alarm idiom.
+//!
+//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call
+//!    holds (a waiter that is counted, a sleeper, a reference, a descriptor) would be held for
+//!    ever. So each call that waits is written down, by thread, with what ends it ([`Leave`]).
+//! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole
+//!    still: calls whose frames lie below the stack pointer that the jump goes to are ended here
+//!    ([`before`]). Where that cannot be told (processors other than x86-64) no call is ended.
+//! 3. Copies and locks are in a section (`crate::signal::handlers`), in which no handler runs. So is
+//!    whatever changes what a call holds.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use crate::signal::handlers::Section;
+use crate::system::originals;
+
+/// Calls of one thread that sleep within one another's handlers, two entries each at most: beyond
+/// that they are not written down.
+const MOST: usize = 8;
+
+/// What a waiting call holds.
+pub(crate) trait Leave {
+    /// Gives it back, in place of the call's return.
+    ///
+    /// # Safety
+    /// `this` was written down; its frames are whole and will not be returned to.
+    unsafe fn leave(this: *const Self);
+}
+
+/// One call: where what it holds lies on the stack, and what gives that back.
+type Record = (usize, unsafe fn(usize));
+
+thread_local! {
+    static CALLS: [Cell<Record>; MOST] = const { [const { Cell::new((0, nothing)) }; MOST] };
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+fn nothing(_address: usize) {}
+
+unsafe fn leave_at<C: Leave>(address: usize) {
+    // SAFETY: the caller's promise, and the address is that of a `C`.
+    unsafe { C::leave(std::ptr::with_exposed_provenance(address)) }
+}
+
+/// Writes down a call that will wait. What it holds stays where it is until [`ended`].
+pub(crate) fn waits<C: Leave>(call: *const C) {
+    // A handler that comes in between uses the same entry.
+    let _section = Section::enter();
+    let depth = DEPTH.get();
+    CALLS.with(|calls| {
+        if let Some(entry) = calls.get(depth) {
+            entry.set((call.expose_provenance(), leave_at::<C>));
+        }
+    });
+    DEPTH.set(depth + 1);
+}
+
+/// The last one has ended.
+pub(crate) fn ended() {
+    DEPTH.set(DEPTH.get().saturating_sub(1));
+}
+
+/// A call that is written down until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Written(());
+
+/// As [`waits`].
+pub(crate) fn written<C: Leave>(call: *const C) -> Written {
+    waits(call);
+    Written(())
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        ended();
+    }
+}
+
+/// Ends the calls whose frames a jump to `stack` leaves.
+pub(crate) fn before(stack: usize) {
+    while let Some(last) = DEPTH.get().checked_sub(1) {
+        match CALLS.with(|calls| calls.get(last).map(Cell::get)) {
+            Some((frame, _)) if frame >= stack => return,
+            Some((frame, leave)) => {
+                ended();
+                // SAFETY: the frame is of a call of this thread that a handler has interrupted, so
+                // it is whole; it is never returned to.
+                unsafe { leave(frame) };
+            }
+            None => ended(),
+        }
+    }
+}
+
+/// The stack pointer that a jump goes to; 0 if that cannot be told.
+///
+/// # Safety
+/// `to` is what `setjmp(3)` of the C library has written.
+unsafe fn stack_of(to: *const c_void) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        /// Of the stack pointer among the registers of a `jmp_buf`
+        /// (sysdeps/x86_64/jmpbuf-offsets.h).
+        const STACK: usize = 6;
+        // SAFETY: the caller's promise; a `jmp_buf` has eight registers.
+        let mut value = unsafe { to.cast::<usize>().add(STACK).read() };
+        // SAFETY: reads the C library's guard of this thread; as its PTR_DEMANGLE.
+        unsafe {
+            std::arch::asm!("ror {0}, 17", "xor {0}, qword ptr fs:[0x30]", inout(reg) value, options(nostack));
+        }
+        value
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = to;
+        0
+    }
+}
+
+/// The C library's jump.
+static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds the C library's jump: for the constructor, before the program runs.
+pub(crate) fn resolve() {
+    REAL.store(originals::look_up("siglongjmp\0"), Release);
+}
+
+/// `longjmp(3)`, `siglongjmp(3)`, and what `_FORTIFY_SOURCE` makes of them: all restore the mask if
+/// it was saved.
+///
+/// # Safety
+/// As `longjmp(3)`.
+pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
+    // SAFETY: the caller's promise.
+    before(unsafe { stack_of(to) });
+    let pointer = REAL.load(Acquire);
+    if pointer.is_null() {
+        std::process::abort();
+    }
+    // SAFETY: the C library's function of that name has this type; the rest is the caller's
+    // promise.
+    unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, c_int) -> !>(pointer)(
+            to, value,
+        )
+    }
+}

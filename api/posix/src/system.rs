@@ -1,0 +1,10 @@
+//! HEADER
+
+pub(crate) mod fork;
+pub(crate) mod kernel;
+pub(crate) mod memory;
+pub(crate) mod multiplexing;
+pub(crate) mod originals;
+pub(crate) mod processor;
+pub(crate) mod seccomp;
+pub(crate) mod sys;

@@ -1,0 +1,182 @@
+//! The C library's own calls, for descriptors that are not ours.
+//!
+//! 1. [`resolve`] looks them up once, before `main`, behind this library in the order of loading. A
+//!    call that is made earlier (by the constructor of another library), or one that an older C
+//!    library does not have (glibc 2.34: `epoll_pwait2`), becomes the system call itself.
+//! 2. The C library's function is taken rather than the system call because it is a cancellation
+//!    point.
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
+
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use crate::system::kernel;
+use crate::system::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
+
+/// Calls of the C library made so far, about.
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// Changes whenever this process makes a call of the C library's: what it does to a kernel's
+/// descriptor may make another one ready.
+#[inline]
+pub(crate) fn calls() -> u32 {
+    CALLS.load(Relaxed)
+}
+
+/// Two threads at once may count one: the number has changed all the same.
+#[inline]
+pub(crate) fn count() {
+    CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+/// Makes the system call that a function of the C library stands for, with that function's
+/// arguments. Behind a signal set the kernel wants the set's size; what is left of a time it writes
+/// into a copy.
+///
+/// # Safety
+/// As the C library's function.
+unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
+    let place = if number == libc::SYS_ppoll { 2 } else { 4 };
+    let is_timed = matches!(number, libc::SYS_ppoll | libc::SYS_pselect6) && arguments[place] != 0;
+    // SAFETY: the caller's promise: a time is there.
+    let mut time = is_timed.then(|| unsafe { *(arguments[place] as *const timespec) });
+    if let Some(time) = &mut time {
+        arguments[place] = address_mut(time);
+    }
+    let mask_and_size = [arguments[5], SIGNAL_SET];
+    match number {
+        libc::SYS_ppoll => arguments[4] = SIGNAL_SET,
+        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => arguments[5] = SIGNAL_SET,
+        libc::SYS_pselect6 => arguments[5] = address(mask_and_size.as_ptr()),
+        _ => {}
+    }
+    // SAFETY: the caller's promise; what was put in lives until the call is over.
+    unsafe { sys::ask(number, arguments) }
+}
+
+macro_rules! calls {
+    ($($name:ident = $number:ident ( $($argument:ident : $type:ty),* ) -> $answer:ty;)*) => {
+        #[allow(non_upper_case_globals)]
+        mod pointers {
+            use super::*;
+            $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
+        }
+
+        /// Looks all of them up.
+        pub(crate) fn resolve() {
+            $(pointers::$name.store(look_up(concat!(stringify!($name), "\0")), Release);)*
+            fcntl_pointer.store(look_up("fcntl\0"), Release);
+            fork_pointer.store(look_up("fork\0"), Release);
+        }
+
+        $(
+            /// The C library's function of this name.
+            ///
+            /// # Safety
+            /// As the C library's function.
+            #[inline]
+            pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
+                count();
+                let pointer = pointers::$name.load(Acquire);
+                if pointer.is_null() {
+                    let mut arguments = [0_usize; 6];
+                    let given = [$($argument as usize),*];
+                    arguments[..given.len()].copy_from_slice(&given);
+                    // SAFETY: the caller's promise; the system call takes the same arguments, and
+                    // what `ask` adds.
+                    return sys::give(unsafe { ask(libc::$number, arguments) }) as $answer;
+                }
+                // SAFETY: the function of that name in the C library has this type.
+                let function = unsafe {
+                    std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $answer>(pointer)
+                };
+                // SAFETY: the caller's promise.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
+}
+
+calls! {
+    read = SYS_read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
+    write = SYS_write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t;
+    readv = SYS_readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
+    writev = SYS_writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
+    close = SYS_close(fd: c_int) -> c_int;
+    connect = SYS_connect(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int;
+    accept4 = SYS_accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+    sendto = SYS_sendto(fd: c_int, from: *const c_void, length: size_t, flags: c_int, name: *const sockaddr, name_length: socklen_t) -> ssize_t;
+    recvfrom = SYS_recvfrom(fd: c_int, to: *mut c_void, length: size_t, flags: c_int, name: *mut sockaddr, name_length: *mut socklen_t) -> ssize_t;
+    sendmsg = SYS_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    recvmsg = SYS_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    sendmmsg = SYS_sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    recvmmsg = SYS_recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    sendfile = SYS_sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    splice = SYS_splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: size_t, flags: c_uint) -> ssize_t;
+    tee = SYS_tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t;
+    listen = SYS_listen(fd: c_int, backlog: c_int) -> c_int;
+    shutdown = SYS_shutdown(fd: c_int, how: c_int) -> c_int;
+    getsockopt = SYS_getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+    setsockopt = SYS_setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    getsockname = SYS_getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    getpeername = SYS_getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    ioctl = SYS_ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int;
+    ppoll = SYS_ppoll(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    pselect = SYS_pselect6(count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    epoll_pwait = SYS_epoll_pwait(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: c_int, mask: *const libc::sigset_t) -> c_int;
+    epoll_pwait2 = SYS_epoll_pwait2(epfd: c_int, events: *mut libc::epoll_event, most: c_int, timeout: *const timespec, mask: *const libc::sigset_t) -> c_int;
+    fdopen = SYS_getpid(fd: c_int, mode: *const c_char) -> *mut c_void;
+}
+
+#[allow(non_upper_case_globals)]
+static fcntl_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+#[allow(non_upper_case_globals)]
+static fork_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The C library's `fcntl`.
+///
+/// # Safety
+/// As `fcntl(2)`.
+pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    let pointer = fcntl_pointer.load(Acquire);
+    if pointer.is_null() {
+        return sys::give_int(kernel::fcntl(fd, command, argument));
+    }
+    // SAFETY: the C library's `fcntl` has this type.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, ...) -> c_int>(pointer)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { function(fd, command, argument) }
+}
+
+/// The C library's `fork`.
+///
+/// # Safety
+/// As `fork(2)`.
+pub(crate) unsafe fn fork() -> c_int {
+    let pointer = fork_pointer.load(Acquire);
+    if pointer.is_null() {
+        sys::set_errno(libc::ENOSYS);
+        return -1;
+    }
+    // SAFETY: the C library's `fork` has this type.
+    let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(pointer) };
+    // SAFETY: the caller's promise.
+    unsafe { function() }
+}
+
+/// A function of the C library, or of whatever stands behind this library; null if there is none.
+/// `name` ends with a zero.
+pub(crate) fn look_up(name: &str) -> *mut c_void {
+    CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), |name| {
+        // SAFETY: a text with a zero behind it.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    })
+}
+
+#[cfg(test)]
+mod tests;

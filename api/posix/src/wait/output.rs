@@ -1,0 +1,76 @@
+//! The event array of an `epoll_wait` call.
+
+use crate::readiness::tag::{TAG, TAG_MASK};
+use crate::signal::user_memory;
+use crate::system::sys::Outcome;
+
+/// The program's array, filled from the front.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) to: *mut libc::epoll_event,
+    pub(crate) room: usize,
+    pub(crate) filled: usize,
+}
+
+impl Output {
+    /// Appends an event. False: the program's array ends before it says; then nothing more is appended.
+    #[inline]
+    pub(crate) fn push(&mut self, events: u32, data: u64) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        // SAFETY: the program's array has `room` entries, or a fault is answered.
+        if unsafe { user_memory::write_event(self.to.wrapping_add(self.filled), events, data) }.is_err() {
+            self.room = self.filled;
+            return false;
+        }
+        self.filled += 1;
+        true
+    }
+
+    #[inline]
+    pub(crate) const fn is_full(&self) -> bool {
+        self.filled == self.room
+    }
+
+    /// An entry that the kernel has just written; nothing overtakes it. None: the array has gone since.
+    pub(crate) fn reported(&mut self, index: usize) -> Option<libc::epoll_event> {
+        // SAFETY: the program's array, and a fault is answered.
+        let event = unsafe { user_memory::read_event(self.to.wrapping_add(index)) }.ok();
+        if event.is_none() {
+            self.room = self.filled;
+        }
+        event
+    }
+
+    /// What the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
+    #[inline]
+    pub(crate) const fn answer(&self) -> Option<Outcome> {
+        match (self.filled, self.room) {
+            (0, 0) => Some(Err(libc::EFAULT)),
+            (0, _) => None,
+            (filled, _) => Some(Ok(filled)),
+        }
+    }
+
+    /// The same of a call that does not wait.
+    pub(crate) const fn answer_now(&self) -> Outcome {
+        match self.answer() {
+            Some(answer) => answer,
+            None => Ok(0),
+        }
+    }
+
+    /// Keeps only the program's own events of those that the kernel has just appended. For a caller that cannot
+    /// get the lock, and so cannot interpret the library's.
+    #[cold]
+    pub(crate) fn natives(&mut self, reported: usize) {
+        let first = self.filled;
+        for index in first..first + reported {
+            let Some(event) = self.reported(index) else { return };
+            if event.u64 & TAG_MASK != TAG {
+                let _ = self.push(event.events, event.u64);
+            }
+        }
+    }
+}
