@@ -1,4 +1,4 @@
-//! HEADER
+//! Listening sockets: registered with the service, and registered again when the service restarts.
 
 pub(crate) mod kept;
 pub(crate) mod register;

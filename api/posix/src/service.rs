@@ -1,4 +1,4 @@
-//! HEADER
+//! Requests to the socket service, and what comes from it.
 
 pub(crate) mod arrival;
 pub(crate) mod client;

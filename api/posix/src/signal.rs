@@ -1,4 +1,4 @@
-//! HEADER
+//! Signals: dispositions, handlers of the program, faults, and jumps out of handlers.
 
 pub(crate) mod disposition;
 pub(crate) mod faults;

@@ -1,4 +1,4 @@
-//! HEADER
+//! The kernel and the C library, as the library uses them. Nothing here knows of connections.
 
 pub(crate) mod fork;
 pub(crate) mod kernel;

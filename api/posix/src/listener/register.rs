@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
 
-use sietch_protocol::socket_service as protocol;
-use sietch_protocol::socket_service::Name;
+use sietch_protocol::socket_service::{self as protocol, Name};
 
 use crate::address::kernel_name;
 

@@ -24,8 +24,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use sietch_protocol::socket_service as protocol;
-use sietch_protocol::socket_service::Name;
+use sietch_protocol::socket_service::{self as protocol, Name};
 
 use crate::context::{self, Context};
 use crate::descriptor::description::{Held, Kind, facts, listener_name};

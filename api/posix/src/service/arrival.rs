@@ -19,8 +19,9 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
 
 use rustix::net::RecvFlags;
-use sietch_protocol::socket_service as protocol;
-use sietch_protocol::socket_service::{ARRIVAL_BYTES, Arrival, ArrivalKind, Descriptors, Incoming};
+use sietch_protocol::socket_service::{
+    self as protocol, ARRIVAL_BYTES, Arrival, ArrivalKind, Descriptors, Incoming,
+};
 use sietch_ring::stream::End;
 
 use crate::descriptor::copied_table::in_copy;

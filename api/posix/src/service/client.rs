@@ -6,9 +6,8 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, BorrowedFd, IntoRawFd, OwnedFd};
 
-use sietch_protocol::socket_service as protocol;
 use sietch_protocol::socket_service::{
-    Descriptors, MAX_PUBLISHED_PER_PORT, Name, Reply, ReplyKind, Request, RequestKind,
+    self as protocol, Descriptors, MAX_PUBLISHED_PER_PORT, Name, Reply, ReplyKind, Request, RequestKind,
 };
 use sietch_ring::stream::End;
 

@@ -13,8 +13,7 @@ use std::ffi::c_int;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
-use sietch_protocol::socket_service as protocol;
-use sietch_protocol::socket_service::Name;
+use sietch_protocol::socket_service::{self as protocol, Name, SocketFamily};
 
 use crate::context::Context;
 use crate::descriptor::description::Held;

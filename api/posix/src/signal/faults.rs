@@ -29,8 +29,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use sietch_ring::stream;
-use sietch_ring::stream::holes;
+use sietch_ring::stream::{self, holes};
 
 use crate::signal::disposition::{self, none, put_word, real, word_of};
 use crate::system::sys::{self, Errno, Outcome};

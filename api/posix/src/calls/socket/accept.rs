@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{sockaddr, socklen_t};
 use rustix::net::RecvFlags;
-use sietch_protocol::socket_service as protocol;
-use sietch_protocol::socket_service::{Arrival, ArrivalKind, Descriptors, Incoming};
+use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, Descriptors, Incoming};
 use sietch_ring::stream::{End, flag};
 
 use crate::address::give_name;

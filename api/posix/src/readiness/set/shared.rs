@@ -14,8 +14,7 @@
 //! 4. Who closes the epoll has none of it any more ([`Arrays::renew`]).
 
 use std::ffi::c_int;
-use std::ptr;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 
 use crate::readiness::check::Seen;
