@@ -149,7 +149,7 @@ async fn relay(from: &mut TcpStream, to: &mut TcpStream, mut length: u64) -> io:
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a backend says more than it announced"));
         }
         length -= buffer.len() as u64;
-        let (first, second) = buffer.lend();
+        let (first, second) = buffer.into_shared();
         to.lend(first).await?;
         to.lend(second).await?;
     }

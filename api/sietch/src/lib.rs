@@ -20,7 +20,7 @@
 //!
 //! With both, bytes can be copied, or change hands: received ones stay in the buffer into which
 //! they came until it is dropped, sent ones are shared with the engine until they are acknowledged
-//! ([`net::Received`], [`net::Lent`]).
+//! ([`net::ReceivedBuffer`], [`net::SharedBytes`]).
 //!
 //! Both read the clock once a turn, spin for as long as that has paid lately ([`Spin`]), and then
 //! sleep on the doorbells: an idle application costs nothing.

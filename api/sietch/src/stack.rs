@@ -7,7 +7,7 @@
 //! 2. [`Stack::next_event`] tells what happened. Received bytes lie in the engine until they are
 //!    consumed: borrow them (`stack.engine.received`), consume what was understood (`consume`),
 //!    answer (`send`). Or let buffers change hands, so that nothing is copied on this side:
-//!    `take_received` hands over what has arrived, `send_lent` shares bytes until they are
+//!    `receive_zero_copy` hands over what has arrived, `send_zero_copy` shares bytes until they are
 //!    acknowledged.
 //! 3. Engine and queue are public: nothing is hidden from who wants all of it.
 //! 4. [`Stack::turn`] is the same without a clock and without sleeping, for simulations and for who

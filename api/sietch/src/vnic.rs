@@ -1,6 +1,6 @@
 //! A VNIC ready to be driven: its queue, and the engine that fits it.
 
-use sietch_net::{Config, Engine, Ipv6};
+use sietch_net::{Config, Engine, Ipv6Config};
 use sietch_nic::af_xdp::{self, Granted};
 use sietch_nic::shm::{self, Endpoint, EndpointFds};
 use sietch_protocol::{Network6, QueueGeometry, VnicDescriptors, VnicGrant};
@@ -57,7 +57,8 @@ impl Vnic {
         // Who had these addresses before may have had another MAC.
         config.announce = true;
         let gateway = self.description.gateway6;
-        let v6 = |network: Network6| Ipv6 { addresses: vec![(network.address, network.prefix)], gateway };
+        let v6 =
+            |network: Network6| Ipv6Config { addresses: vec![(network.address, network.prefix)], gateway };
         config.ipv6 = self.description.address6.map(v6);
         config
     }

@@ -17,7 +17,7 @@ use crate::packet::Address;
 
 /// What an engine is told about IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ipv6 {
+pub struct Ipv6Config {
     /// Our addresses, each with the bits that name the network on the link. A link-local address is
     /// made of the queue's Ethernet address unless there is one among them. Those beyond the first
     /// [`LOCAL_ADDRESSES`] less two are left out.
@@ -45,7 +45,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    pub fn new(v4: (Address, u8), gateway: Option<Address>, ipv6: Option<&Ipv6>, mac: [u8; 6]) -> Self {
+    pub fn new(v4: (Address, u8), gateway: Option<Address>, ipv6: Option<&Ipv6Config>, mac: [u8; 6]) -> Self {
         let mut locals = vec![Local { address: v4.0, prefix: v4.1.min(32), usable: !v4.0.is_unspecified() }];
         let mut gateways = [gateway, None];
         if let Some(ipv6) = ipv6 {

@@ -142,7 +142,7 @@ impl Engine {
             }
             self.drop_ahead(index);
             self.refresh_slow(index);
-            self.metrics.gaps_pruned += 1;
+            self.metrics.out_of_order_pruned += 1;
             pruned = true;
             break;
         }

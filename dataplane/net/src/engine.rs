@@ -21,7 +21,7 @@ use std::net::Ipv4Addr;
 
 use sietch_nic::{Foreign, Frame, NicQueue};
 
-use crate::addresses::{Addresses, Ipv6};
+use crate::addresses::{Addresses, Ipv6Config};
 use crate::ahead::Ahead;
 use crate::buffers::Pool;
 use crate::congestion::Kind;
@@ -30,11 +30,11 @@ use crate::flow_table::{Directory, Entry, Flows, Name};
 use crate::fragments::Fragments;
 use crate::groups::Groups;
 use crate::limits::{
-    self, BUFFER_MEMORY, Bucket, EMBRYOS, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
-    FIRST_SEND_BUFFER, FLOWS, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER, SEND_BUFFER,
-    TIME_WAITS,
+    self, BUFFER_MEMORY, Bucket, FIRST_EPHEMERAL, FIRST_RECEIVE_BUFFER, FIRST_RECEIVE_SEGMENTS,
+    FIRST_SEND_BUFFER, FLOWS, HALF_OPEN, LAST_EPHEMERAL, MILLISECOND, RECEIVE_BATCH, RECEIVE_BUFFER,
+    SEND_BUFFER, TIME_WAITS,
 };
-use crate::listener::{Embryo, Listener, Slab};
+use crate::listener::{HalfOpen, Listener, Slab};
 use crate::local_ports::{PortSet, RecentPorts};
 use crate::metrics::Metrics;
 use crate::neighbour::{Neighbours, Question};
@@ -62,7 +62,7 @@ mod output;
 mod parts;
 
 pub use api::{ConnectError, ListenError};
-pub use inspect::{FlowInfo, Recovering, SocketInfo, SocketKind};
+pub use inspect::{FlowInfo, RecoveryState, SocketInfo, SocketKind};
 pub use multicast::GroupError;
 
 /// What an engine is told once.
@@ -75,14 +75,14 @@ pub struct Config {
     /// The router to everywhere else.
     pub gateway: Option<Ipv4Addr>,
     /// Our IPv6 addresses, if IPv6 is spoken; it is not on a link with an MTU below 1280 bytes.
-    pub ipv6: Option<Ipv6>,
+    pub ipv6: Option<Ipv6Config>,
     /// Sixteen bytes from a source of true randomness, for sequence numbers and the flow table. A
     /// simulation passes its seed.
     pub secret: [u8; 16],
     /// Most flows.
     pub flows: usize,
     /// Most half-open passive connections.
-    pub embryos: usize,
+    pub half_open: usize,
     /// Most connections in TIME-WAIT.
     pub time_waits: usize,
     /// Most bytes in buffers of all flows.
@@ -130,7 +130,7 @@ impl Config {
             ipv6: None,
             secret,
             flows: FLOWS,
-            embryos: EMBRYOS,
+            half_open: HALF_OPEN,
             time_waits: TIME_WAITS,
             buffer_memory: BUFFER_MEMORY,
             receive_buffer: RECEIVE_BUFFER,
@@ -234,7 +234,7 @@ pub struct Engine {
     pub(crate) flows: Flows,
     pub(crate) pool: Pool,
     pub(crate) ahead: Ahead,
-    pub(crate) embryos: Slab<Embryo>,
+    pub(crate) half_open: Slab<HalfOpen>,
     pub(crate) time_waits: Slab<TimeWait>,
     /// By port: each connection that is accepted looks for its own, among up to
     /// [`limits::LISTENERS`].
@@ -242,7 +242,7 @@ pub struct Engine {
     /// Their ports.
     pub(crate) listening: PortSet,
     pub(crate) flow_timers: Timers,
-    pub(crate) embryo_timers: Timers,
+    pub(crate) half_open_timers: Timers,
     /// Paced flows that wait for their time to send.
     pub(crate) paced: TimingWheel,
     pub(crate) time_wait_timers: Timers,
@@ -332,12 +332,12 @@ impl Engine {
             flows: Flows::new(config.flows),
             pool: Pool::new(config.buffer_memory),
             ahead: Ahead::default(),
-            embryos: Slab::new(config.embryos.max(1)),
+            half_open: Slab::new(config.half_open.max(1)),
             time_waits: Slab::new(config.time_waits.max(1)),
             listeners: BTreeMap::new(),
             listening: PortSet::default(),
             flow_timers: Timers::default(),
-            embryo_timers: Timers::default(),
+            half_open_timers: Timers::default(),
             paced: TimingWheel::default(),
             time_wait_timers: Timers::default(),
             // Announcements are due by the clock of questions.
@@ -443,7 +443,7 @@ impl Engine {
     fn earliest(&self) -> u64 {
         self.flow_timers
             .earliest()
-            .min(self.embryo_timers.earliest())
+            .min(self.half_open_timers.earliest())
             .min(self.paced.earliest())
             .min(self.time_wait_timers.earliest())
             .min(self.neighbours.deadline())
@@ -511,7 +511,7 @@ impl Engine {
         };
         // A group address cannot be a source: answering it would flood the link.
         if link.source[0] & 1 != 0 {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             return Disposition::Release;
         }
         let for_us = link.destination == self.mac;
@@ -539,7 +539,7 @@ impl Engine {
         };
         let (remote, local) = (Address::v4(header.source), Address::v4(header.destination));
         if local != self.addresses.v4() || !self.addresses.may_be_source(&remote) {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             return Disposition::Release;
         }
         let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };
@@ -590,9 +590,9 @@ impl Engine {
                     self.slow_receive(index, segment, origin.is_marked());
                 }
             }
-            Some(Entry::Embryo(index)) => self.embryo_receive(index, origin, segment),
+            Some(Entry::HalfOpen(index)) => self.receive_half_open(index, origin, segment),
             Some(Entry::TimeWait(index)) => self.time_wait_receive(index, origin, segment),
-            None => self.stranger_receive(origin, segment),
+            None => self.receive_unmatched(origin, segment),
         }
     }
 

@@ -216,7 +216,7 @@ impl Engine {
         if grow {
             flow.cwnd = cold.congestion.window();
         }
-        if flow.has(flag::PACED | flag::LENT) {
+        if flow.has(flag::PACED | flag::ZERO_COPY) {
             self.note_acknowledged(index, data);
         }
         let (flow, cold) = self.flows.both(index);
@@ -250,7 +250,7 @@ impl Engine {
         if self.flows.hot[index].has(flag::PACED) {
             self.refresh_pace(index);
         }
-        if self.flows.hot[index].has(flag::LENT) {
+        if self.flows.hot[index].has(flag::ZERO_COPY) {
             self.let_go_of_lent(index, data);
         }
     }

@@ -142,7 +142,7 @@ pub(crate) mod flag {
     /// Probe the tail of what was sent at the next emission.
     pub const TAIL: u32 = 1 << 27;
     /// Something that it has to send is lent by the application (`owned`).
-    pub const LENT: u32 = 1 << 28;
+    pub const ZERO_COPY: u32 = 1 << 28;
     /// The flow has a rate, or may have one (`pacing`).
     pub const PACED: u32 = 1 << 30;
     /// It waits for its time to send.

@@ -52,11 +52,11 @@ impl Template {
     }
 }
 
-/// What a name stands for: an index into the flows, the embryos, or the connections in TIME-WAIT.
+/// What a name stands for: an index into the flows, the half-open connections, or the connections in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Flow(u32),
-    Embryo(u32),
+    HalfOpen(u32),
     TimeWait(u32),
 }
 
@@ -324,7 +324,7 @@ mod tests {
                 }
                 (6, _) | (1..6, false) => {
                     let there = oracle.remove(&text);
-                    directory.remove(&key, Entry::Embryo(number));
+                    directory.remove(&key, Entry::HalfOpen(number));
                     directory.remove(&key, there.unwrap_or(entry));
                 }
                 _ => {}

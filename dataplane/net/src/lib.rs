@@ -60,14 +60,14 @@ mod transmit;
 mod tuning;
 mod udp;
 
-pub use addresses::Ipv6;
+pub use addresses::Ipv6Config;
 pub use engine::{
-    Config, ConnectError, Ecn, Engine, FlowInfo, GroupError, ListenError, PollResult, Recovering, SocketInfo,
-    SocketKind,
+    Config, ConnectError, Ecn, Engine, FlowInfo, GroupError, ListenError, PollResult, RecoveryState,
+    SocketInfo, SocketKind,
 };
 pub use events::{CloseReason, Event, EventKind};
 pub use flow::{FlowId, State};
 pub use metrics::Metrics;
-pub use owned::{Lent, Received};
+pub use owned::{ReceivedBuffer, SharedBytes};
 pub use sequence::Seq;
-pub use udp::{Codepoint, Datagram, DatagramError};
+pub use udp::{Datagram, DatagramError, EcnCodepoint};

@@ -46,13 +46,13 @@ pub const FIRST_SEND_BUFFER: usize = 512 << 10;
 /// Bytes that one flow may have to send while some of them are lent by the application: the memory
 /// is the application's, and far below the 2 GiB that sequence numbers can tell apart. A longer
 /// body is lent piece by piece.
-pub const LENT_BYTES: usize = 64 << 20;
+pub const ZERO_COPY_BYTES: usize = 64 << 20;
 /// Pieces, lent and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps to
 /// find one.
-pub const LENT_PIECES: usize = 1024;
+pub const ZERO_COPY_PIECES: usize = 1024;
 /// Receive buffers that applications may hold at a time, all flows together; past them, bytes can
 /// only be copied out. At 4 KiB, the smallest, that is 4 MiB pinned by a byte each.
-pub const HANDED_OVER: usize = 1024;
+pub const ZERO_COPY_BUFFERS: usize = 1024;
 /// The smallest buffer: two full segments of an ordinary Ethernet and the commonest request sizes.
 pub const SMALLEST_BUFFER: usize = 4096;
 /// Bytes of free buffers that the pool keeps instead of giving them back to the allocator.
@@ -81,7 +81,7 @@ pub const COOKIE_WINDOW: u16 = 16 << 10;
 pub const LISTENERS: usize = 1024;
 /// Half-open passive connections of all listeners together, 96 bytes each: a SYN flood costs 1.5
 /// MiB.
-pub const EMBRYOS: usize = 16_384;
+pub const HALF_OPEN: usize = 16_384;
 /// Connections in TIME-WAIT, 64 bytes each; the oldest is forgotten for a new one.
 pub const TIME_WAITS: usize = 32_768;
 /// Stateless replies (RST, SYN-ACK, challenge ACK) queued between two flushes; more are dropped,

@@ -1,12 +1,12 @@
 //! Listening ports and their half-open connections.
 //!
-//! 1. A SYN for a listening port makes an [`Embryo`]: 96 bytes, no buffers. The SYN-ACK goes back
+//! 1. A SYN for a listening port makes an [`HalfOpen`]: 96 bytes, no buffers. The SYN-ACK goes back
 //!    to the link address that the SYN came from, and is repeated with backoff.
-//! 2. When all embryos are used up, a SYN is answered with a cookie and no embryo is made
+//! 2. When all half-open connections are used up, a SYN is answered with a cookie and no half-open connection is made
 //!    (`syn_cookie`): under a flood of forged SYNs honest handshakes still get through, and memory
 //!    stays bounded.
-//! 3. The ACK of our SYN turns the embryo into a flow, provided that the listener has fewer than
-//!    `backlog` connections that the application has not taken. Otherwise the embryo stays, and its
+//! 3. The ACK of our SYN turns the half-open connection into a flow, provided that the listener has fewer than
+//!    `backlog` connections that the application has not taken. Otherwise the half-open connection stays, and its
 //!    repeated SYN-ACK asks the peer again.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ pub(crate) struct Listener {
 
 /// A half-open passive connection: SYN-RECEIVED.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Embryo {
+pub(crate) struct HalfOpen {
     pub name: Name,
     pub irs: Seq,
     pub iss: Seq,
@@ -46,7 +46,7 @@ pub(crate) struct Embryo {
     pub challenged_at: u64,
 }
 
-const _: () = assert!(size_of::<Option<Embryo>>() <= 96);
+const _: () = assert!(size_of::<Option<HalfOpen>>() <= 96);
 
 /// A slab of small things of which the oldest can be found.
 #[derive(Debug)]

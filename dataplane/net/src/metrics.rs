@@ -29,7 +29,7 @@ counters! {
     /// Sends put off because the queue had no buffer or no room.
     transmit_stalls,
     /// Times that a flow was passed over because there was no buffer for its next frame.
-    passed_over,
+    flows_deferred,
     /// Frames for another link address or of a protocol that the engine does not speak.
     frames_ignored,
     /// Packets whose headers are malformed.
@@ -37,14 +37,14 @@ counters! {
     /// Packets whose checksum is wrong.
     bad_checksum,
     /// Packets for another address, or from one that cannot be a source.
-    foreign_address,
+    wrong_address,
     /// Parts of packets.
     fragments,
     /// Packets put together from them.
     reassembled,
     /// Parts that overlap, disagree or are too many, and packets whose parts did not all come in
     /// time.
-    fragments_refused,
+    fragments_dropped,
     /// ARP requests answered.
     arp_replies,
     /// ARP requests sent.
@@ -60,7 +60,7 @@ counters! {
     /// Claims of others to an address of ours.
     address_conflicts,
     /// IPv6 packets whose extension headers forbid to take them.
-    refused_headers,
+    extension_headers_refused,
     /// ICMP errors sent.
     icmp_errors_sent,
     /// Packets dropped because their next hop is unknown.
@@ -92,9 +92,9 @@ counters! {
     /// Payload bytes acknowledged by peers.
     payload_acknowledged,
     /// Pieces that applications lent for sending.
-    pieces_lent,
+    zero_copy_sends,
     /// Receive buffers handed over to applications.
-    buffers_handed_over,
+    zero_copy_receives,
     /// Connections opened by us.
     connections_opened,
     /// Connections accepted.
@@ -119,11 +119,11 @@ counters! {
     /// Handshakes held back because the accept queue or the flow table was full.
     accept_overflow,
     /// Data that came with a mark of congestion (RFC 3168).
-    congestion_marks,
+    ce_marks_received,
     /// Acknowledgements that echoed one.
-    congestion_echoes,
+    ece_received,
     /// Reductions of a congestion window for it.
-    mark_reductions,
+    ecn_reductions,
     /// Segments sent again.
     retransmits,
     /// Retransmission timeouts.
@@ -135,9 +135,9 @@ counters! {
     /// Ranges that peers reported (RFC 2018).
     sack_blocks,
     /// Reports of peers that bytes came twice (RFC 2883).
-    duplicates_heard,
+    dsacks_received,
     /// Reductions of a congestion window that were taken back.
-    undone,
+    reductions_undone,
     /// Probes of the tail of what was sent (RFC 8985).
     tail_probes,
     /// Receivers that threw away what they had reported.
@@ -153,16 +153,16 @@ counters! {
     /// Segments refused by PAWS (RFC 7323).
     paws_drops,
     /// Times that a receive window was made larger for good.
-    windows_grown,
+    receive_windows_grown,
     /// Segments outside the window.
     out_of_window,
     /// Segments kept out of order.
     out_of_order,
     /// Times that a peer was told of bytes that came twice (RFC 2883).
-    duplicates_reported,
+    dsacks_sent,
     /// Gaps beyond which everything was dropped, because memory was short and they had stood
     /// longest.
-    gaps_pruned,
+    out_of_order_pruned,
     /// Segments dropped because buffers or ranges were used up.
     buffer_drops,
     /// Connections in TIME-WAIT forgotten early, to make room or for a new connection.

@@ -2,7 +2,7 @@
 //!
 //! # Sending
 //!
-//! 1. [`Engine::send_lent`] takes a share of the application's own bytes ([`Lent`]) and keeps it
+//! 1. [`Engine::send_zero_copy`] takes a share of the application's own bytes ([`SharedBytes`]) and keeps it
 //!    until the peer has acknowledged them, or the flow is over; then it drops it. Whatever owned
 //!    the bytes is freed, or finds its way back, by its own `Drop`.
 //! 2. A flow to which something was lent has an outbox beside its ring (`outbox`): pieces in the
@@ -14,14 +14,14 @@
 //!
 //! # Receiving
 //!
-//! 1. [`Engine::take_received`] hands the buffer of a receive ring over, with the bytes in it
-//!    ([`Received`]); the ring takes a new one when more arrives. While something waits out of
+//! 1. [`Engine::receive_zero_copy`] hands the buffer of a receive ring over, with the bytes in it
+//!    ([`ReceivedBuffer`]); the ring takes a new one when more arrives. While something waits out of
 //!    order in the ring the bytes are copied into a buffer of their own.
 //! 2. Bytes that the application holds count as received and not consumed: the window that the peer
 //!    is told of is smaller by them, so a receiver that hoards buffers is bounded as one that does
 //!    not read.
-//! 3. A [`Received`] that is dropped goes back to the engine through a queue of as many places as
-//!    buffers may be out ([`HANDED_OVER`]), so there is always one. The engine looks at that queue
+//! 3. A [`ReceivedBuffer`] that is dropped goes back to the engine through a queue of as many places as
+//!    buffers may be out ([`ZERO_COPY_BUFFERS`]), so there is always one. The engine looks at that queue
 //!    once a turn, in [`Engine::emit`].
 //!
 //! What it must never do: let go of bytes that may have to be sent again; announce a window for
@@ -34,7 +34,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::engine::Engine;
 use crate::flow::{FlowId, State, flag};
-use crate::limits::{HANDED_OVER, LENT_BYTES, LENT_PIECES};
+use crate::limits::{ZERO_COPY_BUFFERS, ZERO_COPY_BYTES, ZERO_COPY_PIECES};
 
 pub(crate) mod outbox;
 
@@ -46,7 +46,7 @@ use outbox::Outbox;
 /// The bytes must not change as long as the engine has a share: what is sent twice has to be the
 /// same.
 #[derive(Clone)]
-pub struct Lent {
+pub struct SharedBytes {
     memory: Memory,
     start: usize,
     length: usize,
@@ -59,7 +59,7 @@ enum Memory {
     Owner(Arc<dyn AsRef<[u8]> + Send + Sync>),
 }
 
-impl Lent {
+impl SharedBytes {
     /// All bytes of whatever owns some: a vector, a mapped file, a buffer of a pool whose `Drop`
     /// puts it back.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
@@ -107,31 +107,31 @@ impl Lent {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
         self.bytes(0, self.length)
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for SharedBytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Lent({} bytes)", self.length)
+        write!(formatter, "SharedBytes({} bytes)", self.length)
     }
 }
 
-impl From<&'static [u8]> for Lent {
+impl From<&'static [u8]> for SharedBytes {
     fn from(bytes: &'static [u8]) -> Self {
         Self { memory: Memory::Constant(bytes), start: 0, length: bytes.len() }
     }
 }
 
-impl From<Arc<[u8]>> for Lent {
+impl From<Arc<[u8]>> for SharedBytes {
     fn from(bytes: Arc<[u8]>) -> Self {
         Self { start: 0, length: bytes.len(), memory: Memory::Slice(bytes) }
     }
 }
 
-impl From<Vec<u8>> for Lent {
+impl From<Vec<u8>> for SharedBytes {
     fn from(bytes: Vec<u8>) -> Self {
         Self::new(bytes)
     }
@@ -148,7 +148,7 @@ struct Returned {
 /// Received bytes in the very buffer into which the engine put them. Dropped, it goes back to the
 /// engine, and the peer may send as many again. It is meant to be dropped in the thread that turns
 /// the engine: another's drop is noticed with the next turn only.
-pub struct Received {
+pub struct ReceivedBuffer {
     buffer: Box<[u8]>,
     start: usize,
     length: usize,
@@ -156,7 +156,7 @@ pub struct Received {
     home: Home,
 }
 
-impl Received {
+impl ReceivedBuffer {
     /// How many bytes.
     pub const fn len(&self) -> usize {
         self.length
@@ -176,11 +176,11 @@ impl Received {
 
     /// The same bytes to be sent on, to this peer or another: not one is copied, and the buffer
     /// comes back when that peer has acknowledged both pieces.
-    pub fn lend(self) -> (Lent, Lent) {
+    pub fn into_shared(self) -> (SharedBytes, SharedBytes) {
         let (first, second) = self.pieces();
         let memory = Memory::Owner(Arc::new(Whole(self)));
-        let second = Lent { memory: memory.clone(), start: second.0, length: second.1 };
-        (Lent { memory, start: first.0, length: first.1 }, second)
+        let second = SharedBytes { memory: memory.clone(), start: second.0, length: second.1 };
+        (SharedBytes { memory, start: first.0, length: first.1 }, second)
     }
 
     /// Where the two pieces begin, and how long they are.
@@ -190,13 +190,13 @@ impl Received {
     }
 }
 
-impl fmt::Debug for Received {
+impl fmt::Debug for ReceivedBuffer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Received({} bytes)", self.length)
+        write!(formatter, "ReceivedBuffer({} bytes)", self.length)
     }
 }
 
-impl Drop for Received {
+impl Drop for ReceivedBuffer {
     fn drop(&mut self) {
         let (flow, length) = (self.flow, self.length as u32);
         // There is a place for every buffer that is out. Without an engine nobody takes it back,
@@ -207,8 +207,8 @@ impl Drop for Received {
     }
 }
 
-/// A received buffer with what lies beside the bytes: [`Lent`] knows which part counts.
-struct Whole(Received);
+/// A received buffer with what lies beside the bytes: [`SharedBytes`] knows which part counts.
+struct Whole(ReceivedBuffer);
 
 impl AsRef<[u8]> for Whole {
     fn as_ref(&self) -> &[u8] {
@@ -235,7 +235,7 @@ pub(crate) struct HandedOver {
 impl HandedOver {
     fn home(&mut self) -> Home {
         let open = || {
-            let (way, back) = sync_channel(HANDED_OVER);
+            let (way, back) = sync_channel(ZERO_COPY_BUFFERS);
             (Home { way, waiting: Arc::default() }, back)
         };
         self.home.get_or_insert_with(open).0.clone()
@@ -263,10 +263,10 @@ impl Engine {
     /// of when the peer has acknowledged them, or the flow is over.
     ///
     /// # Errors
-    /// The bytes come back, all of them, if the flow does not send, or if [`LENT_BYTES`] or
-    /// [`LENT_PIECES`] would be exceeded; in the latter case [`crate::EventKind::Writable`] tells
+    /// The bytes come back, all of them, if the flow does not send, or if [`ZERO_COPY_BYTES`] or
+    /// [`ZERO_COPY_PIECES`] would be exceeded; in the latter case [`crate::EventKind::Writable`] tells
     /// when there is room again.
-    pub fn send_lent(&mut self, flow: FlowId, bytes: Lent) -> Result<(), Lent> {
+    pub fn send_zero_copy(&mut self, flow: FlowId, bytes: SharedBytes) -> Result<(), SharedBytes> {
         let Some(index) = self.flows.index(flow) else { return Err(bytes) };
         let flow = &mut self.flows.hot[index];
         let open =
@@ -278,17 +278,17 @@ impl Engine {
             return Ok(());
         }
         let outbox = self.flows.cold[index].outbox.get_or_insert_default();
-        if flow.tx.len() + bytes.len() > LENT_BYTES || outbox.pieces() >= LENT_PIECES {
+        if flow.tx.len() + bytes.len() > ZERO_COPY_BYTES || outbox.pieces() >= ZERO_COPY_PIECES {
             flow.flags |= flag::WANTS_ROOM;
             return Err(bytes);
         }
-        if !flow.has(flag::LENT) {
-            flow.flags |= flag::LENT;
+        if !flow.has(flag::ZERO_COPY) {
+            flow.flags |= flag::ZERO_COPY;
             outbox.begin(flow.tx.yield_storage());
         }
         flow.tx.count_elsewhere(bytes.len());
         outbox.lend(bytes);
-        self.metrics.pieces_lent += 1;
+        self.metrics.zero_copy_sends += 1;
         self.touch(index);
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Engine {
         let limit = flow.send_limit(self.send_buffer);
         let Some(outbox) = &mut self.flows.cold[index].outbox else { return 0 };
         let room = limit.saturating_sub(flow.tx.len());
-        let room = if outbox.pieces() < LENT_PIECES { room } else { 0 };
+        let room = if outbox.pieces() < ZERO_COPY_PIECES { room } else { 0 };
         let taken = outbox.copy(&mut self.pool, &data[..data.len().min(room)], limit);
         flow.tx.count_elsewhere(taken);
         if taken < data.len() {
@@ -320,7 +320,7 @@ impl Engine {
         let Some(outbox) = &mut self.flows.cold[index].outbox else { return };
         outbox.consume(&mut self.pool, bytes);
         if outbox.is_empty() {
-            flow.flags &= !flag::LENT;
+            flow.flags &= !flag::ZERO_COPY;
         }
     }
 
@@ -328,19 +328,19 @@ impl Engine {
     pub(crate) fn drop_unsent(&mut self, index: usize) {
         let flow = &mut self.flows.hot[index];
         flow.tx.release(&mut self.pool);
-        flow.flags &= !flag::LENT;
+        flow.flags &= !flag::ZERO_COPY;
         if let Some(mut outbox) = self.flows.cold[index].outbox.take() {
             outbox.clear(&mut self.pool);
         }
     }
 
     /// Hands over what has arrived in order and was not consumed, in the buffer in which it lies.
-    /// `None` if there is nothing, if [`HANDED_OVER`] buffers are out, or if memory is short; then
+    /// `None` if there is nothing, if [`ZERO_COPY_BUFFERS`] buffers are out, or if memory is short; then
     /// [`Engine::received`] still shows it.
-    pub fn take_received(&mut self, id: FlowId) -> Option<Received> {
+    pub fn receive_zero_copy(&mut self, id: FlowId) -> Option<ReceivedBuffer> {
         let index = self.flows.index(id)?;
         let flow = &mut self.flows.hot[index];
-        if flow.rx.is_empty() || self.handed_over.out >= HANDED_OVER {
+        if flow.rx.is_empty() || self.handed_over.out >= ZERO_COPY_BUFFERS {
             return None;
         }
         let length = flow.rx.len();
@@ -353,11 +353,11 @@ impl Engine {
         };
         flow.held += length as u32;
         self.handed_over.out += 1;
-        self.metrics.buffers_handed_over += 1;
+        self.metrics.zero_copy_receives += 1;
         if matches!(flow.state, State::Closed | State::TimeWait) {
             self.finish_if_read(index);
         }
-        Some(Received { buffer, start, length, flow: id, home: self.handed_over.home() })
+        Some(ReceivedBuffer { buffer, start, length, flow: id, home: self.handed_over.home() })
     }
 
     /// Takes back the buffers that the application has dropped, and lets the peers send as much

@@ -15,7 +15,7 @@
 //!
 //! What is done with all that is in `slow/repair.rs`; the bytes themselves are in `scoreboard`.
 
-use crate::engine::Recovering;
+use crate::engine::RecoveryState;
 use crate::limits::NEVER;
 use crate::scoreboard::{Delivered, sent_after};
 use crate::sequence::Seq;
@@ -156,7 +156,7 @@ pub(crate) struct TailProbe {
 /// All that recovery remembers of a flow.
 #[derive(Debug)]
 pub(crate) struct Repair {
-    pub phase: Recovering,
+    pub phase: RecoveryState,
     pub rack: Rack,
     pub reduction: Reduction,
     pub undo: Option<Undo>,
@@ -176,7 +176,7 @@ pub(crate) struct Repair {
 impl Default for Repair {
     fn default() -> Self {
         Self {
-            phase: Recovering::Open,
+            phase: RecoveryState::Open,
             rack: Rack::default(),
             reduction: Reduction::default(),
             undo: None,
@@ -196,7 +196,7 @@ impl Default for Repair {
 impl Repair {
     /// Whether losses are being repaired.
     pub const fn is_repairing(&self) -> bool {
-        matches!(self.phase, Recovering::Recovery | Recovering::Loss)
+        matches!(self.phase, RecoveryState::Recovery | RecoveryState::Loss)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Deadlines of many things, the earliest first.
 //!
-//! 1. Every thing (a flow, an embryo, ...) has at most one entry in a four-ary heap, and the heap
+//! 1. Every thing (a flow, a half-open connection, ...) has at most one entry in a four-ary heap, and the heap
 //!    tells it where that is.
 //! 2. Almost every change of a deadline moves it *later* (each ACK pushes the retransmission out).
 //!    That costs nothing here: the thing stores its deadline, its entry stays, and when the entry

@@ -38,7 +38,7 @@ pub(crate) enum Stalled {
     NoRoom,
 }
 
-/// A segment that belongs to no flow: a reset, a SYN-ACK of an embryo, an ACK from TIME-WAIT.
+/// A segment that belongs to no flow: a reset, a SYN-ACK of a half-open connection, an ACK from TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub path: Path,
@@ -231,7 +231,7 @@ impl Engine {
         segment: Outbound,
     ) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
-        if flow.has(flag::ECN | flag::SACK_DUE | flag::LENT) {
+        if flow.has(flag::ECN | flag::SACK_DUE | flag::ZERO_COPY) {
             return self.transmit_adorned(queue, index, segment);
         }
         if flow.has(flag::TIMESTAMPS) {

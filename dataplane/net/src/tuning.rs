@@ -161,7 +161,7 @@ impl Engine {
         let flow = &mut self.flows.hot[index];
         if size > flow.rcv_limit as usize {
             flow.rcv_limit = size as u32;
-            self.metrics.windows_grown += 1;
+            self.metrics.receive_windows_grown += 1;
         }
     }
 }

@@ -15,7 +15,7 @@ pub struct Datagram {
     /// What it carries.
     pub payload: Vec<u8>,
     /// The ECN field with which it arrived.
-    pub ecn: Codepoint,
+    pub ecn: EcnCodepoint,
 }
 
 /// Why a datagram was not taken for sending.
@@ -48,7 +48,7 @@ pub(crate) struct Port {
     /// The only peer whose datagrams are taken, if there is one.
     pub connected: Option<(Address, u16)>,
     /// What its datagrams say of their sender.
-    pub ecn: Codepoint,
+    pub ecn: EcnCodepoint,
     pub error: Option<CloseReason>,
 }
 
@@ -59,7 +59,7 @@ impl Port {
             inbox: Inbox::default(),
             ready: false,
             connected: None,
-            ecn: Codepoint::NotEct,
+            ecn: EcnCodepoint::NotEct,
             error: None,
         }
     }
@@ -68,7 +68,7 @@ impl Port {
 /// The ECN field of a packet (RFC 3168 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Codepoint {
+pub enum EcnCodepoint {
     /// Its sender does not heed marks.
     #[default]
     NotEct = 0,
@@ -80,7 +80,7 @@ pub enum Codepoint {
     Ce = 3,
 }
 
-impl Codepoint {
+impl EcnCodepoint {
     /// What two bits mean.
     #[inline]
     pub const fn of(bits: u8) -> Self {
@@ -97,7 +97,7 @@ impl Codepoint {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     remote: (Address, u16),
-    ecn: Codepoint,
+    ecn: EcnCodepoint,
     at: usize,
     length: usize,
 }
@@ -141,7 +141,7 @@ impl Inbox {
 
     /// The ECN field of the oldest.
     #[inline]
-    pub fn oldest_ecn(&self) -> Option<Codepoint> {
+    pub fn oldest_ecn(&self) -> Option<EcnCodepoint> {
         self.places.front().map(|place| place.ecn)
     }
 
@@ -153,7 +153,7 @@ impl Inbox {
 
     /// Keeps a datagram. False if there is no room.
     #[inline]
-    pub fn push(&mut self, remote: (Address, u16), ecn: Codepoint, payload: Payload<'_>) -> bool {
+    pub fn push(&mut self, remote: (Address, u16), ecn: EcnCodepoint, payload: Payload<'_>) -> bool {
         if self.places.len() >= UDP_RECEIVE_QUEUE {
             return false;
         }
@@ -226,7 +226,7 @@ pub(crate) enum Body {
     Datagram {
         source: u16,
         destination: u16,
-        ecn: Codepoint,
+        ecn: EcnCodepoint,
         payload: Vec<u8>,
     },
     /// A report of groups.

@@ -349,10 +349,10 @@ fn violation(seed: u64) {
     let faults = if random.chance(500) { LinkConfig::perfect() } else { LinkConfig::swarm(&mut random) };
     let mut change = buffers(&mut random);
     let connections = connections(&mut random);
-    let (embryos, memory) = (*random.pick(&[8, 64, 1024]), 8 << 20);
+    let (half_open, memory) = (*random.pick(&[8, 64, 1024]), 8 << 20);
     let mut bounded = |config: &mut Config| {
         change(config);
-        config.embryos = embryos;
+        config.half_open = half_open;
         config.buffer_memory = memory;
     };
     let fork = random.fork();
@@ -481,7 +481,7 @@ fn marked_queue(kind: Kind, threshold: u64, marking: Marking) -> (u64, f64) {
     let used = (read(&world) - before) as f64 / (bandwidth as f64 / 8.0 / 5.0);
     let [sent, _] = world.link.tallies();
     assert_eq!(sent.lost, 0, "{kind}: marks and no losses");
-    assert!(world.hosts[0].engine.metrics().mark_reductions > 0, "{kind}");
+    assert!(world.hosts[0].engine.metrics().ecn_reductions > 0, "{kind}");
     (sent.longest_queue, used)
 }
 

@@ -23,14 +23,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sietch_net::{
-    CloseReason, ConnectError, Event, EventKind, FlowId, FlowInfo, Lent, Received, State, limits,
+    CloseReason, ConnectError, Event, EventKind, FlowId, FlowInfo, ReceivedBuffer, SharedBytes, State, limits,
 };
 
 use super::Net;
 use super::tasks::Waiting;
 
 /// What is lent of a long body at a time: the next part is lent while the one before is on its way.
-const LENT_PIECE: usize = limits::LENT_BYTES / 8;
+const LENT_PIECE: usize = limits::ZERO_COPY_BYTES / 8;
 
 /// What the loop and the handles of a connection share.
 #[derive(Debug)]
@@ -318,8 +318,8 @@ impl Half {
         Poll::Pending
     }
 
-    fn poll_take(&self, context: &Context<'_>) -> Poll<io::Result<Option<Received>>> {
-        let taken = self.net.0.engine.borrow_mut().take_received(self.connection.flow);
+    fn poll_take(&self, context: &Context<'_>) -> Poll<io::Result<Option<ReceivedBuffer>>> {
+        let taken = self.net.0.engine.borrow_mut().receive_zero_copy(self.connection.flow);
         if taken.is_some() {
             return Poll::Ready(Ok(taken));
         }
@@ -334,16 +334,16 @@ impl Half {
         }
     }
 
-    async fn take(&self) -> io::Result<Option<Received>> {
+    async fn take(&self) -> io::Result<Option<ReceivedBuffer>> {
         std::future::poll_fn(|context| self.poll_take(context)).await
     }
 
-    fn poll_lend(&self, bytes: &Lent, context: &Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_lend(&self, bytes: &SharedBytes, context: &Context<'_>) -> Poll<io::Result<()>> {
         if self.connection.over.get().is_some() {
             return Poll::Ready(Err(self.failure()));
         }
         let mut engine = self.net.0.engine.borrow_mut();
-        if engine.send_lent(self.connection.flow, bytes.clone()).is_ok() {
+        if engine.send_zero_copy(self.connection.flow, bytes.clone()).is_ok() {
             return Poll::Ready(Ok(()));
         }
         let open = engine.flow_info(self.connection.flow).is_some_and(|info| may_send(info.state));
@@ -354,7 +354,7 @@ impl Half {
         Poll::Pending
     }
 
-    async fn lend(&self, bytes: Lent) -> io::Result<()> {
+    async fn lend(&self, bytes: SharedBytes) -> io::Result<()> {
         let mut begin = 0;
         while begin < bytes.len() {
             let piece = bytes.slice(begin, LENT_PIECE);
@@ -454,7 +454,7 @@ macro_rules! reading {
             ///
             /// # Errors
             /// As for `readable`; and if too many buffers are held already, or memory is short.
-            pub async fn take(&mut self) -> io::Result<Option<Received>> {
+            pub async fn take(&mut self) -> io::Result<Option<ReceivedBuffer>> {
                 self.half.take().await
             }
 
@@ -496,7 +496,7 @@ macro_rules! writing {
             ///
             /// # Errors
             /// As for `write`.
-            pub async fn lend(&mut self, bytes: impl Into<Lent>) -> io::Result<()> {
+            pub async fn lend(&mut self, bytes: impl Into<SharedBytes>) -> io::Result<()> {
                 self.half.lend(bytes.into()).await
             }
 

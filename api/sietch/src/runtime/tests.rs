@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sietch_disk::{Buffer, MemoryQueue, Part};
-use sietch_net::Ipv6;
+use sietch_net::Ipv6Config;
 use sietch_nic::wire::{WireQueue, pair};
 use sietch_persist::{FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
@@ -32,7 +32,7 @@ impl World {
         let config = |last| {
             let mut config = Config::new(Ipv4Addr::new(10, 0, 0, last), 24, [last; 16]);
             let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into());
-            config.ipv6 = Some(Ipv6 { addresses: vec![(address, 64)], gateway: None });
+            config.ipv6 = Some(Ipv6Config { addresses: vec![(address, 64)], gateway: None });
             config
         };
         let client = Runtime::new(a, &config(1)).expect("there are descriptors left");
@@ -212,7 +212,7 @@ fn a_large_body_is_lent_and_handed_over_without_a_copy() {
                 // Each buffer goes back as it came, and returns when the client has acknowledged
                 // it.
                 while let Ok(Some(buffer)) = stream.take().await {
-                    let (first, second) = buffer.lend();
+                    let (first, second) = buffer.into_shared();
                     stream.lend(first).await.expect("the client reads");
                     stream.lend(second).await.expect("the client reads");
                 }

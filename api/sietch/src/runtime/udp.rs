@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sietch_net::{CloseReason, Codepoint, Datagram, DatagramError};
+use sietch_net::{CloseReason, Datagram, DatagramError, EcnCodepoint};
 
 use super::Net;
 use super::tasks::Waiting;
@@ -51,13 +51,13 @@ impl UdpSocket {
 
     /// Sets the ECN field of what is sent from now on. The field of what arrives is in
     /// [`Datagram::ecn`]; for [`UdpSocket::look`], [`UdpSocket::next_ecn`] tells it before.
-    pub fn set_ecn(&mut self, ecn: Codepoint) {
+    pub fn set_ecn(&mut self, ecn: EcnCodepoint) {
         // The port is bound for as long as this socket lives.
         let _ = self.net.0.engine.borrow_mut().udp_set_ecn(self.bound.port, ecn);
     }
 
     /// The ECN field of the next datagram, if it has arrived.
-    pub fn next_ecn(&self) -> Option<Codepoint> {
+    pub fn next_ecn(&self) -> Option<EcnCodepoint> {
         self.net.0.engine.borrow().udp_peek_ecn(self.bound.port)
     }
 

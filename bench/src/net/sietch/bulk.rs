@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sietch::net::{EventKind, FlowId, Lent};
+use sietch::net::{EventKind, FlowId, SharedBytes};
 
 use super::stack::{Stack, connect, iterate};
 use crate::error::{Error, system};
@@ -29,8 +29,8 @@ pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
 }
 
 /// Lends as much as the engine takes.
-fn fill(stack: &mut Stack, flow: FlowId, data: &Lent) {
-    while stack.engine.send_lent(flow, data.clone()).is_ok() {}
+fn fill(stack: &mut Stack, flow: FlowId, data: &SharedBytes) {
+    while stack.engine.send_zero_copy(flow, data.clone()).is_ok() {}
 }
 
 pub(super) fn load(
@@ -40,7 +40,7 @@ pub(super) fn load(
     seconds: f64,
 ) -> Result<Outcome, Error> {
     let flows = connect(&mut stack, address, flows)?;
-    let data = Lent::from(Arc::<[u8]>::from(vec![3; BULK_WRITE]));
+    let data = SharedBytes::from(Arc::<[u8]>::from(vec![3; BULK_WRITE]));
     let mut meter = Meter::new(seconds)?;
     for flow in flows {
         fill(&mut stack, flow, &data);

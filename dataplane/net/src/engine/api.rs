@@ -397,7 +397,7 @@ impl Engine {
 
     /// As [`Engine::send`], for bytes that somebody else may still write: they are copied out once.
     #[inline]
-    pub fn send_foreign(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
+    pub fn send_untrusted(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
         self.send_payload(flow, Payload { head: &[], tail: data })
     }
 
@@ -416,7 +416,7 @@ impl Engine {
             taken = taken.min(flow.send_limit(self.send_buffer).saturating_sub(queued));
         }
         if queued + taken > flow.tx.capacity() {
-            if flow.has(flag::LENT) {
+            if flow.has(flag::ZERO_COPY) {
                 return match data.tail.is_empty() {
                     true => self.send_behind_lent(index, data.head),
                     false => self.send_behind_lent(index, &data.to_vec()),
@@ -552,6 +552,6 @@ impl Engine {
     /// `(flows, half-open passive connections, connections in TIME-WAIT, bytes in buffers)` right
     /// now.
     pub fn population(&self) -> (usize, usize, usize, usize) {
-        (self.flows.len(), self.embryos.len(), self.time_waits.len(), self.pool.used())
+        (self.flows.len(), self.half_open.len(), self.time_waits.len(), self.pool.used())
     }
 }

@@ -19,14 +19,14 @@ use crate::events::CloseReason;
 use crate::limits::{UDP_PORTS, UDP_SEND_QUEUE};
 use crate::neighbour::Resolution;
 use crate::packet::{Address, Payload, ethernet, icmp, ipv4, udp as format};
-use crate::udp::{Body, Codepoint, Datagram, DatagramError, NextHop, Outgoing, Port};
+use crate::udp::{Body, Datagram, DatagramError, EcnCodepoint, NextHop, Outgoing, Port};
 
 /// The way of a datagram: from which of our addresses, where first, and with which ECN field.
 struct Way {
     local: Address,
     remote: Address,
     hop: Address,
-    ecn: Codepoint,
+    ecn: EcnCodepoint,
 }
 
 impl Engine {
@@ -92,7 +92,7 @@ impl Engine {
 
     /// The ECN field with which the oldest datagram that waits at a bound port arrived.
     #[inline]
-    pub fn udp_peek_ecn(&self, port: u16) -> Option<Codepoint> {
+    pub fn udp_peek_ecn(&self, port: u16) -> Option<EcnCodepoint> {
         let place = self.port_place(port).ok()?;
         self.ports[place].inbox.oldest_ecn()
     }
@@ -102,7 +102,7 @@ impl Engine {
     ///
     /// # Errors
     /// The port is not bound.
-    pub fn udp_set_ecn(&mut self, port: u16, ecn: Codepoint) -> Result<(), DatagramError> {
+    pub fn udp_set_ecn(&mut self, port: u16, ecn: EcnCodepoint) -> Result<(), DatagramError> {
         let place = self.port_place(port).map_err(|_| DatagramError::NotBound(port))?;
         self.ports[place].ecn = ecn;
         Ok(())
@@ -171,13 +171,13 @@ impl Engine {
                 local: self.addresses.get(place),
                 remote: address,
                 hop: address,
-                ecn: Codepoint::NotEct,
+                ecn: EcnCodepoint::NotEct,
             });
         }
         let way = self.addresses.next_hop(&address).zip(self.addresses.source_for(&address));
         let way = way.filter(|_| self.addresses.may_be_source(&address));
         let (hop, place) = way.ok_or(DatagramError::NoRoute(remote))?;
-        Ok(Way { local: self.addresses.get(place), remote: address, hop, ecn: Codepoint::NotEct })
+        Ok(Way { local: self.addresses.get(place), remote: address, hop, ecn: EcnCodepoint::NotEct })
     }
 
     #[inline]
@@ -238,7 +238,7 @@ impl Engine {
             self.report(origin, Report::port_unreachable(&origin.remote), packet);
             return;
         }
-        if !port.inbox.push(from, Codepoint::of(origin.ecn), datagram.payload) {
+        if !port.inbox.push(from, EcnCodepoint::of(origin.ecn), datagram.payload) {
             self.metrics.datagrams_dropped += 1;
             return;
         }
@@ -254,7 +254,7 @@ impl Engine {
         if port.connected.is_some_and(|peer| peer != from) {
             return;
         }
-        if port.inbox.push(from, Codepoint::of(origin.ecn), datagram.payload) {
+        if port.inbox.push(from, EcnCodepoint::of(origin.ecn), datagram.payload) {
             self.metrics.datagrams_received += 1;
             port.ready = true;
         } else {

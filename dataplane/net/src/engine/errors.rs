@@ -74,7 +74,7 @@ impl Engine {
         let place = self.addresses.index_of(&quote.source);
         let Some(local) = place.filter(|_| quote.source.is_v4() == v4 && quote.destination.is_v4() == v4)
         else {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             return;
         };
         match quote.protocol {

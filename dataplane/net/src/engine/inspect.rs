@@ -13,7 +13,7 @@ use crate::recovery::Repair;
 
 /// What recovery is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recovering {
+pub enum RecoveryState {
     /// Nothing is amiss.
     #[default]
     Open,
@@ -39,13 +39,13 @@ pub struct FlowInfo {
 
     /// Options in use.
     pub timestamps: bool,
-    pub selective: bool,
+    pub sack: bool,
     pub ecn: bool,
     pub send_scale: u8,
     pub receive_scale: u8,
     pub segment_size: u16,
 
-    pub recovering: Recovering,
+    pub recovery: RecoveryState,
     pub congestion: Kind,
     pub congestion_window: u32,
     pub slow_start_threshold: u32,
@@ -55,30 +55,30 @@ pub struct FlowInfo {
     pub receive_window: u32,
     /// Round-trip time: smoothed, its variation, and the least in the last minutes. Zero before the
     /// first sample.
-    pub round_trip: u64,
-    pub round_trip_variation: u64,
-    pub least_round_trip: u64,
+    pub srtt: u64,
+    pub rttvar: u64,
+    pub min_rtt: u64,
     pub retransmission_timeout: u64,
     /// Timeouts or probes in a row.
     pub backoff: u8,
 
     /// Sent and neither acknowledged, nor selectively acknowledged, nor taken for lost.
     pub in_flight: u32,
-    pub selectively_acknowledged: u32,
+    pub sacked: u32,
     pub lost: u32,
     /// Runs of bytes in flight that are told apart.
-    pub send_records: usize,
+    pub scoreboard_runs: usize,
     /// Segments sent again, and the bytes in them.
     pub retransmits: u64,
     pub retransmitted_bytes: u64,
     pub timeouts: u64,
     pub recoveries: u64,
     /// Reductions of the congestion window that were taken back, because nothing had been lost.
-    pub undone: u64,
+    pub reductions_undone: u64,
     /// Probes of the tail (RFC 8985 section 7).
     pub tail_probes: u64,
     /// Reports of the peer that bytes came twice.
-    pub duplicates: u64,
+    pub dsacks_received: u64,
     /// Times that segments were seen to overtake one another.
     pub reordered: u64,
     /// How long a segment may be overtaken before it counts as lost.
@@ -96,7 +96,7 @@ pub struct FlowInfo {
     /// Bytes that wait for earlier ones.
     pub out_of_order: usize,
     /// How long ago the peer was heard, and data were sent.
-    pub silence: u64,
+    pub since_received: u64,
     pub since_sent: u64,
 }
 
@@ -165,34 +165,34 @@ impl Engine {
             user: cold.user,
             orphaned: flow.has(flag::DETACHED),
             timestamps: flow.has(flag::TIMESTAMPS),
-            selective: flow.has(flag::SACK),
+            sack: flow.has(flag::SACK),
             ecn: flow.has(flag::ECN),
             send_scale: flow.snd_shift,
             receive_scale: flow.rcv_shift,
             segment_size: flow.mss,
-            recovering: repair.phase,
+            recovery: repair.phase,
             congestion: cold.congestion.kind(),
             congestion_window: flow.cwnd,
             slow_start_threshold: cold.congestion.threshold(),
             pacing_rate: if cold.rate == u64::MAX { 0 } else { cold.rate },
             peer_window: flow.wnd,
             receive_window: flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned(),
-            round_trip: cold.round_trip.smoothed(),
-            round_trip_variation: cold.round_trip.variation(),
-            least_round_trip: cold.round_trip.least(),
+            srtt: cold.round_trip.smoothed(),
+            rttvar: cold.round_trip.variation(),
+            min_rtt: cold.round_trip.least(),
             retransmission_timeout: cold.round_trip.timeout(cold.backoff),
             backoff: cold.backoff,
             in_flight: flow.outstanding().saturating_sub(cold.left_network()),
-            selectively_acknowledged: cold.board.sacked(),
+            sacked: cold.board.sacked(),
             lost: cold.board.lost(),
-            send_records: cold.board.len(),
+            scoreboard_runs: cold.board.len(),
             retransmits: cold.retransmits,
             retransmitted_bytes: repair.retransmitted_bytes,
             timeouts: repair.timeouts.into(),
             recoveries: repair.recoveries.into(),
-            undone: repair.undone.into(),
+            reductions_undone: repair.undone.into(),
             tail_probes: repair.tail_probes.into(),
-            duplicates: repair.duplicates.into(),
+            dsacks_received: repair.duplicates.into(),
             reordered: repair.rack.reordered.into(),
             reordering_window: repair.rack.window(
                 cold.round_trip.least(),
@@ -206,7 +206,7 @@ impl Engine {
             send_buffer: flow.send_limit(self.send_buffer),
             receive_buffer: flow.rcv_limit as usize,
             out_of_order: waiting.iter().map(|range| range.1.since(range.0) as usize).sum(),
-            silence: self.now.saturating_sub(cold.heard_at),
+            since_received: self.now.saturating_sub(cold.heard_at),
             since_sent: self.now.saturating_sub(cold.sent_at),
         }
     }
@@ -231,7 +231,8 @@ impl Engine {
             let (local, remote) = self.ends(name);
             SocketInfo { kind, local, remote: Some(remote), flow: None }
         };
-        let half_open = self.embryos.iter().map(move |embryo| named(SocketKind::HalfOpen, &embryo.name));
+        let half_open =
+            self.half_open.iter().map(move |half_open| named(SocketKind::HalfOpen, &half_open.name));
         let flows = self.flows().map(|(id, info)| SocketInfo {
             kind: SocketKind::Flow(id),
             local: info.local,

@@ -18,7 +18,7 @@ impl Engine {
         // A group address or our own as the sender is a forgery or a conflict.
         let sane = packet.sender_mac[0] & 1 == 0 && packet.sender_mac != self.mac && sender != own;
         if !sane {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             let claims = sender == own && !own.is_unspecified() && packet.sender_mac != self.mac;
             if claims && packet.sender_mac[0] & 1 == 0 {
                 self.address_conflict();

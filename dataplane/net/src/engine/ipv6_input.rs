@@ -49,7 +49,7 @@ impl Engine {
         let nobody = header.source.is_unspecified() && to_group && header.next_header == ipv6::ICMP;
         let honest = nobody || self.addresses.may_be_source(&header.source);
         if !honest || (place.is_none() && !to_group) {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             if link.source != self.mac && self.addresses.index_of(&header.source).is_some() {
                 self.address_conflict();
             }
@@ -98,9 +98,9 @@ impl Engine {
     fn refuse_headers(&mut self, arrival: &Arrival<'_>, refusal: Refusal) -> Disposition {
         match refusal {
             Refusal::Malformed => self.metrics.malformed += 1,
-            Refusal::Silent => self.metrics.refused_headers += 1,
+            Refusal::Silent => self.metrics.extension_headers_refused += 1,
             Refusal::Problem { code, pointer, to_group } => {
-                self.metrics.refused_headers += 1;
+                self.metrics.extension_headers_refused += 1;
                 if (to_group || !arrival.to_group) && !arrival.header.source.is_unspecified() {
                     let report = Report { kind: icmpv6::PARAMETER_PROBLEM, code, rest: pointer };
                     self.report(&arrival.origin, report, arrival.packet);
@@ -148,7 +148,7 @@ impl Engine {
         };
         // A group's link address is nobody's.
         if neighbour.mac.is_some_and(|mac| mac[0] & 1 != 0 || mac == self.mac) {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             return;
         }
         if message.kind == icmpv6::NEIGHBOUR_SOLICITATION {
@@ -203,7 +203,7 @@ impl Engine {
         }
         // Whoever claims our own address is wrong; so is who claims one that is not on the link.
         if self.addresses.index_of(&answer.target).is_some() || !self.addresses.on_link(&answer.target) {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             if answer.mac.is_some() && self.addresses.index_of(&answer.target).is_some() {
                 self.address_conflict();
             }

@@ -76,7 +76,7 @@ impl Engine {
         let wanted = self.groups.contains(&group) || header.destination == ALL_HOSTS;
         let meant = group.is_multicast() && group.group_mac() == link.destination;
         if !wanted || !meant || !self.addresses.may_be_source(&remote) {
-            self.metrics.foreign_address += 1;
+            self.metrics.wrong_address += 1;
             return Disposition::Release;
         }
         let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };

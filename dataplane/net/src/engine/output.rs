@@ -18,7 +18,7 @@ use crate::limits::{LOOK_FOR_ROOM, NEVER, PASSED_OVER, PASSED_OVER_TIME, RECEIVE
 use crate::neighbour::{Question, Resolution};
 use crate::packet::{Address, arp, ethernet, icmp, icmpv6, ipv4, ipv6, udp};
 use crate::transmit::Stalled;
-use crate::udp::{Body, Codepoint, NextHop, Outgoing};
+use crate::udp::{Body, EcnCodepoint, NextHop, Outgoing};
 
 /// Turns through the marked flows in one emission: bounds the time between two receives.
 const ROUNDS: usize = 4;
@@ -172,7 +172,7 @@ impl Engine {
         self.flows.hot[index].flags |= flag::DIRTY | flag::PASSED_OVER;
         self.passed_over.push(index as u32);
         self.patient.get_or_insert((index as u32, self.now));
-        self.metrics.passed_over += 1;
+        self.metrics.flows_deferred += 1;
         true
     }
 
@@ -309,7 +309,7 @@ impl Engine {
         queue: &mut Q,
         mac: [u8; 6],
         addresses: (&Address, &Address),
-        (source, destination, ecn): (u16, u16, Codepoint),
+        (source, destination, ecn): (u16, u16, EcnCodepoint),
         payload: &[u8],
     ) -> Result<(), Stalled> {
         let end = ethernet::HEADER + network_header(addresses.1);
@@ -319,7 +319,7 @@ impl Engine {
         // To a group one hop, unless somebody asks for more (RFC 1112 section 6.1).
         let hops = if addresses.1.is_multicast() { 1 } else { ipv6::HOP_LIMIT };
         self.write_headers(headers, mac, addresses, (ipv4::UDP, hops), length);
-        if ecn != Codepoint::NotEct {
+        if ecn != EcnCodepoint::NotEct {
             mark(&mut headers[ethernet::HEADER..], ecn);
         }
         udp::emit(body, addresses, (source, destination), payload, !self.unchecked);
@@ -354,7 +354,7 @@ impl Engine {
 }
 
 /// Sets the ECN field of a network header that was just written.
-fn mark(network: &mut [u8], ecn: Codepoint) {
+fn mark(network: &mut [u8], ecn: EcnCodepoint) {
     if let Some(network) = network.first_chunk_mut::<{ ipv6::HEADER }>() {
         network[1] |= (ecn as u8) << 4;
     } else if let Some(network) = network.first_chunk_mut() {

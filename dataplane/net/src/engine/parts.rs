@@ -77,7 +77,7 @@ impl Engine {
                 Disposition::Release
             }
             Outcome::Refused => {
-                self.metrics.fragments_refused += 1;
+                self.metrics.fragments_dropped += 1;
                 Disposition::Release
             }
             Outcome::Whole(protocol, bytes) => {
@@ -112,7 +112,7 @@ impl Engine {
     #[cold]
     fn forget_parts(&mut self) {
         while let Some(first) = self.fragments.expire(self.now) {
-            self.metrics.fragments_refused += 1;
+            self.metrics.fragments_dropped += 1;
             if let Some((origin, begin)) = first {
                 self.report(&origin, Report::reassembly_time_exceeded(&origin.remote), Payload::from(&begin));
             }

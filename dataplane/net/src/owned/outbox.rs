@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::Lent;
+use super::SharedBytes;
 use crate::buffers::{Pool, Ring};
 
 /// Copied or lent bytes that follow each other.
@@ -26,7 +26,7 @@ struct Piece {
 enum Body {
     /// Where among all copied bytes the piece begins.
     Copied(u64),
-    Lent(Lent),
+    SharedBytes(SharedBytes),
 }
 
 /// The queue of a flow to which something was lent.
@@ -68,8 +68,8 @@ impl Outbox {
     }
 
     /// Appends lent bytes.
-    pub fn lend(&mut self, bytes: Lent) {
-        self.push(bytes.len(), Body::Lent(bytes));
+    pub fn lend(&mut self, bytes: SharedBytes) {
+        self.push(bytes.len(), Body::SharedBytes(bytes));
     }
 
     /// Appends a copy of as many bytes as memory allows; the ring never becomes larger than `most`.
@@ -165,7 +165,7 @@ impl Outbox {
             Body::Copied(place) => {
                 self.copied.slices_at((place + within as u64 - self.gone) as usize, length)
             }
-            Body::Lent(bytes) => (bytes.bytes(within, length), &[]),
+            Body::SharedBytes(bytes) => (bytes.bytes(within, length), &[]),
         }
     }
 }

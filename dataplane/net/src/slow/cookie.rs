@@ -10,7 +10,7 @@
 
 use crate::engine::{Ecn, Engine, Origin};
 use crate::limits::COOKIE_WINDOW;
-use crate::listener::Embryo;
+use crate::listener::HalfOpen;
 use crate::packet::tcp::{ACK, ECE, Fields, Options, SYN, Segment};
 use crate::syn_cookie::{self, EPOCH, Kept, Verdict};
 use crate::transmit::Reply;
@@ -49,11 +49,11 @@ impl Engine {
     }
 
     /// Whether the segment acknowledges a cookie; then it has made a flow, unless there was no
-    /// room. `embryo` is the half-open connection of the same name. What is out of turn counts as
+    /// room. `half-open connection` is the half-open connection of the same name. What is out of turn counts as
     /// well, and is dropped.
     pub(super) fn take_cookie(
         &mut self,
-        embryo: Option<u32>,
+        half_open: Option<u32>,
         origin: &Origin,
         segment: &Segment<'_>,
     ) -> bool {
@@ -83,7 +83,7 @@ impl Engine {
         let (_, ts_offset) = self.initial_sequence(&name);
         let stamps = segment.options.timestamps;
         let kept = stamps.map(|(_, echo)| syn_cookie::kept(echo.wrapping_sub(ts_offset)));
-        let born = Embryo {
+        let born = HalfOpen {
             name,
             irs,
             iss,
@@ -102,7 +102,7 @@ impl Engine {
             challenged_at: 0,
         };
         let flows = self.flows.len();
-        self.hatch(&born, embryo, origin, &segment);
+        self.promote(&born, half_open, origin, &segment);
         self.metrics.syn_cookies_accepted += (self.flows.len() - flows) as u64;
         true
     }

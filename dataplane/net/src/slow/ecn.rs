@@ -45,7 +45,7 @@ impl Engine {
         if !flow.has(flag::ECN) || segment.payload.is_empty() {
             return;
         }
-        self.metrics.congestion_marks += u64::from(marked);
+        self.metrics.ce_marks_received += u64::from(marked);
         let owed = flow.has(flag::ECHO);
         if cold.congestion.kind() == Kind::Dctcp {
             if marked != owed {
@@ -92,7 +92,7 @@ impl Engine {
 
     /// The peer's acknowledgement says that data met congestion.
     pub(super) fn hear_echo(&mut self, index: usize) {
-        self.metrics.congestion_echoes += 1;
+        self.metrics.ece_received += 1;
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         // What was in flight at the last reduction, its last byte included, was marked before it.
         if flow.has(flag::RECOVERY) || cold.reduced.since(flow.una) <= flow.outstanding() {
@@ -100,7 +100,7 @@ impl Engine {
         }
         cold.congestion.marked(flow.moment(self.now));
         flow.cwnd = cold.congestion.window();
-        self.metrics.mark_reductions += 1;
+        self.metrics.ecn_reductions += 1;
         self.note_reduction(index);
         if self.flows.hot[index].has(flag::PACED) {
             self.refresh_pace(index);

@@ -1,4 +1,4 @@
-//! Before ESTABLISHED: strangers, embryos, SYN-SENT, simultaneous open. And SYNs that find a
+//! Before ESTABLISHED: strangers, half-open connections, SYN-SENT, simultaneous open. And SYNs that find a
 //! connection in TIME-WAIT.
 
 use crate::congestion::{Algorithm, Kind};
@@ -7,7 +7,7 @@ use crate::events::CloseReason;
 use crate::flow::{State, event, flag};
 use crate::flow_table::Entry;
 use crate::limits::{CHALLENGE_INTERVAL, REPLIES};
-use crate::listener::Embryo;
+use crate::listener::HalfOpen;
 use crate::packet::tcp::{ACK, CWR, ECE, FIN, Fields, Options, RST, SYN, Segment};
 use crate::sequence::Seq;
 use crate::time_wait::TimeWait;
@@ -24,22 +24,22 @@ impl Engine {
 
     /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a
     /// reset clears up (RFC 9293 section 3.10.7.1).
-    pub(crate) fn stranger_receive(&mut self, origin: &Origin, segment: &Segment<'_>) {
+    pub(crate) fn receive_unmatched(&mut self, origin: &Origin, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;
         }
         let listens = self.listening.contains(segment.destination);
         if listens && segment.flags & (SYN | ACK | FIN) == SYN {
-            self.conceive(origin, segment, None);
+            self.create_half_open(origin, segment, None);
             return;
         }
         if listens && !segment.has(SYN) && self.take_cookie(None, origin, segment) {
             return;
         }
-        self.reset_stranger(origin, segment);
+        self.reset_unmatched(origin, segment);
     }
 
-    fn reset_stranger(&mut self, origin: &Origin, segment: &Segment<'_>) {
+    fn reset_unmatched(&mut self, origin: &Origin, segment: &Segment<'_>) {
         if !self.reset_bucket.take(self.now) {
             self.metrics.rate_limited += 1;
             return;
@@ -54,19 +54,19 @@ impl Engine {
         self.reply(Reply { path: self.path(&origin.name(segment), origin.mac), fields });
     }
 
-    /// Makes an embryo of a SYN and answers it; with a cookie and without an embryo if there is no
+    /// Makes a half-open connection of a SYN and answers it; with a cookie and without a half-open connection if there is no
     /// room. The initial sequence number is beyond `above`, the last one of an earlier connection
     /// of the same name: a fast one may have outrun the clock. (A cookie cannot be. Timestamps then
     /// tell old segments from new ones.)
-    fn conceive(&mut self, origin: &Origin, segment: &Segment<'_>, above: Option<Seq>) {
-        if self.embryos.is_full() {
+    fn create_half_open(&mut self, origin: &Origin, segment: &Segment<'_>, above: Option<Seq>) {
+        if self.half_open.is_full() {
             self.answer_with_cookie(origin, segment);
             return;
         }
         let name = origin.name(segment);
         let (iss, ts_offset) = self.initial_sequence(&name);
         let iss = above.map_or(iss, |above| iss.max(above.plus(0x1_0000)));
-        let index = self.embryos.insert(Embryo {
+        let index = self.half_open.insert(HalfOpen {
             name,
             irs: segment.seq,
             iss,
@@ -83,114 +83,118 @@ impl Engine {
             sent_at: self.now,
             challenged_at: 0,
         });
-        self.directory.insert(name, Entry::Embryo(index));
+        self.directory.insert(name, Entry::HalfOpen(index));
         self.answer_syn(index);
     }
 
-    pub(super) fn forget_embryo(&mut self, index: u32) -> Option<Embryo> {
-        let embryo = self.embryos.remove(index)?;
-        self.embryo_timers.set(index, crate::limits::NEVER);
-        self.directory.remove(&embryo.name, Entry::Embryo(index));
-        Some(embryo)
+    pub(super) fn remove_half_open(&mut self, index: u32) -> Option<HalfOpen> {
+        let half_open = self.half_open.remove(index)?;
+        self.half_open_timers.set(index, crate::limits::NEVER);
+        self.directory.remove(&half_open.name, Entry::HalfOpen(index));
+        Some(half_open)
     }
 
-    /// Sends the SYN-ACK of an embryo (again) and arms its timer.
+    /// Sends the SYN-ACK of a half-open connection (again) and arms its timer.
     pub(super) fn answer_syn(&mut self, index: u32) {
         let now = self.now;
-        let Some(embryo) = self.embryos.get_mut(index) else { return };
-        embryo.sent_at = now;
-        let embryo = *embryo;
-        let deadline = now + crate::round_trip::RoundTrip::default().timeout(embryo.retransmits);
-        self.embryo_timers.set(index, deadline);
-        let stamps = (self.now_ms.wrapping_add(embryo.ts_offset), embryo.ts_recent);
+        let Some(half_open) = self.half_open.get_mut(index) else { return };
+        half_open.sent_at = now;
+        let half_open = *half_open;
+        let deadline = now + crate::round_trip::RoundTrip::default().timeout(half_open.retransmits);
+        self.half_open_timers.set(index, deadline);
+        let stamps = (self.now_ms.wrapping_add(half_open.ts_offset), half_open.ts_recent);
         let options = Options::Syn {
-            mss: self.own_mss(&embryo.name.remote),
-            shift: embryo.shift.map(|_| self.own_shift),
-            sack: embryo.sack,
-            timestamps: embryo.timestamps.then_some(stamps),
+            mss: self.own_mss(&half_open.name.remote),
+            shift: half_open.shift.map(|_| self.own_shift),
+            sack: half_open.sack,
+            timestamps: half_open.timestamps.then_some(stamps),
         };
         let fields = Fields {
-            seq: embryo.iss,
-            ack: embryo.irs.plus(1),
-            flags: if embryo.ecn { SYN | ACK | ECE } else { SYN | ACK },
-            window: embryo.window,
+            seq: half_open.iss,
+            ack: half_open.irs.plus(1),
+            flags: if half_open.ecn { SYN | ACK | ECE } else { SYN | ACK },
+            window: half_open.window,
             options,
         };
-        self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
+        self.reply(Reply { path: self.path(&half_open.name, half_open.mac), fields });
     }
 
     /// A segment for a half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
-    pub(crate) fn embryo_receive(&mut self, index: u32, origin: &Origin, segment: &Segment<'_>) {
-        let Some(&embryo) = self.embryos.get(index) else { return };
-        let next = embryo.irs.plus(1);
-        let window = u32::from(embryo.window);
-        if segment.has(SYN) && segment.seq == embryo.irs && !segment.has(ACK | RST) {
+    pub(crate) fn receive_half_open(&mut self, index: u32, origin: &Origin, segment: &Segment<'_>) {
+        let Some(&half_open) = self.half_open.get(index) else { return };
+        let next = half_open.irs.plus(1);
+        let window = u32::from(half_open.window);
+        if segment.has(SYN) && segment.seq == half_open.irs && !segment.has(ACK | RST) {
             // Our answer was lost, or is late.
             self.answer_syn(index);
             return;
         }
-        let old = embryo.timestamps
-            && segment.options.timestamps.is_some_and(|stamps| Seq(stamps.0).before(Seq(embryo.ts_recent)));
+        let old = half_open.timestamps
+            && segment
+                .options
+                .timestamps
+                .is_some_and(|stamps| Seq(stamps.0).before(Seq(half_open.ts_recent)));
         let in_window = segment.seq.since(next) < window;
         if !in_window || (old && !segment.has(RST)) || (segment.has(SYN) && !segment.has(RST)) {
-            self.challenge_embryo(index, segment);
+            self.challenge_half_open(index, segment);
             return;
         }
         if segment.has(RST) {
             if segment.seq == next {
-                self.forget_embryo(index);
+                self.remove_half_open(index);
             } else {
-                self.challenge_embryo(index, segment);
+                self.challenge_half_open(index, segment);
             }
             return;
         }
         // A flow with timestamps takes no segment without one (RFC 7323 section 3.2).
-        if !segment.has(ACK) || (embryo.timestamps && segment.options.timestamps.is_none()) {
+        if !segment.has(ACK) || (half_open.timestamps && segment.options.timestamps.is_none()) {
             return;
         }
-        if segment.ack != embryo.iss.plus(1) {
+        if segment.ack != half_open.iss.plus(1) {
             if !self.take_cookie(Some(index), origin, segment) {
-                self.reset_stranger(origin, segment);
+                self.reset_unmatched(origin, segment);
             }
             return;
         }
-        self.hatch(&embryo, Some(index), origin, segment);
+        self.promote(&half_open, Some(index), origin, segment);
     }
 
-    fn challenge_embryo(&mut self, index: u32, segment: &Segment<'_>) {
+    fn challenge_half_open(&mut self, index: u32, segment: &Segment<'_>) {
         let (now, now_ms) = (self.now, self.now_ms);
-        let Some(embryo) = self.embryos.get_mut(index) else { return };
+        let Some(half_open) = self.half_open.get_mut(index) else { return };
         let recently =
-            embryo.challenged_at != 0 && now.saturating_sub(embryo.challenged_at) < CHALLENGE_INTERVAL;
-        if segment.has(RST) && segment.seq.since(embryo.irs.plus(1)) > 0xffff || recently {
+            half_open.challenged_at != 0 && now.saturating_sub(half_open.challenged_at) < CHALLENGE_INTERVAL;
+        if segment.has(RST) && segment.seq.since(half_open.irs.plus(1)) > 0xffff || recently {
             return;
         }
-        embryo.challenged_at = now.max(1);
-        let embryo = *embryo;
-        let options = if embryo.timestamps {
-            Options::Timestamps(now_ms.wrapping_add(embryo.ts_offset), embryo.ts_recent)
+        half_open.challenged_at = now.max(1);
+        let half_open = *half_open;
+        let options = if half_open.timestamps {
+            Options::Timestamps(now_ms.wrapping_add(half_open.ts_offset), half_open.ts_recent)
         } else {
             Options::None
         };
-        let window = embryo.window >> embryo.shift.map_or(0, |_| self.own_shift);
-        let fields = Fields { seq: embryo.iss.plus(1), ack: embryo.irs.plus(1), flags: ACK, window, options };
+        let window = half_open.window >> half_open.shift.map_or(0, |_| self.own_shift);
+        let fields =
+            Fields { seq: half_open.iss.plus(1), ack: half_open.irs.plus(1), flags: ACK, window, options };
         self.metrics.challenge_acks += 1;
-        self.reply(Reply { path: self.path(&embryo.name, embryo.mac), fields });
+        self.reply(Reply { path: self.path(&half_open.name, half_open.mac), fields });
     }
 
-    /// The handshake is complete: the embryo becomes a flow, if there is room. `place` is where it
+    /// The handshake is complete: the half-open connection becomes a flow, if there is room. `place` is where it
     /// was kept, if it was.
-    pub(super) fn hatch(
+    pub(super) fn promote(
         &mut self,
-        embryo: &Embryo,
+        half_open: &HalfOpen,
         place: Option<u32>,
         origin: &Origin,
         segment: &Segment<'_>,
     ) {
-        let Some(listener) = self.listeners.get_mut(&embryo.name.local_port) else {
+        let Some(listener) = self.listeners.get_mut(&half_open.name.local_port) else {
             // Nobody listens any more.
-            place.map(|index| self.forget_embryo(index));
-            self.reset_stranger(origin, segment);
+            place.map(|index| self.remove_half_open(index));
+            self.reset_unmatched(origin, segment);
             return;
         };
         if listener.waiting >= listener.backlog || self.flows.is_full() {
@@ -198,41 +202,41 @@ impl Engine {
             return;
         }
         listener.waiting += 1;
-        place.map(|index| self.forget_embryo(index));
+        place.map(|index| self.remove_half_open(index));
         let Some(index) = self.flows.allocate() else { return };
-        self.directory.insert(embryo.name, Entry::Flow(index));
-        self.flows.path[index as usize] = self.template(&embryo.name, embryo.mac);
+        self.directory.insert(half_open.name, Entry::Flow(index));
+        self.flows.path[index as usize] = self.template(&half_open.name, half_open.mac);
         let first_window = self.first_window();
         let flow = &mut self.flows.hot[index as usize];
-        flow.ts_offset = embryo.ts_offset;
-        flow.ts_recent = embryo.ts_recent;
-        flow.rcv_nxt = embryo.irs.plus(1);
+        flow.ts_offset = half_open.ts_offset;
+        flow.ts_recent = half_open.ts_recent;
+        flow.rcv_nxt = half_open.irs.plus(1);
         flow.last_ack = flow.rcv_nxt;
-        flow.una = embryo.iss;
-        flow.max = embryo.iss.plus(1);
+        flow.una = half_open.iss;
+        flow.max = half_open.iss.plus(1);
         flow.nxt = flow.max;
-        if let Some(shift) = embryo.shift {
+        if let Some(shift) = half_open.shift {
             flow.snd_shift = shift;
             flow.rcv_shift = self.own_shift;
         }
         // At least what was announced.
-        flow.rcv_limit = (first_window as u32).max(embryo.window.into());
-        flow.rcv_edge = flow.rcv_nxt.plus(embryo.window.into());
+        flow.rcv_limit = (first_window as u32).max(half_open.window.into());
+        flow.rcv_edge = flow.rcv_nxt.plus(half_open.window.into());
         flow.state = State::SynReceived;
-        if embryo.ecn {
+        if half_open.ecn {
             flow.flags |= flag::ECN;
         }
         let cold = &mut self.flows.cold[index as usize];
-        cold.iss = embryo.iss;
-        cold.recover = embryo.iss;
+        cold.iss = half_open.iss;
+        cold.recover = half_open.iss;
         cold.congestion = Algorithm::new(self.congestion, 0);
         cold.ts_recent_at = self.now;
         cold.heard_at = self.now;
         cold.pending_accept = true;
-        if embryo.retransmits == 0 {
-            cold.round_trip.sample(self.now.saturating_sub(embryo.sent_at));
+        if half_open.retransmits == 0 {
+            cold.round_trip.sample(self.now.saturating_sub(half_open.sent_at));
         }
-        self.adopt_options(index as usize, embryo.peer_mss, embryo.timestamps, embryo.sack);
+        self.adopt_options(index as usize, half_open.peer_mss, half_open.timestamps, half_open.sack);
         self.metrics.connections_accepted += 1;
         self.raise(index as usize, event::ACCEPTED);
         self.slow_receive(index as usize, segment, origin.is_marked());
@@ -366,9 +370,9 @@ impl Engine {
             self.metrics.time_wait_recycled += 1;
             self.forget_time_wait(index);
             if self.listening.contains(segment.destination) {
-                self.conceive(origin, segment, Some(waiting.snd_nxt));
+                self.create_half_open(origin, segment, Some(waiting.snd_nxt));
             } else {
-                self.stranger_receive(origin, segment);
+                self.receive_unmatched(origin, segment);
             }
             return;
         }

@@ -21,7 +21,7 @@
 //! has at most four blocks, each costs at most one scan of a bounded board.
 
 use crate::congestion::CongestionControl;
-use crate::engine::{Engine, Recovering};
+use crate::engine::{Engine, RecoveryState};
 use crate::flow::flag;
 use crate::limits::{NEVER, RENEGE_PATIENCE};
 use crate::packet::tcp::{ECE, Segment};
@@ -61,7 +61,7 @@ impl Engine {
             None
         };
         let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
-        let grow = repair.phase != Recovering::Recovery;
+        let grow = repair.phase != RecoveryState::Recovery;
         let marked = segment.has(ECE) && flow.has(flag::ECN);
         let fin = advanced > 0 && self.account(index, advanced, echo, (grow, marked), &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
@@ -97,7 +97,7 @@ impl Engine {
         }
         let disorder = cold.board.sacked() > 0 || repair.duplicated > 0;
         if !repair.is_repairing() {
-            repair.phase = if disorder { Recovering::Disorder } else { Recovering::Open };
+            repair.phase = if disorder { RecoveryState::Disorder } else { RecoveryState::Open };
         }
         flow.flags &= !(flag::REPAIR | flag::RECOVERY);
         if repair.is_repairing() {
@@ -117,7 +117,7 @@ impl Engine {
         let flow = &self.flows.hot[index];
         let Some((first, last)) = news.twice else { return };
         repair.duplicates = repair.duplicates.saturating_add(1);
-        self.metrics.duplicates_heard += 1;
+        self.metrics.dsacks_received += 1;
         // A duplicate of what was not sent again was made by the network: it says nothing of our
         // patience.
         if let Some(undo) = &mut repair.undo
@@ -139,7 +139,7 @@ impl Engine {
         let early = news.advanced && news.echo.is_some_and(|echo| Seq(echo).before(Seq(stamp)));
         let all_twice = news.twice.is_some() && undo.bytes == 0;
         // RFC 5682 section 3, with SACK: what was sent once arrives after all.
-        let original = repair.phase == Recovering::Loss
+        let original = repair.phase == RecoveryState::Loss
             && undo.first_only
             && flow.has(flag::SACK)
             && news.delivered.original > 0;
@@ -151,11 +151,11 @@ impl Engine {
         cold.congestion.undo();
         flow.cwnd = cold.congestion.window();
         flow.flags &= !flag::RESEND;
-        repair.phase = Recovering::Open;
+        repair.phase = RecoveryState::Open;
         repair.undo = None;
         repair.duplicated = 0;
         repair.undone = repair.undone.saturating_add(1);
-        self.metrics.undone += 1;
+        self.metrics.reductions_undone += 1;
         true
     }
 
@@ -191,11 +191,11 @@ impl Engine {
             undo.first_only = false;
         }
         if repair.is_repairing() && !flow.una.before(cold.recover) {
-            if repair.phase == Recovering::Recovery {
+            if repair.phase == RecoveryState::Recovery {
                 cold.congestion.exit_recovery();
                 flow.cwnd = cold.congestion.window();
             }
-            repair.phase = Recovering::Open;
+            repair.phase = RecoveryState::Open;
             repair.duplicated = 0;
             repair.rack.recovered();
         }
@@ -227,7 +227,7 @@ impl Engine {
             // before or after it means nothing: gigabytes may have passed since.)
             let fresh = cold.recover.since(flow.una) > flow.outstanding();
             let third = !repair.is_repairing() && news.duplicate && flow.duplicates == 3 && fresh;
-            let partial = repair.phase == Recovering::Recovery && news.advanced;
+            let partial = repair.phase == RecoveryState::Recovery && news.advanced;
             if third || partial {
                 let before = cold.board.lost();
                 cold.board.lose_first(mss);
@@ -238,7 +238,7 @@ impl Engine {
             self.enter_recovery(index, repair, news.flight);
         }
         let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
-        if repair.phase == Recovering::Recovery {
+        if repair.phase == RecoveryState::Recovery {
             let left = cold.board.sacked() + cold.board.lost() + repair.duplicated;
             let pipe = flow.outstanding().saturating_sub(left);
             if delivered > 0 {
@@ -264,7 +264,7 @@ impl Engine {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.recover = flow.max;
         cold.congestion.enter_recovery(flow.moment(self.now));
-        repair.phase = Recovering::Recovery;
+        repair.phase = RecoveryState::Recovery;
         repair.probe = None;
         repair.undo = Some(Undo { from: flow.una, ..Undo::default() });
         repair.reduction = Reduction::new(flight, cold.congestion.window());

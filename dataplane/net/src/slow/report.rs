@@ -48,7 +48,7 @@ impl Engine {
             && !blocks.as_slice().is_empty()
         {
             cold.twice = None;
-            self.metrics.duplicates_reported += 1;
+            self.metrics.dsacks_sent += 1;
         }
         if cold.twice.is_none() && cold.reassembly.is_none() {
             flow.flags &= !flag::SACK_DUE;

@@ -14,7 +14,7 @@
 //! sent once.
 
 use super::repair::News;
-use crate::engine::{Engine, Recovering};
+use crate::engine::{Engine, RecoveryState};
 use crate::flow::flag;
 use crate::recovery::Repair;
 
@@ -29,7 +29,7 @@ impl Engine {
     /// Takes steps 2 and 3. Says whether there is nothing more to do about this acknowledgement.
     pub(super) fn question_timeout(&mut self, index: usize, repair: &mut Repair, news: &News) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        let Some(undo) = repair.undo.as_mut().filter(|_| repair.phase == Recovering::Loss) else {
+        let Some(undo) = repair.undo.as_mut().filter(|_| repair.phase == RecoveryState::Loss) else {
             return false;
         };
         let mss = u32::from(flow.mss);

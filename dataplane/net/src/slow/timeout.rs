@@ -3,7 +3,7 @@
 //! half-open connections.
 
 use crate::congestion::CongestionControl;
-use crate::engine::{Engine, Recovering};
+use crate::engine::{Engine, RecoveryState};
 use crate::flow::{State, flag};
 use crate::limits::{
     BLACK_HOLE_TIMEOUTS, KEEPALIVE_INTERVAL, NEVER, ORPHAN_PROBES, RETRANSMITS, RTO_MAX, SYN_ACK_RETRANSMITS,
@@ -19,8 +19,8 @@ impl Engine {
         while let Some(index) = self.flow_timers.pop(now) {
             self.flow_due(index as usize);
         }
-        while let Some(index) = self.embryo_timers.pop(now) {
-            self.embryo_due(index);
+        while let Some(index) = self.half_open_timers.pop(now) {
+            self.half_open_due(index);
         }
         while let Some(index) = self.time_wait_timers.pop(now) {
             self.forget_time_wait(index);
@@ -123,7 +123,7 @@ impl Engine {
             // answer tells which copy it means.
             none => *none = Some(Undo { from: flow.una, first_only: true, ..Undo::default() }),
         }
-        repair.phase = Recovering::Loss;
+        repair.phase = RecoveryState::Loss;
         repair.probe = None;
         repair.duplicated = 0;
         repair.reorder_at = NEVER;
@@ -168,7 +168,7 @@ impl Engine {
         // What was sent into the closed window has to be sent again.
         cold.board.lose(u64::MAX);
         let mut repair = cold.repair.take().unwrap_or_default();
-        repair.phase = Recovering::Open;
+        repair.phase = RecoveryState::Open;
         repair.probe = None;
         repair.duplicated = 0;
         cold.backoff = cold.backoff.saturating_add(1);
@@ -217,13 +217,13 @@ impl Engine {
         }
     }
 
-    fn embryo_due(&mut self, index: u32) {
-        let Some(embryo) = self.embryos.get_mut(index) else { return };
-        if embryo.retransmits >= SYN_ACK_RETRANSMITS {
-            self.forget_embryo(index);
+    fn half_open_due(&mut self, index: u32) {
+        let Some(half_open) = self.half_open.get_mut(index) else { return };
+        if half_open.retransmits >= SYN_ACK_RETRANSMITS {
+            self.remove_half_open(index);
             return;
         }
-        embryo.retransmits += 1;
+        half_open.retransmits += 1;
         self.metrics.retransmits += 1;
         self.answer_syn(index);
     }

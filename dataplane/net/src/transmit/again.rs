@@ -9,7 +9,7 @@
 use sietch_nic::NicQueue;
 
 use super::{Outbound, Stalled};
-use crate::engine::{Engine, Recovering};
+use crate::engine::{Engine, RecoveryState};
 use crate::flow::flag;
 use crate::limits::{NEVER, QUANTUM, SEGMENT_COST};
 use crate::packet::tcp::{ACK, FIN, PSH};
@@ -175,7 +175,7 @@ impl Engine {
     #[cold]
     pub(super) fn note_sent_in_recovery(&mut self, index: usize, bytes: u32) {
         if let Some(repair) = &mut self.flows.cold[index].repair
-            && repair.phase == Recovering::Recovery
+            && repair.phase == RecoveryState::Recovery
         {
             repair.reduction.sent(bytes);
         }

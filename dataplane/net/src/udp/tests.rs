@@ -9,7 +9,7 @@ proptest! {
         for (push, length, byte) in steps {
             if push {
                 let (from, bytes) = ((Address::v4(length as u32), u16::from(byte)), vec![byte; length]);
-                if inbox.push(from, Codepoint::of(byte), Payload::from(&bytes)) {
+                if inbox.push(from, EcnCodepoint::of(byte), Payload::from(&bytes)) {
                     oracle.push_back((from, bytes));
                 } else {
                     // Half of the largest ring is never refused.
@@ -20,7 +20,7 @@ proptest! {
                 inbox.pop();
                 oracle.pop_front();
             }
-            let ecn = oracle.front().map(|((_, port), _): &((Address, u16), _)| Codepoint::of(*port as u8));
+            let ecn = oracle.front().map(|((_, port), _): &((Address, u16), _)| EcnCodepoint::of(*port as u8));
             prop_assert_eq!(inbox.oldest_ecn(), ecn);
             prop_assert_eq!(inbox.len(), oracle.len());
             prop_assert!(inbox.bytes.len() <= UDP_RECEIVE_BYTES);

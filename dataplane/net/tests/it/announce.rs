@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::harness::{Host, MILLISECOND, Network, SECOND, SERVER_PORT, address6, speak_ipv6};
 use sietch_net::packet::{Address, arp, checksum, ethernet, icmpv6, ipv6};
-use sietch_net::{Codepoint, Config};
+use sietch_net::{Config, EcnCodepoint};
 use sietch_sim::segment::{Macs, packet};
 
 const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 66];
@@ -147,7 +147,7 @@ fn marks_of_datagrams_are_set_and_seen() {
         let to = SocketAddr::new(address, SERVER_PORT);
         network.client.engine.udp_bind(9).expect("free");
         network.server.engine.udp_bind(SERVER_PORT).expect("free");
-        let all = [Codepoint::NotEct, Codepoint::Ect0, Codepoint::Ect1, Codepoint::Ce];
+        let all = [EcnCodepoint::NotEct, EcnCodepoint::Ect0, EcnCodepoint::Ect1, EcnCodepoint::Ce];
         for mark in all {
             network.client.engine.udp_set_ecn(9, mark).expect("bound");
             network.client.engine.udp_send(9, to, b"queued").expect("there is room");

@@ -253,10 +253,10 @@ fn data_in_single_bytes_out_of_order_fill_no_memory() {
 mod flood {
     use super::*;
 
-    const EMBRYOS: usize = 64;
+    const HALF_OPEN: usize = 64;
 
     fn wire() -> Wire {
-        let mut host = Host::new(2, |config| config.embryos = EMBRYOS);
+        let mut host = Host::new(2, |config| config.half_open = HALF_OPEN);
         host.engine.listen(SERVER_PORT, 64).expect("the port is free");
         Wire {
             host,
@@ -306,8 +306,8 @@ mod flood {
         let mut answers = 0;
         for round in 0..100u32 {
             answers += wire.flood(round * 1000, 1000);
-            let (_, embryos, _, bytes) = wire.host.engine.population();
-            assert!(embryos <= EMBRYOS && bytes <= 1 << 20, "{:?}", wire.host.engine.population());
+            let (_, half_open, _, bytes) = wire.host.engine.population();
+            assert!(half_open <= HALF_OPEN && bytes <= 1 << 20, "{:?}", wire.host.engine.population());
             // The transfer goes on.
             (wire.peer, wire.irs) = (peer, irs);
             wire.assert_alive(steady, round * 5, round * 6);
@@ -325,7 +325,7 @@ mod flood {
             wire.now += SECOND / 20;
         }
         // A SYN is answered once by a cookie; those that found a place, six times.
-        assert!(answers <= 100_000 + 6 * EMBRYOS, "{answers} answers");
+        assert!(answers <= 100_000 + 6 * HALF_OPEN, "{answers} answers");
         let metrics = wire.host.engine.metrics();
         assert!(metrics.syn_cookies_sent > 99_000, "{}", metrics.syn_cookies_sent);
         assert_eq!((metrics.syn_cookies_accepted, metrics.syn_cookies_refused), (100, 0));
@@ -349,7 +349,7 @@ mod flood {
         wire.put(ACK, wire.iss + 1, wire.irs.wrapping_add(1), &stamps, &[]);
         let flow = wire.host.accepted()[0];
         let info = wire.host.engine.flow_info(flow).expect("it lives");
-        assert_eq!((info.send_scale, info.selective, info.timestamps), (5, true, true));
+        assert_eq!((info.send_scale, info.sack, info.timestamps), (5, true, true));
         // 1400 is rounded down to 1360, less the timestamp.
         assert_eq!((info.segment_size, info.peer_window), (1348, 8000 << 5));
     }
@@ -472,9 +472,13 @@ mod guessed {
             }
         }
         let after = wire.host.engine.flow_info(flow).expect("it lives");
-        assert!(after.silence >= 9 * SECOND, "it was taken for a sign of life: {} ns", after.silence);
-        let silence = before.silence;
-        assert_eq!(sietch_net::FlowInfo { silence, since_sent: before.since_sent, ..after }, before);
+        assert!(
+            after.since_received >= 9 * SECOND,
+            "it was taken for a sign of life: {} ns",
+            after.since_received
+        );
+        let since_received = before.since_received;
+        assert_eq!(sietch_net::FlowInfo { since_received, since_sent: before.since_sent, ..after }, before);
         // The peer itself is heard.
         wire.window = 8000;
         wire.stamped(100, 100, ACK | PSH, STAMP + 10_000, b"alive");
@@ -531,7 +535,7 @@ mod gaps {
         let mut wire = wire(MEMORY);
         wire.stretch(1000, 600);
         assert!(wire.memory() <= MEMORY / 4, "{} bytes are held", wire.memory());
-        assert!(wire.host.engine.metrics().gaps_pruned > 0);
+        assert!(wire.host.engine.metrics().out_of_order_pruned > 0);
         // Others send, and receive what comes out of order.
         let (flow, _) = wire.enter(5555);
         assert_eq!(wire.host.engine.send(flow, &[1; 300_000]), 300_000);
@@ -577,7 +581,7 @@ mod gaps {
             wire.say(0, 0, ACK, &[1]);
         }
         wire.stretch(2000, 100);
-        assert!(wire.host.engine.metrics().gaps_pruned > 20);
+        assert!(wire.host.engine.metrics().out_of_order_pruned > 20);
         assert_eq!(wire.host.engine.flow_info(honest).map(|info| info.out_of_order), Some(1000));
     }
 
@@ -604,7 +608,7 @@ mod gaps {
         wire.say(0, 0, ACK, &[4; 1000]);
         let after = wire.host.engine.metrics();
         assert_eq!(after.buffer_drops, before.buffer_drops);
-        assert!(after.gaps_pruned > before.gaps_pruned);
+        assert!(after.out_of_order_pruned > before.out_of_order_pruned);
         assert_eq!(wire.host.read_all(last), [3; 1000]);
         assert_eq!(wire.host.read_all(next), [4; 1000]);
     }

@@ -8,7 +8,7 @@
 //!    parsers trip over, cut, lengthened, joined with others. In half of them the checksums are
 //!    made right again, or nothing behind them would ever be read.
 //! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an
-//!    engine with listeners, embryos and established flows: segments near every number that
+//!    engine with listeners, half-open connections and established flows: segments near every number that
 //!    matters, reads, writes, closes, leaps in time.
 //!
 //! After each operation: memory, flows and half-open connections are within their bounds, the
@@ -30,7 +30,7 @@ use sietch_sim::seeds::{self, Budget};
 use sietch_sim::segment::{ACK, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error, packet};
 
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const EMBRYOS: usize = 16;
+const HALF_OPEN: usize = 16;
 const FLOWS: usize = 64;
 const MEMORY: usize = 4 << 20;
 const BUFFERS: usize = 512;
@@ -40,7 +40,7 @@ const SPINS: u32 = 2000;
 
 fn host() -> Host {
     let mut host = Host::new(2, |config: &mut Config| {
-        config.embryos = EMBRYOS;
+        config.half_open = HALF_OPEN;
         config.flows = FLOWS;
         config.buffer_memory = MEMORY;
         config.receive_buffer = 16 << 10;
@@ -68,10 +68,10 @@ fn turn(host: &mut Host, now: u64) {
         turns += 1;
         assert!(turns < SPINS, "the engine has more and more to do at {now}");
     }
-    let (flows, embryos, _, bytes) = host.engine.population();
+    let (flows, half_open, _, bytes) = host.engine.population();
     assert!(
-        flows <= FLOWS && embryos <= EMBRYOS && bytes <= MEMORY,
-        "{flows} flows, {embryos}, {bytes} bytes"
+        flows <= FLOWS && half_open <= HALF_OPEN && bytes <= MEMORY,
+        "{flows} flows, {half_open}, {bytes} bytes"
     );
 }
 
@@ -96,8 +96,8 @@ fn settle(mut host: Host, mut now: u64, flows: &[FlowId]) {
     while host.engine.udp_receive(UDP_PORT).is_some() {}
     let end = now + 2000 * SECOND;
     pass(&mut host, &mut now, end);
-    let (flows, embryos, time_waits, bytes) = host.engine.population();
-    assert_eq!((flows, embryos, time_waits, bytes), (0, 0, 0, 0), "something stays for ever");
+    let (flows, half_open, time_waits, bytes) = host.engine.population();
+    assert_eq!((flows, half_open, time_waits, bytes), (0, 0, 0, 0), "something stays for ever");
     while host.tap.take_transmitted().is_some() {}
     turn(&mut host, now);
     assert_eq!(host.queue.free_buffers(), BUFFERS, "a frame leaked");
@@ -442,12 +442,12 @@ fn history(seed: u64) {
             0 if lines.len() < 20 => open(&mut random, &mut host, &mut lines, now),
             1 => drop(host.read_all(flow)),
             2 if random.chance(500) => {
-                held.extend(host.engine.take_received(flow));
+                held.extend(host.engine.receive_zero_copy(flow));
                 held.truncate(random.index(20));
             }
             2 => host.engine.consume(flow, random.index(2000)),
             3 if random.chance(500) => {
-                drop(host.engine.send_lent(flow, vec![2; random.index(9000)].into()));
+                drop(host.engine.send_zero_copy(flow, vec![2; random.index(9000)].into()));
             }
             3 => drop(host.engine.send(flow, &vec![1; random.index(9000)])),
             4 if random.chance(100) => host.engine.shutdown_send(flow),

@@ -60,7 +60,7 @@ proptest! {
         edits in proptest::collection::vec((0usize..8, 0usize..120, any::<u8>(), any::<bool>(), 0usize..5), 1..40),
     ) {
         thread_local!(static FRAMES: Vec<Vec<u8>> = conversation());
-        let mut peer = Peer::connected(|config| config.embryos = 4);
+        let mut peer = Peer::connected(|config| config.half_open = 4);
         peer.host.engine.send(peer.flow, &[3; 20_000]);
         let before = 512;
         FRAMES.with(|frames| {
@@ -85,8 +85,8 @@ proptest! {
         });
         peer.until(peer.now + 1000 * SECOND);
         prop_assert_eq!(peer.host.queue.free_buffers(), before);
-        let (_, embryos, _, _) = peer.host.engine.population();
-        prop_assert_eq!(embryos, 0);
+        let (_, half_open, _, _) = peer.host.engine.population();
+        prop_assert_eq!(half_open, 0);
     }
 
     #[test]

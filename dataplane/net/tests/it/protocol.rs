@@ -100,7 +100,7 @@ fn acknowledgements_of_what_was_never_sent_are_challenged() {
 
 #[test]
 fn a_syn_flood_takes_bounded_memory_and_an_honest_client_gets_in() {
-    let mut peer = Peer::new(|config| config.embryos = 100);
+    let mut peer = Peer::new(|config| config.half_open = 100);
     let mut sequence_numbers = HashSet::new();
     for port in 1..5000 {
         peer.port = port;

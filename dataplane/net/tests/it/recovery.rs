@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::harness::peer::{Got, PEER_ISS, Peer};
 use crate::harness::{Fate, From, MILLISECOND, Network, SECOND};
 use sietch_net::packet::tcp::{ACK, Options, SackBlocks};
-use sietch_net::{FlowInfo, Recovering, limits};
+use sietch_net::{FlowInfo, RecoveryState, limits};
 
 const ROUND_TRIP: u64 = 10 * MILLISECOND;
 
@@ -58,17 +58,17 @@ fn a_single_loss_is_repaired_with_one_segment() {
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 2)]);
     assert_eq!(sent(&mut peer), []);
-    assert_eq!(info(&peer).recovering, Recovering::Disorder);
+    assert_eq!(info(&peer).recovery, RecoveryState::Disorder);
     acknowledge(&mut peer, 0, &[(1, 4)]);
     assert_eq!(sent(&mut peer), [0]);
-    assert_eq!((info(&peer).recovering, info(&peer).recoveries), (Recovering::Recovery, 1));
+    assert_eq!((info(&peer).recovery, info(&peer).recoveries), (RecoveryState::Recovery, 1));
     acknowledge(&mut peer, 0, &[(1, 8)]);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 8, &[]);
     assert_eq!(sent(&mut peer), []);
     let info = info(&peer);
-    assert_eq!((info.recovering, info.retransmits, info.retransmitted_bytes), (Recovering::Open, 1, 1000));
-    assert_eq!((info.selectively_acknowledged, info.lost, info.in_flight), (0, 0, 0));
+    assert_eq!((info.recovery, info.retransmits, info.retransmitted_bytes), (RecoveryState::Open, 1, 1000));
+    assert_eq!((info.sacked, info.lost, info.in_flight), (0, 0, 0));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn duplicates_take_a_needless_reduction_back() {
     assert!(info(&peer).congestion_window < before);
     acknowledge(&mut peer, 8, &[(0, 1)]);
     let info = info(&peer);
-    assert_eq!((info.duplicates, info.undone), (1, 1));
+    assert_eq!((info.dsacks_received, info.reductions_undone), (1, 1));
     assert!(info.congestion_window >= before);
 }
 
@@ -189,10 +189,10 @@ fn a_timeout_for_nothing_is_taken_back_and_nothing_more_is_sent_again() {
     let before = info(&peer).congestion_window;
     let sent = peer.until(peer.now + 400 * MILLISECOND);
     assert_eq!(thousands(&peer, &sent), [7, 0], "a probe of the tail, then the timeout");
-    assert_eq!(info(&peer).recovering, Recovering::Loss);
+    assert_eq!(info(&peer).recovery, RecoveryState::Loss);
     // The path had stalled: now everything arrives, the first four first.
     acknowledge(&mut peer, 4, &[]);
-    assert_eq!(info(&peer).undone, 1);
+    assert_eq!(info(&peer).reductions_undone, 1);
     assert!(info(&peer).congestion_window >= before);
     acknowledge(&mut peer, 8, &[]);
     peer.nothing();
@@ -292,7 +292,7 @@ fn a_peer_without_selective_acknowledgements_is_served_as_well() {
     }
     peer.nothing();
     peer.say(0, 8000, ACK, b"");
-    assert_eq!((info(&peer).recovering, info(&peer).retransmits), (Recovering::Open, 1));
+    assert_eq!((info(&peer).recovery, info(&peer).retransmits), (RecoveryState::Open, 1));
 }
 
 /// What a hostile receiver may do to a sender. Whatever it says, memory is bounded and an honest
@@ -327,7 +327,7 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
         peer.now += MILLISECOND;
         peer.turn();
         let info = info(&peer);
-        assert!(info.send_records <= limits::RUNS + 1, "{}", info.send_records);
+        assert!(info.scoreboard_runs <= limits::RUNS + 1, "{}", info.scoreboard_runs);
         assert!(info.congestion_window <= 4 * total);
     }
     // From here on the peer is honest.

@@ -1,7 +1,7 @@
 //! `TCP_INFO` of a connection, from what its engine knows: `struct tcp_info` of Linux up to
 //! `tcpi_delivery_rate`. What an engine does not keep is zero.
 
-use sietch_net::{FlowInfo, Recovering, State};
+use sietch_net::{FlowInfo, RecoveryState, State};
 
 /// Bytes of it.
 pub const BYTES: usize = 168;
@@ -20,17 +20,17 @@ pub fn of(flow: &FlowInfo) -> [u8; BYTES] {
         State::Closing => 11,
         _ => 7,
     };
-    bytes[1] = match flow.recovering {
-        Recovering::Open => 0,
-        Recovering::Disorder => 1,
-        Recovering::Recovery => 3,
-        Recovering::Loss => 4,
+    bytes[1] = match flow.recovery {
+        RecoveryState::Open => 0,
+        RecoveryState::Disorder => 1,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
     };
     bytes[2] = flow.backoff;
     bytes[4] = flow.backoff;
     let scaled = flow.send_scale | flow.receive_scale != 0;
     bytes[5] = u8::from(flow.timestamps)
-        | u8::from(flow.selective) << 1
+        | u8::from(flow.sack) << 1
         | u8::from(scaled) << 2
         | u8::from(flow.ecn) << 3;
     bytes[6] = flow.send_scale & 15 | flow.receive_scale << 4;
@@ -43,15 +43,15 @@ pub fn of(flow: &FlowInfo) -> [u8; BYTES] {
         (16, size),
         (20, size),
         (24, flow.in_flight.div_ceil(size)),
-        (28, flow.selectively_acknowledged.div_ceil(size)),
+        (28, flow.sacked.div_ceil(size)),
         (32, flow.lost.div_ceil(size)),
         (44, millis(flow.since_sent)),
-        (52, millis(flow.silence)),
-        (56, millis(flow.silence)),
+        (52, millis(flow.since_received)),
+        (56, millis(flow.since_received)),
         (60, size + 52),
         (64, flow.receive_window),
-        (68, micros(flow.round_trip)),
-        (72, micros(flow.round_trip_variation)),
+        (68, micros(flow.srtt)),
+        (72, micros(flow.rttvar)),
         (
             76,
             if flow.slow_start_threshold == u32::MAX {
@@ -69,16 +69,14 @@ pub fn of(flow: &FlowInfo) -> [u8; BYTES] {
             144,
             u32::try_from(flow.unsent_or_unacknowledged).unwrap_or(u32::MAX).saturating_sub(flow.in_flight),
         ),
-        (148, micros(flow.least_round_trip)),
+        (148, micros(flow.min_rtt)),
     ];
     for (at, word) in words {
         bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
     let pace = if flow.pacing_rate == 0 { u64::MAX } else { flow.pacing_rate };
-    let rate = u64::from(flow.congestion_window)
-        .saturating_mul(1_000_000_000)
-        .checked_div(flow.round_trip)
-        .unwrap_or(0);
+    let rate =
+        u64::from(flow.congestion_window).saturating_mul(1_000_000_000).checked_div(flow.srtt).unwrap_or(0);
     let long = [
         (104, pace),
         (112, u64::MAX),

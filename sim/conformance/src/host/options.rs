@@ -122,13 +122,13 @@ impl Host {
             "tcpi_snd_mss" => mss,
             "tcpi_snd_cwnd" => cwnd / mss,
             "tcpi_snd_ssthresh" => get(|info| info.slow_start_threshold.into()) / mss,
-            "tcpi_rtt" => get(|info| (info.round_trip / 1000).cast_signed()),
+            "tcpi_rtt" => get(|info| (info.srtt / 1000).cast_signed()),
             "tcpi_rto" => get(|info| (info.retransmission_timeout / 1000).cast_signed()),
             "tcpi_total_retrans" => get(|info| info.retransmits.cast_signed()),
             "cwnd_bytes" => cwnd,
             "peer_window" => get(|info| info.peer_window.into()),
             "rto_ns" => get(|info| info.retransmission_timeout.cast_signed()),
-            "rtt_ns" => get(|info| info.round_trip.cast_signed()),
+            "rtt_ns" => get(|info| info.srtt.cast_signed()),
             "unread" => get(|info| info.unread as i64),
             "unacknowledged" => get(|info| info.unsent_or_unacknowledged as i64),
             _ => return field.strip_prefix("count_").and_then(|name| self.count(name)),
@@ -177,7 +177,7 @@ fn tcp_info(info: Option<&FlowInfo>, listens: bool) -> Vec<u8> {
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     put(8, microseconds(info.retransmission_timeout));
     put(16, mss);
-    put(68, microseconds(info.round_trip));
+    put(68, microseconds(info.srtt));
     put(80, info.congestion_window / mss);
     put(100, u32::try_from(info.retransmits).unwrap_or(u32::MAX));
     bytes

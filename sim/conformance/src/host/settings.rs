@@ -6,7 +6,7 @@
 //! | `local` | the machine's IPv4 address |
 //! | `mtu` | bytes of the largest IP packet |
 //! | `receive_buffer`, `send_buffer` | most bytes in a flow's buffers |
-//! | `flows`, `embryos`, `time_waits` | most flows, half-open connections, connections in TIME-WAIT |
+//! | `flows`, `half_open`, `time_waits` | most flows, half-open connections, connections in TIME-WAIT |
 //! | `congestion` | the congestion control of new flows, by its name |
 //! | `ecn` | `off`, `passive` or `on`: whether marks of congestion are agreed on |
 //! | `nagle` | `0`: small segments do not wait by default |
@@ -30,7 +30,7 @@ pub struct Settings {
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
     flows: Option<usize>,
-    embryos: Option<usize>,
+    half_open: Option<usize>,
     time_waits: Option<usize>,
     congestion: Option<Kind>,
     ecn: Option<Ecn>,
@@ -62,7 +62,7 @@ impl Default for Settings {
             receive_buffer: None,
             send_buffer: None,
             flows: None,
-            embryos: None,
+            half_open: None,
             time_waits: None,
             congestion: None,
             ecn: None,
@@ -85,7 +85,7 @@ impl Settings {
                 "receive_buffer" => number().map(|number| self.receive_buffer = Some(number)),
                 "send_buffer" => number().map(|number| self.send_buffer = Some(number)),
                 "flows" => number().map(|number| self.flows = Some(number)),
-                "embryos" => number().map(|number| self.embryos = Some(number)),
+                "half_open" => number().map(|number| self.half_open = Some(number)),
                 "time_waits" => number().map(|number| self.time_waits = Some(number)),
                 "congestion" => value.parse().map(|kind| self.congestion = Some(kind)).ok(),
                 "ecn" => ecn(value).map(|ecn| self.ecn = Some(ecn)),
@@ -107,7 +107,7 @@ impl Settings {
         config.flows = self.flows.unwrap_or(config.flows);
         config.congestion = self.congestion.unwrap_or(config.congestion);
         config.ecn = self.ecn.unwrap_or(config.ecn);
-        config.embryos = self.embryos.unwrap_or(config.embryos);
+        config.half_open = self.half_open.unwrap_or(config.half_open);
         config.time_waits = self.time_waits.unwrap_or(config.time_waits);
         config
     }

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6, Received, State};
+use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId, Ipv6Config, ReceivedBuffer, State};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 use sietch_sim::{InvariantChecker, Link, LinkConfig, Random};
@@ -78,7 +78,7 @@ pub(super) struct End {
     may_read: bool,
     asleep_until: u64,
     /// A received buffer that it keeps while it sleeps.
-    held: Option<Received>,
+    held: Option<ReceivedBuffer>,
 }
 
 /// A connection to be made.
@@ -140,7 +140,7 @@ fn addresses(number: u8) -> [IpAddr; 2] {
 fn config(number: u8, secret: [u8; 16]) -> Config {
     let [IpAddr::V4(four), IpAddr::V6(six)] = addresses(number) else { unreachable!("one of each") };
     let mut config = Config::new(four, 24, secret);
-    config.ipv6 = Some(Ipv6 { addresses: vec![(six, 64)], gateway: None });
+    config.ipv6 = Some(Ipv6Config { addresses: vec![(six, 64)], gateway: None });
     config
 }
 
@@ -564,7 +564,7 @@ impl End {
             return;
         }
         if self.script.takes
-            && let Some(buffer) = engine.take_received(self.flow)
+            && let Some(buffer) = engine.receive_zero_copy(self.flow)
         {
             let (first, second) = buffer.slices();
             let expected = piece(self.connection, !self.opener, self.received, buffer.len());
@@ -605,7 +605,7 @@ impl End {
             let bytes = piece(self.connection, self.opener, self.sent, length);
             // Every other mouthful is lent.
             if self.script.lends && (self.sent / self.script.mouthful as u64).is_multiple_of(2) {
-                self.may_send = engine.send_lent(self.flow, bytes.into()).is_ok();
+                self.may_send = engine.send_zero_copy(self.flow, bytes.into()).is_ok();
                 self.sent += if self.may_send { length as u64 } else { 0 };
                 continue;
             }

@@ -25,7 +25,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use sietch::net::congestion::Kind;
-use sietch::net::{Config, Ipv6, Metrics};
+use sietch::net::{Config, Ipv6Config, Metrics};
 use sietch::nic::af_xdp;
 use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
 use sietch::{Doorbell, Net, Runtime, clock};
@@ -148,7 +148,8 @@ impl Conditions {
 
     fn config(&self) -> Config {
         let mut config = Config::new(SIETCH.0, 24, *b"sixteen secrets!");
-        config.ipv6 = (self.mtu >= 1280).then(|| Ipv6 { addresses: vec![(SIETCH.1, 64)], gateway: None });
+        config.ipv6 =
+            (self.mtu >= 1280).then(|| Ipv6Config { addresses: vec![(SIETCH.1, 64)], gateway: None });
         config.receive_buffer = self.buffer;
         config.send_buffer = self.buffer;
         config.congestion = self.control;

@@ -6,7 +6,7 @@ pub mod peer;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
 
-use sietch_net::{Config, Engine, Event, EventKind, FlowId, Ipv6};
+use sietch_net::{Config, Engine, Event, EventKind, FlowId, Ipv6Config};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 
@@ -26,7 +26,7 @@ pub const fn address6(last: u8) -> Ipv6Addr {
 /// Gives a host an IPv6 address on a link of 64 bits, and no router.
 pub fn speak_ipv6(config: &mut Config) {
     let last = config.address.octets()[3];
-    config.ipv6 = Some(Ipv6 { addresses: vec![(address6(last), 64)], gateway: None });
+    config.ipv6 = Some(Ipv6Config { addresses: vec![(address6(last), 64)], gateway: None });
 }
 
 /// One engine with its queue, the far end of that queue, and what it told.
@@ -256,8 +256,8 @@ impl Network {
         self.run_until(self.now + 400 * SECOND);
         for host in [&mut self.client, &mut self.server] {
             assert_eq!(host.queue.free_buffers(), BUFFERS as usize, "a frame leaked");
-            let (flows, embryos, time_waits, bytes) = host.engine.population();
-            assert_eq!((flows, embryos, time_waits, bytes), (0, 0, 0, 0));
+            let (flows, half_open, time_waits, bytes) = host.engine.population();
+            assert_eq!((flows, half_open, time_waits, bytes), (0, 0, 0, 0));
         }
         assert_eq!(self.next_deadline(), None, "idle engines have no deadlines");
     }

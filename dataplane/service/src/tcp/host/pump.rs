@@ -236,7 +236,7 @@ fn send<C: Channel>(
     if !connection.blocked && !connection.send_ended {
         let mut refused = false;
         sent = connection.channel.drain(TURN_BYTES.min(application.out), |piece| {
-            let taken = engine.send_foreign(flow, piece);
+            let taken = engine.send_untrusted(flow, piece);
             refused |= taken < piece.len();
             taken
         });

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use crate::harness::{Fate, MILLISECOND, Network, SECOND};
 use proptest::prelude::*;
-use sietch_net::limits::{HANDED_OVER, LENT_BYTES, LENT_PIECES};
-use sietch_net::{EventKind, FlowId, Lent, Received};
+use sietch_net::limits::{ZERO_COPY_BUFFERS, ZERO_COPY_BYTES, ZERO_COPY_PIECES};
+use sietch_net::{EventKind, FlowId, ReceivedBuffer, SharedBytes};
 
 fn pattern(length: usize, salt: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 + index / 253 + salt * 31) as u8).collect()
 }
 
 /// Bytes whose sharers can be counted.
-fn lendable(bytes: &[u8]) -> (Arc<Vec<u8>>, Lent) {
+fn lendable(bytes: &[u8]) -> (Arc<Vec<u8>>, SharedBytes) {
     let owner = Arc::new(bytes.to_vec());
     let shared: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::<Vec<u8>>::clone(&owner);
-    (owner, Lent::shared(shared))
+    (owner, SharedBytes::shared(shared))
 }
 
 /// One after the other with damage from a seed: about one frame in `one_in` is lost, and as many
@@ -42,7 +42,7 @@ fn damage(seed: u64, one_in: u64) -> harness::Decide {
 #[derive(Clone, Debug)]
 enum Given {
     Copied(usize),
-    Lent(usize),
+    SharedBytes(usize),
     /// Waits until all before is acknowledged.
     Pause,
 }
@@ -50,7 +50,7 @@ enum Given {
 fn given() -> impl Strategy<Value = Given> {
     prop_oneof![
         4 => (1..5000_usize).prop_map(Given::Copied),
-        4 => (1..40_000_usize).prop_map(Given::Lent),
+        4 => (1..40_000_usize).prop_map(Given::SharedBytes),
         1 => Just(Given::Pause),
     ]
 }
@@ -82,12 +82,12 @@ proptest! {
                     None => break,
                     Some(Given::Pause) if network.client.engine.unacknowledged(client) > 0 => break,
                     Some(Given::Pause) => Vec::new(),
-                    Some(Given::Copied(length) | Given::Lent(length)) => pattern(*length, owners.len()),
+                    Some(Given::Copied(length) | Given::SharedBytes(length)) => pattern(*length, owners.len()),
                 };
                 expected.extend_from_slice(&bytes);
-                if let Some(Given::Lent(_)) = plan.pop_front() {
+                if let Some(Given::SharedBytes(_)) = plan.pop_front() {
                     let (owner, lent) = lendable(&bytes);
-                    prop_assert!(network.client.engine.send_lent(client, lent).is_ok());
+                    prop_assert!(network.client.engine.send_zero_copy(client, lent).is_ok());
                     owners.push(owner);
                 } else {
                     rest = bytes;
@@ -99,7 +99,7 @@ proptest! {
                 break;
             }
             if takes {
-                while let Some(buffer) = network.server.engine.take_received(server) {
+                while let Some(buffer) = network.server.engine.receive_zero_copy(server) {
                     let (first, second) = buffer.slices();
                     received.extend_from_slice(first);
                     received.extend_from_slice(second);
@@ -138,7 +138,7 @@ fn lent_bytes_are_kept_until_they_are_acknowledged() {
     let (client, server) = network.open();
     network.fate = Box::new(|_, _, _| Fate::Drop);
     let (owner, lent) = lendable(&pattern(3000, 0));
-    network.client.engine.send_lent(client, lent).expect("there is room");
+    network.client.engine.send_zero_copy(client, lent).expect("there is room");
     network.run_until(network.now + 2 * SECOND);
     assert_eq!(Arc::strong_count(&owner), 2, "all of it may have to be sent again");
     network.fate = Box::new(|_, _, _| Fate::Pass);
@@ -167,7 +167,7 @@ fn lent_bytes_come_back_when_the_flow_ends_early() {
         let (client, server) = network.open();
         let (owner, lent) = lendable(&pattern(2_000_000, 1));
         network.client.engine.send(client, b"copied");
-        network.client.engine.send_lent(client, lent).expect("there is room");
+        network.client.engine.send_zero_copy(client, lent).expect("there is room");
         network.client.engine.send(client, b"copied behind it");
         network.run();
         assert_eq!(Arc::strong_count(&owner), 2);
@@ -181,25 +181,25 @@ fn what_is_too_much_comes_back_and_room_is_told_of() {
     let mut network = Network::new();
     let (client, server) = network.open();
     let engine = &mut network.client.engine;
-    let small: Lent = Vec::from(*b"x").into();
-    for _ in 0..LENT_PIECES {
-        engine.send_lent(client, small.clone()).expect("there is room");
+    let small: SharedBytes = Vec::from(*b"x").into();
+    for _ in 0..ZERO_COPY_PIECES {
+        engine.send_zero_copy(client, small.clone()).expect("there is room");
     }
-    assert!(engine.send_lent(client, small.clone()).is_err());
+    assert!(engine.send_zero_copy(client, small.clone()).is_err());
     assert_eq!(engine.send(client, b"copied"), 0);
     network.run_until(network.now + SECOND);
-    assert_eq!(network.server.read_all(server).len(), LENT_PIECES);
+    assert_eq!(network.server.read_all(server).len(), ZERO_COPY_PIECES);
     assert!(network.client.saw(client, EventKind::Writable));
     let engine = &mut network.client.engine;
-    let large: Lent = vec![0; LENT_BYTES + 1].into();
-    let back = engine.send_lent(client, large).expect_err("it is too long in one piece");
-    assert_eq!(back.len(), LENT_BYTES + 1);
-    engine.send_lent(client, back.slice(0, LENT_BYTES)).expect("this much is allowed");
-    assert!(engine.send_lent(client, back.slice(0, 1)).is_err());
+    let large: SharedBytes = vec![0; ZERO_COPY_BYTES + 1].into();
+    let back = engine.send_zero_copy(client, large).expect_err("it is too long in one piece");
+    assert_eq!(back.len(), ZERO_COPY_BYTES + 1);
+    engine.send_zero_copy(client, back.slice(0, ZERO_COPY_BYTES)).expect("this much is allowed");
+    assert!(engine.send_zero_copy(client, back.slice(0, 1)).is_err());
     engine.abort(client);
     let (flows, ..) = engine.population();
     assert_eq!(flows, 0);
-    let stale = engine.send_lent(client, small);
+    let stale = engine.send_zero_copy(client, small);
     assert_eq!(stale.expect_err("the flow is gone").as_ref(), b"x");
 }
 
@@ -209,7 +209,7 @@ fn copied_bytes_behind_lent_ones_are_bounded_by_the_send_buffer() {
     let (client, server) = network.open();
     network.fate = Box::new(|_, _, _| Fate::Drop);
     let engine = &mut network.client.engine;
-    engine.send_lent(client, pattern(100, 0).into()).expect("there is room");
+    engine.send_zero_copy(client, pattern(100, 0).into()).expect("there is room");
     let taken = engine.send(client, &pattern(100_000, 1));
     assert_eq!(taken, (16 << 10) - 100);
     network.fate = Box::new(|_, _, _| Fate::Pass);
@@ -225,7 +225,7 @@ fn held_buffers_close_the_window_and_open_it_when_they_are_dropped() {
     let (client, server) = network.open();
     let sent = pattern(400_000, 3);
     let mut unsent = &sent[..];
-    let mut held: Vec<Received> = Vec::new();
+    let mut held: Vec<ReceivedBuffer> = Vec::new();
     let mut received = Vec::new();
     for _ in 0..40 {
         let taken = network.client.engine.send(client, unsent);
@@ -233,9 +233,9 @@ fn held_buffers_close_the_window_and_open_it_when_they_are_dropped() {
         let until = network.now + 300 * MILLISECOND;
         while network.now < until {
             network.run_until(network.now + 10 * MILLISECOND);
-            held.extend(network.server.engine.take_received(server));
+            held.extend(network.server.engine.receive_zero_copy(server));
         }
-        let total: usize = held.iter().map(Received::len).sum();
+        let total: usize = held.iter().map(ReceivedBuffer::len).sum();
         assert_eq!(total, network.server.engine.held(server));
         assert!(total <= 64 << 10, "the peer sent {total} bytes into a window of 64 KiB");
         assert!(total > 60 << 10 || unsent.is_empty(), "the window was used: {total} bytes");
@@ -263,10 +263,10 @@ fn received_buffers_are_sent_on_without_a_copy() {
     while echoed.len() < sent.len() && network.now < limit {
         unsent = &unsent[network.client.engine.send(client, unsent)..];
         assert!(network.advance());
-        while let Some(buffer) = network.server.engine.take_received(server) {
-            let (first, second) = buffer.lend();
-            network.server.engine.send_lent(server, first).expect("there is room");
-            network.server.engine.send_lent(server, second).expect("there is room");
+        while let Some(buffer) = network.server.engine.receive_zero_copy(server) {
+            let (first, second) = buffer.into_shared();
+            network.server.engine.send_zero_copy(server, first).expect("there is room");
+            network.server.engine.send_zero_copy(server, second).expect("there is room");
         }
         echoed.extend(network.client.read_all(client));
     }
@@ -282,13 +282,13 @@ fn buffers_that_are_out_are_bounded_and_outlive_their_flow() {
     let mut network = Network::new();
     let (client, server) = network.open();
     let mut held = Vec::new();
-    for number in 0..HANDED_OVER + 1 {
+    for number in 0..ZERO_COPY_BUFFERS + 1 {
         network.client.engine.send(client, &[number as u8]);
         network.run();
-        held.extend(network.server.engine.take_received(server));
+        held.extend(network.server.engine.receive_zero_copy(server));
     }
-    assert_eq!(held.len(), HANDED_OVER);
-    assert_eq!(network.server.read_all(server), [HANDED_OVER as u8], "the last one can be copied out");
+    assert_eq!(held.len(), ZERO_COPY_BUFFERS);
+    assert_eq!(network.server.read_all(server), [ZERO_COPY_BUFFERS as u8], "the last one can be copied out");
     network.client.engine.close(client);
     network.server.engine.close(server);
     network.run_until(network.now + 100 * SECOND);
@@ -305,7 +305,7 @@ fn buffers_that_are_out_outlive_their_engine() {
     let (client, server) = network.open();
     network.client.engine.send(client, b"spice");
     network.run();
-    let buffer = network.server.engine.take_received(server).expect("something has arrived");
+    let buffer = network.server.engine.receive_zero_copy(server).expect("something has arrived");
     drop(network);
     assert_eq!(buffer.slices(), (&b"spice"[..], &b""[..]));
 }

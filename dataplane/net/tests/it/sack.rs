@@ -35,10 +35,10 @@ fn selective_acknowledgements_are_agreed_on_or_not_used() {
     );
     assert!(peer.one().options.sack_permitted);
     let mut peer = selective();
-    assert!(peer.host.engine.flow_info(peer.flow).expect("it is open").selective);
+    assert!(peer.host.engine.flow_info(peer.flow).expect("it is open").sack);
     assert_eq!(ten(&mut peer, 10), (0, vec![(10, 20)]));
     let mut plain = Peer::connected(|_| {});
-    assert!(!plain.host.engine.flow_info(plain.flow).expect("it is open").selective);
+    assert!(!plain.host.engine.flow_info(plain.flow).expect("it is open").sack);
     assert_eq!(ten(&mut plain, 10), (0, vec![]));
     let mut peer = Peer::new(|_| {});
     peer.put(
@@ -98,7 +98,7 @@ fn bytes_that_came_twice_are_reported_once() {
     ten(&mut peer, 210);
     assert_eq!(ten(&mut peer, 205).1, [(205, 215), (200, 220)]);
     assert_eq!(ten(&mut peer, 220).1, [(200, 230)]);
-    assert_eq!(peer.host.engine.metrics().duplicates_reported, 3);
+    assert_eq!(peer.host.engine.metrics().dsacks_sent, 3);
 }
 
 #[test]
