@@ -36,7 +36,7 @@ pub(super) fn render(
         let user = plan
             .service_account
             .map_or_else(String::new, |account| format!(", uid {} without capabilities", account.uid));
-        line("switch", &format!("pid {pid}{user}"));
+        line("service", &format!("pid {pid}{user}"));
     }
     line("daemon", &format!("pid {}, generation {}", status.pid, status.generation));
     for warning in &status.warnings {

@@ -66,7 +66,7 @@ fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
     let testbed = testbed("switched");
     let up = testbed.up(&["--net", "af_xdp"]);
     assert!(up.banner.contains(&format!("shm VNIC kv {STORE}")), "{}", up.banner);
-    assert!(up.banner.contains("(broker-mediated)") && up.banner.contains("\nswitch:"), "{}", up.banner);
+    assert!(up.banner.contains("(broker-mediated)") && up.banner.contains("\nservice:"), "{}", up.banner);
     assert_eq!(converse(&testbed, STORE, "SET a 1\r\n", 5), "+OK\r\n");
     // Neighbours are found through the switch: the client asks for an address that only the store
     // may answer for.
