@@ -73,11 +73,11 @@ fn routed_here(name: &Name, destination: SocketAddr) -> Option<bool> {
     own.length = 28;
     let (to, length) = (address(name.bytes.as_ptr()), name.length as usize);
     // SAFETY: the kernel reads the name.
-    let connected = unsafe { sys::ask(libc::SYS_connect, [signed(fd), to, length, 0, 0, 0]) };
+    let connected = unsafe { sys::syscall(libc::SYS_connect, [signed(fd), to, length, 0, 0, 0]) };
     let (out, size) = (address_mut(own.bytes.as_mut_ptr()), address_mut(&raw mut own.length));
     // SAFETY: the kernel writes at most 28 bytes, and the length.
-    let named =
-        connected.and_then(|_| unsafe { sys::ask(libc::SYS_getsockname, [signed(fd), out, size, 0, 0, 0]) });
+    let named = connected
+        .and_then(|_| unsafe { sys::syscall(libc::SYS_getsockname, [signed(fd), out, size, 0, 0, 0]) });
     let _ = kernel::close(fd);
     named.ok()?;
     Some(own.address()?.ip() == destination.ip())
@@ -88,7 +88,7 @@ pub(crate) fn kernel_name(fd: c_int) -> Option<Name> {
     let mut name = Name { bytes: [0; 28], length: 28 };
     let (to, length) = (address_mut(name.bytes.as_mut_ptr()), address_mut(&raw mut name.length));
     // SAFETY: the kernel writes at most 28 bytes, and the length.
-    unsafe { sys::ask(libc::SYS_getsockname, [signed(fd), to, length, 0, 0, 0]) }.ok()?;
+    unsafe { sys::syscall(libc::SYS_getsockname, [signed(fd), to, length, 0, 0, 0]) }.ok()?;
     name.address().map(|_| name)
 }
 

@@ -1,4 +1,4 @@
-//! What the process knows of Sietch: read once from the environment, before `main`.
+//! SlotKind the process knows of Sietch: read once from the environment, before `main`.
 //!
 //! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` nothing is
 //!    ever ours, and every call goes to the C library.
@@ -17,7 +17,7 @@ use crate::system::sys;
 /// Bytes of a Unix socket's path.
 const PATH: usize = 108;
 
-/// What the environment said.
+/// SlotKind the environment said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     path: [u8; PATH],
@@ -30,7 +30,7 @@ pub(crate) struct Context {
     published: [Option<Published>; MAX_PUBLISHED],
     /// Whether connections that are over after a few messages are left to the kernel
     /// ([`crate::connection::short_lived`]).
-    pub(crate) brief_to_kernel: bool,
+    pub(crate) short_lived_to_kernel: bool,
     /// Whether to say on standard error what falls back to the kernel, and why.
     pub(crate) debug: bool,
 }
@@ -47,7 +47,7 @@ impl Context {
             vnic: [0; 32],
             vnic_length: vnic.len(),
             published: [None; MAX_PUBLISHED],
-            brief_to_kernel: false,
+            short_lived_to_kernel: false,
             debug: false,
         };
         context.path.get_mut(..path.len())?.copy_from_slice(path);
@@ -63,7 +63,7 @@ impl Context {
         &self.path[..self.path_length]
     }
 
-    /// Takes the ports that are to be published, as their variable has them. What is none is passed
+    /// Takes the ports that are to be published, as their variable has them. SlotKind is none is passed
     /// over: `sietch run` writes none such.
     #[must_use]
     pub(crate) fn publishing(mut self, list: &[u8]) -> Self {
@@ -111,7 +111,7 @@ pub(crate) fn begin() {
         return;
     };
     let mut context = context.publishing(variable(PUBLISH_VARIABLE).unwrap_or_default());
-    context.brief_to_kernel = variable(SHORT_LIVED_VARIABLE).is_some();
+    context.short_lived_to_kernel = variable(SHORT_LIVED_VARIABLE).is_some();
     context.debug = variable("SIETCH_DEBUG").is_some();
     set(context);
 }
@@ -121,14 +121,14 @@ pub(crate) fn set(context: Context) {
     let _ = CONTEXT.set(context);
 }
 
-/// What is known, if the process runs under Sietch.
+/// SlotKind is known, if the process runs under Sietch.
 #[inline]
 pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()
 }
 
 /// Says a line on standard error, if the user asked for it.
-pub(crate) fn say(what: &str, why: i32) {
+pub(crate) fn debug_line(what: &str, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;
     }
@@ -153,6 +153,6 @@ pub(crate) fn say(what: &str, why: i32) {
     let written = line.get(..length).unwrap_or_default();
     // SAFETY: the kernel reads the line.
     let _ = unsafe {
-        sys::call(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
+        sys::raw_syscall(libc::SYS_write, [2, written.as_ptr().expose_provenance(), written.len(), 0, 0, 0])
     };
 }

@@ -9,7 +9,7 @@
 //!    SCM_RIGHTS and close are the kernel's own.
 //! 3. [`table`] says in one load whether a descriptor is ours. If not, the call goes to the C
 //!    library.
-//! 4. What sleeps sleeps in the kernel, on placeholders; what is awake moves bytes through the
+//! 4. SlotKind sleeps sleeps in the kernel, on placeholders; what is awake moves bytes through the
 //!    memory that two ends share (`sietch_ring::stream`).
 //! 5. No call allocates from the heap or holds a lock across a fork, and each may be called from a
 //!    signal handler.
@@ -31,7 +31,7 @@ mod wait;
 
 /// The descriptor table, for tests and measurements that connect two ends without a service.
 pub mod table {
-    pub use crate::descriptor::description::{Description, Facts, Held, Kind, describe};
+    pub use crate::descriptor::description::{Description, Held, Kind, SocketState, describe};
     pub use crate::descriptor::table::{find, is_ours, put};
 }
 

@@ -21,9 +21,9 @@
 //! wait ends.
 
 pub(crate) mod epoll;
+pub(crate) mod kernel_only;
 pub(crate) mod memory;
 pub(crate) mod output;
-pub(crate) mod outsider;
 pub(crate) mod poll;
 pub(crate) mod scan;
 pub(crate) mod select;

@@ -44,7 +44,7 @@ fn pair_and_memory() -> ([c_int; 2], OwnedFd) {
         index += 1;
         let held = table::describe(Kind::Stream, Some(end)).expect("memory");
         let fd = placeholder.into_raw_fd();
-        held.facts.domain.store(libc::AF_INET.cast_unsigned(), Ordering::Relaxed);
+        held.socket.domain.store(libc::AF_INET.cast_unsigned(), Ordering::Relaxed);
         assert!(table::put(fd, &held));
         fd
     });

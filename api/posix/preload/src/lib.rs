@@ -1,4 +1,4 @@
-//! What `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
+//! SlotKind `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
 //!
 //! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `prctl`, `syscall`) take their
 //! arguments as numbers: on the machines that Sietch runs on a variadic caller passes them in the
@@ -142,7 +142,7 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-/// What a fortified program asks for: that it dies rather than overflow.
+/// SlotKind a fortified program asks for: that it dies rather than overflow.
 fn check(length: size_t, room: size_t) {
     if length > room {
         // SAFETY: ends the process.

@@ -2,7 +2,7 @@
 //!
 //! To switch `SO_ZEROCOPY` on is refused for every TCP socket, as by a kernel that does not have
 //! it: nothing is ever sent without a copy, and a program that was granted it would wait for
-//! completions. What becomes of a socket is not known when it is set.
+//! completions. SlotKind becomes of a socket is not known when it is set.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,7 +36,7 @@ pub unsafe fn getsockopt(
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
         // SAFETY: the caller's.
-        Some(held) => sys::give_int(unsafe { get_option(fd, &held, level, name, value, length) }),
+        Some(held) => sys::to_c_int(unsafe { get_option(fd, &held, level, name, value, length) }),
         // SAFETY: the caller's.
         None => unsafe { originals::getsockopt(fd, level, name, value, length) },
     }
@@ -55,7 +55,7 @@ pub unsafe fn setsockopt(
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
         // SAFETY: the caller's.
-        Some(held) => sys::give_int(unsafe { set_option(fd, &held, level, name, value, length) }),
+        Some(held) => sys::to_c_int(unsafe { set_option(fd, &held, level, name, value, length) }),
         // SAFETY: the caller's.
         None => unsafe { originals::setsockopt(fd, level, name, value, length) },
     }
@@ -113,5 +113,5 @@ unsafe fn set_option(
 }
 
 fn is_ipv6(held: &Held) -> bool {
-    held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned()
+    held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned()
 }

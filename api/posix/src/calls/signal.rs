@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use crate::context;
 use crate::signal::{disposition, handlers};
-use crate::system::sys::{Errno, give_int, set_errno};
+use crate::system::sys::{Errno, set_errno, to_c_int};
 
 pub use crate::signal::longjmp::jump as longjmp;
 
@@ -14,11 +14,11 @@ pub use crate::signal::longjmp::jump as longjmp;
 /// As `sigaction(2)`.
 pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: the caller's promise.
-    give_int(unsafe {
+    to_c_int(unsafe {
         if context::get().is_some() {
             handlers::action(signal, new, old)
         } else {
-            disposition::real(signal, new, old)
+            disposition::original(signal, new, old)
         }
     })
 }
@@ -47,5 +47,5 @@ pub fn sigset(signal: c_int, handler: usize) -> usize {
 
 /// `siginterrupt(3)`.
 pub fn siginterrupt(signal: c_int, on: c_int) -> c_int {
-    give_int(handlers::interrupt(signal, on != 0))
+    to_c_int(handlers::interrupt(signal, on != 0))
 }

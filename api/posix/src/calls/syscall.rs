@@ -88,7 +88,7 @@ unsafe fn small(number: c_long, a: [usize; 6]) -> c_long {
             libc::SYS_exit_group => lifetime::exit(int(0)),
             libc::SYS_execve => exec::execve(a[0] as _, a[1] as _, a[2] as _),
             libc::SYS_execveat => exec::execveat(int(0), a[1] as _, a[2] as _, a[3] as _, int(4)),
-            libc::SYS_io_uring_setup if context::get().is_some() => sys::give_int(Err(libc::ENOSYS)),
+            libc::SYS_io_uring_setup if context::get().is_some() => sys::to_c_int(Err(libc::ENOSYS)),
             _ => return waiting(number, a),
         }
     };
@@ -106,7 +106,7 @@ unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
     let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
     if polls && !description::has_sockets() {
         // SAFETY: the caller's promise.
-        return sys::give(unsafe { sys::ask(number, a) }) as c_long;
+        return sys::to_c(unsafe { sys::syscall(number, a) }) as c_long;
     }
     // The kernel refuses the size of a mask that it does not know, if there is a mask.
     let fits = |mask: usize, size: usize| mask == 0 || size == sys::SIGNAL_SET;
@@ -128,17 +128,17 @@ unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => wait::poll(a[0] as _, a[1] as _, int(2)),
             libc::SYS_ppoll if fits(a[3], a[4]) => {
-                telling_what_is_left(a[2], |time| wait::ppoll(a[0] as _, a[1] as _, time, a[3] as _))
+                with_remaining_time(a[2], |time| wait::ppoll(a[0] as _, a[1] as _, time, a[3] as _))
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_select => wait::select(int(0), a[1] as _, a[2] as _, a[3] as _, a[4] as _),
             libc::SYS_pselect6 => match mask_and_size(a[5]) {
-                Some([mask, size]) if fits(mask, size) => telling_what_is_left(a[4], |time| {
+                Some([mask, size]) if fits(mask, size) => with_remaining_time(a[4], |time| {
                     wait::pselect(int(0), a[1] as _, a[2] as _, a[3] as _, time, mask as _)
                 }),
-                _ => return sys::give(sys::ask(number, a)) as c_long,
+                _ => return sys::to_c(sys::syscall(number, a)) as c_long,
             },
-            _ => return sys::give(sys::ask(number, a)) as c_long,
+            _ => return sys::to_c(sys::syscall(number, a)) as c_long,
         }
     };
     c_long::from(answer)
@@ -162,7 +162,7 @@ unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
 ///
 /// # Safety
 /// `time` is that of a `timespec`, or null, or for the kernel to refuse.
-unsafe fn telling_what_is_left(time: usize, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
+unsafe fn with_remaining_time(time: usize, call: impl FnOnce(*const timespec) -> c_int) -> c_int {
     let place = sys::pointer(time).cast::<timespec>();
     if place.is_null() {
         return call(place);

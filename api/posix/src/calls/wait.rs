@@ -9,19 +9,19 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use crate::readiness::control;
 use crate::signal::user_memory;
 use crate::system::multiplexing::{Mask, Timeout, timespec as composed};
-use crate::system::sys::{self, Errno, give_int, set_errno};
+use crate::system::sys::{self, Errno, set_errno, to_c_int};
 use crate::system::{kernel, originals};
 use crate::wait::select::{self, Sets};
-use crate::wait::{epoll, outsider, poll};
+use crate::wait::{epoll, kernel_only, poll};
 
 /// `epoll_create1(2)`.
 pub fn epoll_create1(flags: c_int) -> c_int {
-    give_int(control::create(flags))
+    to_c_int(control::create(flags))
 }
 
 /// `epoll_create(2)`.
 pub fn epoll_create(size: c_int) -> c_int {
-    give_int(control::create_sized(size))
+    to_c_int(control::create_sized(size))
 }
 
 /// `epoll_ctl(2)`.
@@ -30,7 +30,7 @@ pub fn epoll_create(size: c_int) -> c_int {
 /// As `epoll_ctl(2)`.
 pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     // SAFETY: the caller's promise.
-    give_int(unsafe { control::control(epfd, call, fd, event) })
+    to_c_int(unsafe { control::control(epfd, call, fd, event) })
 }
 
 /// `epoll_wait(2)` and `epoll_pwait(2)`.
@@ -47,11 +47,11 @@ pub unsafe fn epoll_pwait(
     let time = poll::milliseconds(timeout);
     // SAFETY: the caller's promise.
     if let Some(answer) = unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
-        return give_int(answer);
+        return to_c_int(answer);
     }
     // SAFETY: the caller's promise.
     unsafe {
-        among_the_kernels(epfd, events, most, time, mask, || {
+        wait_in_kernel_only(epfd, events, most, time, mask, || {
             originals::epoll_pwait(epfd, events, most, timeout, mask)
         })
     }
@@ -62,7 +62,7 @@ pub unsafe fn epoll_pwait(
 ///
 /// # Safety
 /// As `epoll_pwait(2)`; `call` makes that call.
-unsafe fn among_the_kernels(
+unsafe fn wait_in_kernel_only(
     epfd: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -70,20 +70,20 @@ unsafe fn among_the_kernels(
     mask: *const sigset_t,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    let Some(outsider) = outsider::Outsider::begin(epfd, time) else {
+    let Some(waiter) = kernel_only::KernelOnlyWaiter::begin(epfd, time) else {
         // SAFETY: the caller's promise.
         return match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
-            Some(answer) => give_int(answer),
+            Some(answer) => to_c_int(answer),
             None => call(),
         };
     };
-    let written = outsider.written();
+    let registered = waiter.registered();
     let answer = call();
-    drop(written);
+    drop(registered);
     let before = sys::errno();
     // SAFETY: the caller's promise.
-    match unsafe { outsider.ended(answer, events, most, time, mask.cast()) } {
-        Some(answer) => give_int(answer),
+    match unsafe { waiter.ended(answer, events, most, time, mask.cast()) } {
+        Some(answer) => to_c_int(answer),
         None => {
             set_errno(before);
             answer
@@ -109,10 +109,10 @@ pub unsafe fn epoll_pwait2(
     };
     // SAFETY: the caller's promise.
     match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
-        Some(answer) => give_int(answer),
+        Some(answer) => to_c_int(answer),
         // SAFETY: the caller's promise.
         None => unsafe {
-            among_the_kernels(epfd, events, most, time, mask, || {
+            wait_in_kernel_only(epfd, events, most, time, mask, || {
                 originals::epoll_pwait2(epfd, events, most, timeout, mask)
             })
         },
@@ -147,7 +147,7 @@ pub unsafe fn poll(descriptors: *mut pollfd, count: nfds_t, timeout: c_int) -> c
     let until = time.map(composed);
     let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the caller's promise.
-    unsafe { poll_or_real(descriptors, count, time, until, ptr::null()) }
+    unsafe { poll_or_original(descriptors, count, time, until, ptr::null()) }
 }
 
 /// `ppoll(2)`.
@@ -163,13 +163,13 @@ pub unsafe fn ppoll(
     // SAFETY: the caller's promise.
     match unsafe { nanoseconds(timeout) } {
         // SAFETY: the caller's promise.
-        Ok(time) => unsafe { poll_or_real(descriptors, count, time, timeout, mask) },
+        Ok(time) => unsafe { poll_or_original(descriptors, count, time, timeout, mask) },
         // SAFETY: the caller's promise; the C library refuses the time.
         Err(_) => unsafe { originals::ppoll(descriptors, count, timeout, mask) },
     }
 }
 
-unsafe fn poll_or_real(
+unsafe fn poll_or_original(
     descriptors: *mut pollfd,
     count: nfds_t,
     time: Timeout,
@@ -180,7 +180,7 @@ unsafe fn poll_or_real(
     // SAFETY: the caller's promise.
     if unsafe { poll::names_ours(descriptors, entries) } {
         // SAFETY: the caller's promise.
-        return give_int(unsafe { poll::poll(descriptors, entries, time, mask.cast()) });
+        return to_c_int(unsafe { poll::poll(descriptors, entries, time, mask.cast()) });
     }
     // SAFETY: the caller's promise.
     unsafe { originals::ppoll(descriptors, count, until, mask) }
@@ -219,7 +219,7 @@ pub unsafe fn select(
     let until = time.map(composed);
     let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: the caller's promise.
-    let answer = unsafe { select_or_real(count, [read, write, except], time, until, ptr::null()) };
+    let answer = unsafe { select_or_original(count, [read, write, except], time, until, ptr::null()) };
     if let Some(time) = time
         && time != 0
     {
@@ -249,13 +249,13 @@ pub unsafe fn pselect(
     // SAFETY: the caller's promise.
     match unsafe { nanoseconds(timeout) } {
         // SAFETY: the caller's promise.
-        Ok(time) => unsafe { select_or_real(count, sets, time, timeout, mask) },
+        Ok(time) => unsafe { select_or_original(count, sets, time, timeout, mask) },
         // SAFETY: the caller's promise; the C library refuses the time.
         Err(_) => unsafe { originals::pselect(count, read, write, except, timeout, mask) },
     }
 }
 
-unsafe fn select_or_real(
+unsafe fn select_or_original(
     count: c_int,
     sets: Sets,
     time: Timeout,
@@ -266,7 +266,7 @@ unsafe fn select_or_real(
     // SAFETY: the caller's promise.
     if unsafe { select::names_ours(count, sets) } {
         // SAFETY: the caller's promise.
-        return give_int(unsafe { select::select(count, sets, time, mask_address) });
+        return to_c_int(unsafe { select::select(count, sets, time, mask_address) });
     }
     let [read, write, except] = sets;
     // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
 //! Sleeping on a connection, waking the other end, and finding out that it is gone.
 //!
-//! 1. [`until`]: look for a while (`crate::connection::spin`), arm, look once more, then sleep in the kernel on
+//! 1. [`sleep_until`]: look for a while (`crate::connection::spin`), arm, look once more, then sleep in the kernel on
 //!    the placeholder. The sleep is a `recv` that blocks and takes nothing, so that signals
 //!    interrupt it, or restart it, as they do for any socket. With a deadline it is `ppoll`; where
 //!    a byte lies that others still need, it is an epoll of the library's own
@@ -9,10 +9,10 @@
 //!    is taken, if the other says that it wrote some ([`End::undrained`]) or the last sleep of this
 //!    call ended with one, and nobody else waits at this end.
 //! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is
-//!    gone: it may have shut down reading. POLLHUP does ([`ask_whether_gone`]).
+//!    gone: it may have shut down reading. POLLHUP does ([`check_peer_gone`]).
 //! 4. [`ring`] writes the byte that wakes those who sleep at the other end.
-//! 5. A call that sleeps is a [`Stay`]. Who closes its descriptor meanwhile leaves it another one
-//!    of the same placeholder ([`outlive`]): the connection ends when the call does, as on Linux,
+//! 5. A call that sleeps is a [`BlockedCall`]. Who closes its descriptor meanwhile leaves it another one
+//!    of the same placeholder ([`leave_spare`]): the connection ends when the call does, as on Linux,
 //!    where a system call holds its file.
 
 use std::cell::Cell;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use sietch_ring::stream::{End, Want, flag};
 
 use crate::connection::edges::Edges;
-use crate::connection::peer::{self, ask_whether_gone};
+use crate::connection::peer::{self, check_peer_gone};
 use crate::connection::spin::Spun;
 use crate::connection::{doorbell, foreign_bytes, pause};
 use crate::descriptor::description::Held;
@@ -42,12 +42,12 @@ const ROOM_SLICE: u64 = 50_000_000;
 
 /// Longest sleep of a writer that has shut down reading: its placeholder carries no bytes to it any
 /// more.
-const DEAF_SLICE: u64 = 2_000_000;
+const SHUT_READ_SLICE: u64 = 2_000_000;
 
 /// How a call sleeps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rest {
-    /// What it waits for.
+pub(crate) struct SleepOptions {
+    /// SlotKind it waits for.
     pub(crate) want: Want,
     /// When it gives up, of the monotonic clock.
     pub(crate) deadline: Option<u64>,
@@ -60,19 +60,19 @@ pub(crate) struct Rest {
 ///
 /// # Errors
 /// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
-pub(crate) fn until(
-    stay: &mut Stay<'_>,
+pub(crate) fn sleep_until(
+    call: &mut BlockedCall<'_>,
     end: &End,
-    rest: Rest,
+    how: SleepOptions,
     mut ready: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
-    let Rest { want, deadline, restart } = rest;
-    if !stay.written_down.replace(true) {
-        longjmp::waits(stay);
+    let SleepOptions { want, deadline, restart } = how;
+    if !call.registered.replace(true) {
+        longjmp::register(call);
     }
     let restart = restart && deadline.is_none();
-    let (held, fd) = (stay.held, stay.fd());
-    let handled = &mut stay.handled;
+    let (held, fd) = (call.held, call.fd());
+    let handled = &mut call.handled;
     let which = if want == Want::Data { pause::READER } else { pause::WRITER };
     let (spun, pause) = pause::pause(held, which, None, &mut ready);
     match spun {
@@ -81,7 +81,7 @@ pub(crate) fn until(
         Spun::Sleep if handled.interrupts(restart) => return Err(libc::EINTR),
         Spun::Sleep => {}
     }
-    let woken = std::mem::take(&mut stay.woken);
+    let woken = std::mem::take(&mut call.woken);
     let quiet = !(woken || end.undrained() != 0) || doorbell::quieten(fd, end);
     if woken && !quiet {
         foreign_bytes::examine(fd, end);
@@ -89,7 +89,7 @@ pub(crate) fn until(
     let edges = if quiet { None } else { edges_of(fd, end) };
     let section = Section::enter();
     end.arm(want);
-    let armed = Armed::new(end, want, &stay.armed);
+    let armed = Armed::new(end, want, &call.armed);
     drop(section);
     // Read before the last check: another reader of this end may publish the bytes when they are
     // due, and sends no notification.
@@ -97,21 +97,21 @@ pub(crate) fn until(
     if ready() {
         return Ok(());
     }
-    let deaf = end.private().has(flag::SHUT_RD);
+    let shut_read = end.private().has(flag::SHUT_RD);
     // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is
     // installed with: see below.
     let natively =
-        want == Want::Data && restart && quiet && !deaf && held_back.is_none() && !stay.is_closed();
+        want == Want::Data && restart && quiet && !shut_read && held_back.is_none() && !call.is_closed();
     let mut slept = match edges {
         _ if natively => sleep_in_receive(fd, end),
-        Some(edges) if !deaf => sleep_beside(&edges, end, rest, held_back),
-        _ => sleep_in_poll(fd, end, rest, (deaf, quiet, held_back)),
+        Some(edges) if !shut_read => sleep_beside(&edges, end, how, held_back),
+        _ => sleep_in_poll(fd, end, how, (shut_read, quiet, held_back)),
     };
     drop(armed);
-    let closed = stay.is_closed();
-    let handled = &mut stay.handled;
+    let closed = call.is_closed();
+    let handled = &mut call.handled;
     let again = matches!(slept, Err(libc::EBADF | libc::EINTR)) && restart && handled.happened();
-    if closed && again && handlers::breaking() == handled.breaking {
+    if closed && again && handlers::interrupting() == handled.interrupting {
         // A handler has run after which Linux makes the call anew, with a number that nothing is
         // behind any more.
         slept = Err(libc::EBADF);
@@ -120,36 +120,36 @@ pub(crate) fn until(
         slept = Ok(false);
     }
     match slept {
-        Ok(woken) => stay.woken = woken,
+        Ok(woken) => call.woken = woken,
         Err(libc::EINTR) if !natively && handled.happened() && !handled.interrupts(restart) => {}
         Err(errno) => return Err(errno),
     }
     if ready() {
-        pause.ended();
+        pause.finished();
     }
     Ok(())
 }
 
 /// A call that sleeps, from its first sleep to its end.
 #[derive(Debug)]
-pub(crate) struct Stay<'a> {
+pub(crate) struct BlockedCall<'a> {
     held: &'a Held,
     fd: c_int,
-    handled: Handled,
+    handled: HandlerCount,
     /// A byte has ended its last sleep, and may lie there still.
     woken: bool,
-    /// What it is counted for as a waiter.
+    /// SlotKind it is counted for as a waiter.
     pub(crate) armed: Cell<Option<Want>>,
     /// A handler that jumps out of it knows of it ([`jump`]).
-    pub(crate) written_down: Cell<bool>,
+    pub(crate) registered: Cell<bool>,
 }
 
-impl<'a> Stay<'a> {
+impl<'a> BlockedCall<'a> {
     /// A call on `fd` that found `held` there.
     pub(crate) fn begin(fd: c_int, held: &'a Held) -> Self {
         held.sleepers.fetch_add(1, SeqCst);
-        let (armed, written_down) = (Cell::new(None), Cell::new(false));
-        Self { held, fd, handled: Handled::now(), woken: false, armed, written_down }
+        let (armed, registered) = (Cell::new(None), Cell::new(false));
+        Self { held, fd, handled: HandlerCount::now(), woken: false, armed, registered }
     }
 
     /// Whether the call's own descriptor was closed.
@@ -166,39 +166,39 @@ impl<'a> Stay<'a> {
     }
 }
 
-impl longjmp::Leave for Stay<'_> {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for BlockedCall<'_> {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so nothing else drops it.
-        let stay = unsafe { this.read() };
+        let call = unsafe { this.read() };
         // SAFETY: as above; the reference that the call had to its description goes with it.
-        let held = unsafe { std::ptr::from_ref(stay.held).read() };
-        if let (Some(want), Some(end)) = (stay.armed.take(), held.end()) {
+        let held = unsafe { std::ptr::from_ref(call.held).read() };
+        if let (Some(want), Some(end)) = (call.armed.take(), held.end()) {
             end.disarm(want);
         }
-        stay.written_down.set(false);
-        drop(stay);
+        call.registered.set(false);
+        drop(call);
         drop(held);
     }
 }
 
-impl Drop for Stay<'_> {
+impl Drop for BlockedCall<'_> {
     fn drop(&mut self) {
-        if self.written_down.get() {
-            longjmp::ended();
+        if self.registered.get() {
+            longjmp::unregister();
         }
         // After a fork within a handler the child's count begins anew.
         let before = self.held.sleepers.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
         if before == Ok(1) {
             let spare = self.held.spare.swap(0, SeqCst);
             if spare != 0 {
-                let_spare_go(self.held, spare);
+                close_spare(self.held, spare);
             }
         }
     }
 }
 
 #[cold]
-fn let_spare_go(held: &Held, spare: u32) {
+fn close_spare(held: &Held, spare: u32) {
     if held.descriptors() == 0 {
         peer::announce_close(held);
     }
@@ -207,12 +207,12 @@ fn let_spare_go(held: &Held, spare: u32) {
 
 /// To be called before `fd` is closed: leaves those who sleep on it another descriptor. True: they
 /// have one, so the connection has not ended yet.
-pub(crate) fn outlive(fd: c_int, held: &Held) -> bool {
+pub(crate) fn leave_spare(fd: c_int, held: &Held) -> bool {
     if held.sleepers.load(SeqCst) == 0 {
         return false;
     }
     if held.spare.load(SeqCst) == 0 {
-        let Some(second) = in_flight::Borrowed::second(fd) else { return false };
+        let Some(second) = in_flight::InFlight::high_duplicate(fd) else { return false };
         let number = second.fd().cast_unsigned() + 1;
         if held.spare.compare_exchange(0, number, SeqCst, SeqCst).is_ok() {
             second.into_number();
@@ -231,14 +231,14 @@ pub(crate) fn outlive(fd: c_int, held: &Held) -> bool {
 
 /// How many handlers of the program had run in this thread.
 #[derive(Debug)]
-struct Handled {
+struct HandlerCount {
     all: u32,
-    breaking: u32,
+    interrupting: u32,
 }
 
-impl Handled {
+impl HandlerCount {
     fn now() -> Self {
-        Self { all: handlers::count(), breaking: handlers::breaking() }
+        Self { all: handlers::count(), interrupting: handlers::interrupting() }
     }
 
     fn happened(&self) -> bool {
@@ -251,7 +251,7 @@ impl Handled {
             return self.happened();
         }
         self.all = handlers::count();
-        handlers::breaking() != self.breaking
+        handlers::interrupting() != self.interrupting
     }
 }
 
@@ -280,12 +280,12 @@ impl Drop for Armed<'_> {
 /// True: a byte ended it.
 fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
     let drained = end.drained();
-    let mut bytes = [0; foreign_bytes::LOOKED_AT];
+    let mut bytes = [0; foreign_bytes::MAX_EXAMINED];
     // A process that gave up system calls takes what it looks at: not what others need.
-    let most = if seccomp::is_confined() { 1 } else { bytes.len() };
+    let most = if seccomp::is_restricted() { 1 } else { bytes.len() };
     match kernel::receive(fd, &mut bytes[..most], libc::MSG_PEEK) {
         Ok(0) | Err(libc::ECONNRESET) => {
-            ask_whether_gone(fd, end);
+            check_peer_gone(fd, end);
             Ok(false)
         }
         Ok(all) => {
@@ -295,14 +295,14 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
         }
         // Somebody has set O_NONBLOCK by a way that we did not see.
         Err(libc::EAGAIN) => {
-            let rest = Rest { want: Want::Data, deadline: None, restart: true };
-            sleep_in_poll(fd, end, rest, (false, true, None))
+            let how = SleepOptions { want: Want::Data, deadline: None, restart: true };
+            sleep_in_poll(fd, end, how, (false, true, None))
         }
         Err(errno) => Err(errno),
     }
 }
 
-/// What sleeps beside the bytes that lie on a placeholder, for new ones.
+/// SlotKind sleeps beside the bytes that lie on a placeholder, for new ones.
 #[cold]
 fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
     doorbell::thin(fd, end);
@@ -315,8 +315,8 @@ fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
 }
 
 #[cold]
-fn sleep_beside(edges: &Edges, end: &End, rest: Rest, held_back: Option<u64>) -> Result<bool, Errno> {
-    let slice = longest(rest, (false, true, held_back))?;
+fn sleep_beside(edges: &Edges, end: &End, how: SleepOptions, held_back: Option<u64>) -> Result<bool, Errno> {
+    let slice = longest(how, (false, true, held_back))?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
         Some(events) => {
@@ -336,14 +336,14 @@ type Circumstances = (bool, bool, Option<u64>);
 ///
 /// # Errors
 /// `EAGAIN` at the deadline.
-fn longest(rest: Rest, (deaf, quiet, held_back): Circumstances) -> Result<u64, Errno> {
-    let longest = match rest.want {
-        _ if deaf => DEAF_SLICE,
+fn longest(how: SleepOptions, (shut_read, quiet, held_back): Circumstances) -> Result<u64, Errno> {
+    let longest = match how.want {
+        _ if shut_read => SHUT_READ_SLICE,
         _ if !quiet => SLICE,
         Want::Room => ROOM_SLICE,
         Want::Data => held_back.unwrap_or(u64::MAX),
     };
-    let left = match rest.deadline {
+    let left = match how.deadline {
         None => u64::MAX,
         Some(deadline) => match deadline.saturating_sub(kernel::now()) {
             0 => return Err(libc::EAGAIN),
@@ -353,13 +353,13 @@ fn longest(rest: Rest, (deaf, quiet, held_back): Circumstances) -> Result<u64, E
     Ok(left.min(longest))
 }
 
-fn sleep_in_poll(fd: c_int, end: &End, rest: Rest, how: Circumstances) -> Result<bool, Errno> {
-    let (slice, (deaf, quiet, _)) = (longest(rest, how)?, how);
+fn sleep_in_poll(fd: c_int, end: &End, how: SleepOptions, at: Circumstances) -> Result<bool, Errno> {
+    let (slice, (shut_read, quiet, _)) = (longest(how, at)?, at);
     let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),
         tv_nsec: (slice % 1_000_000_000).cast_signed(),
     });
-    let events = if deaf || !quiet { 0 } else { libc::POLLIN };
+    let events = if shut_read || !quiet { 0 } else { libc::POLLIN };
     let mut entry = [libc::pollfd { fd, events, revents: 0 }];
     if kernel::poll(&mut entry, timeout)? == 0 {
         return Ok(false);

@@ -7,7 +7,7 @@
 //! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches
 //!    the placeholder edge-triggered ([`Edges`]): a byte that is written ends it, a byte that lies
 //!    there does not. Such an epoll is one of this library's own descriptors, out of the program's
-//!    way ([`Borrowed`]). Where none is to be had the caller sleeps in slices.
+//!    way ([`InFlight`]). Where none is to be had the caller sleeps in slices.
 
 use std::ffi::c_int;
 
@@ -27,7 +27,7 @@ const MANY: u32 = 16;
 
 /// Times that the processor is given away to other waiters of this end: who was woken with the
 /// caller has returned by then.
-const PATIENCE: u32 = 4;
+const MAX_YIELDS: u32 = 4;
 
 /// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the
 /// caller. False: others do, and a byte may lie there.
@@ -39,11 +39,11 @@ pub(crate) fn empty(fd: c_int, end: &End, own: u32) -> bool {
 /// As [`empty`], by a caller that is not counted and about to sleep: others that were woken by the
 /// same byte may return first.
 pub(crate) fn quieten(fd: c_int, end: &End) -> bool {
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_YIELDS {
         if end.waiting() == 0 {
             break;
         }
-        processor::give_way();
+        processor::yield_now();
     }
     end.waiting() == 0 && empty(fd, end, 0)
 }
@@ -65,7 +65,7 @@ fn thin_now(fd: c_int, end: &End) {
 
 /// Returns false if the process may not ask how many bytes are there. No byte is taken then.
 fn take(fd: c_int, end: &End, leave: bool) -> bool {
-    if leave && seccomp::is_confined() {
+    if leave && seccomp::is_restricted() {
         return false;
     }
     let drained = end.drained();
@@ -95,6 +95,7 @@ fn lying(fd: c_int) -> Option<usize> {
     let mut count: c_int = 0;
     let to = sys::address_mut(&raw mut count);
     // SAFETY: the kernel writes a number there.
-    let asked = unsafe { sys::ask(libc::SYS_ioctl, [sys::signed(fd), libc::FIONREAD as usize, to, 0, 0, 0]) };
+    let asked =
+        unsafe { sys::syscall(libc::SYS_ioctl, [sys::signed(fd), libc::FIONREAD as usize, to, 0, 0, 0]) };
     asked.ok().and_then(|_| usize::try_from(count).ok())
 }

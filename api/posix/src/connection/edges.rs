@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::descriptor::in_flight::{self, Borrowed};
+use crate::descriptor::in_flight::{self, InFlight};
 use crate::system::multiplexing::{self, Timeout};
 use crate::system::sys::Errno;
 use crate::system::{kernel, seccomp};
@@ -23,7 +23,7 @@ static IDLE: [AtomicI32; KEPT] = [const { AtomicI32::new(0) }; KEPT];
 pub(crate) struct Edges {
     /// Its number.
     fd: c_int,
-    /// What was added last.
+    /// SlotKind was added last.
     last: c_int,
     added: u32,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Edges {
 impl Edges {
     /// One that watches nothing. None: there is none to be had.
     pub(crate) fn new() -> Option<Self> {
-        if seccomp::is_confined() {
+        if seccomp::is_restricted() {
             return None;
         }
         let idle = IDLE.iter().map(|place| place.swap(0, AcqRel)).find(|fd| *fd != 0);
@@ -39,7 +39,7 @@ impl Edges {
             Some(number) => number - 1,
             None => {
                 let new = multiplexing::epoll_create(libc::EPOLL_CLOEXEC).ok()? as c_int;
-                let high = Borrowed::second(new).map(Borrowed::into_number);
+                let high = InFlight::high_duplicate(new).map(InFlight::into_number);
                 let _ = kernel::close(new);
                 high?
             }
@@ -66,7 +66,7 @@ impl Edges {
         }
     }
 
-    /// What becomes readable.
+    /// SlotKind becomes readable.
     pub(crate) const fn fd(&self) -> c_int {
         self.fd
     }

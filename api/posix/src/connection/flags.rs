@@ -5,8 +5,8 @@ use sietch_ring::stream::flag;
 
 /// In [`Private::flags`]: bytes were sent after the other had closed, which answered with a reset
 /// that is (or was) an `EPIPE`.
-pub(crate) const SENT_TO_NOBODY: u32 = flag::FREE;
+pub(crate) const SENT_AFTER_CLOSE: u32 = flag::FREE;
 
 /// In [`Private::flags`]: the other has shut down both ways. Linux answers what is sent to such a
 /// side with a reset.
-pub(crate) const PEER_IS_DEAF: u32 = flag::FREE << 1;
+pub(crate) const PEER_SHUT_READ: u32 = flag::FREE << 1;

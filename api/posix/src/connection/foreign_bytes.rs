@@ -1,7 +1,7 @@
 //! Programs that go past the library: io_uring, system calls in assembly, a receiver of a
 //! descriptor that is not under Sietch.
 //!
-//! 1. Such a program reads and writes the placeholder itself. What it writes reaches no reader, and
+//! 1. Such a program reads and writes the placeholder itself. SlotKind it writes reaches no reader, and
 //!    what it reads are doorbells.
 //! 2. Doorbells are zeros, and the writer of each counts it ([`crate::connection::blocked`]). Any other byte on a
 //!    placeholder, and more bytes than were counted, are data of such a program: the connection is
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Release;
 
 use sietch_ring::stream::{End, flag};
 
-use crate::connection::peer::{self, BELL};
+use crate::connection::peer::{self, DOORBELL};
 use crate::context;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, seccomp};
@@ -23,12 +23,12 @@ use crate::system::{kernel, seccomp};
 /// Doorbells that may lie on a placeholder without being counted: each is of a writer that has lost
 /// its processor before it came to count it, or was killed, or of the service that set the
 /// connection up. More than a placeholder holds of messages of one byte.
-const UNCOUNTED: usize = 512;
+const MAX_UNCOUNTED: usize = 512;
 
 /// Bytes that are looked at where they lie: more than may be there uncounted.
-pub(crate) const LOOKED_AT: usize = 2 * UNCOUNTED;
+pub(crate) const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
 
-/// What was found on a placeholder.
+/// SlotKind was found on a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     /// Bytes, of one look or one draining.
@@ -42,8 +42,8 @@ pub(crate) struct Found {
 pub(crate) fn judge(fd: c_int, end: &End, bytes: &[u8], found: Found) {
     let counted = end.rung_since(found.drained) as usize;
     // A service core says more by doorbells, and does not count those.
-    let surplus = found.all > counted.saturating_add(UNCOUNTED) && !end.private().has(flag::SERVED);
-    if surplus || bytes.iter().any(|byte| *byte != BELL) {
+    let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
+    if surplus || bytes.iter().any(|byte| *byte != DOORBELL) {
         refuse(fd, end);
     }
 }
@@ -52,11 +52,11 @@ pub(crate) fn judge(fd: c_int, end: &End, bytes: &[u8], found: Found) {
 #[cold]
 pub(crate) fn examine(fd: c_int, end: &End) {
     // A process that gave up system calls cannot look without taking.
-    if seccomp::is_confined() || end.private().has(flag::RESET) {
+    if seccomp::is_restricted() || end.private().has(flag::RESET) {
         return;
     }
     let drained = end.drained();
-    let mut bytes = [0_u8; LOOKED_AT];
+    let mut bytes = [0_u8; MAX_EXAMINED];
     let all = kernel::receive(fd, &mut bytes, libc::MSG_PEEK | libc::MSG_DONTWAIT).unwrap_or(0);
     judge(fd, end, bytes.get(..all).unwrap_or_default(), Found { all, drained });
 }
@@ -64,14 +64,14 @@ pub(crate) fn examine(fd: c_int, end: &End) {
 /// Resets the connection, for both programs.
 #[cold]
 fn refuse(fd: c_int, end: &End) {
-    context::say(
+    context::debug_line(
         "a program wrote to a connection past the library: the connection is reset",
         libc::ECONNRESET,
     );
     end.reset();
     end.private().error.store(libc::ECONNRESET.cast_unsigned(), Release);
-    peer::ring(fd, end, end.ring_for_data());
+    peer::notify(fd, end, end.ring_for_data());
     // Whoever is past the library hears it by this alone.
     // SAFETY: touches no memory.
-    let _ = unsafe { sys::ask(libc::SYS_shutdown, [signed(fd), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
+    let _ = unsafe { sys::syscall(libc::SYS_shutdown, [signed(fd), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
 }

@@ -24,18 +24,18 @@ const PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Whether a connection has become one of IPv4.
 fn is_ipv4(end: &End) -> bool {
-    option_words::of_end(end, PLACE).is_some()
+    option_words::get(end, PLACE).is_some()
 }
 
 /// Takes note of what another holder of the end has done.
 pub(crate) fn follow(held: &Held) {
     if held.end().is_some_and(is_ipv4) {
-        held.facts.domain.store(libc::AF_INET.cast_unsigned(), Relaxed);
+        held.socket.domain.store(libc::AF_INET.cast_unsigned(), Relaxed);
     }
 }
 
 /// A name of a connection as it is told.
-pub(crate) fn told(end: &End, name: Name) -> Name {
+pub(crate) fn reported(end: &End, name: Name) -> Name {
     if is_ipv4(end) { unmapped(&name).unwrap_or(name) } else { name }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn unmapped(name: &Name) -> Option<Name> {
 pub(crate) fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
     let end = held.end()?;
     let names = end.names();
-    let peer = told(end, Name { bytes: names.peer, length: names.peer_length });
+    let peer = reported(end, Name { bytes: names.peer, length: names.peer_length });
     (end.private().state.load(Acquire) == state::ESTABLISHED && !is_over(end))
         .then_some((peer.bytes, peer.length))
 }

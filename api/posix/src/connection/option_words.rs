@@ -33,9 +33,9 @@ pub(crate) const ONLY_IPV6: usize = 29;
 /// An option that was set has this bit.
 pub(crate) const SET: u64 = option::SET;
 
-/// What was set at a place of an end.
+/// SlotKind was set at a place of an end.
 #[inline]
-pub(crate) fn of_end(end: &End, place: usize) -> Option<u64> {
+pub(crate) fn get(end: &End, place: usize) -> Option<u64> {
     let word = end.private().options[place].load(Relaxed);
     (word & SET != 0).then_some(word & !SET)
 }
@@ -43,5 +43,5 @@ pub(crate) fn of_end(end: &End, place: usize) -> Option<u64> {
 /// When a call that begins now must end, if the option at `place` is a time.
 #[inline]
 pub(crate) fn deadline(end: &End, place: usize) -> Option<u64> {
-    of_end(end, place).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
+    get(end, place).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
 }

@@ -15,7 +15,7 @@ pub(crate) const WRITER: usize = 1;
 
 /// Looks until `ready` says so, no longer than it pays and for `most` nanoseconds at most, and says whether a handler ran that was installed
 /// without `SA_RESTART` ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops
-/// nothing and calls [`Pause::ended`] when what it waited for has come; a timeout teaches
+/// nothing and calls [`Pause::finished`] when what it waited for has come; a timeout teaches
 /// nothing.
 pub(crate) fn pause<'a>(
     held: &'a Held,
@@ -26,10 +26,10 @@ pub(crate) fn pause<'a>(
     let pause = Pause::begin(&held.spin[which & 1]);
     let peer = held.end().and_then(End::peer_cpu);
     let most = most.unwrap_or(LONGEST);
-    let breaking = handlers::breaking();
+    let interrupting = handlers::interrupting();
     let spun = loop {
-        match pause.look(peer, most, handlers::count(), &mut ready) {
-            Spun::Interrupted if handlers::breaking() == breaking => {}
+        match pause.poll(peer, most, handlers::count(), &mut ready) {
+            Spun::Interrupted if handlers::interrupting() == interrupting => {}
             spun => break spun,
         }
     };
@@ -39,6 +39,6 @@ pub(crate) fn pause<'a>(
     if spun != Spun::Ready {
         return (spun, pause);
     }
-    pause.over();
+    pause.finish();
     (spun, pause)
 }

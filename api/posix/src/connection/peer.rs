@@ -1,9 +1,9 @@
 //! The other end of a connection: notifying it, and finding out that it is gone.
 //!
-//! 1. [`notify`](ring) writes a doorbell byte to the placeholder, which wakes the sleepers at the other
+//! 1. [`notify`] writes a doorbell byte to the placeholder, which wakes the sleepers at the other
 //!    end.
 //! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is gone: it may
-//!    have shut down reading. POLLHUP does ([`ask_whether_gone`]).
+//!    have shut down reading. POLLHUP does ([`check_peer_gone`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
@@ -11,51 +11,51 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use sietch_ring::stream::{Due, End, flag, state};
 
-use crate::connection::flags::PEER_IS_DEAF;
+use crate::connection::flags::PEER_SHUT_READ;
 use crate::connection::spin;
 use crate::descriptor::description::Held;
 use crate::signal::handlers;
 use crate::system::{kernel, processor};
 
 /// Times that the processor is given away to a service that has still to let go of a descriptor.
-const PATIENCE: u32 = 4;
+const MAX_YIELDS: u32 = 4;
 
 /// Writes the byte that is due to the sleepers at the other end.
 #[inline]
-pub(crate) fn ring(fd: c_int, end: &End, due: Due) {
+pub(crate) fn notify(fd: c_int, end: &End, due: Due) {
     if due.is_due() {
-        ring_now(fd, end, due);
+        notify_now(fd, end, due);
     }
 }
 
 /// The sleep of a service core for which this process has rung last. Those at the other ends of
 /// other streams are not to be believed: one could name the sleep of another, who would then be
 /// thought awake.
-static RUNG: AtomicU64 = AtomicU64::new(0);
+static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 
 /// After sending: wakes who sleeps for it at the other end, unless it is a service core that was
 /// rung in this sleep of it already.
 #[inline]
-pub(crate) fn ring_for_data(fd: c_int, end: &End) {
+pub(crate) fn notify_data(fd: c_int, end: &End) {
     if !end.private().has(flag::SERVED) {
-        return ring(fd, end, end.ring_for_data());
+        return notify(fd, end, end.ring_for_data());
     }
-    let due = end.ring_for_data_unless(|sleep| RUNG.load(Relaxed) == sleep);
+    let due = end.ring_for_data_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
     // Not before: another thread that relies on it must not be ahead of the bell.
-    if due.is_due() && ring_now(fd, end, due) && due.sleep() != 0 {
-        RUNG.store(due.sleep(), Relaxed);
+    if due.is_due() && notify_now(fd, end, due) && due.sleep() != 0 {
+        NOTIFIED.store(due.sleep(), Relaxed);
     }
 }
 
 /// Writes a byte for a service core that is to look at something else than bytes.
 #[cold]
-pub(crate) fn ring_always(fd: c_int) {
-    let _ = kernel::send(fd, &[BELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+pub(crate) fn notify_always(fd: c_int) {
+    let _ = kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
 }
 
 #[cold]
-fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
-    match kernel::send(fd, &[BELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
+fn notify_now(fd: c_int, end: &End, due: Due) -> bool {
+    match kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
         Ok(_) => {
             end.rang(due);
             true
@@ -64,7 +64,7 @@ fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
             // EAGAIN: so many bytes lie there that nobody sleeps past them for long, and the next
             // message tries again.
             if matches!(errno, libc::EPIPE | libc::ECONNRESET) {
-                ask_whether_gone(fd, end);
+                check_peer_gone(fd, end);
             }
             false
         }
@@ -74,7 +74,7 @@ fn ring_now(fd: c_int, end: &End, due: Due) -> bool {
 /// Asks the kernel whether anybody still holds the other end, and writes down the answer. True:
 /// nobody.
 #[cold]
-pub(crate) fn ask_whether_gone(fd: c_int, end: &End) -> bool {
+pub(crate) fn check_peer_gone(fd: c_int, end: &End) -> bool {
     if end.private().has(flag::HUNG_UP) {
         return true;
     }
@@ -86,12 +86,12 @@ pub(crate) fn ask_whether_gone(fd: c_int, end: &End) -> bool {
     let mut gone = is_hung_up(fd);
     // The service lets go of a new connection's descriptors just after it has passed them on; who
     // closes at once may be ahead of it.
-    for _ in 0..if hinted { PATIENCE } else { 0 } {
+    for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
         if gone {
             break;
         }
         let began = kernel::now();
-        processor::give_way();
+        processor::yield_now();
         gone = is_hung_up(fd);
         // Others want the processor: the service has had its turn, too, or will not soon.
         if kernel::now().saturating_sub(began) > spin::CROWDED {
@@ -103,7 +103,7 @@ pub(crate) fn ask_whether_gone(fd: c_int, end: &End) -> bool {
         return true;
     }
     if hinted && end.finished_by_peer() && refuses_bytes(fd) {
-        end.private().set(PEER_IS_DEAF);
+        end.private().set(PEER_SHUT_READ);
     }
     end.still_there(hint);
     false
@@ -123,28 +123,28 @@ fn refuses_bytes(fd: c_int) -> bool {
 /// Whether a reader need not sleep: more than `seen` bytes, or something to tell.
 #[inline]
 pub(crate) fn data_ready(end: &End, seen: usize) -> bool {
-    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || told(end, flag::SHUT_RD)
+    end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
 }
 
 /// Whether a writer need not sleep.
 #[inline]
 pub(crate) fn room_ready(end: &End) -> bool {
-    end.is_writable() || end.may_be_gone() || told(end, flag::SHUT_WR)
+    end.is_writable() || end.may_be_gone() || has_ended(end, flag::SHUT_WR)
 }
 
 #[inline]
-fn told(end: &End, also: u32) -> bool {
+fn has_ended(end: &End, also: u32) -> bool {
     end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | also) != 0
 }
 
 /// Whether a connect has come to its end.
 #[inline]
-pub(crate) fn set_up(end: &End) -> bool {
+pub(crate) fn is_set_up(end: &End) -> bool {
     end.private().state.load(Acquire) != state::CONNECTING
 }
 
-/// What a doorbell consists of.
-pub(crate) const BELL: u8 = 0;
+/// SlotKind a doorbell consists of.
+pub(crate) const DOORBELL: u8 = 0;
 
 /// Tells the other end that this process is about to let go of it.
 pub(crate) fn announce_close(held: &Held) {

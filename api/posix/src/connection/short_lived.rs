@@ -1,19 +1,19 @@
-//! Destinations that a program speaks to only briefly.
+//! Destinations that a program speaks to only with_temporary.
 //!
 //! To set a connection up costs the service, the client and the server some forty system calls and
 //! two maps more than the kernel's own handshake (docs/adr/0005), which some questions and answers
 //! over shared memory save again. A client that connects, asks once and closes, again and again
 //! (`ab`, a page of PHP with its database), never gets there and is better off with the kernel.
 //!
-//! 1. The description of a connection that was made here counts its reads and writes ([`used`]).
-//!    When the process closes it ([`closed`]) it was *brief* if there were at most [`FEW`].
-//! 2. After [`RUN`] brief ones in a row to one destination the kernel gets the next
-//!    ([`prefers_kernel`]), but for every [`TRIAL`]th, by which a change is noticed: one connection
+//! 1. The description of a connection that was made here counts its reads and writes ([`count_call`]).
+//!    When the process closes it ([`closed`]) it was *brief* if there were at most [`MAX_CALLS`].
+//! 2. After [`MIN_STREAK`] brief ones in a row to one destination the kernel gets the next
+//!    ([`prefers_kernel`]), but for every [`TRIAL_EVERY`]th, by which a change is noticed: one connection
 //!    that was not brief, and all are Sietch's again.
-//! 3. A destination that nobody connected to for [`MEMORY`] is forgotten. So only a program that
+//! 3. A destination that nobody connected to for [`FORGET_AFTER`] is forgotten. So only a program that
 //!    connects many times a second is ever sent to the kernel, and what it opens at leisure, to
 //!    keep, is not.
-//! 4. What is remembered is a word for each of [`PLACES`] places. Two destinations at one place
+//! 4. SlotKind is remembered is a word for each of [`PLACES`] places. Two destinations at one place
 //!    forget each other; threads that race lose a count. Both cost time and nothing else.
 //!
 //! `sietch run` asks for it, and `sietch run --always` does not.
@@ -29,16 +29,16 @@ use crate::system::kernel;
 
 /// Reads and writes of a brief connection, at most: two questions, their answers, and the end, read
 /// in pieces.
-const FEW: u32 = 8;
+const MAX_CALLS: u32 = 8;
 
 /// Brief connections in a row before the kernel gets some.
-const RUN: u64 = 16;
+const MIN_STREAK: u64 = 16;
 
 /// Of so many connections then one is Sietch's.
-const TRIAL: u64 = 32;
+const TRIAL_EVERY: u64 = 32;
 
 /// Units of time ([`UNIT`]) after which a destination is forgotten: a second.
-const MEMORY: u16 = 16;
+const FORGET_AFTER: u16 = 16;
 
 /// Nanoseconds, as a shift: 67 ms. Sixteen bits of it wrap after 73 minutes.
 const UNIT: u32 = 26;
@@ -48,45 +48,51 @@ const PLACES: usize = 64;
 
 static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// What is known of a destination, in a word.
+/// SlotKind is known of a destination, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     key: u32,
     at: u16,
-    run: u8,
-    turn: u8,
+    streak: u8,
+    trial: u8,
 }
 
 impl Known {
     const fn of(word: u64) -> Self {
-        Self { key: (word >> 32) as u32, at: (word >> 16) as u16, run: (word >> 8) as u8, turn: word as u8 }
+        Self {
+            key: (word >> 32) as u32,
+            at: (word >> 16) as u16,
+            streak: (word >> 8) as u8,
+            trial: word as u8,
+        }
     }
 
     const fn word(self) -> u64 {
-        (self.key as u64) << 32 | (self.at as u64) << 16 | (self.run as u64) << 8 | self.turn as u64
+        (self.key as u64) << 32 | (self.at as u64) << 16 | (self.streak as u64) << 8 | self.trial as u64
     }
 
     /// Whether a connection that begins now is the kernel's; what is known then.
     fn begun(self, key: u32, at: u16) -> (bool, Self) {
-        if self.key != key || at.wrapping_sub(self.at) > MEMORY {
-            return (false, Self { key, at, run: 0, turn: 0 });
+        if self.key != key || at.wrapping_sub(self.at) > FORGET_AFTER {
+            return (false, Self { key, at, streak: 0, trial: 0 });
         }
-        if u64::from(self.run) < RUN {
+        if u64::from(self.streak) < MIN_STREAK {
             return (false, Self { at, ..self });
         }
-        let turn = (self.turn + 1) % TRIAL as u8;
-        (turn != 0, Self { at, turn, ..self })
+        let trial = (self.trial + 1) % TRIAL_EVERY as u8;
+        (trial != 0, Self { at, trial, ..self })
     }
 
     /// A connection has ended.
-    fn ended(self, key: u32, at: u16, brief: bool) -> Self {
-        let before = if self.key == key && at.wrapping_sub(self.at) <= MEMORY { self.run } else { 0 };
-        let run = if brief { (before + 1).min(RUN as u8) } else { 0 };
-        Self { key, at, run, turn: if self.key == key { self.turn } else { 0 } }
+    fn ended(self, key: u32, at: u16, short_lived: bool) -> Self {
+        let before =
+            if self.key == key && at.wrapping_sub(self.at) <= FORGET_AFTER { self.streak } else { 0 };
+        let streak = if short_lived { (before + 1).min(MIN_STREAK as u8) } else { 0 };
+        Self { key, at, streak, trial: if self.key == key { self.trial } else { 0 } }
     }
 }
 
-const _: () = assert!(RUN < 255 && TRIAL < 255);
+const _: () = assert!(MIN_STREAK < 255 && TRIAL_EVERY < 255);
 
 /// A destination's key, never 0.
 pub(crate) fn key(remote: &Name) -> u32 {
@@ -105,7 +111,7 @@ fn now() -> u16 {
 }
 
 fn is_wanted() -> bool {
-    context::get().is_some_and(|context| context.brief_to_kernel)
+    context::get().is_some_and(|context| context.short_lived_to_kernel)
 }
 
 /// Whether a connection to this destination is better the kernel's.
@@ -120,7 +126,7 @@ pub(crate) fn prefers_kernel(key: u32) -> bool {
 
 /// Counts a read or a write.
 #[inline]
-pub(crate) fn used(held: &Held) {
+pub(crate) fn count_call(held: &Held) {
     held.uses.store(held.uses.load(Relaxed).saturating_add(1), Relaxed);
 }
 
@@ -128,7 +134,8 @@ pub(crate) fn used(held: &Held) {
 pub(crate) fn closed(held: &Held) {
     let key = held.destination.load(Relaxed);
     if key != 0 && is_wanted() {
-        let known = Known::of(place(key).load(Relaxed)).ended(key, now(), held.uses.load(Relaxed) <= FEW);
+        let known =
+            Known::of(place(key).load(Relaxed)).ended(key, now(), held.uses.load(Relaxed) <= MAX_CALLS);
         place(key).store(known.word(), Relaxed);
     }
 }

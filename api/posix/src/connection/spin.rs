@@ -1,9 +1,9 @@
-//! How long a call looks at shared memory before it sleeps.
+//! How long a call checks at shared memory before it sleeps.
 //!
 //! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
-//!    latency, and costs the peer a system call besides. Looking pays if the answer comes sooner
+//!    latency, and costs the peer a system call besides. Looking pays if the answer comes shorter_sleep
 //!    than that, and is a waste if it does not.
-//! 2. So whoever waits learns from its pauses ([`Learnt`]). A pause that ended within [`LONGEST`]
+//! 2. So whoever waits learns from its pauses ([`Learned`]). A pause that ended within [`LONGEST`]
 //!    is one that looking could have bridged: the budget becomes at least twice its length. A
 //!    longer one halves the budget, down to [`SHORTEST`], and once it is there and pauses stay
 //!    long, to nothing: only every [`TRIAL`]th long pause is then begun by looking, a *trial*. So
@@ -26,7 +26,7 @@
 //!    processor, there is no looking.
 //! 6. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
 //!    has use for the processor: it is *crowded*. Who yields there waits for a whole slice each
-//!    time; who sleeps is put before the others when it is woken. So for a while ([`REST`], longer
+//!    time; who sleeps is put before the others when it is woken. So for a while ([`BACKOFF`], longer
 //!    each time that it is found so again) this thread sleeps at once. (Measured: nginx and wrk on
 //!    two processors beside six compilers, 330 to 960 requests a second with yielding, 2400 with
 //!    sleeping, as over the kernel's sockets.)
@@ -39,7 +39,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::signal::handlers;
 use crate::system::kernel;
-use crate::system::processor::{give_way, processor, processors};
+use crate::system::processor::{processor, processors, yield_now};
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
 pub(crate) const LONGEST: u64 = 50_000;
@@ -76,19 +76,19 @@ pub(crate) const CROWDED: u64 = sietch_ring::spin::CROWDED;
 
 /// Nanoseconds for which a crowded processor is slept on at once, the first time: some hundred
 /// pauses with sleeping.
-pub(crate) const REST: u64 = 10_000_000;
+pub(crate) const BACKOFF: u64 = 10_000_000;
 
 /// The same after many times: to find out costs a slice of some milliseconds, which is about a
 /// percent of this.
-pub(crate) const LONGEST_REST: u64 = 320_000_000;
+pub(crate) const LONGEST_BACKOFF: u64 = 320_000_000;
 
 /// Looks between two readings of the clock: a look at one socket takes some nanoseconds, the clock 25.
-const LOOKS: u32 = 8;
+const CHECKS: u32 = 8;
 
-/// What came of looking.
+/// SlotKind came of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spun {
-    /// What was waited for is there.
+    /// SlotKind was waited for is there.
     Ready,
     /// It did not come in time: sleep.
     Sleep,
@@ -96,24 +96,24 @@ pub(crate) enum Spun {
     Interrupted,
 }
 
-/// What was learnt from the pauses of one place, in a word.
+/// SlotKind was learned from the pauses of one place, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Learnt {
+pub(crate) struct Learned {
     /// Nanoseconds.
     budget: u16,
     /// Long pauses in a row.
     long: u16,
     /// During a trial: the budget to go back to, plus one.
     kept: u16,
-    /// Whether anything was learnt yet.
+    /// Whether anything was learned yet.
     begun: bool,
 }
 
-const NEW: Learnt = Learnt { budget: LONGEST as u16, long: 0, kept: 0, begun: true };
+const NEW: Learned = Learned { budget: LONGEST as u16, long: 0, kept: 0, begun: true };
 
 const _: () = assert!(LONGEST < u16::MAX as u64);
 
-impl Learnt {
+impl Learned {
     /// From its word; 0 is the beginning.
     pub(crate) const fn of(word: u64) -> Self {
         if word == 0 {
@@ -170,17 +170,17 @@ struct Crowd {
     /// Until when it sleeps at once.
     until: Cell<u64>,
     /// How long that was.
-    rest: Cell<u64>,
+    backoff: Cell<u64>,
 }
 
 impl Crowd {
     /// A yield that ended at `now` was long.
-    fn met(&self, now: u64) {
-        let (until, rest) = (self.until.get(), self.rest.get());
-        // Soon after the last rest: it is crowded still.
-        let still = rest != 0 && now < until.saturating_add(rest);
-        let next = if still { (rest * 2).min(LONGEST_REST) } else { REST };
-        self.rest.set(next);
+    fn found(&self, now: u64) {
+        let (until, backoff) = (self.until.get(), self.backoff.get());
+        // Soon after the last backoff: it is crowded still.
+        let still = backoff != 0 && now < until.saturating_add(backoff);
+        let next = if still { (backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
+        self.backoff.set(next);
         self.until.set(now.saturating_add(next));
     }
 
@@ -191,7 +191,7 @@ impl Crowd {
 }
 
 thread_local! {
-    static CROWD: Crowd = const { Crowd { until: Cell::new(0), rest: Cell::new(0) } };
+    static CROWD: Crowd = const { Crowd { until: Cell::new(0), backoff: Cell::new(0) } };
 }
 
 /// A pause that is under way, and the word that will learn from it.
@@ -221,22 +221,22 @@ impl<'a> Pause<'a> {
     /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what
     /// [`handlers::count`] said when the call began.
     #[inline]
-    pub(crate) fn look(
+    pub(crate) fn poll(
         &self,
         peer: Option<u32>,
         most: u64,
         seen: u32,
         mut ready: impl FnMut() -> bool,
     ) -> Spun {
-        let budget = Learnt::of(self.word.load(Relaxed)).budget().min(most);
+        let budget = Learned::of(self.word.load(Relaxed)).budget().min(most);
         if budget == 0 || processors() == 1 || CROWD.with(|crowd| crowd.is_there(self.began)) {
             return Spun::Sleep;
         }
-        let together = peer.is_some_and(|peer| peer == processor());
-        let (looks, yield_every) = if together { (1, 0) } else { (LOOKS, YIELD_EVERY) };
+        let same_processor = peer.is_some_and(|peer| peer == processor());
+        let (checks, yield_every) = if same_processor { (1, 0) } else { (CHECKS, YIELD_EVERY) };
         let mut yielded = self.began;
         loop {
-            for _ in 0..looks {
+            for _ in 0..checks {
                 if ready() {
                     return Spun::Ready;
                 }
@@ -250,10 +250,10 @@ impl<'a> Pause<'a> {
                 return Spun::Sleep;
             }
             if now.saturating_sub(yielded) >= yield_every {
-                give_way();
+                yield_now();
                 yielded = kernel::now();
                 if yielded.saturating_sub(now) > CROWDED {
-                    CROWD.with(|crowd| crowd.met(yielded));
+                    CROWD.with(|crowd| crowd.found(yielded));
                     return if ready() { Spun::Ready } else { Spun::Sleep };
                 }
             }
@@ -262,15 +262,15 @@ impl<'a> Pause<'a> {
 
     /// It is over because what was waited for is there (a pause that a timeout or a signal ended
     /// teaches nothing).
-    pub(crate) fn ended(self) {
-        self.over();
+    pub(crate) fn finished(self) {
+        self.finish();
     }
 
-    /// As [`Pause::ended`], for who keeps it.
-    pub(crate) fn over(&self) {
-        let mut learnt = Learnt::of(self.word.load(Relaxed));
-        learnt.ended(kernel::now().saturating_sub(self.began), self.worth);
-        self.word.store(learnt.word(), Relaxed);
+    /// As [`Pause::finished`], for who keeps it.
+    pub(crate) fn finish(&self) {
+        let mut learned = Learned::of(self.word.load(Relaxed));
+        learned.ended(kernel::now().saturating_sub(self.began), self.worth);
+        self.word.store(learned.word(), Relaxed);
     }
 }
 
@@ -278,13 +278,13 @@ impl<'a> Pause<'a> {
 mod tests {
     use super::*;
 
-    fn after(pauses: impl IntoIterator<Item = u64>) -> Learnt {
-        let mut learnt = Learnt::of(0);
+    fn after(pauses: impl IntoIterator<Item = u64>) -> Learned {
+        let mut learned = Learned::of(0);
         for pause in pauses {
-            learnt.ended(pause, LONGEST);
-            assert_eq!(Learnt::of(learnt.word()), learnt);
+            learned.ended(pause, LONGEST);
+            assert_eq!(Learned::of(learned.word()), learned);
         }
-        learnt
+        learned
     }
 
     #[test]
@@ -295,11 +295,11 @@ mod tests {
 
     #[test]
     fn whoever_is_asked_once_a_second_looks_in_few_pauses() {
-        let mut learnt = after([1_000_000_000; 40]);
+        let mut learned = after([1_000_000_000; 40]);
         let spent: u64 = (0..1600)
             .map(|_| {
-                learnt.ended(1_000_000_000, LONGEST);
-                learnt.budget()
+                learned.ended(1_000_000_000, LONGEST);
+                learned.budget()
             })
             .sum();
         assert!(spent <= 1600 / u64::from(TRIAL) * LONGEST, "{spent}");
@@ -308,32 +308,32 @@ mod tests {
 
     #[test]
     fn a_trial_that_meets_the_answer_is_believed() {
-        let mut learnt = after([1_000_000; 17]);
-        learnt.ended(10_000, LONGEST);
-        assert!(learnt.budget() >= 20_000);
+        let mut learned = after([1_000_000; 17]);
+        learned.ended(10_000, LONGEST);
+        assert!(learned.budget() >= 20_000);
     }
 
     #[test]
     fn who_waits_for_many_bridges_only_what_is_shorter_than_a_sleep() {
-        let mut learnt = Learnt::of(0);
-        let spent = |learnt: &mut Learnt, pause: u64| -> u64 {
+        let mut learned = Learned::of(0);
+        let spent = |learned: &mut Learned, pause: u64| -> u64 {
             (0..1600)
                 .map(|_| {
-                    learnt.ended(pause, WORTH);
-                    learnt.budget().min(pause)
+                    learned.ended(pause, WORTH);
+                    learned.budget().min(pause)
                 })
                 .sum()
         };
-        spent(&mut learnt, 45_000);
-        let looking = spent(&mut learnt, 45_000);
+        spent(&mut learned, 45_000);
+        let looking = spent(&mut learned, 45_000);
         assert!(looking <= 1600 * 45_000 / 100 && looking > 0, "{looking}");
-        spent(&mut learnt, 2_000);
-        assert!(learnt.budget() >= 4_000);
+        spent(&mut learned, 2_000);
+        assert!(learned.budget() >= 4_000);
     }
 
     #[test]
     fn a_crowd_is_tried_more_and_more_seldom_and_forgotten_when_it_has_gone() {
-        let crowd = Crowd { until: Cell::new(0), rest: Cell::new(0) };
+        let crowd = Crowd { until: Cell::new(0), backoff: Cell::new(0) };
         let (mut now, mut tried) = (1_000_000_000, 0);
         let begun = now;
         while now < begun + 10_000_000_000 {
@@ -343,22 +343,22 @@ mod tests {
                 // Another's slice.
                 now += 4_000_000;
                 tried += 1;
-                crowd.met(now);
+                crowd.found(now);
             }
         }
         assert!((20..60).contains(&tried), "{tried}");
         now += 10_000_000_000;
         assert!(!crowd.is_there(now));
-        crowd.met(now);
-        assert!(crowd.is_there(now + REST - 1) && !crowd.is_there(now + REST));
+        crowd.found(now);
+        assert!(crowd.is_there(now + BACKOFF - 1) && !crowd.is_there(now + BACKOFF));
     }
 
     #[test]
     fn a_handler_ends_the_looking() {
         let word = AtomicU64::new(0);
         let pause = Pause::begin(&word);
-        assert_eq!(pause.look(None, LONGEST, handlers::count().wrapping_sub(1), || false), Spun::Interrupted);
-        assert_eq!(pause.look(None, LONGEST, handlers::count(), || true), Spun::Ready);
+        assert_eq!(pause.poll(None, LONGEST, handlers::count().wrapping_sub(1), || false), Spun::Interrupted);
+        assert_eq!(pause.poll(None, LONGEST, handlers::count(), || true), Spun::Ready);
     }
 
     #[test]
@@ -380,18 +380,18 @@ mod tests {
                 pin(here);
                 begun.store(true, Relaxed);
                 while !answer.load(Relaxed) {
-                    give_way();
+                    yield_now();
                 }
             });
             threads.spawn(move || {
                 pin(here);
                 let word = AtomicU64::new(0);
                 while !begun.load(Relaxed) {
-                    give_way();
+                    yield_now();
                 }
                 // Whatever comes of it: it ends in its time, although the other never sleeps.
                 let looked =
-                    Pause::begin(&word).look(Some(processor()), LONGEST, handlers::count(), || false);
+                    Pause::begin(&word).poll(Some(processor()), LONGEST, handlers::count(), || false);
                 answer.store(true, Relaxed);
                 if processors() > 1 {
                     assert_eq!(looked, Spun::Sleep);
@@ -402,11 +402,11 @@ mod tests {
 }
 
 thread_local! {
-    /// What this thread has learnt about its waits.
-    static LEARNT: AtomicU64 = const { AtomicU64::new(0) };
+    /// SlotKind this thread has learned about its waits.
+    static LEARNED: AtomicU64 = const { AtomicU64::new(0) };
 }
 
-/// Runs `with` what the calling thread has learnt about its waits.
-pub(crate) fn learnt<R>(with: impl FnOnce(&AtomicU64) -> R) -> R {
-    LEARNT.with(with)
+/// Runs `with` what the calling thread has learned about its waits.
+pub(crate) fn learned<R>(with: impl FnOnce(&AtomicU64) -> R) -> R {
+    LEARNED.with(with)
 }

@@ -34,9 +34,9 @@ pub(crate) fn is_nonblocking(end: &End, flags: c_int) -> bool {
 }
 
 /// Finds out first whether the other end is gone, if there is a hint of that.
-pub(crate) fn look_again(fd: c_int, held: &Held) {
+pub(crate) fn refresh(fd: c_int, held: &Held) {
     if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
-        peer::ask_whether_gone(fd, end);
+        peer::check_peer_gone(fd, end);
     }
 }
 

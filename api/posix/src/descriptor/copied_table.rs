@@ -3,7 +3,7 @@
 //!
 //! 1. The child shares this process's memory but has its own copy of the descriptor table (`clone(2)`:
 //!    CLONE_VM without CLONE_FILES). CLONE_VFORK makes the caller wait for the child's end.
-//! 2. The child closes a few of its copies and does the work ([`in_copy`]). Its descriptors end with
+//! 2. The child closes a few of its copies and does the work ([`in_child`]). Its descriptors end with
 //!    it.
 //! 3. The child runs with all signals blocked. It uses nothing of the library but what it is given,
 //!    because the descriptor numbers in the library's tables are not those of the child.
@@ -20,7 +20,7 @@ const STACK: usize = 256 << 10;
 /// Descriptors that the child closes of its copies: what an arrival needs.
 const NEEDED: usize = 3;
 
-/// What is done in a child, and what came of it.
+/// SlotKind is done in a child, and what came of it.
 struct Task<F, T> {
     /// A descriptor that it needs, or -1.
     needs: c_int,
@@ -33,21 +33,21 @@ struct Task<F, T> {
 ///
 /// # Errors
 /// `EMFILE`: there is no child to be had.
-pub(crate) fn in_copy<T>(needs: c_int, act: impl FnOnce() -> T) -> Result<T, Errno> {
+pub(crate) fn in_child<T>(needs: c_int, act: impl FnOnce() -> T) -> Result<T, Errno> {
     // Filters may allow no child.
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return Err(libc::EMFILE);
     }
     let mut task = Task { needs, act: Some(act), done: None };
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let arguments = [0, STACK, signed(access), signed(kind | libc::MAP_STACK), signed(-1), 0];
     // SAFETY: a new mapping of its own.
-    let stack = unsafe { sys::ask(libc::SYS_mmap, arguments) }.map_err(|_| libc::EMFILE)?;
+    let stack = unsafe { sys::syscall(libc::SYS_mmap, arguments) }.map_err(|_| libc::EMFILE)?;
     let before = handlers::block_all();
     run(stack, &mut task);
     handlers::restore(before);
     // SAFETY: the mapping of above; nobody runs on it any more.
-    let _ = unsafe { sys::ask(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
+    let _ = unsafe { sys::syscall(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
     task.done.ok_or(libc::EMFILE)
 }
 
@@ -62,11 +62,11 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
         let arguments = [signed(process), 0, signed(libc::__WALL), 0, 0, 0];
         // A child without a signal is found by its number alone.
         // SAFETY: the kernel writes nothing.
-        let _ = unsafe { sys::ask(libc::SYS_wait4, arguments) };
+        let _ = unsafe { sys::syscall(libc::SYS_wait4, arguments) };
     }
 }
 
-/// What the child does.
+/// SlotKind the child does.
 extern "C" fn child<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
     // SAFETY: `run`'s, which waits.
     let task = unsafe { &mut *argument.cast::<Task<F, T>>() };

@@ -31,13 +31,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::End;
 
-use crate::descriptor::hidden::Apart;
+use crate::descriptor::hidden::HiddenDescriptor;
 use crate::signal::faults;
 
 /// The name that a listener was registered with.
 pub(crate) fn listener_name(held: &Held) -> Name {
-    let mut name = Name { bytes: [0; 28], length: held.facts.local_length.load(Acquire).min(28) };
-    for (to, word) in name.bytes.chunks_exact_mut(4).zip(&held.facts.local) {
+    let mut name = Name { bytes: [0; 28], length: held.socket.local_length.load(Acquire).min(28) };
+    for (to, word) in name.bytes.chunks_exact_mut(4).zip(&held.socket.local) {
         to.copy_from_slice(&word.load(Relaxed).to_ne_bytes());
     }
     name
@@ -45,10 +45,10 @@ pub(crate) fn listener_name(held: &Held) -> Name {
 
 /// Writes a listener's name down.
 pub(crate) fn set_listener_name(held: &Held, name: &Name) {
-    for (word, bytes) in held.facts.local.iter().zip(name.bytes.chunks_exact(4)) {
+    for (word, bytes) in held.socket.local.iter().zip(name.bytes.chunks_exact(4)) {
         word.store(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
     }
-    held.facts.local_length.store(name.length, Release);
+    held.socket.local_length.store(name.length, Release);
 }
 
 /// Descriptors that the table covers: the kernel's default for `fs.nr_open`. Higher numbers are
@@ -76,7 +76,7 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 /// ever.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// What a description is.
+/// SlotKind a description is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -88,7 +88,7 @@ pub enum Kind {
     Stream = 2,
     /// A listening socket; the descriptor is its placeholder.
     Listener = 3,
-    /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind
+    /// An epoll; the descriptor is the kernel's epoll. SlotKind belongs to it is behind
     /// [`Description::epoll`].
     Epoll = 4,
 }
@@ -107,10 +107,10 @@ impl Kind {
 
 /// A socket's own facts that are not in the shared memory of its end.
 #[derive(Debug)]
-pub struct Facts {
+pub struct SocketState {
     /// `AF_INET` or `AF_INET6`.
     pub domain: AtomicU32,
-    /// State of a connect that was told to go on by itself, and the like: bits of [`facts`].
+    /// State of a connect that was told to go on by itself, and the like: bits of [`socket_flag`].
     pub(crate) flags: AtomicU32,
     /// The backlog of a listener.
     pub(crate) backlog: AtomicU32,
@@ -119,35 +119,35 @@ pub struct Facts {
     /// Bytes of `local`.
     pub(crate) local_length: AtomicU32,
     /// A listener's own socket of the kernel.
-    pub(crate) kept: Apart,
+    pub(crate) listening_socket: HiddenDescriptor,
     /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
     pub(crate) local: [AtomicU32; 7],
-    /// What holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
-    pub(crate) reservation: Apart,
+    /// SlotKind holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
+    pub(crate) reservation: HiddenDescriptor,
     /// Bit n: option n of `options` was set by the program.
     pub(crate) set: AtomicU64,
     /// A pending socket's and a listener's options, as the shim encodes them.
     pub(crate) options: [AtomicU64; OPTIONS],
 }
 
-/// Bits of [`Facts::flags`].
-pub(crate) mod facts {
+/// Bits of [`SocketState::flags`].
+pub(crate) mod socket_flag {
     /// A connect was answered EINPROGRESS, and nobody has been told yet that it is done.
     pub(crate) const CONNECTING: u32 = 1;
     /// The program has given the socket its port.
     pub(crate) const BOUND: u32 = 2;
     /// Being registered again after the service's death, by one thread at a time.
-    pub(crate) const RENEWING: u32 = 4;
+    pub(crate) const REREGISTERING: u32 = 4;
     /// A listener that was shut down: accept answers EINVAL.
     pub(crate) const STOPPED: u32 = 8;
     /// A listener without a service: the descriptor is the kernel's listening socket.
-    pub(crate) const FALLEN: u32 = 16;
+    pub(crate) const ON_KERNEL: u32 = 16;
     /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does
     /// not.
-    pub(crate) const WAITS: u32 = 32;
+    pub(crate) const BLOCKING: u32 = 32;
 }
 
-/// What a module above keeps for a description, never unmapped.
+/// SlotKind a module above keeps for a description, never unmapped.
 ///
 /// It begins with what has to happen when the last reference to the description is gone, as a file
 /// of the kernel's has a `release` among its operations: the table cannot name its type, because
@@ -162,7 +162,7 @@ pub(crate) struct Attached {
     pub(crate) release: unsafe fn(*mut Self),
 }
 
-/// What stands behind one or more descriptors.
+/// SlotKind stands behind one or more descriptors.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Description {
@@ -185,17 +185,17 @@ pub struct Description {
     pub(crate) sleepers: AtomicU32,
     /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
     pub(crate) spare: AtomicU32,
-    /// What the other had published when a call that does not sleep last found nothing.
+    /// SlotKind the other had published when a call that does not sleep last found nothing.
     pub(crate) emptied: AtomicU64,
     /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
-    pub(crate) outside: AtomicU32,
+    pub(crate) kernel_only_waiters: AtomicU32,
     /// Reads and writes so far, and where this process connected it to (0: it did not): for
     /// `history`.
     pub(crate) uses: AtomicU32,
     /// See above.
     pub(crate) destination: AtomicU32,
-    /// The socket's own facts.
-    pub facts: Facts,
+    /// The socket's own socket.
+    pub socket: SocketState,
 }
 
 // SAFETY: `end` is written once by who changes the kind, before the kind is published, and dropped
@@ -250,7 +250,7 @@ impl Drop for Held {
 }
 
 impl Description {
-    /// What it is.
+    /// SlotKind it is.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         Kind::of(self.kind.load(Acquire))
@@ -321,7 +321,7 @@ impl Description {
             }
             Kind::Pending | Kind::Listener | Kind::Free => {}
         }
-        self.facts.reservation.let_go();
+        self.socket.reservation.close();
         self.kind.store(Kind::Free as u8, Release);
         let generation = (self.state.load(Relaxed) >> 32) as u32;
         self.state.store(u64::from(generation.wrapping_add(1)) << 32, Release);
@@ -408,17 +408,17 @@ pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
         word.store(0, Relaxed);
     }
     new.spare.store(0, Relaxed);
-    new.outside.store(0, Relaxed);
+    new.kernel_only_waiters.store(0, Relaxed);
     new.descriptors.store(0, Relaxed);
     new.spin.iter().for_each(|word| word.store(0, Relaxed));
-    let facts = &new.facts;
-    for word in [&facts.domain, &facts.flags, &facts.backlog, &facts.process, &facts.local_length] {
+    let socket = &new.socket;
+    for word in [&socket.domain, &socket.flags, &socket.backlog, &socket.process, &socket.local_length] {
         word.store(0, Relaxed);
     }
-    facts.kept.clear();
-    facts.reservation.clear();
-    facts.set.store(0, Relaxed);
-    facts.options.iter().for_each(|word| word.store(0, Relaxed));
+    socket.listening_socket.clear();
+    socket.reservation.clear();
+    socket.set.store(0, Relaxed);
+    socket.options.iter().for_each(|word| word.store(0, Relaxed));
     if let Some(end) = end {
         // SAFETY: the description was just taken from the free list: nobody else has it.
         unsafe { (*new.end.get()).write(end) };

@@ -25,18 +25,18 @@ pub(crate) fn cookie(fd: c_int) -> Option<u64> {
     let (to, size) = (address_mut(&raw mut value), address_mut(&raw mut length));
     let arguments = [signed(fd), signed(libc::SOL_SOCKET), signed(libc::SO_COOKIE), to, size, 0];
     // SAFETY: the kernel writes eight bytes, and the length.
-    unsafe { sys::ask(libc::SYS_getsockopt, arguments) }.ok().map(|_| value)
+    unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }.ok().map(|_| value)
 }
 
 /// A place for one.
 #[derive(Debug)]
-pub(crate) struct Apart {
+pub(crate) struct HiddenDescriptor {
     /// The number plus one; 0 for none.
     number: AtomicU32,
     cookie: AtomicU64,
 }
 
-impl Apart {
+impl HiddenDescriptor {
     /// Forgets what an earlier socket had here.
     pub(crate) fn clear(&self) {
         self.number.store(0, Relaxed);
@@ -49,7 +49,7 @@ impl Apart {
         if self.get().is_some() && self.cookie.load(Acquire) == cookie {
             return true;
         }
-        self.let_go();
+        self.close();
         let Ok(copy) = kernel::fcntl(socket, libc::F_DUPFD_CLOEXEC, FROM) else { return false };
         self.store(copy as c_int, cookie);
         true
@@ -73,16 +73,16 @@ impl Apart {
         self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
     }
 
-    /// What is kept, if it still is what it was.
+    /// SlotKind is kept, if it still is what it was.
     pub(crate) fn get(&self) -> Option<c_int> {
         let number = self.number()?;
         (cookie(number)? == self.cookie.load(Acquire)).then_some(number)
     }
 
     /// Closes it.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn close(&self) {
         // A filter may not let the question through; such a process is one of many, and soon ends.
-        if self.number.load(Relaxed) == 0 || seccomp::is_confined() {
+        if self.number.load(Relaxed) == 0 || seccomp::is_restricted() {
             return;
         }
         let kept = self.get();

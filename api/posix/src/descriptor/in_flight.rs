@@ -3,13 +3,13 @@
 //! 1. *Reserved*: Linux sets the number of the next connection aside before `accept` sleeps, so
 //!    that whatever is opened meanwhile gets others. Here the number is taken by a descriptor that
 //!    can do nothing (`O_PATH`: nearly every call on it is EBADF, as on a number that is not open),
-//!    and the connection is put in its place.
+//!    and the connection is put in its entry.
 //! 2. *Outliving*: a call that sleeps on a descriptor keeps what it sleeps on, on Linux, whoever
 //!    closes the number. Here who closes it leaves the sleeper a second descriptor of the
 //!    placeholder, beyond the numbers that programs use, which the last sleeper closes
 //!    (`crate::connection::blocked`).
 //! 3. *Sleeping*: the epolls of `crate::connection::doorbell`.
-//! 4. All are written down in [`PLACES`], because a child of fork, in which those calls are not,
+//! 4. All are written down in [`ENTRIES`], because a child of fork, in which those calls are not,
 //!    has to close them, and because the program must not close them by accident. There is room for
 //!    [`MOST`]; beyond that a call does without.
 
@@ -25,26 +25,26 @@ use crate::system::sys::{self, Errno, address, signed};
 const MOST: usize = 64;
 
 /// Descriptors plus one; 0 is free.
-static PLACES: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+static ENTRIES: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
 
 /// Places that are taken.
-static TAKEN: AtomicU32 = AtomicU32::new(0);
+static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A descriptor that is closed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Borrowed {
-    place: &'static AtomicI32,
+pub(crate) struct InFlight {
+    entry: &'static AtomicI32,
     fd: c_int,
 }
 
-impl Borrowed {
-    /// Writes a new descriptor down; closed again if there is no place.
+impl InFlight {
+    /// Writes a new descriptor down; closed again if there is no entry.
     fn of(fd: c_int) -> Option<Self> {
-        let free = |place: &&AtomicI32| place.compare_exchange(0, fd + 1, AcqRel, Relaxed).is_ok();
-        match PLACES.iter().find(free) {
-            Some(place) => {
-                TAKEN.fetch_add(1, AcqRel);
-                Some(Self { place, fd })
+        let free = |entry: &&AtomicI32| entry.compare_exchange(0, fd + 1, AcqRel, Relaxed).is_ok();
+        match ENTRIES.iter().find(free) {
+            Some(entry) => {
+                COUNT.fetch_add(1, AcqRel);
+                Some(Self { entry, fd })
             }
             None => {
                 let _ = kernel::close(fd);
@@ -61,7 +61,7 @@ impl Borrowed {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
         let arguments = [signed(libc::AT_FDCWD), address(c"/".as_ptr()), signed(flags), 0, 0, 0];
         // SAFETY: the kernel reads the path.
-        match unsafe { sys::ask(libc::SYS_openat, arguments) } {
+        match unsafe { sys::syscall(libc::SYS_openat, arguments) } {
             Ok(fd) => Ok(Self::of(fd as c_int)),
             Err(errno @ (libc::EMFILE | libc::ENFILE)) => Err(errno),
             // A sandbox.
@@ -71,7 +71,7 @@ impl Borrowed {
 
     /// A second descriptor of what `fd` is, in the upper half of the numbers that the process may
     /// have.
-    pub(crate) fn second(fd: c_int) -> Option<Self> {
+    pub(crate) fn high_duplicate(fd: c_int) -> Option<Self> {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: the kernel writes a limit there.
         unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
@@ -85,8 +85,8 @@ impl Borrowed {
         self.fd
     }
 
-    /// Puts `new` in its place: the number is the program's now.
-    pub(crate) fn become_of_program(self, new: c_int) -> c_int {
+    /// Puts `new` in its entry: the number is the program's now.
+    pub(crate) fn give_to_program(self, new: c_int) -> c_int {
         if kernel::dup3(new, self.fd, libc::O_CLOEXEC).is_err() {
             return new;
         }
@@ -104,47 +104,47 @@ impl Borrowed {
     }
 
     fn forget(self) {
-        release(self.place);
+        release(self.entry);
         std::mem::forget(self);
     }
 }
 
-impl Drop for Borrowed {
+impl Drop for InFlight {
     fn drop(&mut self) {
-        release(self.place);
+        release(self.entry);
         let _ = kernel::close(self.fd);
     }
 }
 
-fn release(place: &AtomicI32) {
-    place.store(0, Relaxed);
-    TAKEN.fetch_sub(1, AcqRel);
+fn release(entry: &AtomicI32) {
+    entry.store(0, Relaxed);
+    COUNT.fetch_sub(1, AcqRel);
 }
 
-/// Closes a descriptor of [`Borrowed::into_number`].
+/// Closes a descriptor of [`InFlight::into_number`].
 pub(crate) fn close(fd: c_int) {
-    if let Some(place) = PLACES.iter().find(|place| place.load(Acquire) == fd + 1) {
-        drop(Borrowed { place, fd });
+    if let Some(entry) = ENTRIES.iter().find(|entry| entry.load(Acquire) == fd + 1) {
+        drop(InFlight { entry, fd });
     }
 }
 
 /// Whether a number is held by a call under way. One load if there is no such call.
 #[inline]
-pub(crate) fn is_borrowed(fd: c_int) -> bool {
-    TAKEN.load(Acquire) != 0
+pub(crate) fn is_in_flight(fd: c_int) -> bool {
+    COUNT.load(Acquire) != 0
         && fd >= 0
-        && PLACES.iter().any(|place| place.load(Acquire) == fd.wrapping_add(1))
+        && ENTRIES.iter().any(|entry| entry.load(Acquire) == fd.wrapping_add(1))
 }
 
 /// In the child of a fork: the calls that held them are not here.
 pub(crate) fn after_fork() {
-    for place in &PLACES {
-        let fd = place.swap(0, AcqRel) - 1;
+    for entry in &ENTRIES {
+        let fd = entry.swap(0, AcqRel) - 1;
         if fd >= 0 {
             let _ = kernel::close(fd);
         }
     }
-    TAKEN.store(0, Relaxed);
+    COUNT.store(0, Relaxed);
 }
 
 #[cfg(test)]
@@ -157,17 +157,17 @@ mod tests {
 
     #[test]
     fn a_number_is_set_aside_and_then_the_programs() {
-        let borrowed = Borrowed::lowest().expect("a number").expect("a place");
-        let fd = borrowed.fd();
-        assert!(is_borrowed(fd) && is_open(fd));
+        let in_flight = InFlight::lowest().expect("a number").expect("a entry");
+        let fd = in_flight.fd();
+        assert!(is_in_flight(fd) && is_open(fd));
         assert_eq!(
             kernel::receive(fd, &mut [0], libc::MSG_DONTWAIT),
             Err(libc::EBADF),
             "as if it were not open"
         );
         let new = kernel::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).expect("a socket") as c_int;
-        assert_eq!(borrowed.become_of_program(new), fd);
-        assert!(!is_borrowed(fd) && is_open(fd));
+        assert_eq!(in_flight.give_to_program(new), fd);
+        assert!(!is_in_flight(fd) && is_open(fd));
         assert_eq!(
             kernel::receive(fd, &mut [0], libc::MSG_DONTWAIT),
             Err(libc::EINVAL),
@@ -179,10 +179,10 @@ mod tests {
     #[test]
     fn a_second_one_lies_out_of_the_way_and_is_closed() {
         let fd = kernel::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).expect("a socket") as c_int;
-        let second = Borrowed::second(fd).expect("a number").into_number();
-        assert!(second > fd && is_borrowed(second) && is_open(second));
+        let second = InFlight::high_duplicate(fd).expect("a number").into_number();
+        assert!(second > fd && is_in_flight(second) && is_open(second));
         close(second);
-        assert!(!is_borrowed(second) && !is_open(second));
+        assert!(!is_in_flight(second) && !is_open(second));
         kernel::close(fd).expect("it is open");
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! 1. A connection comes as three descriptors, of which one stays; a request to the service takes a
 //!    socket. In a process that has nearly as many as it may have, what arrives would be lost: the
-//!    kernel closes what does not fit. So it is made sure *before* that there is room ([`make`]).
+//!    kernel closes what does not fit. So it is made sure *before* that there is room ([`check`]).
 //! 2. Where there is none, the soft limit is raised for the time of the call ([`raise`]), as far as
-//!    the hard limit or the process's privileges allow. What stays is put at a number that the
+//!    the hard limit or the process's privileges allow. SlotKind stays is put at a number that the
 //!    program may use. So a program has as many connections as on the kernel.
 //!    Where that is not allowed, a copy of the descriptors serves ([`crate::service::arrival`]).
 //! 3. Any number of threads may have raised it; the last of them lowers it. A child of fork lowers
@@ -22,8 +22,8 @@ use crate::system::{kernel, seccomp};
 
 /// Does something with a fresh kernel's socket of the same family.
 pub(crate) fn with_kernel_socket(held: &Held, act: impl FnOnce(c_int) -> Outcome) -> Outcome {
-    let domain = held.facts.domain.load(Relaxed).cast_signed();
-    briefly(|| kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), act)
+    let domain = held.socket.domain.load(Relaxed).cast_signed();
+    with_temporary(|| kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), act)
 }
 
 /// Descriptors that a connection comes as.
@@ -33,14 +33,14 @@ pub(crate) const CONNECTION: usize = 3;
 pub(crate) const REQUEST: usize = 1 + CONNECTION;
 
 /// By how much the limit is raised: room for a few threads at once.
-const MORE: u64 = 16;
+const RAISE_BY: u64 = 16;
 
 /// Most descriptors that are asked for at once.
 const MOST: usize = 8;
 
 /// Times that the processor is given away to a thread that is changing the limit. A signal handler
 /// may have interrupted that very thread.
-const PATIENCE: u32 = 100;
+const MAX_YIELDS: u32 = 100;
 
 const NORMAL: u8 = 0;
 
@@ -68,14 +68,14 @@ fn limits(new: Option<[u64; 2]>) -> Option<[u64; 2]> {
     let to = new.as_ref().map_or(0, |new| address(new.as_ptr()));
     let arguments = [0, libc::RLIMIT_NOFILE as usize, to, address_mut(old.as_mut_ptr()), 0, 0];
     // SAFETY: the kernel reads two numbers, and writes two.
-    unsafe { sys::ask(libc::SYS_prlimit64, arguments) }.ok().map(|_| old)
+    unsafe { sys::syscall(libc::SYS_prlimit64, arguments) }.ok().map(|_| old)
 }
 
 /// Whether so many descriptors fit.
-pub(crate) fn make(count: usize) -> Option<Room> {
+pub(crate) fn check(count: usize) -> Option<Room> {
     let room = Some(Room { raised: false });
     // Filters allow neither question.
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return room;
     }
     // A sandbox that answers neither is not to cost a program its connections.
@@ -93,7 +93,7 @@ pub(crate) fn make(count: usize) -> Option<Room> {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
         let arguments = [signed(libc::AT_FDCWD), address(c"/".as_ptr()), signed(flags), 0, 0, 0];
         // SAFETY: the kernel reads the path.
-        let opened = unsafe { sys::ask(libc::SYS_openat, arguments) };
+        let opened = unsafe { sys::syscall(libc::SYS_openat, arguments) };
         *fd = opened.map_or(-1, |fd| fd as c_int);
         // A sandbox may forbid it for another reason.
         !matches!(opened, Err(libc::EMFILE | libc::ENFILE))
@@ -106,10 +106,10 @@ pub(crate) fn make(count: usize) -> Option<Room> {
 
 /// Raises the soft limit. None: that is not allowed.
 pub(crate) fn raise() -> Option<Room> {
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return None;
     }
-    for _ in 0..PATIENCE {
+    for _ in 0..MAX_YIELDS {
         match STATE.load(Acquire) {
             NORMAL if change(NORMAL) => {
                 let raised = set_raised();
@@ -124,7 +124,7 @@ pub(crate) fn raise() -> Option<Room> {
                 STATE.store(RAISED, Release);
                 return Some(Room { raised: true });
             }
-            _ => give_way(),
+            _ => yield_now(),
         }
     }
     None
@@ -134,9 +134,9 @@ fn change(from: u8) -> bool {
     STATE.compare_exchange(from, CHANGING, AcqRel, Relaxed).is_ok()
 }
 
-fn give_way() {
+fn yield_now() {
     // SAFETY: touches no memory.
-    unsafe { sys::call(libc::SYS_sched_yield, [0; 6]) };
+    unsafe { sys::raw_syscall(libc::SYS_sched_yield, [0; 6]) };
 }
 
 fn set_raised() -> bool {
@@ -144,14 +144,14 @@ fn set_raised() -> bool {
     for (to, limit) in BEFORE.iter().zip([soft, hard]) {
         to.store(limit, Relaxed);
     }
-    let Some(more) = soft.checked_add(MORE) else { return false };
+    let Some(more) = soft.checked_add(RAISE_BY) else { return false };
     limits(Some([more, hard.max(more)])).is_some()
 }
 
 /// Sets the limits back, unless the program has set others meanwhile.
 fn lower() {
     let [soft, hard] = [0, 1].map(|at: usize| BEFORE[at].load(Relaxed));
-    if limits(None).is_some_and(|now| now[0] == soft.saturating_add(MORE)) {
+    if limits(None).is_some_and(|now| now[0] == soft.saturating_add(RAISE_BY)) {
         let _ = limits(Some([soft, hard]));
     }
 }
@@ -166,7 +166,7 @@ impl Drop for Room {
             if STATE.load(Acquire) == NORMAL {
                 return;
             }
-            give_way();
+            yield_now();
         }
         let last = HOLDERS.fetch_sub(1, Relaxed) == 1;
         if last {
@@ -190,7 +190,7 @@ pub(crate) fn after_fork() {
 ///
 /// # Errors
 /// Those of both; `EMFILE`.
-pub(crate) fn briefly(make: impl Fn() -> Outcome, with: impl FnOnce(c_int) -> Outcome) -> Outcome {
+pub(crate) fn with_temporary(make: impl Fn() -> Outcome, with: impl FnOnce(c_int) -> Outcome) -> Outcome {
     let first = make();
     let room = if first == Err(libc::EMFILE) { raise() } else { None };
     let use_it = |made: Outcome| {
@@ -201,7 +201,7 @@ pub(crate) fn briefly(make: impl Fn() -> Outcome, with: impl FnOnce(c_int) -> Ou
     };
     match first {
         Err(libc::EMFILE) if room.is_some() => use_it(make()),
-        Err(libc::EMFILE) => copied_table::in_copy(-1, || use_it(make()))?,
+        Err(libc::EMFILE) => copied_table::in_child(-1, || use_it(make()))?,
         first => use_it(first),
     }
 }
@@ -215,13 +215,13 @@ mod tests {
         let before = limits(None).expect("limits");
         let Some(first) = raise() else {
             // An ordinary user whose soft limit is the hard one.
-            assert_eq!(before[0].max(before[1] - MORE + 1), before[0]);
+            assert_eq!(before[0].max(before[1] - RAISE_BY + 1), before[0]);
             return;
         };
         let second = raise().expect("raised already");
-        assert_eq!(limits(None).expect("limits")[0], before[0] + MORE);
+        assert_eq!(limits(None).expect("limits")[0], before[0] + RAISE_BY);
         drop(first);
-        assert_eq!(limits(None).expect("limits")[0], before[0] + MORE);
+        assert_eq!(limits(None).expect("limits")[0], before[0] + RAISE_BY);
         drop(second);
         assert_eq!(limits(None).expect("limits"), before);
     }

@@ -34,7 +34,7 @@ pub fn is_ours(fd: c_int) -> bool {
     TABLE.get(fd.cast_unsigned() as usize).is_some_and(|entry| entry.load(Acquire) != 0)
 }
 
-/// What stands behind a descriptor, if it is ours.
+/// SlotKind stands behind a descriptor, if it is ours.
 #[inline]
 pub fn find(fd: c_int) -> Option<Held> {
     let slot = TABLE.get(fd.cast_unsigned() as usize)?;
@@ -50,7 +50,7 @@ pub fn find(fd: c_int) -> Option<Held> {
     }
 }
 
-/// Lets a descriptor refer to a description. What was there before is let go (the program closed it
+/// Lets a descriptor refer to a description. SlotKind was there before is let go (the program closed it
 /// in a way that we did not see). False: the number is too high for the table.
 pub fn put(fd: c_int, held: &Held) -> bool {
     let Some(slot) = entry(fd) else { return false };

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::context;
-use crate::descriptor::description::{Held, facts, listener_name};
+use crate::descriptor::description::{Held, listener_name, socket_flag};
 use crate::descriptor::table::forget_stale;
 use crate::service::client;
 use crate::system::sys::{self, signed};
@@ -19,51 +19,52 @@ pub(crate) const RETRIES: u32 = 100;
 
 /// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the
 /// caller's.
-pub(crate) fn keep(held: &Held, kernel: c_int) {
+pub(crate) fn keep_socket(held: &Held, kernel: c_int) {
     // Without one the socket is made again.
-    if held.facts.kept.keep_copy(kernel)
-        && let Some(copy) = held.facts.kept.number()
+    if held.socket.listening_socket.keep_copy(kernel)
+        && let Some(copy) = held.socket.listening_socket.number()
     {
         forget_stale(copy);
     }
 }
 
 /// Closes the kept socket: the listener is closed here, or listens no more.
-pub(crate) fn let_go(held: &Held) {
-    held.facts.kept.let_go();
+pub(crate) fn close_socket(held: &Held) {
+    held.socket.listening_socket.close();
 }
 
 /// A listener was shut down here: nothing connects to it from now on, though the service sees that
 /// only later.
 pub(crate) fn stop(held: &Held) {
     // A sandbox may not let it through; the service's answer is the only one then.
-    if !seccomp::is_confined()
-        && let Some(kernel) = held.facts.kept.get()
+    if !seccomp::is_restricted()
+        && let Some(kernel) = held.socket.listening_socket.get()
     {
         // SAFETY: touches no memory.
-        let _ =
-            unsafe { sys::ask(libc::SYS_shutdown, [signed(kernel), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
+        let _ = unsafe {
+            sys::syscall(libc::SYS_shutdown, [signed(kernel), signed(libc::SHUT_RDWR), 0, 0, 0, 0])
+        };
     }
-    let_go(held);
+    close_socket(held);
 }
 
 /// This process has made a listener of a socket.
-pub(crate) fn own(held: &Held) {
-    held.facts.process.store(kernel::process(), Relaxed);
+pub(crate) fn record_owner(held: &Held) {
+    held.socket.process.store(kernel::process(), Relaxed);
 }
 
 /// A listener was closed here. Its name is free when the service has seen that too, which whoever
 /// made the listener waits for; a child of fork closes only what its parent goes on with.
-pub(crate) fn closed(held: &Held) {
+pub(crate) fn wait_until_released(held: &Held) {
     let name = listener_name(held);
     // A sandbox may not let the question through.
-    if held.facts.process.load(Relaxed) == kernel::process()
-        && !seccomp::is_confined()
+    if held.socket.process.load(Relaxed) == kernel::process()
+        && !seccomp::is_restricted()
         && let Some(context) = context::get().filter(|context| !client::is_of_vnic(context, &name))
     {
         for _ in 0..RETRIES {
             // The service closes sockets of this user still, and this listener's may be among them.
-            if client::settle(context, name) != Ok(true) {
+            if client::release_stale_name(context, name) != Ok(true) {
                 break;
             }
             pause();
@@ -74,9 +75,9 @@ pub(crate) fn closed(held: &Held) {
 /// The program has set or cleared O_NONBLOCK of a listener.
 pub(crate) fn note_nonblocking(held: &Held, yes: bool) {
     if yes {
-        held.facts.flags.fetch_and(!facts::WAITS, AcqRel);
+        held.socket.flags.fetch_and(!socket_flag::BLOCKING, AcqRel);
     } else {
-        held.facts.flags.fetch_or(facts::WAITS, AcqRel);
+        held.socket.flags.fetch_or(socket_flag::BLOCKING, AcqRel);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::descriptor::description::{Held, listener_name, set_listener_name};
 use crate::listener::kept;
 use crate::options::inherit;
 use crate::readiness::replace::{replace, replaced};
-use crate::service::client::{self, Opened};
+use crate::service::client::{self, PublishedSockets};
 use crate::service::{publish, reservation};
 use crate::system::kernel;
 use crate::system::sys::{Errno, Outcome};
@@ -32,7 +32,7 @@ pub(crate) fn bind_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name
         return Err(libc::EINVAL);
     }
     let (bound, reservation) = client::bind(context, name, name_flags(fd))?;
-    reservation::keep(&held.facts, reservation);
+    reservation::keep(&held.socket, reservation);
     set_listener_name(held, &bound);
     Ok(0)
 }
@@ -50,12 +50,12 @@ pub(crate) fn listen_on_vnic(context: &Context, fd: c_int, held: &Held, backlog:
         any.bytes[2..].fill(0);
         bind_on_vnic(context, fd, held, any)?;
     }
-    let (reservation, name, flags) = (reservation::of(&held.facts), listener_name(held), name_flags(fd));
+    let (reservation, name, flags) = (reservation::of(&held.socket), listener_name(held), name_flags(fd));
     let published = publish::open(context, held, flags, &name, backlog)?;
     let placeholder = client::listen(context, reservation, name, backlog, flags, &published)?;
-    reservation::release(&held.facts);
+    reservation::release(&held.socket);
     inherit::remember(fd, held);
-    held.facts.backlog.store(backlog, Relaxed);
+    held.socket.backlog.store(backlog, Relaxed);
     replace(fd, held, placeholder);
     held.become_listener();
     replaced(fd, held);
@@ -72,12 +72,12 @@ pub(crate) fn publish_on_host(
     fd: c_int,
     held: &Held,
     backlog: u32,
-) -> Result<Opened, Errno> {
+) -> Result<PublishedSockets, Errno> {
     match kernel_name(fd) {
         Some(name) if context.vnic().is_none() => {
             publish::open(context, held, name_flags(fd), &name, backlog)
         }
-        _ => Ok(Opened::default()),
+        _ => Ok(PublishedSockets::default()),
     }
 }
 
@@ -87,15 +87,15 @@ pub(crate) fn hand_over(
     fd: c_int,
     held: &Held,
     backlog: u32,
-    published: &Opened,
+    published: &PublishedSockets,
 ) -> Result<(), Errno> {
     let name = kernel_name(fd).ok_or(libc::ENOTSOCK)?;
     let placeholder = client::listen(context, Some(fd), name, backlog, 0, published)?;
     inherit::remember(fd, held);
     set_listener_name(held, &name);
-    held.facts.backlog.store(backlog, Relaxed);
-    kept::keep(held, fd);
-    kept::own(held);
+    held.socket.backlog.store(backlog, Relaxed);
+    kept::keep_socket(held, fd);
+    kept::record_owner(held);
     replace(fd, held, placeholder);
     inherit::set_accept_timeout(fd, held);
     held.become_listener();
@@ -105,5 +105,5 @@ pub(crate) fn hand_over(
 
 pub(crate) fn family_fits(held: &Held, name: &Name) -> bool {
     let family = u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]]));
-    family == held.facts.domain.load(Relaxed)
+    family == held.socket.domain.load(Relaxed)
 }

@@ -1,13 +1,13 @@
-//! Listeners that outlive the service.
+//! Listeners that leave_spare the service.
 //!
 //! 1. The kernel's listening socket behind a listener stays open in the program too, at a number
 //!    out of the way ([`crate::descriptor::hidden`]). So neither port nor queue is lost with the service, be the
 //!    port one that only root may bind, and the processes of a fork go on sharing it.
 //! 2. The service's end of a placeholder closes if the service dies. Whoever next accepts finds
-//!    that, and gives the socket to the service that is there again ([`renew`]).
+//!    that, and gives the socket to the service that is there again ([`reregister`]).
 //! 3. If there is none, the kernel's socket itself takes the placeholder's place: the listener has
 //!    *fallen*. From then on no wait of this program is longer than a [`slice`], and after each all
-//!    fallen listeners are offered to the service ([`bring_back`]): those too to which nobody
+//!    fallen listeners are offered to the service ([`return_to_service`]): those too to which nobody
 //!    connects.
 //! 4. A listener on a VNIC has no kernel's socket behind it: it is asked for until there is a
 //!    service that has the VNIC, and is nobody's until then. Several processes of one application
@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use sietch_protocol::socket_service::{self as protocol, Name};
 
 use crate::context::{self, Context};
-use crate::descriptor::description::{Held, Kind, facts, listener_name};
+use crate::descriptor::description::{Held, Kind, listener_name, socket_flag};
 use crate::descriptor::table;
-use crate::listener::kept::{RETRIES, keep, note_nonblocking, pause};
+use crate::listener::kept::{RETRIES, keep_socket, note_nonblocking, pause};
 use crate::listener::register::{hand_over, publish_on_host};
 use crate::options::inherit;
 use crate::readiness::replace::{put_in_place, replace, replaced};
-use crate::service::client::{self, Opened};
+use crate::service::client::{self, PublishedSockets};
 use crate::service::publish;
 use crate::system::kernel::{self, set_nonblocking};
 use crate::system::seccomp;
@@ -41,16 +41,16 @@ use crate::system::sys::{self, Errno, Outcome, signed};
 
 /// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back
 /// in a fifth of a second.
-const SOON: u64 = 40_000_000;
+const RETRY_SOON: u64 = 40_000_000;
 
-/// The same after [`MANY`] attempts: nobody starts it again, or somebody will by hand.
-const LATER: u64 = 1_000_000_000;
+/// The same after [`SOON_ATTEMPTS`] attempts: nobody starts it again, or somebody will by hand.
+const RETRY_LATER: u64 = 1_000_000_000;
 
 /// Attempts of the first sort: some ten seconds.
-const MANY: u32 = 250;
+const SOON_ATTEMPTS: u32 = 250;
 
 /// Whether any listener of this process may have fallen.
-static FALLEN: AtomicBool = AtomicBool::new(false);
+static ANY_ON_KERNEL: AtomicBool = AtomicBool::new(false);
 
 static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
 
@@ -62,50 +62,50 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 /// # Errors
 /// `ECONNABORTED`, which servers know to pass over: the next accept tries again. `EAGAIN` while
 /// another thread is at it.
-pub(crate) fn renew(fd: c_int, held: &Held) -> Result<(), Errno> {
-    if held.facts.flags.fetch_or(facts::RENEWING, AcqRel) & facts::RENEWING != 0 {
+pub(crate) fn reregister(fd: c_int, held: &Held) -> Result<(), Errno> {
+    if held.socket.flags.fetch_or(socket_flag::REREGISTERING, AcqRel) & socket_flag::REREGISTERING != 0 {
         if kernel::is_nonblocking(fd) {
             return Err(libc::EAGAIN);
         }
         pause();
         return Ok(());
     }
-    let mut renewed = renew_now(fd, held);
+    let mut outcome = reregister_now(fd, held);
     // The kernel closes the descriptors of a dead service one after the other: its listening socket
     // may be there still.
     for _ in 0..RETRIES {
         let of_vnic = context::get().is_some_and(|context| client::is_of_vnic(context, &listener_name(held)));
-        let stopped = held.facts.flags.load(Acquire) & facts::STOPPED != 0;
-        if stopped || renewed.is_ok() || !(of_vnic || renewed == Err(libc::EADDRINUSE)) {
+        let stopped = held.socket.flags.load(Acquire) & socket_flag::STOPPED != 0;
+        if stopped || outcome.is_ok() || !(of_vnic || outcome == Err(libc::EADDRINUSE)) {
             break;
         }
         pause();
-        renewed = renew_now(fd, held);
+        outcome = reregister_now(fd, held);
     }
-    held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
-    renewed.map_err(|_| libc::ECONNABORTED)
+    held.socket.flags.fetch_and(!socket_flag::REREGISTERING, AcqRel);
+    outcome.map_err(|_| libc::ECONNABORTED)
 }
 
-fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
+fn reregister_now(fd: c_int, held: &Held) -> Result<(), Errno> {
     let Some(context) = context::get() else { return Err(libc::EINVAL) };
-    let (name, backlog) = (listener_name(held), held.facts.backlog.load(Relaxed));
+    let (name, backlog) = (listener_name(held), held.socket.backlog.load(Relaxed));
     if client::is_of_vnic(context, &name) {
-        return renew_on_vnic(context, fd, held, name);
+        return reregister_on_vnic(context, fd, held, name);
     }
     if let Some(kernel) = listening(held) {
         register(context, fd, held, kernel);
         return Ok(());
     }
-    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let domain = held.socket.domain.load(Relaxed).cast_signed();
     let kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
-    let answer = match listen_again(kernel, held, &name, backlog) {
+    let answer = match bind_and_listen(kernel, held, &name, backlog) {
         Ok(()) => {
-            keep(held, kernel);
+            keep_socket(held, kernel);
             register(context, fd, held, kernel);
             Ok(())
         }
         Err(errno) => {
-            let none = Opened::default();
+            let none = PublishedSockets::default();
             match client::listen(context, Some(kernel), name, backlog, protocol::REJOIN, &none) {
                 Ok(placeholder) => {
                     replace(fd, held, placeholder);
@@ -123,14 +123,14 @@ fn renew_now(fd: c_int, held: &Held) -> Result<(), Errno> {
 
 /// The same for a listener on a VNIC. Another process of the application may have been first: so
 /// the port is one that is shared.
-fn renew_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Result<(), Errno> {
-    let backlog = held.facts.backlog.load(Relaxed);
+fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Result<(), Errno> {
+    let backlog = held.socket.backlog.load(Relaxed);
     let flags = protocol::SHARED_PORT | inherit::name_flags(held);
     let published = publish::open(context, held, flags, &name, backlog)?;
     let answer = client::listen(context, None, name, backlog, flags, &published);
     if answer == Err(libc::EACCES) {
         // Taken away from the application for good.
-        held.facts.flags.fetch_or(facts::STOPPED, AcqRel);
+        held.socket.flags.fetch_or(socket_flag::STOPPED, AcqRel);
     }
     let placeholder = answer?;
     replace(fd, held, placeholder);
@@ -141,17 +141,17 @@ fn renew_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Resul
 
 /// The kept socket, if it listens: whoever is revoked loses that.
 fn listening(held: &Held) -> Option<c_int> {
-    let kernel = held.facts.kept.get()?;
+    let kernel = held.socket.listening_socket.get()?;
     (kernel::socket_option(kernel, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)).then_some(kernel)
 }
 
 /// Gives a listening socket to the service, or lets the listener fall to the kernel. `kernel` stays
 /// open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
-    let backlog = held.facts.backlog.load(Relaxed);
+    let backlog = held.socket.backlog.load(Relaxed);
     // A service leaves the kernel a part of it, which is all there is until another one is back.
     // SAFETY: touches no memory.
-    let _ = unsafe { sys::ask(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) };
+    let _ = unsafe { sys::syscall(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) };
     let published = published(context, kernel, held);
     match client::listen(context, Some(kernel), listener_name(held), backlog, 0, &published) {
         Ok(placeholder) => {
@@ -159,10 +159,10 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
             inherit::set_accept_timeout(fd, held);
         }
         Err(errno) => {
-            context::say("a listener goes to the kernel until the socket service is back", errno);
-            fall(fd, held, kernel);
+            context::debug_line("a listener goes to the kernel until the socket service is back", errno);
+            fall_back(fd, held, kernel);
             // Who is refused need not ask again.
-            FALLEN.fetch_or(errno != libc::EACCES, AcqRel);
+            ANY_ON_KERNEL.fetch_or(errno != libc::EACCES, AcqRel);
         }
     }
     replaced(fd, held);
@@ -170,45 +170,45 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
 
 /// The ports of the host that lead to a listener. Another process of the application may have them
 /// already; the listener is worth more.
-fn published(context: &Context, kernel: c_int, held: &Held) -> Opened {
-    let backlog = held.facts.backlog.load(Relaxed);
+fn published(context: &Context, kernel: c_int, held: &Held) -> PublishedSockets {
+    let backlog = held.socket.backlog.load(Relaxed);
     publish_on_host(context, kernel, held, backlog).unwrap_or_default()
 }
 
 /// Puts the kernel's socket in the place of a placeholder without a service.
-fn fall(fd: c_int, held: &Held, kernel: c_int) {
+fn fall_back(fd: c_int, held: &Held, kernel: c_int) {
     let Ok(other) = kernel::fcntl(kernel, libc::F_DUPFD_CLOEXEC, 0) else { return };
     // All processes share its flags, and a service that comes back makes it one that does not wait:
     // so waiting is done here.
     note_nonblocking(held, kernel::is_nonblocking(fd));
     set_nonblocking(other as c_int);
     put_in_place(fd, held, other as c_int);
-    held.facts.flags.fetch_or(facts::FALLEN, AcqRel);
+    held.socket.flags.fetch_or(socket_flag::ON_KERNEL, AcqRel);
 }
 
 /// `listen` on a listener that was shut down.
 ///
 /// # Errors
 /// As `listen(2)`.
-pub(crate) fn start_again(fd: c_int, held: &Held) -> Outcome {
+pub(crate) fn listen_again(fd: c_int, held: &Held) -> Outcome {
     let context = context::get().ok_or(libc::EINVAL)?;
-    let (name, backlog) = (listener_name(held), held.facts.backlog.load(Relaxed));
-    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let (name, backlog) = (listener_name(held), held.socket.backlog.load(Relaxed));
+    let domain = held.socket.domain.load(Relaxed).cast_signed();
     if client::is_of_vnic(context, &name) {
-        held.facts.flags.fetch_and(!facts::STOPPED, AcqRel);
-        let again = renew_on_vnic(context, fd, held, name);
+        held.socket.flags.fetch_and(!socket_flag::STOPPED, AcqRel);
+        let again = reregister_on_vnic(context, fd, held, name);
         if again.is_err() {
-            held.facts.flags.fetch_or(facts::STOPPED, AcqRel);
+            held.socket.flags.fetch_or(socket_flag::STOPPED, AcqRel);
         }
         return again.map(|()| 0);
     }
     let mut tries = 0;
     loop {
         let kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
-        let listening = listen_again(kernel, held, &name, backlog);
+        let listening = bind_and_listen(kernel, held, &name, backlog);
         if listening == Ok(()) {
-            keep(held, kernel);
-            held.facts.flags.fetch_and(!facts::STOPPED, AcqRel);
+            keep_socket(held, kernel);
+            held.socket.flags.fetch_and(!socket_flag::STOPPED, AcqRel);
             register(context, fd, held, kernel);
             let _ = kernel::close(kernel);
             return Ok(0);
@@ -223,7 +223,7 @@ pub(crate) fn start_again(fd: c_int, held: &Held) -> Outcome {
     }
 }
 
-fn listen_again(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result<(), Errno> {
+fn bind_and_listen(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result<(), Errno> {
     inherit::each_set(held, |level, name, value| {
         let _ = kernel::set_socket_option(kernel, level, name, value);
     });
@@ -232,13 +232,13 @@ fn listen_again(kernel: c_int, held: &Held, name: &Name, backlog: u32) -> Result
 
 /// Whether listeners of this process wait for a service.
 #[inline]
-pub(crate) fn is_any_fallen() -> bool {
-    FALLEN.load(Relaxed)
+pub(crate) fn any_on_kernel() -> bool {
+    ANY_ON_KERNEL.load(Relaxed)
 }
 
 /// Nanoseconds that a wait may take while that is so.
 pub(crate) fn slice() -> u64 {
-    if ATTEMPTS.load(Relaxed) < MANY { SOON } else { LATER }
+    if ATTEMPTS.load(Relaxed) < SOON_ATTEMPTS { RETRY_SOON } else { RETRY_LATER }
 }
 
 /// Waits at a fallen listener for a connection, a [`slice`] at most.
@@ -251,17 +251,17 @@ pub(crate) fn wait(fd: c_int) -> Result<(), Errno> {
 }
 
 /// Offers all fallen listeners of this process to the service, unless that was done just now.
-pub(crate) fn bring_back() {
+pub(crate) fn return_to_service() {
     let now = kernel::now();
     let last = LAST_ATTEMPT.load(Relaxed);
-    if !is_any_fallen()
+    if !any_on_kernel()
         || now.saturating_sub(last) < slice() / 2
         || LAST_ATTEMPT.compare_exchange(last, now, AcqRel, Relaxed).is_err()
     {
         return;
     }
     let Some(context) = context::get() else { return };
-    FALLEN.store(false, Release);
+    ANY_ON_KERNEL.store(false, Release);
     let mut all = true;
     for fd in 0..table::highest() {
         if !table::is_ours(fd) {
@@ -269,7 +269,7 @@ pub(crate) fn bring_back() {
         }
         if let Some(held) = table::find(fd)
             && held.kind() == Kind::Listener
-            && held.facts.flags.load(Acquire) & facts::FALLEN != 0
+            && held.socket.flags.load(Acquire) & socket_flag::ON_KERNEL != 0
         {
             // Where one is refused for want of a service, the next would be.
             all = all && offer(context, fd, &held);
@@ -279,30 +279,30 @@ pub(crate) fn bring_back() {
         ATTEMPTS.store(0, Relaxed);
     } else {
         ATTEMPTS.fetch_add(1, Relaxed);
-        FALLEN.store(true, Release);
+        ANY_ON_KERNEL.store(true, Release);
     }
 }
 
 /// Before a fork: listeners that nobody accepts from here are the children's.
 pub(crate) fn before_fork() {
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return;
     }
     let errno = sys::errno();
-    bring_back();
+    return_to_service();
     for fd in 0..table::highest() {
         if !table::is_ours(fd) {
             continue;
         }
         let Some(held) = table::find(fd).filter(|held| held.kind() == Kind::Listener) else { continue };
-        if held.facts.flags.load(Acquire) & (facts::FALLEN | facts::STOPPED) != 0 {
+        if held.socket.flags.load(Acquire) & (socket_flag::ON_KERNEL | socket_flag::STOPPED) != 0 {
             continue;
         }
         let mut entry = [libc::pollfd { fd, events: 0, revents: 0 }];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         if kernel::poll(&mut entry, Some(now)).is_ok() && entry[0].revents & libc::POLLHUP != 0 {
             // The child finds it as it is, if this fails.
-            let _ = renew(fd, &held);
+            let _ = reregister(fd, &held);
         }
     }
     sys::set_errno(errno);
@@ -310,18 +310,18 @@ pub(crate) fn before_fork() {
 
 /// Gives one fallen listener to the service. True: done, refused, or another thread is at it.
 fn offer(context: &Context, fd: c_int, held: &Held) -> bool {
-    if held.facts.flags.fetch_or(facts::RENEWING, AcqRel) & facts::RENEWING != 0 {
+    if held.socket.flags.fetch_or(socket_flag::REREGISTERING, AcqRel) & socket_flag::REREGISTERING != 0 {
         return true;
     }
-    let waits = held.facts.flags.load(Acquire) & facts::WAITS != 0;
+    let waits = held.socket.flags.load(Acquire) & socket_flag::BLOCKING != 0;
     let published = published(context, fd, held);
-    let answer = hand_over(context, fd, held, held.facts.backlog.load(Relaxed), &published);
+    let answer = hand_over(context, fd, held, held.socket.backlog.load(Relaxed), &published);
     if answer.is_ok() {
         if waits {
             let _ = kernel::fcntl(fd, libc::F_SETFL, libc::O_RDWR as usize);
         }
-        held.facts.flags.fetch_and(!facts::FALLEN, AcqRel);
+        held.socket.flags.fetch_and(!socket_flag::ON_KERNEL, AcqRel);
     }
-    held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
+    held.socket.flags.fetch_and(!socket_flag::REREGISTERING, AcqRel);
     matches!(answer, Ok(()) | Err(libc::EACCES))
 }

@@ -8,9 +8,7 @@ use libc::{IPPROTO_IPV6, SOL_SOCKET, socklen_t};
 use sietch_protocol::socket_service as protocol;
 use sietch_ring::stream::{End, flag, option};
 
-use crate::connection::option_words::{
-    FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET, of_end,
-};
+use crate::connection::option_words::{self, FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET};
 use crate::connection::peer;
 use crate::descriptor::description::Held;
 use crate::options::known::{KNOWN, Known, Shape, encode_time, place, word_of};
@@ -40,27 +38,27 @@ pub(crate) const OF_ENGINE: [usize; 14] = [
 pub(crate) fn announce(fd: c_int, end: &End) {
     if end.private().has(flag::SERVED) {
         end.announce();
-        peer::ring_always(fd);
+        peer::notify_always(fd);
     }
 }
 
 /// The same for a connection that has just got what its socket or listener remembers.
 pub(crate) fn announce_inherited(fd: c_int, end: &End) {
-    if OF_ENGINE.iter().any(|place| of_end(end, *place).is_some()) {
+    if OF_ENGINE.iter().any(|place| option_words::get(end, *place).is_some()) {
         announce(fd, end);
     }
 }
 
 /// A pending socket was bound. To a name of IPv6 that is no wildcard, Linux then gives IPv6 alone.
 pub(crate) fn note_bound(held: &Held) {
-    if held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned() {
-        held.facts.set.fetch_or(1 << ONLY_IPV6, Relaxed);
+    if held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned() {
+        held.socket.set.fetch_or(1 << ONLY_IPV6, Relaxed);
     }
 }
 
 /// Gives a listener's placeholder the time-out that accept has, whose sleep is the kernel's.
 pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
-    let word = held.facts.options[RECEIVE_TIMEOUT].load(Relaxed);
+    let word = held.socket.options[RECEIVE_TIMEOUT].load(Relaxed);
     if word & SET == 0 {
         return;
     }
@@ -76,26 +74,26 @@ pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
 pub(crate) fn apply(end: &End) {
     // No handler jumps out of it and leaves a lock.
     let _section = Section::enter();
-    if let Some(linger) = of_end(end, LINGER) {
+    if let Some(linger) = option_words::get(end, LINGER) {
         end.abort_on_close(linger == 1 << 32);
         if end.private().has(flag::SHUT_RD | flag::SHUT_WR) {
-            // What it said of that has been written over.
+            // SlotKind it said of that has been written over.
             end.closing();
         }
     }
-    match of_end(end, option::CORK) {
+    match option_words::get(end, option::CORK) {
         Some(1) if !end.private().has(flag::SERVED) => drop(end.private().set(flag::CORKED)),
         _ => drop(end.private().clear(flag::CORKED)),
     }
-    if let Some(bytes) = of_end(end, SEND_BUFFER) {
+    if let Some(bytes) = option_words::get(end, SEND_BUFFER) {
         let log2 = 63 - bytes.max(1).leading_zeros();
         end.private().send_limit.store(log2, Relaxed);
     }
 }
 
 /// Gives an end the options that a socket or a listener remembers.
-pub(crate) fn hand_on(from: &Held, end: &End) {
-    for (place, (to, from)) in end.private().options.iter().zip(&from.facts.options).enumerate() {
+pub(crate) fn pass_on_to(from: &Held, end: &End) {
+    for (place, (to, from)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
         let value = from.load(Relaxed);
         if value != 0 && place != FASTOPEN {
             to.store(value, Relaxed);
@@ -104,10 +102,10 @@ pub(crate) fn hand_on(from: &Held, end: &End) {
     apply(end);
 }
 
-/// What a listener's option is, for who makes its kernel's socket again.
+/// SlotKind a listener's option is, for who makes its kernel's socket again.
 pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
     for (place, known) in KNOWN.iter().enumerate() {
-        let value = held.facts.options[place].load(Relaxed);
+        let value = held.socket.options[place].load(Relaxed);
         if value & SET != 0 && !matches!(known.shape, Shape::Time | Shape::Linger | Shape::Word) {
             let value = (value as u32).cast_signed();
             each(known.level, known.name, if known.shape == Shape::Buffer { value / 2 } else { value });
@@ -118,7 +116,7 @@ pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
 /// Flags of a request about a listener's own name on a VNIC.
 pub(crate) fn name_flags(held: &Held) -> u32 {
     let is_set = |level, name| {
-        let stored = place(level, name).map_or(0, |place| held.facts.options[place].load(Relaxed));
+        let stored = place(level, name).map_or(0, |place| held.socket.options[place].load(Relaxed));
         stored & !SET != 0
     };
     if is_set(IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
@@ -135,7 +133,7 @@ pub(crate) unsafe fn kernel_set(
 ) -> Outcome {
     let arguments = [signed(fd), signed(level), signed(name), address(value), length as usize, 0];
     // SAFETY: the caller's.
-    unsafe { sys::ask(libc::SYS_setsockopt, arguments) }
+    unsafe { sys::syscall(libc::SYS_setsockopt, arguments) }
 }
 
 /// # Safety
@@ -149,26 +147,26 @@ pub(crate) unsafe fn kernel_get(
 ) -> Outcome {
     let arguments = [signed(fd), signed(level), signed(name), address_mut(value), address_mut(length), 0];
     // SAFETY: the caller's.
-    unsafe { sys::ask(libc::SYS_getsockopt, arguments) }
+    unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }
 }
 
 /// Remembers what the program set on a kernel's socket that becomes ours.
 pub(crate) fn remember(kernel: c_int, held: &Held) {
-    let set = held.facts.set.load(Relaxed);
+    let set = held.socket.set.load(Relaxed);
     for (place, known) in KNOWN.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
         if let Some(encoded) = of_kernel(kernel, known) {
-            held.facts.options[place].store(SET | encoded & !SET, Relaxed);
+            held.socket.options[place].store(SET | encoded & !SET, Relaxed);
         }
     }
 }
 
 /// Notes what the program that made a socket has set on it: what is different on a fresh one.
 pub(crate) fn inherit(fd: c_int, held: &Held) {
-    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let domain = held.socket.domain.load(Relaxed).cast_signed();
     let Ok(fresh) = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) else { return };
     for (place, known) in KNOWN.iter().enumerate() {
         if of_kernel(fd, known) != of_kernel(fresh as c_int, known) {
-            held.facts.set.fetch_or(1 << place, Relaxed);
+            held.socket.set.fetch_or(1 << place, Relaxed);
         }
     }
     let _ = kernel::close(fresh as c_int);

@@ -4,10 +4,10 @@
 //!    that all who hold the end agree) or, for listeners, in the description. A word of 0 means
 //!    that the program never set it; otherwise the top bit is set.
 //! 2. When a kernel's socket becomes ours, the options that the program set on it are read from the
-//!    kernel and remembered. What a listener remembers its connections inherit.
+//!    kernel and remembered. SlotKind a listener remembers its connections inherit.
 //! 3. An option that we do not remember is tried on a fresh kernel's TCP socket: so its errno and
 //!    its default are the kernel's. It changes nothing on a connection that no packet leaves.
-//! 4. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest
+//! 4. SlotKind has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest
 //!    is told back as it was set.
 //! 5. A connection of a VNIC has an engine behind it, in the service: it is told when an option of
 //!    its changes ([`announce`]), TCP_INFO is asked of it, and it has its own algorithms of
@@ -39,7 +39,7 @@ pub(crate) enum Shape {
     Linger,
     /// An `int` that the kernel has to judge: tried on a kernel's socket, and what that says is
     /// remembered.
-    Tried,
+    JudgedByKernel,
     /// A name of at most fifteen letters, of which eight are remembered; judged as the above.
     Word,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Known {
     pub(crate) level: c_int,
     pub(crate) name: c_int,
     pub(crate) shape: Shape,
-    /// What the kernel says if it was never set.
+    /// SlotKind the kernel says if it was never set.
     pub(crate) default: c_int,
 }
 
@@ -84,22 +84,22 @@ pub(crate) const KNOWN: [Known; 38] = [
     known(IPPROTO_TCP, libc::TCP_KEEPCNT, Shape::Number(1, 127), 9),
     known(IPPROTO_TCP, libc::TCP_SYNCNT, Shape::Number(1, 127), 6),
     known(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, Shape::Number(0, c_int::MAX), 0),
-    known(IPPROTO_TCP, libc::TCP_MAXSEG, Shape::Tried, 65_483),
-    known(IPPROTO_TCP, libc::TCP_LINGER2, Shape::Tried, 60),
-    known(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Shape::Tried, 0),
-    known(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Shape::Tried, 0),
-    known(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, Shape::Tried, 0),
-    known(IPPROTO_IP, libc::IP_TOS, Shape::Tried, 0),
-    known(IPPROTO_IP, libc::IP_TTL, Shape::Tried, 64),
-    known(IPPROTO_IPV6, libc::IPV6_V6ONLY, Shape::Tried, 0),
-    known(IPPROTO_IPV6, libc::IPV6_TCLASS, Shape::Tried, 0),
-    known(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Shape::Tried, 64),
+    known(IPPROTO_TCP, libc::TCP_MAXSEG, Shape::JudgedByKernel, 65_483),
+    known(IPPROTO_TCP, libc::TCP_LINGER2, Shape::JudgedByKernel, 60),
+    known(IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, Shape::JudgedByKernel, 0),
+    known(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, Shape::JudgedByKernel, 0),
+    known(IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_TOS, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_TTL, Shape::JudgedByKernel, 64),
+    known(IPPROTO_IPV6, libc::IPV6_V6ONLY, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IPV6, libc::IPV6_TCLASS, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, Shape::JudgedByKernel, 64),
     known(IPPROTO_TCP, libc::TCP_CONGESTION, Shape::Word, 0),
-    known(SOL_SOCKET, libc::SO_MAX_PACING_RATE, Shape::Tried, -1),
-    known(IPPROTO_TCP, libc::TCP_FASTOPEN, Shape::Tried, 0),
-    known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::Tried, 0),
-    known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::Tried, 0),
-    known(SOL_SOCKET, BUSY_POLL, Shape::Tried, 0),
+    known(SOL_SOCKET, libc::SO_MAX_PACING_RATE, Shape::JudgedByKernel, -1),
+    known(IPPROTO_TCP, libc::TCP_FASTOPEN, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IP, libc::IP_MTU_DISCOVER, Shape::JudgedByKernel, 0),
+    known(IPPROTO_IP, BIND_ADDRESS_NO_PORT, Shape::JudgedByKernel, 0),
+    known(SOL_SOCKET, BUSY_POLL, Shape::JudgedByKernel, 0),
 ];
 
 const _: () = {
@@ -163,7 +163,7 @@ pub(crate) fn place(level: c_int, name: c_int) -> Option<usize> {
 pub(crate) fn word(held: &Held, place: usize) -> &AtomicU64 {
     match held.end() {
         Some(end) => &end.private().options[place],
-        None => &held.facts.options[place],
+        None => &held.socket.options[place],
     }
 }
 

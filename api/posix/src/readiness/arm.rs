@@ -1,6 +1,6 @@
 //! Arming a registration: asking the peer to notify this epoll set.
 //!
-//! [`EpollSet::arm`](Body::arm) counts the registration as a waiter, so that the peer writes to the
+//! [`EpollSet::arm`](Registrations::arm) counts the registration as a waiter, so that the peer writes to the
 //! placeholder, which the kernel's epoll watches. The registration stays counted until it is disarmed,
 //! notified or not. So no other waiter of the same end takes the last byte before the kernel has
 //! reported it. A request that was answered, or for which the kernel has reported the placeholder, is
@@ -10,31 +10,31 @@ use sietch_ring::stream::{Want, flag};
 
 use crate::connection::{doorbell, foreign_bytes};
 use crate::descriptor::table;
-use crate::readiness::check::{ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, is_deaf, readiness};
+use crate::readiness::check::{ALWAYS, EDGE, HANGUP, INPUT, OUTPUT, has_shut_read, readiness};
 use crate::readiness::nested;
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{What, bit};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{SlotKind, bit};
 
 /// Doorbells of a connection with each of which the placeholder is looked at. A program that writes
 /// both by the library and past it does so from the beginning; later a look is only worth its
 /// system call if nothing else was found.
 const EARLY: u32 = 32;
 
-impl Body {
+impl Registrations {
     /// Asks to be rung for whatever a registration wants and has not. The caller looks once more
     /// before it sleeps.
     #[inline]
     pub(crate) fn arm(&mut self, number: u32) {
         let sleep = self.sleep;
         let (slot, held) = self.slot_and_held(number);
-        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return };
-        if slot.what() == What::Nested {
-            nested::look(slot.fd, &held.clone(), false, true);
+        let Some(held) = held.filter(|_| slot.state & bit::FIRED == 0) else { return };
+        if slot.kind() == SlotKind::Nested {
+            nested::check(slot.fd, &held.clone(), false, true);
             return;
         }
         let Some(end) = held.end() else { return };
-        let rung = slot.state & bit::RUNG != 0;
-        slot.state &= !bit::RUNG;
+        let rung = slot.state & bit::NOTIFIED != 0;
+        slot.state &= !bit::NOTIFIED;
         let again = |want, request| rung || end.is_answered(want, request);
         // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN
         // is an edge for everybody.
@@ -50,7 +50,7 @@ impl Body {
             }
         } else if data {
             // Only a service core knows of it, and who reads no more is rung by nobody.
-            let among_many = sleep != 0 && end.private().has(flag::SERVED) && !is_deaf(end);
+            let among_many = sleep != 0 && end.private().has(flag::SERVED) && !has_shut_read(end);
             let request = if among_many { end.arm_among_many(sleep) } else { None };
             slot.state |= bit::DATA | if request.is_some() { bit::AMONG_MANY } else { 0 };
             slot.data_request = request.unwrap_or_else(|| end.arm(Want::Data)) as u32;
@@ -117,19 +117,19 @@ impl Body {
     pub(crate) fn kernel_says(&mut self, number: u32, events: u32) {
         let (slot, held) = self.slot_and_held(number);
         let Some(held) = held else { return };
-        match slot.what() {
-            What::Stream | What::Dormant => {
+        match slot.kind() {
+            SlotKind::Stream | SlotKind::Dormant => {
                 if let Some(end) = held.end() {
                     if events & HANGUP != 0 {
                         end.hung_up();
                     }
                     end.asked_no_more(Want::Room);
-                    slot.state |= bit::RUNG;
+                    slot.state |= bit::NOTIFIED;
                     if table::refers_to(slot.fd, held) {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // What woke may be no doorbell, or lie beside one. Where there is something
+                        // SlotKind woke may be no doorbell, or lie beside one. Where there is something
                         // to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
@@ -140,12 +140,12 @@ impl Body {
                         }
                     }
                 }
-                if slot.what() == What::Dormant {
+                if slot.kind() == SlotKind::Dormant {
                     return;
                 }
             }
-            What::Nested => slot.state |= bit::KERNEL,
-            What::Native | What::Nothing => return,
+            SlotKind::Nested => slot.state |= bit::KERNEL_READY,
+            SlotKind::Native | SlotKind::Nothing => return,
         }
         self.put_on_list(number);
     }

@@ -1,4 +1,4 @@
-//! What a registered socket has to report, and asking to be rung for it.
+//! SlotKind a registered socket has to report, and asking to be rung for it.
 //!
 //! 1. [`readiness`] says what `tcp_poll` of Linux would say of a socket in the same state:
 //!    * connecting: nothing; failed: everything, with ERR until the error was taken;
@@ -8,7 +8,7 @@
 //!    * OUT if there is room as `poll` means it, and always after the own FIN.
 //! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it
 //!    with one of the item's events, and a wait that finds it there reports it if it is ready and
-//!    takes it off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
+//!    takes it off. SlotKind wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
 //!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
 //!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who
 //!      asked for OUT;
@@ -16,9 +16,9 @@
 //!      FIN, options, and an error that was taken: nobody.
 //!
 //!    So an edge-triggered registration is due if one of its numbers differs from what it was when
-//!    it was last found ready *or not ready* ([`Body::peek`]), or if it was ready when it was
+//!    it was last found ready *or not ready* ([`Registrations::peek`]), or if it was ready when it was
 //!    registered or modified (`NEW`). A one-shot one is not due again until it is modified.
-//! 3. [`Body::arm`] counts the registration as a waiter, so that the other side rings the
+//! 3. [`Registrations::arm`] counts the registration as a waiter, so that the other side rings the
 //!    placeholder, which the kernel's epoll watches. It is counted until it is disarmed, rung or
 //!    not, so that no other waiter of the same end takes the last byte before the kernel has
 //!    reported it. A request that was answered, or for which the kernel has reported the
@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use sietch_ring::stream::{Edge, End, flag, state};
 
-use crate::connection::peer::ask_whether_gone;
+use crate::connection::peer::check_peer_gone;
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
 
@@ -66,27 +66,27 @@ const ERROR: u32 = libc::EPOLLERR as u32;
 
 /// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as
 /// well.
-pub(crate) fn is_deaf(end: &End) -> bool {
+pub(crate) fn has_shut_read(end: &End) -> bool {
     end.private().has(flag::SHUT_RD)
 }
 
 /// Nanoseconds of a sleep with a socket that has shut down reading: its placeholder brings it no
 /// bytes.
-const DEAF_SLICE: u64 = 2_000_000;
+const SHUT_READ_SLICE: u64 = 2_000_000;
 
 /// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as
 /// [`End::longest_sleep`] says.
 #[inline]
-pub(crate) fn slice(end: &End) -> Option<u64> {
-    if is_deaf(end) { Some(DEAF_SLICE) } else { end.longest_sleep() }
+pub(crate) fn sleep_limit(end: &End) -> Option<u64> {
+    if has_shut_read(end) { Some(SHUT_READ_SLICE) } else { end.longest_sleep() }
 }
 
 /// The shorter of two sleeps; none is for ever.
-pub(crate) fn sooner(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+pub(crate) fn shorter_sleep(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.map_or(other, |one| Some(other.map_or(one, |other| one.min(other))))
 }
 
-/// What a registration was last found with: step 2 of the module.
+/// SlotKind a registration was last found with: step 2 of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Seen {
@@ -134,7 +134,7 @@ impl Seen {
     }
 }
 
-/// What `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
+/// SlotKind `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
 /// the module.
 #[inline]
 pub(crate) fn readiness(end: &End, room: bool) -> u32 {
@@ -187,27 +187,27 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
 
 /// Asks the kernel whether the other end of a placeholder is gone, if shared memory hints at it.
 #[inline]
-pub(crate) fn ask_if_gone(fd: c_int, end: &End) {
+pub(crate) fn check_hinted(fd: c_int, end: &End) {
     if end.is_worth_asking() {
-        ask_whether_gone(fd, end);
+        check_peer_gone(fd, end);
     }
 }
 
 /// Whether nobody holds the other end any more, asking the kernel.
 #[cold]
 pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &End) -> bool {
-    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && ask_whether_gone(fd, end)
+    end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_gone(fd, end)
 }
 
-/// As [`ask_if_gone`], by any descriptor that is open still: the one that was registered may be
+/// As [`check_hinted`], by any descriptor that is open still: the one that was registered may be
 /// another socket now.
 #[cold]
-pub(crate) fn ask_through(fd: c_int, held: &Held, end: &End) {
+pub(crate) fn check_through_any(fd: c_int, held: &Held, end: &End) {
     let mut open = table::refers_to(fd, held).then_some(fd);
     if open.is_none() {
         table::each_of(held, |other| open = Some(other));
     }
     if let Some(fd) = open {
-        ask_if_gone(fd, end);
+        check_hinted(fd, end);
     }
 }

@@ -7,7 +7,7 @@
 //!    connected yet, which are remembered (`hooks`, step 3).
 //! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's
 //!    number as data; a nested epoll likewise. The kernel decides whether that is possible at all
-//!    (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and files. What the
+//!    (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and files. SlotKind the
 //!    placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before. A
 //!    stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and
 //!    put in with every request (as `ae` of Redis does) cost no system call for it. Not so where
@@ -27,9 +27,9 @@ use sietch_ring::stream::arrivals::cycles;
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::check::{self, EDGE};
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{Flag, What, bit};
-use crate::readiness::set::{self, Interest, Locked, interest_of};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{Flag, SlotKind, bit};
+use crate::readiness::set::{self, EpollSet, Locked, set_of};
 use crate::readiness::tag::{self, tagged};
 use crate::signal::user_memory;
 use crate::system::sys::{self, Outcome};
@@ -39,11 +39,11 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
-/// What may go with [`EXCLUSIVE`] (fs/eventpoll.c).
+/// SlotKind may go with [`EXCLUSIVE`] (fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
 
-/// What stays with a registration that is modified: nothing else is looked at in a scan.
+/// SlotKind stays with a registration that is modified: nothing else is looked at in a scan.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
 
 /// `epoll_create1(2)`.
@@ -69,20 +69,20 @@ pub(crate) struct Registration {
     event: libc::epoll_event,
 }
 
-impl Body {
-    /// What the kernel is given for a slot.
+impl Registrations {
+    /// SlotKind the kernel is given for a slot.
     pub(crate) fn epoll_and_slot(&mut self, number: u32) -> Registration {
         let epfd = self.epfd;
         let (slot, held) = self.slot_and_held(number);
-        let what = slot.what();
+        let what = slot.kind();
         let event = match what {
-            What::Native | What::Nothing => {
+            SlotKind::Native | SlotKind::Nothing => {
                 let events = held.map_or(slot.events, |held| native_events(held, slot.events));
                 libc::epoll_event { events, u64: slot.data }
             }
-            What::Stream | What::Dormant | What::Nested => {
+            SlotKind::Stream | SlotKind::Dormant | SlotKind::Nested => {
                 let asked = tag::encoded(slot.events);
-                let spent = what == What::Nested && slot.state & bit::SPENT != 0;
+                let spent = what == SlotKind::Nested && slot.state & bit::FIRED != 0;
                 let asked = if spent { EDGE } else { INPUT_EDGE | asked };
                 let events = asked | slot.events & (EXCLUSIVE | WAKEUP);
                 libc::epoll_event { events, u64: tagged(number, slot.data) }
@@ -92,7 +92,7 @@ impl Body {
     }
 }
 
-/// What the kernel is asked of a socket with the program's own data: a listener is never writable,
+/// SlotKind the kernel is asked of a socket with the program's own data: a listener is never writable,
 /// as its placeholder would be.
 fn native_events(held: &Held, events: u32) -> u32 {
     if held.kind() == Kind::Listener { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
@@ -112,26 +112,26 @@ pub(crate) fn register(to: &Registration) -> Outcome {
 }
 
 /// After a change: wakes a thread that sleeps in the epoll if there is something for it.
-pub(crate) fn announce(body: &mut Locked<'_>, number: u32) {
-    body.notice_change(number);
-    if body.sleepers == 0 && !body.shared.is_yes() {
+pub(crate) fn announce(locked: &mut Locked<'_>, number: u32) {
+    locked.notice_change(number);
+    if locked.sleepers == 0 && !locked.shared.is_yes() {
         return;
     }
-    body.arm(number);
-    if body.peek(number).0 != 0 {
-        kick(body, number);
+    locked.arm(number);
+    if locked.peek(number).0 != 0 {
+        force_report(locked, number);
     }
 }
 
 /// Lets the kernel report a slot to one of those who sleep. False: it has no open descriptor of it.
-pub(crate) fn kick(body: &mut Body, number: u32) -> bool {
-    if !body.is_open(number) {
+pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
+    if !locked.is_open(number) {
         return false;
     }
-    let slot = body.slot(number);
+    let slot = locked.slot(number);
     let gone = slot.state & bit::GONE != 0;
-    slot.state = slot.state & !bit::GONE | bit::KICKED;
-    let mut to = body.epoll_and_slot(number);
+    slot.state = slot.state & !bit::GONE | bit::FORCED;
+    let mut to = locked.epoll_and_slot(number);
     to.event.events |= libc::EPOLLOUT as u32;
     // SAFETY: the event outlives the calls.
     unsafe {
@@ -145,7 +145,7 @@ pub(crate) fn kick(body: &mut Body, number: u32) -> bool {
     true
 }
 
-impl Body {
+impl Registrations {
     /// Whether the registration's descriptor is still the one that was registered.
     fn is_open(&mut self, number: u32) -> bool {
         let (slot, held) = self.slot_and_held(number);
@@ -172,8 +172,8 @@ impl Body {
 
     /// The kernel is to watch a placeholder that was kicked for data alone again.
     pub(crate) fn quieten(&mut self, number: u32) {
-        if self.slot(number).state & bit::KICKED != 0 && self.is_open(number) {
-            self.slot(number).state &= !bit::KICKED;
+        if self.slot(number).state & bit::FORCED != 0 && self.is_open(number) {
+            self.slot(number).state &= !bit::FORCED;
             let to = self.epoll_and_slot(number);
             if to.event.events & EXCLUSIVE == 0 {
                 // SAFETY: the event outlives the call.
@@ -201,9 +201,9 @@ pub(crate) unsafe fn control(
         return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) };
     };
     let what = match target.kind() {
-        Kind::Stream => What::Stream,
-        Kind::Epoll => What::Nested,
-        Kind::Pending | Kind::Listener | Kind::Free => What::Native,
+        Kind::Stream => SlotKind::Stream,
+        Kind::Epoll => SlotKind::Nested,
+        Kind::Pending | Kind::Listener | Kind::Free => SlotKind::Native,
     };
     let epoll = match of(epfd, what, call) {
         Ok(Some(epoll)) if epfd != fd => epoll,
@@ -211,31 +211,31 @@ pub(crate) unsafe fn control(
         Ok(_) => return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
         Err(errno) => return Err(errno),
     };
-    let Some(mut body) = epoll.lock() else { return Err(libc::EDEADLK) };
-    body.epfd = epfd;
-    let known = body.find(fd, &target);
-    let dormant = known.filter(|number| body.slot(*number).what() == What::Dormant);
+    let Some(mut locked) = epoll.lock() else { return Err(libc::EDEADLK) };
+    locked.epfd = epfd;
+    let known = locked.find(fd, &target);
+    let dormant = known.filter(|number| locked.slot(*number).kind() == SlotKind::Dormant);
     match call {
         libc::EPOLL_CTL_DEL | libc::EPOLL_CTL_MOD if dormant.is_some() => Err(libc::ENOENT),
         libc::EPOLL_CTL_DEL
-            if what == What::Stream
+            if what == SlotKind::Stream
                 && known.is_some()
-                && !body.shared.is_yes()
-                && !body.survives.is_yes() =>
+                && !locked.shared.is_yes()
+                && !locked.survives.is_yes() =>
         {
             if let Some(number) = known {
-                body.disarm(number);
-                body.becomes(number, What::Dormant);
+                locked.disarm(number);
+                locked.change_kind(number, SlotKind::Dormant);
             }
             Ok(0)
         }
         libc::EPOLL_CTL_DEL => {
-            let gone = known.is_some_and(|number| body.slot(number).state & bit::GONE != 0);
+            let gone = known.is_some_and(|number| locked.slot(number).state & bit::GONE != 0);
             // SAFETY: the caller's promise.
             let answer = if gone { Ok(0) } else { unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) } };
             if let Some(number) = known {
-                body.disarm(number);
-                body.remove(number);
+                locked.disarm(number);
+                locked.remove(number);
             }
             answer
         }
@@ -244,12 +244,12 @@ pub(crate) unsafe fn control(
             let event = unsafe { user_memory::read_event(event) }?;
             let to = Change { call, fd, what, target: &target, event };
             match known {
-                Some(number) if dormant.is_some() => to.revive(&mut body, number),
-                Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut body, number),
-                Some(number) if body.slot(number).state & bit::GONE != 0 => Err(libc::EEXIST),
+                Some(number) if dormant.is_some() => to.revive(&mut locked, number),
+                Some(number) if call == libc::EPOLL_CTL_MOD => to.modify(&mut locked, number),
+                Some(number) if locked.slot(number).state & bit::GONE != 0 => Err(libc::EEXIST),
                 // The kernel refuses it: it knows the same registration.
                 Some(_) => register_new(epfd, &to, None),
-                None => to.add(&mut body),
+                None => to.add(&mut locked),
             }
         }
         // SAFETY: the caller's promise.
@@ -257,13 +257,13 @@ pub(crate) unsafe fn control(
     }
 }
 
-/// The interest of an epoll, made if something is to be registered. `None`: the kernel alone is
+/// The set of an epoll, made if something is to be registered. `None`: the kernel alone is
 /// concerned.
-pub(crate) fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static Interest>, sys::Errno> {
+pub(crate) fn of(epfd: c_int, what: SlotKind, call: c_int) -> Result<Option<&'static EpollSet>, sys::Errno> {
     let held = match table::find(epfd) {
         Some(held) if held.kind() == Kind::Epoll => held,
         Some(_) => return Ok(None),
-        None if what == What::Native || call == libc::EPOLL_CTL_DEL => return Ok(None),
+        None if what == SlotKind::Native || call == libc::EPOLL_CTL_DEL => return Ok(None),
         None => {
             if !is_epoll(epfd) {
                 return Ok(None);
@@ -275,19 +275,19 @@ pub(crate) fn of(epfd: c_int, what: What, call: c_int) -> Result<Option<&'static
             held
         }
     };
-    if let Some(interest) = interest_of(&held) {
-        return Ok(Some(interest));
+    if let Some(set) = set_of(&held) {
+        return Ok(Some(set));
     }
     if call == libc::EPOLL_CTL_DEL {
         return Ok(None);
     }
-    let new = Interest::take(epfd).ok_or(libc::ENOMEM)?;
+    let new = EpollSet::take(epfd).ok_or(libc::ENOMEM)?;
     let pointer = ptr::from_ref(new).cast_mut().cast();
     if held.epoll.compare_exchange(ptr::null_mut(), pointer, SeqCst, Acquire).is_err() {
-        new.give_back();
+        new.recycle();
     }
-    set::register_outsiders(&held);
-    Ok(interest_of(&held))
+    set::count_kernel_only_waiters(&held);
+    Ok(set_of(&held))
 }
 
 /// Whether a descriptor is an epoll: the kernel takes nothing away from one that is asked for
@@ -303,7 +303,7 @@ fn is_epoll(fd: c_int) -> bool {
 struct Change<'a> {
     call: c_int,
     fd: c_int,
-    what: What,
+    what: SlotKind,
     target: &'a Held,
     event: libc::epoll_event,
 }
@@ -311,7 +311,7 @@ struct Change<'a> {
 /// Gives the kernel what is new to it.
 fn register_new(epfd: c_int, to: &Change<'_>, slot: Option<&Registration>) -> Outcome {
     let mut event = slot.map_or(to.event, |slot| slot.event);
-    if to.what == What::Native {
+    if to.what == SlotKind::Native {
         event.events = native_events(to.target, event.events);
     }
     // SAFETY: the event outlives the call.
@@ -323,85 +323,87 @@ impl Change<'_> {
         let events = self.event.events;
         let exclusive = events & EXCLUSIVE != 0;
         let refused = match self.what {
-            What::Stream => self.call == libc::EPOLL_CTL_MOD || events & !WITH_EXCLUSIVE != 0,
-            What::Nested => true,
-            What::Native | What::Nothing | What::Dormant => false,
+            SlotKind::Stream => self.call == libc::EPOLL_CTL_MOD || events & !WITH_EXCLUSIVE != 0,
+            SlotKind::Nested => true,
+            SlotKind::Native | SlotKind::Nothing | SlotKind::Dormant => false,
         };
         if exclusive && refused { Err(libc::EINVAL) } else { Ok(0) }
     }
 
     /// ADD, or a MOD of what the kernel may know and we do not.
-    fn add(&self, body: &mut Locked<'_>) -> Outcome {
+    fn add(&self, locked: &mut Locked<'_>) -> Outcome {
         self.check()?;
         let (events, data) = (self.event.events, self.event.u64);
-        let Some(number) = body.insert(self.what, self.fd, self.target, events, data) else {
-            if self.what == What::Native {
-                return register_new(body.epfd, self, None);
+        let Some(number) = locked.insert(self.what, self.fd, self.target, events, data) else {
+            if self.what == SlotKind::Native {
+                return register_new(locked.epfd, self, None);
             }
             return Err(libc::ENOSPC);
         };
-        let sleeps = body.sleeps;
-        let slot = body.slot(number);
+        let sleeps = locked.sleeps;
+        let slot = locked.slot(number);
         slot.ready_at = sleeps;
-        if self.what == What::Nested {
-            slot.state |= bit::KERNEL;
+        if self.what == SlotKind::Nested {
+            slot.state |= bit::KERNEL_READY;
         }
-        if body.watched == 1 {
-            let flags = kernel::fcntl(body.epfd, libc::F_GETFD, 0).unwrap_or(0);
-            body.survives = Flag::of(flags as c_int & libc::FD_CLOEXEC == 0);
+        if locked.watched == 1 {
+            let flags = kernel::fcntl(locked.epfd, libc::F_GETFD, 0).unwrap_or(0);
+            locked.survives = Flag::of(flags as c_int & libc::FD_CLOEXEC == 0);
         }
-        let registration = body.epoll_and_slot(number);
-        let answer = register_new(body.epfd, self, Some(&registration));
+        let registration = locked.epoll_and_slot(number);
+        let answer = register_new(locked.epfd, self, Some(&registration));
         if answer.is_err() {
-            body.remove(number);
-        } else if self.what != What::Native {
-            announce(body, number);
+            locked.remove(number);
+        } else if self.what != SlotKind::Native {
+            announce(locked, number);
         }
         answer
     }
 
     /// ADD of what the kernel still has.
-    fn revive(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
+    fn revive(&self, locked: &mut Locked<'_>, number: u32) -> Outcome {
         self.check()?;
         let (events, data) = (self.event.events, self.event.u64);
-        let (shared, sleeps) = (body.shared.is_yes(), body.sleeps);
-        let slot = body.slot(number);
+        let (shared, sleeps) = (locked.shared.is_yes(), locked.sleeps);
+        let slot = locked.slot(number);
         if shared || slot.state & bit::GONE != 0 || (slot.events ^ events) & (EXCLUSIVE | WAKEUP) != 0 {
             // SAFETY: no event is read.
-            let _ = unsafe { multiplexing::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
-            body.remove(number);
-            return self.add(body);
+            let _ =
+                unsafe { multiplexing::epoll_ctl(locked.epfd, libc::EPOLL_CTL_DEL, self.fd, ptr::null()) };
+            locked.remove(number);
+            return self.add(locked);
         }
         (slot.events, slot.data, slot.ready_at) = (events, data, sleeps);
-        body.becomes(number, What::Stream);
-        announce(body, number);
+        locked.change_kind(number, SlotKind::Stream);
+        announce(locked, number);
         Ok(0)
     }
 
-    fn modify(&self, body: &mut Locked<'_>, number: u32) -> Outcome {
+    fn modify(&self, locked: &mut Locked<'_>, number: u32) -> Outcome {
         self.check()?;
-        if body.slot(number).events & EXCLUSIVE != 0 {
+        if locked.slot(number).events & EXCLUSIVE != 0 {
             return Err(libc::EINVAL);
         }
-        if self.what == What::Native {
-            register_new(body.epfd, self, None)?;
+        if self.what == SlotKind::Native {
+            register_new(locked.epfd, self, None)?;
         }
-        body.disarm(number);
-        let slot = body.slot(number);
+        locked.disarm(number);
+        let slot = locked.slot(number);
         (slot.events, slot.data) = (self.event.events, self.event.u64);
-        slot.state = slot.state & !(bit::SPENT | bit::IDLE | bit::QUEUED) | bit::NEW;
-        body.order(number, cycles());
-        let slot = body.slot(number);
-        if self.what == What::Nested {
-            slot.state |= bit::KERNEL;
+        slot.state = slot.state & !(bit::FIRED | bit::IDLE | bit::QUEUED) | bit::NEW;
+        locked.order(number, cycles());
+        let slot = locked.slot(number);
+        if self.what == SlotKind::Nested {
+            slot.state |= bit::KERNEL_READY;
         }
-        if self.what != What::Native {
-            if self.what == What::Nested || body.survives.is_yes() && body.slot(number).state & bit::GONE == 0
+        if self.what != SlotKind::Native {
+            if self.what == SlotKind::Nested
+                || locked.survives.is_yes() && locked.slot(number).state & bit::GONE == 0
             {
-                body.register_again(number);
+                locked.register_again(number);
             }
-            body.put_on_list(number);
-            announce(body, number);
+            locked.put_on_list(number);
+            announce(locked, number);
         }
         Ok(0)
     }

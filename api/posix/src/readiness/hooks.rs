@@ -1,13 +1,13 @@
-//! What happens to registrations when descriptors are closed, or become what they were not.
+//! SlotKind happens to registrations when descriptors are closed, or become what they were not.
 //!
 //! 1. A description counts its registrations in this process ([`count_watch`]), so that the close
 //!    of what is registered nowhere costs one load.
 //! 2. The close of the last descriptor of a description takes its registrations out of every epoll,
-//!    as the kernel does, unless another process may have it open still (`interest`, step 6). The
+//!    as the kernel does, unless another process may have it open still (`set`, step 6). The
 //!    close of one of several leaves them, as the kernel does: they go on reporting with the data
 //!    that they were given.
 //! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor:
-//!    the kernel drops its registrations with the old file. They were remembered ([`What::Native`])
+//!    the kernel drops its registrations with the old file. They were remembered ([`SlotKind::Native`])
 //!    and are made again here, with the program's data for a listener and as a placeholder for a
 //!    stream. The same goes for a listener that is registered again after the service's death.
 
@@ -20,8 +20,8 @@ use sietch_ring::stream::{End, Want};
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::control;
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{What, bit};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::set::{self, sharing};
 use crate::system::multiplexing;
 
@@ -36,7 +36,7 @@ pub(crate) fn after_fork() {
     // Threads of the parent do not sleep here.
     for fd in 0..table::highest() {
         if let Some(held) = table::find(fd).filter(|held| held.kind() == description::Kind::Epoll) {
-            held.outside.store(0, std::sync::atomic::Ordering::SeqCst);
+            held.kernel_only_waiters.store(0, std::sync::atomic::Ordering::SeqCst);
         }
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn after_fork() {
 /// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
 /// process or another, has not asked to be rung for it, so that is done here in its place.
 #[cold]
-pub(crate) fn full(held: &Held, end: &End) {
+pub(crate) fn note_no_room(held: &Held, end: &End) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
         end.ask_for_others(Want::Room);
         if end.is_writable() {
@@ -65,53 +65,53 @@ pub(crate) fn closing(fd: c_int, held: &Held) {
 
 #[cold]
 fn forget(fd: c_int, held: &Held) {
-    if sharing::any_lives() {
+    if sharing::any_relative_lives() {
         leave(held);
         return;
     }
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        if let Some(number) = body.find(fd, held) {
-            body.remove(number);
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        if let Some(number) = locked.find(fd, held) {
+            locked.remove(number);
         }
     }
     if held.watchers.load(Acquire).is_null() {
         return;
     }
     // Registered by other descriptors, which were closed before.
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        for number in body.numbers() {
-            if registers(&mut body, number, held) {
-                body.remove(number);
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        for number in locked.numbers() {
+            if registers(&mut locked, number, held) {
+                locked.remove(number);
             }
         }
-        body.forget_removed(held);
+        locked.forget_removed(held);
     }
 }
 
 /// Another process may have it open still, and then the kernel keeps the registrations.
 fn leave(held: &Held) {
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        for number in body.numbers() {
-            if registers(&mut body, number, held) {
-                body.slot(number).state |= bit::LEFT;
-                body.left = body.left.saturating_add(1);
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        for number in locked.numbers() {
+            if registers(&mut locked, number, held) {
+                locked.slot(number).state |= bit::LEFT_OPEN;
+                locked.left_open = locked.left_open.saturating_add(1);
             }
         }
-        body.forget_removed(held);
+        locked.forget_removed(held);
     }
 }
 
-impl Body {
+impl Registrations {
     /// Takes out what was left here and has been closed elsewhere too.
     #[cold]
     pub(crate) fn sweep(&mut self) {
         for number in self.numbers() {
             let slot = self.slot(number);
             let (fd, state) = (slot.fd, slot.state);
-            if slot.what() == What::Nothing || state & bit::LEFT == 0 {
+            if slot.kind() == SlotKind::Nothing || state & bit::LEFT_OPEN == 0 {
                 continue;
             }
             let open = self.numbers().filter(|other| self.is_registered(*other, fd)).count();
@@ -126,26 +126,26 @@ impl Body {
     /// tell.
     fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
         let slot = self.slot(number);
-        slot.what() != What::Nothing && slot.fd == fd && slot.state & (bit::LEFT | bit::GONE) == 0
+        slot.kind() != SlotKind::Nothing && slot.fd == fd && slot.state & (bit::LEFT_OPEN | bit::GONE) == 0
     }
 }
 
-fn registers(body: &mut Body, number: u32, held: &Held) -> bool {
-    let (slot, other) = body.slot_and_held(number);
-    slot.what() != What::Nothing && other.is_some_and(|other| other.number() == held.number())
+fn registers(locked: &mut Registrations, number: u32, held: &Held) -> bool {
+    let (slot, other) = locked.slot_and_held(number);
+    slot.kind() != SlotKind::Nothing && other.is_some_and(|other| other.number() == held.number())
 }
 
 /// Lets whoever sleeps in an epoll look at a description that is registered there.
 #[cold]
 pub(crate) fn wake_watchers(held: &Held) {
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        for number in body.numbers() {
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        for number in locked.numbers() {
             // Not what the program has taken out.
-            let watched = matches!(body.slot(number).what(), What::Stream | What::Nested);
-            if watched && registers(&mut body, number, held) {
-                body.put_on_list(number);
-                control::announce(&mut body, number);
+            let watched = matches!(locked.slot(number).kind(), SlotKind::Stream | SlotKind::Nested);
+            if watched && registers(&mut locked, number, held) {
+                locked.put_on_list(number);
+                control::announce(&mut locked, number);
             }
         }
     }
@@ -158,11 +158,11 @@ pub(crate) fn replacing(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;
     }
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        if body.find(fd, held).is_some() {
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        if locked.find(fd, held).is_some() {
             // SAFETY: no event is read for this call.
-            let _ = unsafe { multiplexing::epoll_ctl(body.epfd, libc::EPOLL_CTL_DEL, fd, ptr::null()) };
+            let _ = unsafe { multiplexing::epoll_ctl(locked.epfd, libc::EPOLL_CTL_DEL, fd, ptr::null()) };
         }
     }
 }
@@ -173,13 +173,13 @@ pub(crate) fn replaced(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;
     }
-    for interest in set::each() {
-        let Some(mut body) = interest.lock() else { continue };
-        let Some(number) = body.find(fd, held) else { continue };
-        if held.kind() == Kind::Stream && body.slot(number).what() == What::Native {
-            body.becomes(number, What::Stream);
+    for set in set::each() {
+        let Some(mut locked) = set.lock() else { continue };
+        let Some(number) = locked.find(fd, held) else { continue };
+        if held.kind() == Kind::Stream && locked.slot(number).kind() == SlotKind::Native {
+            locked.change_kind(number, SlotKind::Stream);
         }
-        let _ = control::register(&body.epoll_and_slot(number));
-        control::announce(&mut body, number);
+        let _ = control::register(&locked.epoll_and_slot(number));
+        control::announce(&mut locked, number);
     }
 }

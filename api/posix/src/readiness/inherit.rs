@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use crate::descriptor::description::Kind;
 use crate::descriptor::table;
 use crate::readiness::control::of;
-use crate::readiness::set::shared::{Flag, What};
+use crate::readiness::set::shared::{Flag, SlotKind};
 use crate::readiness::tag::{DATA_BITS, SLOTS, TAG, TAG_MASK, decoded};
 use crate::system::kernel;
 use crate::system::sys::{self, address, address_mut, signed};
@@ -23,13 +23,13 @@ use crate::system::sys::{self, address, address_mut, signed};
 /// An epoll that exec left open, with what the kernel has of ours in it.
 pub(crate) fn inherited(epfd: c_int, entry: &Entry) {
     let Some(target) = table::find(entry.fd).filter(|held| held.kind() == Kind::Stream) else { return };
-    let Ok(Some(interest)) = of(epfd, What::Stream, libc::EPOLL_CTL_ADD) else { return };
-    let Some(mut body) = interest.lock() else { return };
-    (body.epfd, body.shared, body.survives) = (epfd, Flag::YES, Flag::YES);
+    let Ok(Some(set)) = of(epfd, SlotKind::Stream, libc::EPOLL_CTL_ADD) else { return };
+    let Some(mut locked) = set.lock() else { return };
+    (locked.epfd, locked.shared, locked.survives) = (epfd, Flag::YES, Flag::YES);
     // The same number: the kernel's registration stays as it is, and who shares it still finds its
     // own.
-    if body.skip_to(entry.number) {
-        body.insert(What::Stream, entry.fd, &target, entry.events, entry.data);
+    if locked.skip_to(entry.number) {
+        locked.insert(SlotKind::Stream, entry.fd, &target, entry.events, entry.data);
     }
 }
 
@@ -108,7 +108,7 @@ fn lowest(epfd: c_int, least: u32) -> Option<Entry> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), signed(flags), 0, 0, 0];
     // SAFETY: the kernel reads the path, which ends with a zero.
-    let file = unsafe { sys::ask(libc::SYS_openat, arguments) }.ok()?;
+    let file = unsafe { sys::syscall(libc::SYS_openat, arguments) }.ok()?;
     let mut found: Option<Entry> = None;
     each_line(file, |line| {
         if let Some(entry) = entry(line)
@@ -130,7 +130,7 @@ fn each_line(file: usize, mut each: impl FnMut(&[u8])) {
         let room = &mut piece[held..];
         let arguments = [file, address_mut(room.as_mut_ptr()), room.len(), 0, 0, 0];
         // SAFETY: the kernel writes at most so many bytes.
-        let Ok(got @ 1..) = (unsafe { sys::ask(libc::SYS_read, arguments) }) else { break };
+        let Ok(got @ 1..) = (unsafe { sys::syscall(libc::SYS_read, arguments) }) else { break };
         held += got;
         let mut begin = 0;
         while let Some(end) = piece[begin..held].iter().position(|byte| *byte == b'\n') {
@@ -152,7 +152,7 @@ fn is_of(fd: c_int, inode: u64) -> bool {
     unsafe {
         let mut status: libc::stat = std::mem::zeroed();
         let arguments = [signed(fd), address_mut(&raw mut status), 0, 0, 0, 0];
-        sys::ask(libc::SYS_fstat, arguments).is_ok() && status.st_ino == inode
+        sys::syscall(libc::SYS_fstat, arguments).is_ok() && status.st_ino == inode
     }
 }
 

@@ -3,7 +3,7 @@
 /// Polls in vain that count as one sleep. [`COLD`] such sleeps take some hundred
 /// microseconds: longer than the answer of a server that has to be woken, and shorter than a turn
 /// of many connections.
-pub(crate) const A_SLEEP: u32 = 64;
+pub(crate) const POLLS_PER_SLEEP: u32 = 64;
 
 /// Entries of the list beyond which whatever is not ready cools at once: a scan of so many takes about a microsecond.
 pub(crate) const HOT: u32 = 256;

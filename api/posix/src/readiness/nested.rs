@@ -3,7 +3,7 @@
 //! 1. The kernel knows whether its part of the inner epoll is readable: descriptors of its own, and
 //!    placeholders that were rung. Whoever watches it asks the kernel about the inner epoll's
 //!    descriptor as about any other.
-//! 2. What is ready in shared memory and was rung before is on the inner one's list: so looking at
+//! 2. SlotKind is ready in shared memory and was rung before is on the inner one's list: so looking at
 //!    the list, and arming all of it before sleeping, is enough. From then on the inner epoll is
 //!    shared: everything in it stays armed.
 //! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's
@@ -13,9 +13,9 @@
 //!    has hung up, or reads no more, would stay readable, and brings nothing any more: the kernel
 //!    watches it no longer. One that was kicked is watched for data alone again. So with epolls
 //!    within it. A nested epoll that was one-shot and reported is watched for nothing until it is
-//!    modified ([`Body::report`]): nobody would ask what it has.
+//!    modified ([`Registrations::report`]): nobody would ask what it has.
 //! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it,
-//!    ready before or not. So the inner epoll counts what wakes its streams ([`Body::notice`]:
+//!    ready before or not. So the inner epoll counts what wakes its streams ([`Registrations::notice`]:
 //!    against numbers of its own, not those of its waiters), and an edge-triggered watcher is due
 //!    when the count has moved, or when the kernel has said readable for a descriptor of its own.
 
@@ -25,19 +25,19 @@ use crate::connection::doorbell;
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
 use crate::readiness::check;
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{Flag, What, bit};
-use crate::readiness::set::{Interest, interest_of};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{Flag, SlotKind, bit};
+use crate::readiness::set::{EpollSet, set_of};
 use crate::system::kernel;
 
-/// What was found in an epoll.
+/// SlotKind was found in an epoll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     /// A stream, or an epoll within, is ready.
     pub(crate) memory: bool,
     /// The kernel said that it is readable, and that was not for a doorbell alone.
     pub(crate) kernel: bool,
-    /// What has woken its watchers so far.
+    /// SlotKind has woken its watchers so far.
     pub(crate) edges: u64,
 }
 
@@ -48,30 +48,30 @@ impl Found {
     }
 }
 
-/// How long who watches an epoll may sleep at most for what is in it ([`check::slice`]).
-pub(crate) fn slice(held: &Held) -> Option<u64> {
-    interest_of(held).and_then(Interest::lock).and_then(|mut body| body.slice())
+/// How long who watches an epoll may sleep at most for what is in it ([`check::sleep_limit`]).
+pub(crate) fn sleep_limit(held: &Held) -> Option<u64> {
+    set_of(held).and_then(EpollSet::lock).and_then(|mut locked| locked.sleep_limit())
 }
 
 /// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`:
 /// the caller is about to sleep.
-pub(crate) fn look(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
+pub(crate) fn check(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
     let mut found = Found::default();
-    if let Some(interest) = interest_of(held)
-        && let Some(mut body) = interest.lock()
+    if let Some(set) = set_of(held)
+        && let Some(mut locked) = set.lock()
     {
-        if body.left != 0 {
-            body.sweep();
+        if locked.left_open != 0 {
+            locked.sweep();
         }
-        body.begin_to_notice();
+        locked.begin_to_notice();
         if told {
-            body.take_stale_bells();
+            locked.take_stale_bells();
         }
         if arm {
-            body.settle(0);
+            locked.prepare_sleep(0);
         }
-        found.memory = body.notice_all();
-        found.edges = body.edges;
+        found.memory = locked.notice_all();
+        found.edges = locked.edges;
     }
     found.kernel = told && is_readable(fd);
     found
@@ -82,14 +82,14 @@ fn is_readable(fd: c_int) -> bool {
     kernel::poll(&mut one, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready != 0)
 }
 
-impl Body {
+impl Registrations {
     /// Somebody watches from outside now: what has been so far is no edge.
     fn begin_to_notice(&mut self) {
         self.share();
-        if self.outside.is_yes() {
+        if self.has_watchers.is_yes() {
             return;
         }
-        self.outside = Flag::YES;
+        self.has_watchers = Flag::YES;
         let before = self.edges;
         for number in self.numbers() {
             self.notice(number);
@@ -112,21 +112,21 @@ impl Body {
     fn take_stale_bells(&mut self) {
         for number in self.numbers() {
             let (slot, held) = self.slot_and_held(number);
-            let (what, fd) = (slot.what(), slot.fd);
-            if !matches!(what, What::Stream | What::Nested) {
+            let (what, fd) = (slot.kind(), slot.fd);
+            if !matches!(what, SlotKind::Stream | SlotKind::Nested) {
                 continue;
             }
             let Some(held) = held.cloned() else { continue };
-            if what == What::Nested {
+            if what == SlotKind::Nested {
                 // The kernel calls the outer one readable as long as it calls this one so.
-                if let Some(mut inner) = interest_of(&held).and_then(Interest::lock) {
+                if let Some(mut inner) = set_of(&held).and_then(EpollSet::lock) {
                     inner.take_stale_bells();
                 }
                 continue;
             }
             let Some(end) = held.end() else { continue };
             // One that has shut down reading would stay readable as well.
-            if check::is_deaf(end) || check::has_hung_up(fd, &held, end) {
+            if check::has_shut_read(end) || check::has_hung_up(fd, &held, end) {
                 self.let_go(number);
                 self.put_on_list(number);
                 continue;
@@ -138,7 +138,7 @@ impl Body {
             // Who sleeps in this epoll has not seen the byte yet, and gets what is due to it.
             let counted = if self.sleepers == 0 { self.counted(number) } else { 0 };
             let slot = self.slot(number);
-            slot.state |= bit::RUNG;
+            slot.state |= bit::NOTIFIED;
             if table::refers_to(slot.fd, &held) {
                 doorbell::empty(slot.fd, end, counted);
             }

@@ -1,17 +1,17 @@
-//! What a registration has to report now, and in which order registrations became ready.
+//! SlotKind a registration has to report now, and in which order registrations became ready.
 //!
-//! [`Body::peek`] and [`Body::find_ready`] check one registration. [`Body::report`] notes that it was
+//! [`Registrations::peek`] and [`Registrations::find_ready`] check one registration. [`Registrations::report`] notes that it was
 //! reported, so that an edge-triggered registration is not reported again before the next edge.
-//! [`Body::notice`] counts the edges that a watcher of this epoll (another epoll, or `poll`) must see.
+//! [`Registrations::notice`] counts the edges that a watcher of this epoll (another epoll, or `poll`) must see.
 
 use sietch_ring::stream::End;
 use sietch_ring::stream::arrivals::cycles;
 
 use crate::descriptor::description::Held;
-use crate::readiness::check::{ALWAYS, EDGE, ONCE, OUTPUT, READ, Seen, ask_through, readiness};
+use crate::readiness::check::{ALWAYS, EDGE, ONCE, OUTPUT, READ, Seen, check_through_any, readiness};
 use crate::readiness::nested;
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{Slot, What, bit};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{Slot, SlotKind, bit};
 use crate::system::processor;
 
 /// A registration that was found ready.
@@ -22,9 +22,9 @@ pub(crate) struct Found {
     pub(crate) events: u32,
     /// The program's data.
     pub(crate) data: u64,
-    /// See [`Body::report`].
+    /// See [`Registrations::report`].
     pub(crate) seen: Seen,
-    /// Since when it has been so, see [`Body::find_ready`].
+    /// Since when it has been so, see [`Registrations::find_ready`].
     pub(crate) since: u64,
     /// Where its peer was seen, if that is known.
     pub(crate) peer: Option<u32>,
@@ -40,12 +40,12 @@ pub(crate) struct Here {
 
 impl Here {
     #[inline]
-    pub(crate) fn look() -> Self {
+    pub(crate) fn now() -> Self {
         Self { now: cycles(), processor: processor::processor() }
     }
 }
 
-/// What a registered stream would report now; 0 for nothing. And what it would then have been
+/// SlotKind a registered stream would report now; 0 for nothing. And what it would then have been
 /// reported with.
 #[inline(always)]
 fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
@@ -55,7 +55,7 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
     // Before the look: what comes between the two is reported once more.
     let mut edges = end.snapshot();
     if edges.closing && end.may_be_gone() {
-        ask_through(slot.fd, held, end);
+        check_through_any(slot.fd, held, end);
         edges = end.snapshot();
     }
     let seen = Seen::from_edge(end, edges, slot.events);
@@ -78,21 +78,21 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
     (ready, seen)
 }
 
-impl Body {
-    /// What a registration would report now; 0 for nothing. And what it would then have been
+impl Registrations {
+    /// SlotKind a registration would report now; 0 for nothing. And what it would then have been
     /// reported with.
     pub(crate) fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
-        let Some(held) = held.filter(|_| slot.state & bit::SPENT == 0) else { return none };
-        if slot.what() == What::Nested {
+        let Some(held) = held.filter(|_| slot.state & bit::FIRED == 0) else { return none };
+        if slot.kind() == SlotKind::Nested {
             return self.peek_nested(number);
         }
         let Some(end) = held.end() else { return none };
         peek_stream(slot, held, end)
     }
 
-    /// As [`Body::peek`], with what its report needs, if it is ready. `here` is asked for only
+    /// As [`Registrations::peek`], with what its report needs, if it is ready. `here` is asked for only
     /// where something may be.
     ///
     /// Since when it has been ready is what the kernel's ready list is ordered by. A
@@ -107,8 +107,8 @@ impl Body {
     pub(crate) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
         let (last, shared) = (self.ordered_at(number), self.shared.is_yes());
         let (slot, held) = self.slot_and_held(number);
-        let held = held.filter(|_| slot.state & bit::SPENT == 0)?;
-        if slot.what() == What::Nested {
+        let held = held.filter(|_| slot.state & bit::FIRED == 0)?;
+        if slot.kind() == SlotKind::Nested {
             return self.find_nested(number, here());
         }
         let end = held.end()?;
@@ -154,13 +154,13 @@ impl Body {
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
-        let (told, fd) = (slot.state & bit::KERNEL != 0, slot.fd);
+        let (told, fd) = (slot.state & bit::KERNEL_READY != 0, slot.fd);
         let Some(held) = held.cloned() else { return none };
-        let found = nested::look(fd, &held, told, false);
+        let found = nested::check(fd, &held, told, false);
         let slot = self.slot(number);
         let seen = Seen::of_nested(found.edges);
         if !found.is_ready() {
-            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL | bit::NEW | bit::QUEUED));
+            (slot.seen, slot.state) = (seen, slot.state & !(bit::KERNEL_READY | bit::NEW | bit::QUEUED));
             return none;
         }
         let due = slot.events & EDGE == 0 || slot.state & bit::NEW != 0;
@@ -174,25 +174,25 @@ impl Body {
             return false;
         }
         let slot = self.slot(number);
-        let (what, events) = (slot.what(), slot.events | ALWAYS);
+        let (what, events) = (slot.kind(), slot.events | ALWAYS);
         let before = *self.noticed(number);
         let (ready, seen) = self.peek(number);
         let woken = match what {
-            What::Stream => {
+            SlotKind::Stream => {
                 let (slot, held) = self.slot_and_held(number);
                 let end = held.and_then(|held| held.end());
                 // As an edge-triggered one: what the peer has read wakes nobody who did not find
                 // the ring full.
                 let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
-                let woken = slot.state & bit::SPENT == 0 && now.is_edge(before, events);
+                let woken = slot.state & bit::FIRED == 0 && now.is_edge(before, events);
                 *self.noticed(number) = now;
                 woken
             }
-            What::Nested => {
+            SlotKind::Nested => {
                 *self.noticed(number) = seen;
                 seen != before
             }
-            What::Native | What::Dormant | What::Nothing => false,
+            SlotKind::Native | SlotKind::Dormant | SlotKind::Nothing => false,
         };
         if woken {
             self.edges = self.edges.wrapping_add(1);
@@ -202,7 +202,7 @@ impl Body {
 
     /// A registration was made or changed: that wakes who watches from outside if it is ready.
     pub(crate) fn notice_change(&mut self, number: u32) {
-        if self.outside.is_yes() {
+        if self.has_watchers.is_yes() {
             let before = self.edges;
             self.edges = if self.notice(number) { before.wrapping_add(1) } else { before };
         }
@@ -220,21 +220,21 @@ impl Body {
         slot.state = if events & EDGE != 0 {
             // The kernel will say so again; for a level-triggered one it will not, and has to be
             // asked.
-            slot.state & !(bit::NEW | bit::KERNEL | bit::QUEUED)
+            slot.state & !(bit::NEW | bit::KERNEL_READY | bit::QUEUED)
         } else {
             slot.state & !bit::NEW | bit::QUEUED
         };
         if events & ONCE != 0 {
-            self.spend(number);
+            self.fire(number);
         }
     }
 
     /// A one-shot registration was reported.
     #[cold]
-    fn spend(&mut self, number: u32) {
+    fn fire(&mut self, number: u32) {
         let slot = self.slot(number);
-        slot.state |= bit::SPENT;
-        if slot.what() == What::Nested {
+        slot.state |= bit::FIRED;
+        if slot.kind() == SlotKind::Nested {
             self.register_again(number);
         }
         self.disarm(number);

@@ -2,12 +2,12 @@
 //!
 //! 1. A thread that sleeps cools what was not ready for some sleeps ([`limits::COLD`]). A program
 //!    that polls never sleeps: its list would grow to [`limits::HOT`] entries, and each poll would
-//!    look at all of them. Hence [`A_SLEEP`] polls that found nothing count as one sleep. What was
+//!    look at all of them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one sleep. SlotKind was
 //!    not ready in the last sleeps is armed, looked at once more, and found by the kernel from then
-//!    on ([`Body::cool_polled`]).
+//!    on ([`Registrations::cool_polled`]).
 //! 2. The peer makes a system call for each armed connection that it answers. A program that has
 //!    just written to a connection polls for the answer, so the connection goes back on the list,
-//!    and the peer need not notify ([`wrote`]). This holds only for a program that polls: where a
+//!    and the peer need not notify ([`note_write`]). This holds only for a program that polls: where a
 //!    thread sleeps, the request stands.
 
 use std::ffi::c_int;
@@ -17,21 +17,21 @@ use std::sync::atomic::{AtomicBool, fence};
 use sietch_ring::stream::End;
 
 use crate::descriptor::description::Held;
-use crate::readiness::limits::{self, A_SLEEP};
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{What, bit};
+use crate::readiness::limits::{self, POLLS_PER_SLEEP};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, set};
 
 /// Whether this process has ever cooled a connection by polling: others need not look for one at
 /// each write.
 static POLLS: AtomicBool = AtomicBool::new(false);
 
-impl Body {
+impl Registrations {
     /// A poll has found nothing: takes off the list what has long not been ready.
     #[inline]
     pub(crate) fn cool_polled(&mut self) {
         self.polls = self.polls.saturating_add(1);
-        if self.polls >= A_SLEEP {
+        if self.polls >= POLLS_PER_SLEEP {
             self.cool();
         }
     }
@@ -49,7 +49,7 @@ impl Body {
             let sleeps = self.sleeps;
             let slot = self.slot(number);
             // One that a service core notifies once for all cools in the next sleep.
-            let apart = slot.what() != What::Stream || slot.state & bit::AMONG_MANY != 0;
+            let apart = slot.kind() != SlotKind::Stream || slot.state & bit::AMONG_MANY != 0;
             if apart || sleeps.wrapping_sub(slot.ready_at) < limits::COLD {
                 continue;
             }
@@ -58,8 +58,8 @@ impl Body {
             }
             self.arm(number);
             fence(SeqCst);
-            // What must be looked at again after a time stays.
-            let stays = self.end(number).and_then(check::slice).is_some() || self.peek(number).0 != 0;
+            // SlotKind must be looked at again after a time stays.
+            let stays = self.end(number).and_then(check::sleep_limit).is_some() || self.peek(number).0 != 0;
             if stays {
                 self.disarm(number);
             } else {
@@ -77,7 +77,7 @@ impl Body {
         let Some(number) = self.find(fd, held) else { return };
         let sleeps = self.sleeps;
         let slot = self.slot(number);
-        if slot.what() == What::Stream && slot.state & (bit::LISTED | bit::SPENT | bit::AMONG_MANY) == 0 {
+        if slot.kind() == SlotKind::Stream && slot.state & (bit::LISTED | bit::FIRED | bit::AMONG_MANY) == 0 {
             slot.ready_at = sleeps;
             self.disarm(number);
             self.put_on_list(number);
@@ -87,16 +87,16 @@ impl Body {
 
 /// Bytes were written to a connection.
 #[inline]
-pub(crate) fn wrote(fd: c_int, held: &Held, end: &End) {
+pub(crate) fn note_write(fd: c_int, held: &Held, end: &End) {
     if POLLS.load(Relaxed) && !held.watchers.load(Acquire).is_null() && end.waiting() != 0 {
         expect_answer(fd, held);
     }
 }
 
 fn expect_answer(fd: c_int, held: &Held) {
-    for interest in set::each() {
-        if let Some(mut body) = interest.lock() {
-            body.expect_answer(fd, held);
+    for set in set::each() {
+        if let Some(mut locked) = set.lock() {
+            locked.expect_answer(fd, held);
         }
     }
 }

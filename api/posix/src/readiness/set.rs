@@ -1,21 +1,21 @@
-//! What the library remembers of an epoll: which of our sockets are registered there, and with what.
+//! SlotKind the library remembers of an epoll: which of our sockets are registered there, and with what.
 //!
-//! 1. An [`Interest`] has memory that relatives share: the first registration of each descriptor, the *list* and the registrations
+//! 1. An [`EpollSet`] has memory that relatives share: the first registration of each descriptor, the *list* and the registrations
 //!    ([`Slot`], a cache line each), see [`crate::readiness::set::shared`]. Beside it stands what only this process reads: where that memory is, and what each
 //!    registration refers to ([`Known`]). Address space is reserved for every descriptor that the process may open; pages
 //!    come when they are touched. It is made when the first of our sockets is registered: an epoll of kernel descriptors has none.
-//! 2. Interests are never unmapped, but used again: whoever walks [`each`] needs no lock for it.
-//! 3. What is known of a slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
+//! 2. Epoll sets are never unmapped, but used again: whoever walks [`each`] needs no lock for it.
+//! 3. SlotKind is known of a slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
 //!    of the last descriptor takes the slots out (`hooks`), as the kernel takes out registrations of a file that is gone.
 //! 4. The lock is for the few instructions of a change or of a scan, never held asleep, always within a
 //!    [`Section`]: handlers of the program wait for the end of it. Its word is the holder's mark, so that a handler that came in by
 //!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted. There are two: one among
-//!    the threads of this process, which nobody else can take away, and one among relatives, for which nobody waits longer than [`PATIENCE`].
+//!    the threads of this process, which nobody else can take away, and one among relatives, for which nobody waits longer than [`MAX_WAIT`].
 //! 5. A child of fork shares the registrations, as it shares the kernel's epoll: edges, one-shots and changes are then
-//!    everybody's, whoever waits. A child that does not touch an inherited epoll (most do not) leaves it alone, closes included ([`Interest::is_inherited`]);
-//!    one that uses it comes in ([`Interest::come_in`]), and from then on it is *common*: everything stays armed, and each process passes over what
+//!    everybody's, whoever waits. A child that does not touch an inherited epoll (most do not) leaves it alone, closes included ([`EpollSet::is_inherited`]);
+//!    one that uses it comes in ([`EpollSet::join`]), and from then on it is *common*: everything stays armed, and each process passes over what
 //!    it does not know ([`crate::readiness::set::sharing`]). A child recognises itself by a page that the kernel wipes on fork.
-//! 6. What a process closes while a relative lives may still be open there. The registration stays (`LEFT`) until the kernel, asked with
+//! 6. SlotKind a process closes while a relative lives may still be open there. The registration stays (`LEFT_OPEN`) until the kernel, asked with
 //!    `KCMP_EPOLL_TFD` before a scan, has it no more.
 
 use std::cell::UnsafeCell;
@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::descriptor::description::{Attached, DESCRIPTORS, Held, Kind};
-use crate::readiness::set::registrations::{Body, Known};
-use crate::readiness::set::shared::{Arrays, Flag, What};
+use crate::readiness::set::registrations::{Known, Registrations};
+use crate::readiness::set::shared::{Arrays, Flag, SlotKind};
 use crate::readiness::tag::SLOTS;
 use crate::signal::handlers::Section;
 use crate::system::memory::map;
@@ -38,39 +38,39 @@ pub(crate) mod shared;
 pub(crate) mod sharing;
 
 /// The first stream is about to be registered: who sleeps in the epoll already counts from now on.
-pub(crate) fn register_outsiders(held: &Held) {
-    let count = held.outside.swap(0, SeqCst);
+pub(crate) fn count_kernel_only_waiters(held: &Held) {
+    let count = held.kernel_only_waiters.swap(0, SeqCst);
     if count != 0
-        && let Some(interest) = with_streams(held)
-        && let Some(mut body) = interest.lock()
+        && let Some(set) = with_streams(held)
+        && let Some(mut locked) = set.lock()
     {
-        body.sleepers = body.sleepers.saturating_add(count);
+        locked.sleepers = locked.sleepers.saturating_add(count);
     }
 }
 
-/// The interest of an epoll in which some of ours were registered.
-pub(crate) fn with_streams(held: &Held) -> Option<&'static Interest> {
-    if held.kind() == Kind::Epoll { interest_of(held) } else { None }
+/// The set of an epoll in which some of ours were registered.
+pub(crate) fn with_streams(held: &Held) -> Option<&'static EpollSet> {
+    if held.kind() == Kind::Epoll { set_of(held) } else { None }
 }
 
-/// The interest of an epoll, if it has one.
+/// The set of an epoll, if it has one.
 #[inline]
-pub(crate) fn interest_of(held: &Held) -> Option<&'static Interest> {
-    // SAFETY: null, or an interest, which is never unmapped.
-    let interest = unsafe { held.epoll.load(Acquire).cast::<Interest>().as_ref() }?;
-    if interest.is_inherited() {
-        interest.come_in();
+pub(crate) fn set_of(held: &Held) -> Option<&'static EpollSet> {
+    // SAFETY: null, or an set, which is never unmapped.
+    let set = unsafe { held.epoll.load(Acquire).cast::<EpollSet>().as_ref() }?;
+    if set.is_inherited() {
+        set.join();
     }
-    Some(interest)
+    Some(set)
 }
 
 /// The last reference to an epoll's description went.
 ///
 /// # Safety
-/// `attached` is a pointer to an interest.
+/// `attached` is a pointer to an set.
 pub(crate) unsafe fn release(attached: *mut Attached) {
-    // SAFETY: the caller's; an interest begins with its `Attached`, and is never unmapped.
-    unsafe { &*attached.cast::<Interest>() }.give_back();
+    // SAFETY: the caller's; an set begins with its `Attached`, and is never unmapped.
+    unsafe { &*attached.cast::<EpollSet>() }.recycle();
 }
 
 /// Bytes of a page.
@@ -83,7 +83,7 @@ const SPINS: u32 = 100;
 const DEAD: u32 = 10_000;
 
 /// Nanoseconds for which a lock is waited for: its holder may be a relative that was stopped, or that means harm.
-const PATIENCE: u64 = 2_000_000_000;
+const MAX_WAIT: u64 = 2_000_000_000;
 
 /// Nanoseconds between two questions that were none of waiting: several slices of the scheduler.
 const STOPPED: u64 = 50_000_000;
@@ -91,25 +91,25 @@ const STOPPED: u64 = 50_000_000;
 /// See the module.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Interest {
+pub(crate) struct EpollSet {
     /// First, because a description points here.
     attached: Attached,
-    next: AtomicPtr<Interest>,
-    taken: AtomicU32,
+    next: AtomicPtr<EpollSet>,
+    usage: AtomicU32,
     /// Of a parent, and not used in this process.
     inherited: AtomicBool,
-    /// Who has put it aside, and after how many forks ([`sharing::mark`]).
-    aside: AtomicU64,
-    /// See [`Interest::missed`].
+    /// Who has put it recycled_at, and after how many forks ([`sharing::mark`]).
+    recycled_at: AtomicU64,
+    /// See [`EpollSet::missed`].
     missed: AtomicU32,
     /// The thread of this process that holds the lock, or 0.
     owner: AtomicU32,
     arrays: Arrays,
-    body: UnsafeCell<Body>,
+    locked: UnsafeCell<Registrations>,
 }
 
-/// Values of [`Interest::taken`].
-mod taken {
+/// Values of [`EpollSet::usage`].
+mod usage {
     /// For whoever needs one.
     pub(crate) const FREE: u32 = 0;
     /// An epoll's.
@@ -118,46 +118,46 @@ mod taken {
     pub(crate) const LOST: u32 = 2;
 }
 
-const _: () = assert!(size_of::<Interest>() <= PAGE);
+const _: () = assert!(size_of::<EpollSet>() <= PAGE);
 
-// SAFETY: `body` is only reached through `Locked`, which holds the lock.
-unsafe impl Sync for Interest {}
+// SAFETY: `locked` is only reached through `Locked`, which holds the lock.
+unsafe impl Sync for EpollSet {}
 
-static ALL: AtomicPtr<Interest> = AtomicPtr::new(ptr::null_mut());
+static ALL: AtomicPtr<EpollSet> = AtomicPtr::new(ptr::null_mut());
 
-/// Every interest that this process uses.
-pub(crate) fn each() -> impl Iterator<Item = &'static Interest> {
+/// Every set that this process uses.
+pub(crate) fn each() -> impl Iterator<Item = &'static EpollSet> {
     let mut at = ALL.load(Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: interests are never unmapped; the list only grows.
+        // SAFETY: sets are never unmapped; the list only grows.
         let now = unsafe { at.as_ref() }?;
         at = now.next.load(Acquire);
-        let used = now.taken.load(Acquire) == taken::IN_USE && !now.is_inherited();
+        let used = now.usage.load(Acquire) == usage::IN_USE && !now.is_inherited();
         Some(used.then_some(now))
     })
     .flatten()
 }
 
-impl Interest {
+impl EpollSet {
     /// An empty one for the epoll behind `epfd`.
     pub(crate) fn take(epfd: c_int) -> Option<&'static Self> {
         let mut at = ALL.load(Acquire);
-        // SAFETY: interests are never unmapped.
+        // SAFETY: sets are never unmapped.
         while let Some(old) = unsafe { at.as_ref() } {
             at = old.next.load(Acquire);
-            if old.taken.compare_exchange(taken::FREE, taken::IN_USE, AcqRel, Relaxed).is_err() {
+            if old.usage.compare_exchange(usage::FREE, usage::IN_USE, AcqRel, Relaxed).is_err() {
                 continue;
             }
-            // Since it was put aside there was a fork: a relative has this memory too, and is to have nothing of what comes.
-            let alone = old.aside.load(Relaxed) == sharing::mark() || old.arrays.renew();
+            // Since it was put recycled_at there was a fork: a relative has this memory too, and is to have nothing of what comes.
+            let alone = old.recycled_at.load(Relaxed) == sharing::mark() || old.arrays.renew();
             old.missed.store(0, Relaxed);
             match old.lock() {
-                Some(mut body) if alone => {
-                    body.begin(epfd);
-                    drop(body);
+                Some(mut locked) if alone => {
+                    locked.begin(epfd);
+                    drop(locked);
                     return Some(old);
                 }
-                _ => old.taken.store(taken::LOST, Release),
+                _ => old.usage.store(usage::LOST, Release),
             }
         }
         Self::map(epfd)
@@ -171,23 +171,23 @@ impl Interest {
         // SAFETY: both within the new mapping, aligned, and never taken away; zeros are `None`; the parts are taken once.
         let new = unsafe {
             let known = std::slice::from_raw_parts_mut(own.add(PAGE).cast().as_ptr(), slots);
-            let body = Body::new(epfd, arrays.parts(), known);
+            let locked = Registrations::new(epfd, arrays.views(), known);
             let new = own.cast::<Self>();
             new.write(Self {
                 attached: Attached { release },
                 next: AtomicPtr::new(ptr::null_mut()),
-                taken: AtomicU32::new(taken::IN_USE),
+                usage: AtomicU32::new(usage::IN_USE),
                 inherited: AtomicBool::new(false),
-                aside: AtomicU64::new(0),
+                recycled_at: AtomicU64::new(0),
                 missed: AtomicU32::new(0),
                 owner: AtomicU32::new(0),
                 arrays,
-                body: UnsafeCell::new(body),
+                locked: UnsafeCell::new(locked),
             });
             new.as_ref()
         };
-        if let Some(mut body) = new.lock() {
-            body.begin(epfd);
+        if let Some(mut locked) = new.lock() {
+            locked.begin(epfd);
         }
         let mut top = ALL.load(Acquire);
         loop {
@@ -207,46 +207,46 @@ impl Interest {
 
     /// A child uses its parent's epoll.
     #[cold]
-    pub(crate) fn come_in(&self) {
-        let alone = !sharing::any_lives();
-        let Some(mut body) = self.lock() else { return };
+    pub(crate) fn join(&self) {
+        let alone = !sharing::any_relative_lives();
+        let Some(mut locked) = self.lock() else { return };
         self.inherited.store(false, Relaxed);
         if !alone {
-            body.share();
-            body.common = Flag::YES;
+            locked.share();
+            locked.multi_process = Flag::YES;
             return;
         }
         // The parent has left it to this process: what it registered since the fork went with it.
-        body.sleepers = 0;
-        for number in body.used() {
-            if body.slot(number).what() != What::Nothing && !body.is_known(number) {
-                body.remove(number);
+        locked.sleepers = 0;
+        for number in locked.used() {
+            if locked.slot(number).kind() != SlotKind::Nothing && !locked.is_known(number) {
+                locked.remove(number);
             }
         }
     }
 
-    /// Empties it and puts it aside for the next epoll.
-    pub(crate) fn give_back(&self) {
-        self.aside.store(sharing::mark(), Relaxed);
-        let Some(mut body) = self.lock() else { return };
-        if self.is_inherited() || body.forks != sharing::forks() {
+    /// Empties it and puts it recycled_at for the next epoll.
+    pub(crate) fn recycle(&self) {
+        self.recycled_at.store(sharing::mark(), Relaxed);
+        let Some(mut locked) = self.lock() else { return };
+        if self.is_inherited() || locked.forks != sharing::forks() {
             // A relative may go on with it, and take the lock that this process has there; or it is gone, and who knows what it left.
-            let numbers = body.numbers();
+            let numbers = locked.numbers();
             self.arrays.owner().store(0, Release);
             let renewed = self.arrays.renew();
-            numbers.for_each(|number| body.forget(number));
-            drop(body);
+            numbers.for_each(|number| locked.forget(number));
+            drop(locked);
             self.inherited.store(false, Relaxed);
-            self.taken.store(if renewed { taken::FREE } else { taken::LOST }, Release);
+            self.usage.store(if renewed { usage::FREE } else { usage::LOST }, Release);
             return;
         }
-        for number in body.numbers() {
-            if body.slot(number).what() != What::Nothing {
-                body.remove(number);
+        for number in locked.numbers() {
+            if locked.slot(number).kind() != SlotKind::Nothing {
+                locked.remove(number);
             }
         }
-        drop(body);
-        self.taken.store(taken::FREE, Release);
+        drop(locked);
+        self.usage.store(usage::FREE, Release);
     }
 
     /// The word of the lock among relatives, for a test to spoil.
@@ -275,7 +275,7 @@ impl Interest {
         if !take(&self.owner, own, u64::MAX) {
             return None;
         }
-        if !take(self.arrays.owner(), own, PATIENCE) {
+        if !take(self.arrays.owner(), own, MAX_WAIT) {
             self.owner.store(0, Release);
             return None;
         }
@@ -292,19 +292,19 @@ fn take(word: &AtomicU32, own: u32, patience: u64) -> bool {
 #[cold]
 fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
     let (mut waited, mut last) = (0_u64, kernel::now());
-    let mut turns: u32 = 0;
+    let mut iterations: u32 = 0;
     loop {
         let owner = word.load(Relaxed);
         if owner == own {
             return false;
         }
-        let looks_up = turns.is_multiple_of(DEAD) && turns != 0;
-        // What a process that was killed held is whole enough: nothing of it is an address that others follow.
-        let free = owner == 0 || looks_up && sietch_ring::stream::is_dead(owner);
+        let is_due = iterations.is_multiple_of(DEAD) && iterations != 0;
+        // SlotKind a process that was killed held is whole enough: nothing of it is an address that others follow.
+        let free = owner == 0 || is_due && sietch_ring::stream::is_dead(owner);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;
         }
-        if looks_up {
+        if is_due {
             let now = kernel::now();
             // While the caller itself was stopped it has not waited.
             waited += now.saturating_sub(last).min(STOPPED);
@@ -313,36 +313,36 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
                 return false;
             }
         }
-        turns = turns.wrapping_add(1);
-        if turns.is_multiple_of(SPINS) {
-            processor::give_way();
+        iterations = iterations.wrapping_add(1);
+        if iterations.is_multiple_of(SPINS) {
+            processor::yield_now();
         }
         std::hint::spin_loop();
     }
 }
 
-/// An interest whose lock the caller holds.
+/// An set whose lock the caller holds.
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
-    behind: &'a Interest,
+    behind: &'a EpollSet,
     _section: Section,
 }
 
 impl Deref for Locked<'_> {
-    type Target = Body;
+    type Target = Registrations;
 
     #[inline]
-    fn deref(&self) -> &Body {
+    fn deref(&self) -> &Registrations {
         // SAFETY: the lock is held.
-        unsafe { &*self.behind.body.get() }
+        unsafe { &*self.behind.locked.get() }
     }
 }
 
 impl DerefMut for Locked<'_> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Body {
-        // SAFETY: the lock is held, and this is the only way to the body.
-        unsafe { &mut *self.behind.body.get() }
+    fn deref_mut(&mut self) -> &mut Registrations {
+        // SAFETY: the lock is held, and this is the only way to the locked.
+        unsafe { &mut *self.behind.locked.get() }
     }
 }
 
@@ -380,13 +380,13 @@ pub(crate) fn begin(word: &AtomicU32) {
     sietch_ring::stream::after_fork();
     sharing::begin();
     let mut at = ALL.load(Acquire);
-    // SAFETY: interests are never unmapped.
+    // SAFETY: sets are never unmapped.
     while let Some(now) = unsafe { at.as_ref() } {
         now.inherited.store(true, Relaxed);
         // A thread that held it has not come along.
         now.owner.store(0, Relaxed);
         // The parent uses it again for an epoll of its own.
-        let _ = now.taken.compare_exchange(taken::FREE, taken::LOST, AcqRel, Relaxed);
+        let _ = now.usage.compare_exchange(usage::FREE, usage::LOST, AcqRel, Relaxed);
         at = now.next.load(Acquire);
     }
 }

@@ -1,7 +1,7 @@
-//! What an epoll set does before and after a thread sleeps in it.
+//! SlotKind an epoll set does before and after a thread sleeps in it.
 //!
 //! Before: every hot registration is armed and checked once more; what was not ready for some sleeps
-//! cools ([`Body::settle`]). After: requests are taken back ([`Body::unsettle`]).
+//! cools ([`Registrations::prepare_sleep`]). After: requests are taken back ([`Registrations::finish_sleep`]).
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
@@ -9,18 +9,18 @@ use std::sync::atomic::fence;
 use sietch_ring::stream::End;
 
 use crate::readiness::limits::{AS_MANY_SLEEPS, COLD, HOT};
-use crate::readiness::set::registrations::Body;
-use crate::readiness::set::shared::{What, bit};
+use crate::readiness::set::registrations::Registrations;
+use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, control, nested};
 
-impl Body {
+impl Registrations {
     /// There was no room for everything, and others sleep: one of them gets the rest.
     #[cold]
-    pub(crate) fn pass_on(&mut self) {
+    pub(crate) fn wake_another(&mut self) {
         for position in 0..self.listed() {
             let number = self.at(position);
             if self.peek(number).0 != 0 {
-                control::kick(self, number);
+                control::force_report(self, number);
                 return;
             }
         }
@@ -28,7 +28,7 @@ impl Body {
 
     /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready, and
     /// how long to sleep at most, which is asked before the look ([`End::held_for`]).
-    pub(crate) fn settle(&mut self, cold: u32) -> (bool, Option<u64>) {
+    pub(crate) fn prepare_sleep(&mut self, cold: u32) -> (bool, Option<u64>) {
         let crowded = self.listed() > HOT;
         for position in 0..self.listed() {
             self.arm(self.at(position));
@@ -47,8 +47,8 @@ impl Body {
             {
                 self.arm_after_drain(number);
             }
-            let longest = self.slice_of(number);
-            slice = check::sooner(slice, longest);
+            let longest = self.sleep_limit_of(number);
+            slice = check::shorter_sleep(slice, longest);
             if self.peek(number).0 != 0 {
                 ready = true;
                 continue;
@@ -56,8 +56,8 @@ impl Body {
             let (shared, sleeps) = (self.shared.is_yes(), self.sleeps);
             let slot = self.slot(number);
             let old = sleeps.wrapping_sub(slot.ready_at) >= cold;
-            let cools = old || crowded || shared || slot.state & bit::SPENT != 0;
-            if cools && longest.is_none() && slot.what() == What::Stream {
+            let cools = old || crowded || shared || slot.state & bit::FIRED != 0;
+            if cools && longest.is_none() && slot.kind() == SlotKind::Stream {
                 if slot.state & bit::AMONG_MANY != 0 {
                     // Who wakes does not look at it any more, so it is rung for itself.
                     if let Some(end) = self.end(number) {
@@ -76,13 +76,13 @@ impl Body {
     }
 
     /// A sleep took so many nanoseconds: a long one counts as several.
-    pub(crate) fn slept(&mut self, nanoseconds: u64) {
+    pub(crate) fn count_long_sleep(&mut self, nanoseconds: u64) {
         let more = (nanoseconds / AS_MANY_SLEEPS).min(u64::from(COLD));
         self.sleeps = self.sleeps.wrapping_add(more as u32);
     }
 
-    /// Takes back what [`Body::settle`] asked for, but for those that are not rung any more because this sleep was.
-    pub(crate) fn unsettle(&mut self, numbered: bool) {
+    /// Takes back what [`Registrations::prepare_sleep`] asked for, but for those that are not rung any more because this sleep was.
+    pub(crate) fn finish_sleep(&mut self, numbered: bool) {
         if self.shared.is_yes() || self.sleepers != 0 {
             return;
         }
@@ -98,52 +98,54 @@ impl Body {
 
     /// `missed` sleepers returned without the lock, and dropped the kernel's events. Any registration may have been
     /// notified meanwhile, so all of them are checked.
-    pub(crate) fn make_up(&mut self, missed: u32) {
+    pub(crate) fn recover_missed(&mut self, missed: u32) {
         if missed == 0 {
             return;
         }
         self.sleepers = self.sleepers.saturating_sub(missed);
         for number in self.numbers() {
-            if matches!(self.slot(number).what(), What::Stream | What::Nested) && !self.is_foreign(number) {
-                self.slot(number).state |= bit::RUNG | bit::KERNEL;
+            if matches!(self.slot(number).kind(), SlotKind::Stream | SlotKind::Nested)
+                && !self.is_foreign(number)
+            {
+                self.slot(number).state |= bit::NOTIFIED | bit::KERNEL_READY;
                 self.put_on_list(number);
             }
         }
     }
 
     /// How long to sleep at most for what is on the list.
-    pub(crate) fn slice(&mut self) -> Option<u64> {
+    pub(crate) fn sleep_limit(&mut self) -> Option<u64> {
         (0..self.listed()).fold(None, |slice, position| {
             let number = self.at(position);
-            check::sooner(slice, self.slice_of(number))
+            check::shorter_sleep(slice, self.sleep_limit_of(number))
         })
     }
 
     /// The same for one registration.
-    fn slice_of(&mut self, number: u32) -> Option<u64> {
+    fn sleep_limit_of(&mut self, number: u32) -> Option<u64> {
         if self.is_foreign(number) {
             return None;
         }
         let (slot, held) = self.slot_and_held(number);
-        match (slot.what(), held) {
-            (What::Nested, Some(held)) => nested::slice(&held.clone()),
-            (_, held) => held.and_then(|held| held.end()).and_then(check::slice),
+        match (slot.kind(), held) {
+            (SlotKind::Nested, Some(held)) => nested::sleep_limit(&held.clone()),
+            (_, held) => held.and_then(|held| held.end()).and_then(check::sleep_limit),
         }
     }
 
     /// Wakes one thread that still sleeps in this epoll, if bytes are held back somewhere: the returning caller may
     /// have been the only one that knew when they are due.
-    pub(crate) fn leave_slices(&mut self) {
+    pub(crate) fn wake_for_held_bytes(&mut self) {
         if self.sleepers == 0 {
             return;
         }
         for position in 0..self.listed() {
             let number = self.at(position);
-            if self.is_foreign(number) || self.slot(number).state & bit::SPENT != 0 {
+            if self.is_foreign(number) || self.slot(number).state & bit::FIRED != 0 {
                 continue;
             }
             let held_back = self.end(number).is_some_and(|end| end.held_for().is_some());
-            if held_back && control::kick(self, number) {
+            if held_back && control::force_report(self, number) {
                 return;
             }
         }

@@ -1,8 +1,8 @@
-//! What needs more descriptors than there are, where the limit cannot be raised ([`crate::descriptor::room`]).
+//! SlotKind needs more descriptors than there are, where the limit cannot be raised ([`crate::descriptor::room`]).
 //!
 //! 1. A child is made that shares this process's memory but has a copy of its descriptors
 //!    (`clone(2)`: CLONE_VM without CLONE_FILES; CLONE_VFORK: the caller waits for its end). It
-//!    closes a few of its copies, does what is to be done ([`in_copy`]), and its descriptors end
+//!    closes a few of its copies, does what is to be done ([`in_child`]), and its descriptors end
 //!    with it.
 //! 2. An arrival comes as three descriptors, of which one stays; the kernel's `accept` needs one.
 //!    So the child looks at the arrival without taking it (MSG_PEEK), and maps its memory. Then the
@@ -24,7 +24,7 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::stream::End;
 
-use crate::descriptor::copied_table::in_copy;
+use crate::descriptor::copied_table::in_child;
 use crate::descriptor::hidden;
 use crate::system::sys::Errno;
 
@@ -39,8 +39,8 @@ pub(crate) fn refuse_all(fd: c_int) {
     {}
 }
 
-/// What the child saw.
-enum Seen {
+/// SlotKind the child saw.
+enum Peeked {
     /// A socket of the kernel, or something that is no connection: nothing was made of it.
     Nothing,
     Stream {
@@ -50,9 +50,9 @@ enum Seen {
     },
 }
 
-/// What was taken.
+/// SlotKind was taken.
 #[derive(Debug)]
-pub(crate) enum Taken {
+pub(crate) enum Received {
     /// A connection with its placeholder, and its end.
     Stream(Arrival, End),
     /// As [`protocol::receive_arrival`]: whatever needs no more than one descriptor.
@@ -64,13 +64,16 @@ pub(crate) enum Taken {
 /// # Errors
 /// `EAGAIN`: nothing waits. `EMFILE`: there is no descriptor, or no child to be had.
 /// `ECONNABORTED`: another was faster.
-pub(crate) fn take(listener: BorrowedFd<'_>, received: &mut Descriptors) -> Result<Taken, Errno> {
-    let (end, cookie) = match in_copy(listener.as_raw_fd(), || see(listener))?? {
-        Seen::Nothing => {
+pub(crate) fn take_with_one_descriptor(
+    listener: BorrowedFd<'_>,
+    received: &mut Descriptors,
+) -> Result<Received, Errno> {
+    let (end, cookie) = match in_child(listener.as_raw_fd(), || peek(listener))?? {
+        Peeked::Nothing => {
             let incoming = protocol::receive_arrival(listener, RecvFlags::DONTWAIT, received);
-            return incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error());
+            return incoming.map(Received::Other).map_err(|errno| errno.raw_os_error());
         }
-        Seen::Stream { end, cookie } => (end, cookie),
+        Peeked::Stream { end, cookie } => (end, cookie),
     };
     let (arrival, placeholder) =
         protocol::receive_first(listener, RecvFlags::DONTWAIT).map_err(|errno| errno.raw_os_error())?;
@@ -79,38 +82,38 @@ pub(crate) fn take(listener: BorrowedFd<'_>, received: &mut Descriptors) -> Resu
         return Err(libc::ECONNABORTED);
     }
     received[0] = Some(placeholder);
-    Ok(Taken::Stream(arrival, end))
+    Ok(Received::Stream(arrival, end))
 }
 
 /// Looks at what waits.
-fn see(listener: BorrowedFd<'_>) -> Result<Seen, Errno> {
+fn peek(listener: BorrowedFd<'_>) -> Result<Peeked, Errno> {
     let mut received = Descriptors::default();
     let mut bytes = [0; ARRIVAL_BYTES];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let found = protocol::receive_all(listener, &mut bytes, &mut received, flags, keep);
+    let found = protocol::receive_all(listener, &mut bytes, &mut received, flags, leak);
     let seen = match found {
         Ok((length, complete)) => match Arrival::parse(bytes.get(..length).unwrap_or_default()) {
             Ok(arrival) if arrival.kind() == ArrivalKind::Stream && complete => map(&received),
             Ok(arrival) if arrival.kind() == ArrivalKind::Stream => Err(libc::EMFILE),
-            _ => Ok(Seen::Nothing),
+            _ => Ok(Peeked::Nothing),
         },
         Err(errno) => Err(errno.raw_os_error()),
     };
-    received.into_iter().flatten().for_each(keep);
+    received.into_iter().flatten().for_each(leak);
     seen
 }
 
 /// Leaves a descriptor to the end of the child: its number is of this table, and the library's
 /// `close` would forget what the program has at that number.
-fn keep(descriptor: OwnedFd) {
+fn leak(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }
 
-fn map(received: &Descriptors) -> Result<Seen, Errno> {
+fn map(received: &Descriptors) -> Result<Peeked, Errno> {
     let [Some(placeholder), Some(common), Some(private), _] = received else {
         return Err(libc::ECONNABORTED);
     };
     let cookie = hidden::cookie(placeholder.as_raw_fd()).ok_or(libc::ECONNABORTED)?;
     let end = End::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)?;
-    Ok(Seen::Stream { end, cookie })
+    Ok(Peeked::Stream { end, cookie })
 }

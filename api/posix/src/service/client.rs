@@ -1,4 +1,4 @@
-//! What is asked of the socket service, and what its answers become.
+//! SlotKind is asked of the socket service, and what its answers become.
 //!
 //! One request a call, nothing kept open. Every answer of the service is an offer: whatever goes
 //! wrong, the caller goes to the kernel.
@@ -18,9 +18,9 @@ use crate::system::sys::{Errno, errno, set_errno};
 
 /// Listening sockets of the kernel, closed with this.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(pub(crate) [Option<OwnedFd>; MAX_PUBLISHED_PER_PORT]);
+pub(crate) struct PublishedSockets(pub(crate) [Option<OwnedFd>; MAX_PUBLISHED_PER_PORT]);
 
-impl Opened {
+impl PublishedSockets {
     /// The sockets.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.0.iter().flatten().map(|socket| socket.as_fd())
@@ -49,7 +49,7 @@ pub(crate) enum Connected {
     Refused(Errno),
 }
 
-/// What a descriptor turned out to be.
+/// SlotKind a descriptor turned out to be.
 #[derive(Debug)]
 pub(crate) enum Adopted {
     /// An end of a connection.
@@ -62,7 +62,7 @@ pub(crate) enum Adopted {
 }
 
 /// A request with what every request has.
-pub(crate) fn request(context: &Context, kind: RequestKind) -> Request {
+pub(crate) fn new_request(context: &Context, kind: RequestKind) -> Request {
     let mut request = Request::new(kind, context.application);
     if let Some(vnic) = context.vnic() {
         request.set_vnic(vnic);
@@ -78,7 +78,7 @@ pub(crate) fn is_of_vnic(context: &Context, name: &Name) -> bool {
 
 /// The same request, for the host itself if `name` is its loopback.
 fn addressed(context: &Context, kind: RequestKind, name: &Name) -> Request {
-    let mut request = request(context, kind);
+    let mut request = new_request(context, kind);
     if !is_of_vnic(context, name) {
         request.set_vnic("");
     }
@@ -90,10 +90,10 @@ fn addressed(context: &Context, kind: RequestKind, name: &Name) -> Request {
 /// # Errors
 /// As `bind(2)`; the service's absence.
 pub(crate) fn bind(context: &Context, local: Name, flags: u32) -> Result<(Name, c_int), Errno> {
-    let mut request = request(context, RequestKind::Bind);
+    let mut request = new_request(context, RequestKind::Bind);
     (request.local, request.flags) = (local, flags);
     let mut received = Descriptors::default();
-    let reply = ask(context, &request, None, &mut received)?;
+    let reply = send_request(context, &request, None, &mut received)?;
     match reply.kind() {
         ReplyKind::Bound => {
             let reservation = received[0].take().ok_or(libc::EPROTO)?;
@@ -105,7 +105,7 @@ pub(crate) fn bind(context: &Context, local: Name, flags: u32) -> Result<(Name, 
 }
 
 /// Asks, and leaves errno alone.
-pub(crate) fn ask(
+pub(crate) fn send_request(
     context: &Context,
     request: &Request,
     send: Option<c_int>,
@@ -113,26 +113,26 @@ pub(crate) fn ask(
 ) -> Result<Reply, Errno> {
     // SAFETY: the descriptor is the caller's, and open for the time of the call.
     let send = send.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-    ask_with(context, request, send.as_slice(), received)
+    send_request_with(context, request, send.as_slice(), received)
 }
 
-fn ask_with(
+fn send_request_with(
     context: &Context,
     request: &Request,
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    // What the service answered and the kernel could not deliver would be lost: rather it is not
+    // SlotKind the service answered and the kernel could not deliver would be lost: rather it is not
     // asked.
-    let Some(_room) = room::make(room::REQUEST).or_else(room::raise) else {
-        context::say("a request to the socket service has no room", libc::EMFILE);
+    let Some(_room) = room::check(room::REQUEST).or_else(room::raise) else {
+        context::debug_line("a request to the socket service has no room", libc::EMFILE);
         return Err(libc::EMFILE);
     };
     let before = errno();
     let answer = protocol::call(context.path(), request, send, received);
     set_errno(before);
     answer.map_err(|errno| {
-        context::say("the socket service did not answer", errno.raw_os_error());
+        context::debug_line("the socket service did not answer", errno.raw_os_error());
         errno.raw_os_error()
     })
 }
@@ -163,7 +163,7 @@ pub(crate) fn connect(
     let mut request = addressed(context, RequestKind::Connect, &remote);
     (request.remote, request.local) = (remote, local);
     let mut received = Descriptors::default();
-    let reply = ask(context, &request, socket, &mut received)?;
+    let reply = send_request(context, &request, socket, &mut received)?;
     match reply.kind() {
         kind @ (ReplyKind::Connected | ReplyKind::Connecting) => {
             let (placeholder, end) = take_stream(&mut received)?;
@@ -179,33 +179,33 @@ pub(crate) fn connect(
 ///
 /// # Errors
 /// The service's absence.
-pub(crate) fn settle(context: &Context, name: Name) -> Result<bool, Errno> {
-    let mut request = request(context, RequestKind::Hello);
+pub(crate) fn release_stale_name(context: &Context, name: Name) -> Result<bool, Errno> {
+    let mut request = new_request(context, RequestKind::Hello);
     request.local = name;
-    let reply = ask(context, &request, None, &mut Descriptors::default())?;
+    let reply = send_request(context, &request, None, &mut Descriptors::default())?;
     Ok(reply.errno == libc::EBUSY.cast_unsigned())
 }
 
 /// How often a name is asked for that the service is about to let go of, a millisecond apart.
-const SETTLINGS: u32 = 100;
+const BIND_RETRIES: u32 = 100;
 
 /// Does what takes a name. A name that is taken may be that of a listener or of a connection of
 /// ours that is gone: the service, which holds their kernel's sockets too, is told to look.
 ///
 /// # Errors
 /// Those of `take`.
-pub(crate) fn patiently<T>(
+pub(crate) fn retrying_bind<T>(
     context: Option<&Context>,
     name: Option<Name>,
     mut take: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
     let mut outcome = take();
     let Some((context, name)) = context.zip(name) else { return outcome };
-    for _ in 0..SETTLINGS {
+    for _ in 0..BIND_RETRIES {
         if !matches!(outcome, Err(libc::EADDRINUSE)) {
             break;
         }
-        let Ok(soon) = settle(context, name) else { break };
+        let Ok(soon) = release_stale_name(context, name) else { break };
         outcome = take();
         if !soon {
             break;
@@ -227,7 +227,7 @@ pub(crate) fn listen(
     local: Name,
     backlog: u32,
     flags: u32,
-    published: &Opened,
+    published: &PublishedSockets,
 ) -> Result<c_int, Errno> {
     let mut request = addressed(context, RequestKind::Listen, &local);
     (request.backlog, request.flags, request.local) = (backlog, flags, local);
@@ -246,9 +246,9 @@ pub(crate) fn listen(
     let reply = match first {
         Some(first) => {
             let send = places.map(|place| place.unwrap_or(first));
-            ask_with(context, &request, send.get(..count).unwrap_or_default(), &mut received)?
+            send_request_with(context, &request, send.get(..count).unwrap_or_default(), &mut received)?
         }
-        None => ask_with(context, &request, &[], &mut received)?,
+        None => send_request_with(context, &request, &[], &mut received)?,
     };
     match reply.kind() {
         ReplyKind::Listening => received[0].take().map(IntoRawFd::into_raw_fd).ok_or(libc::EPROTO),
@@ -261,8 +261,8 @@ pub(crate) fn listen(
 /// acknowledgement.
 pub(crate) fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES], u32)> {
     let context = context::get()?;
-    let request = request(context, RequestKind::Information);
-    let reply = ask(context, &request, Some(fd), &mut Descriptors::default()).ok()?;
+    let request = new_request(context, RequestKind::Information);
+    let reply = send_request(context, &request, Some(fd), &mut Descriptors::default()).ok()?;
     let bytes = reply.spare.first_chunk()?;
     (reply.kind() == ReplyKind::Information).then_some((*bytes, reply.limit))
 }
@@ -273,7 +273,7 @@ pub(crate) fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES
 /// The service's absence.
 pub(crate) fn adopt(context: &Context, fd: c_int) -> Result<Adopted, Errno> {
     let mut received = Descriptors::default();
-    let reply = ask(context, &request(context, RequestKind::Adopt), Some(fd), &mut received)?;
+    let reply = send_request(context, &new_request(context, RequestKind::Adopt), Some(fd), &mut received)?;
     match reply.kind() {
         ReplyKind::Stream => {
             let [common, private, ..] = received;

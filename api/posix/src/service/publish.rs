@@ -17,7 +17,7 @@ use sietch_protocol::socket_service::{self as protocol, Name, SocketFamily};
 
 use crate::context::Context;
 use crate::descriptor::description::Held;
-use crate::service::client::{self, Opened};
+use crate::service::client::{self, PublishedSockets};
 use crate::system::kernel;
 use crate::system::sys::{self, Errno, address, signed};
 
@@ -32,10 +32,10 @@ pub(crate) fn open(
     flags: u32,
     name: &Name,
     backlog: u32,
-) -> Result<Opened, Errno> {
-    let mut opened = Opened::default();
+) -> Result<PublishedSockets, Errno> {
+    let mut opened = PublishedSockets::default();
     let port = name.address().map_or(0, |name| name.port());
-    let six = held.facts.domain.load(Relaxed).cast_signed() == libc::AF_INET6;
+    let six = held.socket.domain.load(Relaxed).cast_signed() == libc::AF_INET6;
     let only_six = six && flags & protocol::ONLY_IPV6 != 0;
     let shared = flags & protocol::SHARED_PORT != 0;
     let family = match (six, only_six) {
@@ -47,7 +47,7 @@ pub(crate) fn open(
     for (place, name) in opened.0.iter_mut().zip(names) {
         let name = Name::from(name);
         let made =
-            client::patiently(Some(context), Some(name), || listening(&name, only_six, shared, backlog));
+            client::retrying_bind(Some(context), Some(name), || listening(&name, only_six, shared, backlog));
         *place = Some(made?);
     }
     Ok(opened)
@@ -77,8 +77,8 @@ pub(crate) fn listen_at(kernel: c_int, name: &Name, backlog: u32) -> Result<(), 
     kernel::set_socket_option(kernel, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     let arguments = [signed(kernel), address(name.bytes.as_ptr()), name.length as usize, 0, 0, 0];
     // SAFETY: the kernel reads the name.
-    unsafe { sys::ask(libc::SYS_bind, arguments) }?;
+    unsafe { sys::syscall(libc::SYS_bind, arguments) }?;
     // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) }?;
+    unsafe { sys::syscall(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) }?;
     Ok(())
 }

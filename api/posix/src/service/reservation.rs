@@ -8,28 +8,28 @@
 
 use std::ffi::c_int;
 
-use crate::descriptor::description::Facts;
+use crate::descriptor::description::SocketState;
 use crate::descriptor::table::forget_stale;
 use crate::system::kernel;
 
 /// Keeps a reservation with the socket that it is for.
-pub(crate) fn keep(facts: &Facts, reservation: c_int) {
-    if facts.reservation.keep_copy(reservation) {
+pub(crate) fn keep(socket: &SocketState, reservation: c_int) {
+    if socket.reservation.keep_copy(reservation) {
         let _ = kernel::close(reservation);
     } else {
-        facts.reservation.keep(reservation);
+        socket.reservation.keep(reservation);
     }
-    if let Some(kept) = facts.reservation.number() {
+    if let Some(kept) = socket.reservation.number() {
         forget_stale(kept);
     }
 }
 
 /// The reservation of a socket, if it has one still.
-pub(crate) fn of(facts: &Facts) -> Option<c_int> {
-    facts.reservation.get()
+pub(crate) fn of(socket: &SocketState) -> Option<c_int> {
+    socket.reservation.get()
 }
 
 /// Lets go of it: something else holds the name, or nobody needs it any more.
-pub(crate) fn release(facts: &Facts) {
-    facts.reservation.let_go();
+pub(crate) fn release(socket: &SocketState) {
+    socket.reservation.close();
 }

@@ -1,4 +1,4 @@
-//! What the kernel knows of a process's signals: the C library's `sigaction`, and the calling
+//! SlotKind the kernel knows of a process's signals: the C library's `sigaction`, and the calling
 //! thread's mask.
 
 use std::ffi::c_int;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use crate::system::sys::{self, Outcome};
 
 /// The C library's `sigaction`.
-static REAL: AtomicUsize = AtomicUsize::new(0);
+static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
 
 type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 
@@ -17,8 +17,12 @@ type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::
 ///
 /// # Safety
 /// As `sigaction(2)`.
-pub(crate) unsafe fn real(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> Outcome {
-    let mut address = REAL.load(Acquire);
+pub(crate) unsafe fn original(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> Outcome {
+    let mut address = ORIGINAL.load(Acquire);
     if address == 0 {
         address = resolve();
     }
@@ -37,7 +41,7 @@ pub(crate) unsafe fn real(signal: c_int, new: *const libc::sigaction, old: *mut 
 pub(crate) fn resolve() -> usize {
     // SAFETY: a name that ends in zero.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"sigaction".as_ptr()) }.addr();
-    REAL.store(found, Release);
+    ORIGINAL.store(found, Release);
     found
 }
 
@@ -64,17 +68,17 @@ pub(crate) fn set_mask(how: c_int, mask: u64) -> u64 {
     let mut before: u64 = 0;
     let (new, old) = (sys::address(&raw const mask), sys::address_mut(&raw mut before));
     // SAFETY: the kernel reads and writes eight bytes each, on this stack.
-    unsafe { sys::call(libc::SYS_rt_sigprocmask, [sys::signed(how), new, old, 8, 0, 0]) };
+    unsafe { sys::raw_syscall(libc::SYS_rt_sigprocmask, [sys::signed(how), new, old, 8, 0, 0]) };
     before
 }
 
 /// Sends a signal to the calling thread, with what is known of it.
-pub(crate) fn send_again(signal: c_int, information: *const libc::siginfo_t) {
+pub(crate) fn resend(signal: c_int, information: *const libc::siginfo_t) {
     // SAFETY: the kernel reads the information, and judges it.
     unsafe {
-        let process = sys::call(libc::SYS_getpid, [0; 6]).cast_unsigned();
-        let thread = sys::call(libc::SYS_gettid, [0; 6]).cast_unsigned();
+        let process = sys::raw_syscall(libc::SYS_getpid, [0; 6]).cast_unsigned();
+        let thread = sys::raw_syscall(libc::SYS_gettid, [0; 6]).cast_unsigned();
         let from = sys::address(information);
-        sys::call(libc::SYS_rt_tgsigqueueinfo, [process, thread, sys::signed(signal), from, 0, 0]);
+        sys::raw_syscall(libc::SYS_rt_tgsigqueueinfo, [process, thread, sys::signed(signal), from, 0, 0]);
     }
 }

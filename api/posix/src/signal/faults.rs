@@ -2,7 +2,7 @@
 //!
 //! 1. From the first connection, listener or accepted socket of ours on, a handler of the library
 //!    stands in the kernel for both signals ([`install`]); a program that has none keeps its
-//!    dispositions untouched. What the program wants to happen is kept in [`KEPT`], and `sigaction`
+//!    dispositions untouched. SlotKind the program wants to happen is kept in [`KEPT`], and `sigaction`
 //!    and its kin change and tell that ([`action`]).
 //! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was
 //!    given, ends the copy: EFAULT. A page of a ring that the kernel refuses resets its connection
@@ -17,7 +17,7 @@
 //! 5. A signal that the program ignores stays ignored in the kernel: exec keeps that, and no call
 //!    is interrupted by it. Faults end such a process, as those of any process that ignores them;
 //!    so do faults of a thread that blocks the signal.
-//! 6. A process that gives up system calls ([`confine`]) could not do as in 4. Where it has the
+//! 6. A process that gives up system calls ([`restrict`]) could not do as in 4. Where it has the
 //!    default, the kernel takes our handler back with the first fault, whosever it is. Before it
 //!    had a connection, nothing is installed any more.
 //!
@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use sietch_ring::stream::{self, holes};
 
-use crate::signal::disposition::{self, none, put_word, real, word_of};
+use crate::signal::disposition::{self, none, original, put_word, word_of};
 use crate::system::sys::{self, Errno, Outcome};
 use crate::system::{fork, kernel, processor};
 
@@ -47,9 +47,9 @@ const SPINS: u32 = 100;
 const DEAD: u32 = 10_000;
 
 /// Looks of a process that may neither yield nor ask: some seconds.
-const CONFINED_LOOKS: u32 = 1 << 27;
+const RESTRICTED_CHECKS: u32 = 1 << 27;
 
-/// What the program wants to happen.
+/// SlotKind the program wants to happen.
 #[derive(Debug)]
 struct Kept {
     handler: AtomicUsize,
@@ -64,7 +64,7 @@ static KEPT: [Kept; 2] =
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process may have given up system calls.
-static CONFINED: AtomicBool = AtomicBool::new(false);
+static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// The thread that changes what the kernel knows, or 0; where there is no memory for
 /// [`fork::forgotten_by_fork`].
@@ -99,7 +99,7 @@ impl Kept {
 struct Changing {
     word: &'static AtomicU32,
     own: u32,
-    /// Whether this value has it. Not, within a change of the same thread: a handler of a confined
+    /// Whether this value has it. Not, within a change of the same thread: a handler of a restricted
     /// process, whose signals cannot be blocked.
     holds: bool,
     mask: Option<u64>,
@@ -107,41 +107,41 @@ struct Changing {
 
 impl Changing {
     fn begin() -> Self {
-        let confined = CONFINED.load(Relaxed);
+        let restricted = RESTRICTED.load(Relaxed);
         // A filter that allows sigaction need not allow sigprocmask or gettid.
-        let mask = (!confined).then(|| disposition::set_mask(libc::SIG_SETMASK, u64::MAX));
-        let own = if confined { stream::thread() } else { kernel::thread() };
+        let mask = (!restricted).then(|| disposition::set_mask(libc::SIG_SETMASK, u64::MAX));
+        let own = if restricted { stream::thread() } else { kernel::thread() };
         let word = fork::forgotten_by_fork().unwrap_or(&CHANGING);
-        Self { word, own, holds: take(word, own, confined), mask }
+        Self { word, own, holds: take(word, own, restricted), mask }
     }
 }
 
 /// Takes the lock. False: the caller has it already.
-fn take(word: &AtomicU32, own: u32, confined: bool) -> bool {
-    let mut looks: u32 = 0;
+fn take(word: &AtomicU32, own: u32, restricted: bool) -> bool {
+    let mut checks: u32 = 0;
     loop {
         let owner = word.load(Relaxed);
         if owner == own {
             return false;
         }
-        let free = owner == 0 || is_lost(owner, looks, confined);
+        let free = owner == 0 || is_lost(owner, checks, restricted);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;
         }
-        looks = looks.wrapping_add(1);
-        if !confined && looks.is_multiple_of(SPINS) {
-            processor::give_way();
+        checks = checks.wrapping_add(1);
+        if !restricted && checks.is_multiple_of(SPINS) {
+            processor::yield_now();
         }
         std::hint::spin_loop();
     }
 }
 
 /// Whether an owner that was met so many times in a row or more will never let go.
-fn is_lost(owner: u32, looks: u32, confined: bool) -> bool {
-    if confined {
-        return looks >= CONFINED_LOOKS;
+fn is_lost(owner: u32, checks: u32, restricted: bool) -> bool {
+    if restricted {
+        return checks >= RESTRICTED_CHECKS;
     }
-    looks != 0 && looks.is_multiple_of(DEAD) && !stream::lives(owner)
+    checks != 0 && checks.is_multiple_of(DEAD) && !stream::lives(owner)
 }
 
 impl Drop for Changing {
@@ -160,7 +160,7 @@ fn ours() -> usize {
     handler as *const () as usize
 }
 
-/// What the kernel is given for what the program wants.
+/// SlotKind the kernel is given for what the program wants.
 fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     let mut new = *wanted;
     if wanted.sa_sigaction == libc::SIG_IGN || wanted.sa_sigaction == ours() {
@@ -168,7 +168,7 @@ fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     }
     new.sa_sigaction = ours();
     new.sa_flags = if wanted.sa_sigaction == libc::SIG_DFL {
-        let once = if CONFINED.load(Relaxed) { libc::SA_RESETHAND } else { 0 };
+        let once = if RESTRICTED.load(Relaxed) { libc::SA_RESETHAND } else { 0 };
         libc::SA_SIGINFO | libc::SA_ONSTACK | once
     } else {
         wanted.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO
@@ -180,7 +180,7 @@ fn composed(wanted: &libc::sigaction) -> libc::sigaction {
 /// goes without.
 #[inline]
 pub(crate) fn install() {
-    if !ACTIVE.load(Acquire) && !CONFINED.load(Relaxed) {
+    if !ACTIVE.load(Acquire) && !RESTRICTED.load(Relaxed) {
         begin();
     }
 }
@@ -197,19 +197,19 @@ fn begin() {
         let mut now = none();
         // SAFETY: actions on the stack.
         unsafe {
-            if real(signal, ptr::null(), &raw mut now).is_err() || now.sa_sigaction == ours() {
+            if original(signal, ptr::null(), &raw mut now).is_err() || now.sa_sigaction == ours() {
                 continue;
             }
             Kept::of(signal).set(&now);
-            let _ = real(signal, &composed(&now), ptr::null_mut());
+            let _ = original(signal, &composed(&now), ptr::null_mut());
         }
     }
     sys::set_errno(before);
 }
 
 /// The process is about to give up system calls.
-pub(crate) fn confine() {
-    CONFINED.store(true, Relaxed);
+pub(crate) fn restrict() {
+    RESTRICTED.store(true, Relaxed);
     if !ACTIVE.load(Acquire) {
         return;
     }
@@ -218,9 +218,9 @@ pub(crate) fn confine() {
         let mut now = none();
         // SAFETY: actions on the stack.
         unsafe {
-            let told = real(signal, ptr::null(), &raw mut now);
+            let told = original(signal, ptr::null(), &raw mut now);
             if told.is_ok() && now.sa_sigaction == ours() && wanted.sa_sigaction == libc::SIG_DFL {
-                let _ = real(signal, &composed(&wanted), ptr::null_mut());
+                let _ = original(signal, &composed(&wanted), ptr::null_mut());
             }
         }
     }
@@ -274,7 +274,7 @@ fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigact
     }
     let new = given.map_or(ptr::null(), |_| &raw const passed);
     // SAFETY: actions on the stack.
-    if let Err(errno) = unsafe { real(signal, new, &raw mut now) } {
+    if let Err(errno) = unsafe { original(signal, new, &raw mut now) } {
         kept.set(&before);
         return Err(errno);
     }
@@ -287,7 +287,7 @@ fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigact
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What the kernel calls.
+/// SlotKind the kernel calls.
 extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: called by the kernel.
     if unsafe { holes::answer(signal, information, context.cast()) } {
@@ -311,11 +311,11 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
             // The program has come to ignore it while it was on its way. A fault cannot be ignored.
             return;
         }
-        if CONFINED.load(Relaxed) {
+        if RESTRICTED.load(Relaxed) {
             return;
         }
         if default_stands(signal, wanted) {
-            return disposition::send_again(signal, information);
+            return disposition::resend(signal, information);
         }
     }
 }
@@ -325,14 +325,14 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
 fn default_stands(signal: c_int, wanted: usize) -> bool {
     let kept = Kept::of(signal);
     // SAFETY: an action on the stack.
-    let _ = unsafe { real(signal, &none(), ptr::null_mut()) };
+    let _ = unsafe { original(signal, &none(), ptr::null_mut()) };
     // After that: a change that is told here is either seen now, or gives the kernel its own action
     // afterwards.
     if kept.handler.load(Acquire) == wanted {
         return true;
     }
     // SAFETY: as above.
-    let _ = unsafe { real(signal, &composed(&kept.get()), ptr::null_mut()) };
+    let _ = unsafe { original(signal, &composed(&kept.get()), ptr::null_mut()) };
     false
 }
 

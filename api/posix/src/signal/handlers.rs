@@ -11,7 +11,7 @@
 //!    run nothing, and a fault is the thread's own doing; runtimes are particular about it. SIGSEGV
 //!    and SIGBUS go through [`faults`] instead.
 //! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a
-//!    [`Section`]. A signal that comes then is put aside: the trampoline remembers it, and returns
+//!    [`Section`]. A signal that comes then is put deferred: the trampoline remembers it, and returns
 //!    with every signal blocked but those two. The section's end sends it again to the thread,
 //!    unblocks, and the kernel runs the handler there, as if it had come a moment later. So no
 //!    handler ever waits for a lock of the thread that it interrupted, and `siglongjmp` never jumps
@@ -29,7 +29,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, compiler_fence};
 
-use crate::signal::disposition::{real, send_again, set_mask};
+use crate::signal::disposition::{original, resend, set_mask};
 use crate::signal::faults;
 use crate::system::sys::{Errno, Outcome};
 
@@ -39,7 +39,7 @@ const SIGNALS: usize = 65;
 /// `SIG_HOLD` of `<signal.h>`, for `sigset`.
 pub(crate) const SIG_HOLD: usize = 2;
 
-/// What the program installed for a signal.
+/// SlotKind the program installed for a signal.
 #[derive(Debug)]
 struct Action {
     handler: AtomicUsize,
@@ -61,10 +61,10 @@ type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 struct Local {
     count: Cell<u32>,
     /// Handlers among them that were installed without `SA_RESTART`.
-    breaking: Cell<u32>,
+    interrupting: Cell<u32>,
     depth: Cell<u32>,
     /// The signal that was put aside, 0 for none.
-    aside: Cell<c_int>,
+    deferred: Cell<c_int>,
     information: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
     /// The thread's mask before it.
     mask: Cell<u64>,
@@ -73,9 +73,9 @@ struct Local {
 thread_local! {
     static LOCAL: Local = const { Local {
         count: Cell::new(0),
-        breaking: Cell::new(0),
+        interrupting: Cell::new(0),
         depth: Cell::new(0),
-        aside: Cell::new(0),
+        deferred: Cell::new(0),
         information: UnsafeCell::new(MaybeUninit::uninit()),
         mask: Cell::new(0),
     } };
@@ -89,8 +89,8 @@ pub(crate) fn count() -> u32 {
 
 /// How many of them were installed without `SA_RESTART`: those end `read` and its like with EINTR.
 #[inline]
-pub(crate) fn breaking() -> u32 {
-    LOCAL.with(|local| local.breaking.get())
+pub(crate) fn interrupting() -> u32 {
+    LOCAL.with(|local| local.interrupting.get())
 }
 
 /// No handler of the program runs in this thread while one of these lives. They nest.
@@ -115,7 +115,7 @@ impl Drop for Section {
             let depth = local.depth.get() - 1;
             local.depth.set(depth);
             compiler_fence(SeqCst);
-            if depth == 0 && local.aside.get() != 0 {
+            if depth == 0 && local.deferred.get() != 0 {
                 deliver(local);
             }
         });
@@ -125,9 +125,9 @@ impl Drop for Section {
 /// Lets the signal that was put aside come now. Every signal but [`FAULTS`] is blocked up to here.
 #[cold]
 fn deliver(local: &Local) {
-    let signal = local.aside.replace(0);
+    let signal = local.deferred.replace(0);
     let mask = local.mask.get();
-    // SAFETY: written by the trampoline before it set `aside`.
+    // SAFETY: written by the trampoline before it set `deferred`.
     let information = unsafe { (*local.information.get()).assume_init_ref() };
     if let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize)
         && action.flags.load(Relaxed).cast_signed() & libc::SA_RESETHAND != 0
@@ -135,9 +135,9 @@ fn deliver(local: &Local) {
         // The kernel has reset it already; it is due once more.
         let again = composed(action, trampoline as *const () as usize);
         // SAFETY: an action on the stack.
-        let _ = unsafe { real(signal, &raw const again, ptr::null_mut()) };
+        let _ = unsafe { original(signal, &raw const again, ptr::null_mut()) };
     }
-    send_again(signal, information);
+    resend(signal, information);
     set_mask(libc::SIG_SETMASK, mask);
 }
 
@@ -151,22 +151,22 @@ pub(crate) fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
 }
 
-/// Signals by which the kernel says that memory is not there, never put aside: a thread that
+/// Signals by which the kernel says that memory is not there, never put deferred: a thread that
 /// blocked them would end in a section by a fault that [`faults`] answers.
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
-/// What the kernel calls.
+/// SlotKind the kernel calls.
 extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize) else { return };
-    let put_aside = LOCAL.with(|local| {
+    let defer = LOCAL.with(|local| {
         local.count.set(local.count.get().wrapping_add(1));
         if action.flags.load(Relaxed).cast_signed() & libc::SA_RESTART == 0 {
-            local.breaking.set(local.breaking.get().wrapping_add(1));
+            local.interrupting.set(local.interrupting.get().wrapping_add(1));
         }
         if local.depth.get() == 0 {
             return false;
         }
-        // SAFETY: the kernel passes both; nothing else is put aside: every signal that comes here
+        // SAFETY: the kernel passes both; nothing else is put deferred: every signal that comes here
         // has been blocked since something was.
         unsafe {
             (*local.information.get()).write(*information);
@@ -175,11 +175,11 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
             local.mask.set(before);
             mask.write(before | !FAULTS);
         }
-        local.aside.set(signal);
+        local.deferred.set(signal);
         true
     });
     let handler = action.handler.load(Acquire);
-    if put_aside || handler <= libc::SIG_IGN {
+    if defer || handler <= libc::SIG_IGN {
         return;
     }
     // SAFETY: the program's handler, of one argument or of three; the first is passed the same way
@@ -221,7 +221,7 @@ pub(crate) unsafe fn action(
     let slot = usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal));
     let Some(slot) = slot.filter(|_| !is_fault(signal)) else {
         // SAFETY: the caller's promise.
-        return unsafe { real(signal, new, old) };
+        return unsafe { original(signal, new, old) };
     };
     let ours = trampoline as *const () as usize;
     let before = (slot.handler.load(Acquire), slot.flags.load(Relaxed), slot.mask.load(Relaxed));
@@ -244,7 +244,7 @@ pub(crate) unsafe fn action(
         passed = &raw const given;
     }
     // SAFETY: the program's action, or a copy of it with the trampoline; `old` is the caller's.
-    let answer = unsafe { real(signal, passed, old) };
+    let answer = unsafe { original(signal, passed, old) };
     if answer.is_err() {
         slot.mask.store(before.2, Relaxed);
         slot.flags.store(before.1, Relaxed);

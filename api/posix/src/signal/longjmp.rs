@@ -1,11 +1,11 @@
 //! `siglongjmp` out of a call that waits: the alarm idiom.
 //!
-//! 1. A handler that jumps leaves the call that it interrupted without a return. What the call
+//! 1. A handler that jumps leaves the call that it interrupted without a return. SlotKind the call
 //!    holds (a waiter that is counted, a sleeper, a reference, a descriptor) would be held for
-//!    ever. So each call that waits is written down, by thread, with what ends it ([`Leave`]).
+//!    ever. So each call that waits is written down, by thread, with what ends it ([`Abandon`]).
 //! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole
 //!    still: calls whose frames lie below the stack pointer that the jump goes to are ended here
-//!    ([`before`]). Where that cannot be told (processors other than x86-64) no call is ended.
+//!    ([`abandon_below`]). Where that cannot be told (processors other than x86-64) no call is ended.
 //! 3. Copies and locks are in a section (`crate::signal::handlers`), in which no handler runs. So is
 //!    whatever changes what a call holds.
 
@@ -21,13 +21,13 @@ use crate::system::originals;
 /// that they are not written down.
 const MOST: usize = 8;
 
-/// What a waiting call holds.
-pub(crate) trait Leave {
+/// SlotKind a waiting call holds.
+pub(crate) trait Abandon {
     /// Gives it back, in place of the call's return.
     ///
     /// # Safety
     /// `this` was written down; its frames are whole and will not be returned to.
-    unsafe fn leave(this: *const Self);
+    unsafe fn abandon(this: *const Self);
 }
 
 /// One call: where what it holds lies on the stack, and what gives that back.
@@ -40,57 +40,57 @@ thread_local! {
 
 fn nothing(_address: usize) {}
 
-unsafe fn leave_at<C: Leave>(address: usize) {
+unsafe fn abandon_at<C: Abandon>(address: usize) {
     // SAFETY: the caller's promise, and the address is that of a `C`.
-    unsafe { C::leave(std::ptr::with_exposed_provenance(address)) }
+    unsafe { C::abandon(std::ptr::with_exposed_provenance(address)) }
 }
 
-/// Writes down a call that will wait. What it holds stays where it is until [`ended`].
-pub(crate) fn waits<C: Leave>(call: *const C) {
+/// Writes down a call that will wait. SlotKind it holds stays where it is until [`unregister`].
+pub(crate) fn register<C: Abandon>(call: *const C) {
     // A handler that comes in between uses the same entry.
     let _section = Section::enter();
     let depth = DEPTH.get();
     CALLS.with(|calls| {
         if let Some(entry) = calls.get(depth) {
-            entry.set((call.expose_provenance(), leave_at::<C>));
+            entry.set((call.expose_provenance(), abandon_at::<C>));
         }
     });
     DEPTH.set(depth + 1);
 }
 
 /// The last one has ended.
-pub(crate) fn ended() {
+pub(crate) fn unregister() {
     DEPTH.set(DEPTH.get().saturating_sub(1));
 }
 
 /// A call that is written down until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Written(());
+pub(crate) struct Registered(());
 
-/// As [`waits`].
-pub(crate) fn written<C: Leave>(call: *const C) -> Written {
-    waits(call);
-    Written(())
+/// As [`register`].
+pub(crate) fn registered<C: Abandon>(call: *const C) -> Registered {
+    register(call);
+    Registered(())
 }
 
-impl Drop for Written {
+impl Drop for Registered {
     fn drop(&mut self) {
-        ended();
+        unregister();
     }
 }
 
 /// Ends the calls whose frames a jump to `stack` leaves.
-pub(crate) fn before(stack: usize) {
+pub(crate) fn abandon_below(stack: usize) {
     while let Some(last) = DEPTH.get().checked_sub(1) {
         match CALLS.with(|calls| calls.get(last).map(Cell::get)) {
             Some((frame, _)) if frame >= stack => return,
             Some((frame, leave)) => {
-                ended();
+                unregister();
                 // SAFETY: the frame is of a call of this thread that a handler has interrupted, so
                 // it is whole; it is never returned to.
                 unsafe { leave(frame) };
             }
-            None => ended(),
+            None => unregister(),
         }
     }
 }
@@ -121,11 +121,11 @@ unsafe fn stack_of(to: *const c_void) -> usize {
 }
 
 /// The C library's jump.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static ORIGINAL: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Finds the C library's jump: for the constructor, before the program runs.
 pub(crate) fn resolve() {
-    REAL.store(originals::look_up("siglongjmp\0"), Release);
+    ORIGINAL.store(originals::look_up("siglongjmp\0"), Release);
 }
 
 /// `longjmp(3)`, `siglongjmp(3)`, and what `_FORTIFY_SOURCE` makes of them: all restore the mask if
@@ -135,8 +135,8 @@ pub(crate) fn resolve() {
 /// As `longjmp(3)`.
 pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
     // SAFETY: the caller's promise.
-    before(unsafe { stack_of(to) });
-    let pointer = REAL.load(Acquire);
+    abandon_below(unsafe { stack_of(to) });
+    let pointer = ORIGINAL.load(Acquire);
     if pointer.is_null() {
         std::process::abort();
     }

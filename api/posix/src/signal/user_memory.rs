@@ -11,7 +11,7 @@ use sietch_ring::guarded;
 use crate::signal::faults::are_answered;
 use crate::system::kernel::process;
 use crate::system::seccomp;
-use crate::system::sys::{self, Errno, address, address_mut, ask};
+use crate::system::sys::{self, Errno, address, address_mut, syscall};
 
 /// Copies what a program points at, which may be nothing.
 ///
@@ -25,10 +25,10 @@ pub(crate) fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     let own = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
     let foreign = libc::iovec { iov_base: from.cast_mut().cast(), iov_len: to.len() };
     // SAFETY: touches no memory.
-    let process = unsafe { sys::call(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
+    let process = unsafe { sys::raw_syscall(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
     let arguments = [process, address(&raw const own), 1, address(&raw const foreign), 1, 0];
     // SAFETY: the kernel writes `to.len()` bytes to `to`; what it reads it judges itself.
-    match unsafe { sys::ask(libc::SYS_process_vm_readv, arguments) } {
+    match unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) } {
         Ok(bytes) if bytes == to.len() => Ok(()),
         Ok(_) | Err(libc::EFAULT) => Err(libc::EFAULT),
         // A sandbox forbids the call: then as any function of the C library.
@@ -44,7 +44,7 @@ pub(crate) fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
 /// Writes a value to the program, if it can be written there: the kernel tries. A process that gave
 /// up system calls goes without.
 pub(crate) fn write_if_possible<T>(to: *mut T, value: &T) {
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return;
     }
     let own = [address(ptr::from_ref(value)), size_of::<T>()];
@@ -53,7 +53,7 @@ pub(crate) fn write_if_possible<T>(to: *mut T, value: &T) {
     // SAFETY: the kernel reads the value, and writes where the program has let it.
     let _ = unsafe {
         let (own, other) = (address(own.as_ptr()), address(other.as_ptr()));
-        ask(libc::SYS_process_vm_writev, [process, own, 1, other, 1, 0])
+        syscall(libc::SYS_process_vm_writev, [process, own, 1, other, 1, 0])
     };
 }
 
@@ -64,7 +64,7 @@ const LOWEST_ADDRESS: usize = 4096;
 const END_OF_ADDRESSES: usize = 1 << 56;
 
 /// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one
-/// that was counted on from there, nor an error taken for an address. What is not mapped in between
+/// that was counted on from there, nor an error taken for an address. SlotKind is not mapped in between
 /// is not found out.
 #[inline]
 pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
@@ -72,7 +72,7 @@ pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
     (LOWEST_ADDRESS..END_OF_ADDRESSES).contains(&start) && bytes <= END_OF_ADDRESSES - start
 }
 
-/// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not
+/// Whether so many bytes of the program can be read. SlotKind another thread unmaps afterwards is not
 /// found out; without [`install`], what is not mapped is not either.
 #[inline]
 pub(crate) fn is_readable<T>(from: *const T, bytes: usize) -> bool {

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 
 use crate::system::seccomp::{self, dies_of_pipe};
-use crate::system::sys::{self, Errno, Outcome, ask, call, signed};
+use crate::system::sys::{self, Errno, Outcome, raw_syscall, signed, syscall};
 
 /// Sets O_NONBLOCK on a socket.
 pub(crate) fn set_nonblocking(fd: c_int) {
@@ -20,51 +20,51 @@ pub(crate) fn is_nonblocking(fd: c_int) -> bool {
 
 pub(crate) fn shutdown(fd: c_int, how: c_int) -> Outcome {
     // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_shutdown, [signed(fd), signed(how), 0, 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_shutdown, [signed(fd), signed(how), 0, 0, 0, 0]) }
 }
 
 /// `close(2)`, the kernel's.
 pub(crate) fn close(fd: c_int) -> Outcome {
     // SAFETY: closing a number touches no memory of ours.
-    unsafe { ask(libc::SYS_close, [signed(fd), 0, 0, 0, 0, 0]) }
+    unsafe { syscall(libc::SYS_close, [signed(fd), 0, 0, 0, 0, 0]) }
 }
 
 /// `fcntl(2)` with a number, the kernel's.
 pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> Outcome {
     // SAFETY: used with commands whose argument is a number.
-    unsafe { ask(libc::SYS_fcntl, [signed(fd), signed(command), argument, 0, 0, 0]) }
+    unsafe { syscall(libc::SYS_fcntl, [signed(fd), signed(command), argument, 0, 0, 0]) }
 }
 
 /// `dup3(2)`, the kernel's.
 pub(crate) fn dup3(old: c_int, new: c_int, flags: c_int) -> Outcome {
     // SAFETY: touches no memory.
-    unsafe { ask(libc::SYS_dup3, [signed(old), signed(new), signed(flags), 0, 0, 0]) }
+    unsafe { syscall(libc::SYS_dup3, [signed(old), signed(new), signed(flags), 0, 0, 0]) }
 }
 
 /// `socket(2)`, the kernel's.
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> Outcome {
     // SAFETY: touches no memory.
-    unsafe { ask(libc::SYS_socket, [signed(domain), signed(kind), signed(protocol), 0, 0, 0]) }
+    unsafe { syscall(libc::SYS_socket, [signed(domain), signed(kind), signed(protocol), 0, 0, 0]) }
 }
 
 /// `recvfrom(2)` of a placeholder without a name, the kernel's, into `out`.
 pub(crate) fn receive(fd: c_int, out: &mut [u8], flags: c_int) -> Outcome {
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return receive_restricted(fd, out, flags);
     }
     let to = out.as_mut_ptr().expose_provenance();
     // SAFETY: the kernel writes at most `out.len()` bytes there.
-    unsafe { ask(libc::SYS_recvfrom, [signed(fd), to, out.len(), signed(flags), 0, 0]) }
+    unsafe { syscall(libc::SYS_recvfrom, [signed(fd), to, out.len(), signed(flags), 0, 0]) }
 }
 
 /// `sendto(2)` of a placeholder without a name, the kernel's.
 pub(crate) fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Outcome {
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return send_restricted(fd, bytes);
     }
     let from = bytes.as_ptr().expose_provenance();
     // SAFETY: the kernel reads `bytes.len()` bytes there.
-    unsafe { ask(libc::SYS_sendto, [signed(fd), from, bytes.len(), signed(flags), 0, 0]) }
+    unsafe { syscall(libc::SYS_sendto, [signed(fd), from, bytes.len(), signed(flags), 0, 0]) }
 }
 
 /// `ppoll(2)` of some descriptors, at most for `timeout` (none: for ever).
@@ -73,7 +73,7 @@ pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::times
     let until = timeout.as_mut().map_or(0, |time| std::ptr::from_mut(time).expose_provenance());
     let first = descriptors.as_mut_ptr().expose_provenance();
     #[cfg(target_arch = "x86_64")]
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         let nanoseconds = timeout.map(|time| {
             let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
             seconds.saturating_add(time.tv_nsec.cast_unsigned())
@@ -81,8 +81,8 @@ pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::times
         // SAFETY: the kernel writes into the entries.
         return unsafe { poll_restricted(first, descriptors.len(), nanoseconds) };
     }
-    // SAFETY: the kernel writes into the entries and the time, both of which outlive the call.
-    unsafe { ask(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
+    // SAFETY: the kernel writes into the entries and the time, both of which leave_spare the call.
+    unsafe { syscall(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
 }
 
 /// `getsockopt(2)` of an `int`, the kernel's.
@@ -94,7 +94,7 @@ pub(crate) fn socket_option(fd: c_int, level: c_int, name: c_int) -> Result<c_in
         std::ptr::from_mut(&mut length).expose_provenance(),
     );
     // SAFETY: the kernel writes at most `length` bytes to `value`, and the length.
-    unsafe { ask(libc::SYS_getsockopt, [signed(fd), signed(level), signed(name), to, size, 0]) }
+    unsafe { syscall(libc::SYS_getsockopt, [signed(fd), signed(level), signed(name), to, size, 0]) }
         .map(|_| value)
 }
 
@@ -102,19 +102,19 @@ pub(crate) fn socket_option(fd: c_int, level: c_int, name: c_int) -> Result<c_in
 pub(crate) fn set_socket_option(fd: c_int, level: c_int, name: c_int, value: c_int) -> Outcome {
     let from = std::ptr::from_ref(&value).expose_provenance();
     // SAFETY: the kernel reads four bytes there.
-    unsafe { ask(libc::SYS_setsockopt, [signed(fd), signed(level), signed(name), from, 4, 0]) }
+    unsafe { syscall(libc::SYS_setsockopt, [signed(fd), signed(level), signed(name), from, 4, 0]) }
 }
 
 /// `getpid(2)`.
 pub(crate) fn process() -> u32 {
     // SAFETY: touches no memory.
-    unsafe { call(libc::SYS_getpid, [0; 6]) }.cast_unsigned() as u32
+    unsafe { raw_syscall(libc::SYS_getpid, [0; 6]) }.cast_unsigned() as u32
 }
 
 /// `gettid(2)`.
 pub(crate) fn thread() -> u32 {
     // SAFETY: touches no memory.
-    unsafe { call(libc::SYS_gettid, [0; 6]) }.cast_unsigned() as u32
+    unsafe { raw_syscall(libc::SYS_gettid, [0; 6]) }.cast_unsigned() as u32
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -129,13 +129,13 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn raise_sigpipe() {
     // SAFETY: touches no memory.
     unsafe {
-        let process = call(libc::SYS_getpid, [0; 6]).cast_unsigned();
-        let thread = call(libc::SYS_gettid, [0; 6]).cast_unsigned();
-        call(libc::SYS_tgkill, [process, thread, signed(libc::SIGPIPE), 0, 0, 0]);
+        let process = raw_syscall(libc::SYS_getpid, [0; 6]).cast_unsigned();
+        let thread = raw_syscall(libc::SYS_gettid, [0; 6]).cast_unsigned();
+        raw_syscall(libc::SYS_tgkill, [process, thread, signed(libc::SIGPIPE), 0, 0, 0]);
     }
 }
 
-/// What of `wanted`, or of a hang-up, holds for a descriptor at this moment.
+/// SlotKind of `wanted`, or of a hang-up, holds for a descriptor at this moment.
 fn ready_now(fd: c_int, wanted: i16) -> Result<i16, sys::Errno> {
     let mut entry = [libc::pollfd { fd, events: wanted, revents: 0 }];
     poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).map(|_| entry[0].revents)
@@ -148,7 +148,9 @@ pub(crate) fn receive_restricted(fd: c_int, out: &mut [u8], flags: c_int) -> Out
         return Err(libc::EAGAIN);
     }
     // SAFETY: the kernel writes at most `out.len()` bytes there.
-    unsafe { sys::ask(libc::SYS_read, [signed(fd), sys::address_mut(out.as_mut_ptr()), out.len(), 0, 0, 0]) }
+    unsafe {
+        sys::syscall(libc::SYS_read, [signed(fd), sys::address_mut(out.as_mut_ptr()), out.len(), 0, 0, 0])
+    }
 }
 
 /// `send_restricted(2)` to a placeholder, without sleeping and without a signal.
@@ -165,7 +167,7 @@ pub(crate) fn send_restricted(fd: c_int, bytes: &[u8]) -> Outcome {
         }
     }
     // SAFETY: the kernel reads `bytes.len()` bytes there.
-    unsafe { sys::ask(libc::SYS_write, [signed(fd), sys::address(bytes.as_ptr()), bytes.len(), 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_write, [signed(fd), sys::address(bytes.as_ptr()), bytes.len(), 0, 0, 0]) }
 }
 
 /// Whole milliseconds for the calls that know no others: at least as long.
@@ -181,5 +183,5 @@ pub(crate) fn milliseconds(nanoseconds: Option<u64>) -> c_int {
 #[cold]
 pub(crate) unsafe fn poll_restricted(descriptors: usize, count: usize, timeout: Option<u64>) -> Outcome {
     // SAFETY: the caller's.
-    unsafe { sys::ask(libc::SYS_poll, [descriptors, count, signed(milliseconds(timeout)), 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_poll, [descriptors, count, signed(milliseconds(timeout)), 0, 0, 0]) }
 }

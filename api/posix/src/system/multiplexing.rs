@@ -9,7 +9,7 @@ use crate::system::sys::{self, Outcome, SIGNAL_SET as SET, address, address_mut,
 use crate::system::{kernel, seccomp};
 
 /// Kernels before 5.11 know times in milliseconds only.
-static COARSE: AtomicBool = AtomicBool::new(false);
+static MILLISECONDS_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// How long: nanoseconds, none for ever.
 pub(crate) type Timeout = Option<u64>;
@@ -26,7 +26,7 @@ pub(crate) fn timespec(nanoseconds: u64) -> libc::timespec {
 /// `epoll_create1(2)`.
 pub(crate) fn epoll_create(flags: c_int) -> Outcome {
     // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_epoll_create1, [signed(flags), 0, 0, 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_epoll_create1, [signed(flags), 0, 0, 0, 0, 0]) }
 }
 
 /// `epoll_ctl(2)`.
@@ -40,7 +40,9 @@ pub(crate) unsafe fn epoll_ctl(
     event: *const libc::epoll_event,
 ) -> Outcome {
     // SAFETY: the caller's promise.
-    unsafe { sys::ask(libc::SYS_epoll_ctl, [signed(epfd), signed(call), signed(fd), address(event), 0, 0]) }
+    unsafe {
+        sys::syscall(libc::SYS_epoll_ctl, [signed(epfd), signed(call), signed(fd), address(event), 0, 0])
+    }
 }
 
 /// `KCMP_EPOLL_TFD` of `linux/kcmp.h`.
@@ -50,12 +52,12 @@ const KCMP_EPOLL_TFD: usize = 7;
 /// none if the kernel does not tell.
 pub(crate) fn registrations(epfd: c_int, fd: c_int) -> Option<usize> {
     // SAFETY: touches no memory.
-    let process = unsafe { sys::call(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
+    let process = unsafe { sys::raw_syscall(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
     for count in 0_u32.. {
         let slot = [epfd.cast_unsigned(), fd.cast_unsigned(), count];
         let arguments = [process, process, KCMP_EPOLL_TFD, signed(epfd), address(slot.as_ptr()), 0];
         // SAFETY: the kernel reads three numbers.
-        match unsafe { sys::ask(libc::SYS_kcmp, arguments) } {
+        match unsafe { sys::syscall(libc::SYS_kcmp, arguments) } {
             Ok(_) => {}
             Err(libc::ENOENT) => return usize::try_from(count).ok(),
             Err(_) => return None,
@@ -78,27 +80,30 @@ pub(crate) unsafe fn epoll_wait(
 ) -> Outcome {
     let (to, most) = (address_mut(events), signed(most));
     #[cfg(target_arch = "x86_64")]
-    if seccomp::is_confined() && mask.is_null() {
+    if seccomp::is_restricted() && mask.is_null() {
         let milliseconds = signed(kernel::milliseconds(timeout));
         // SAFETY: the caller's promise.
-        return unsafe { sys::ask(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
+        return unsafe { sys::syscall(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
     }
-    if !COARSE.load(Relaxed) {
+    if !MILLISECONDS_ONLY.load(Relaxed) {
         let time = timeout.map(timespec);
         let until = time.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: the caller's promise; the time outlives the call.
         let answer = unsafe {
-            sys::ask(libc::SYS_epoll_pwait2, [signed(epfd), to, most, address(until), address(mask), SET])
+            sys::syscall(libc::SYS_epoll_pwait2, [signed(epfd), to, most, address(until), address(mask), SET])
         };
         if answer != Err(libc::ENOSYS) {
             return answer;
         }
-        COARSE.store(true, Relaxed);
+        MILLISECONDS_ONLY.store(true, Relaxed);
     }
     let milliseconds = kernel::milliseconds(timeout);
     // SAFETY: the caller's promise.
     unsafe {
-        sys::ask(libc::SYS_epoll_pwait, [signed(epfd), to, most, signed(milliseconds), address(mask), SET])
+        sys::syscall(
+            libc::SYS_epoll_pwait,
+            [signed(epfd), to, most, signed(milliseconds), address(mask), SET],
+        )
     }
 }
 
@@ -114,12 +119,12 @@ pub(crate) unsafe fn poll(
     mask: Mask,
 ) -> Outcome {
     #[cfg(target_arch = "x86_64")]
-    if seccomp::is_confined() && mask.is_null() {
+    if seccomp::is_restricted() && mask.is_null() {
         // SAFETY: the caller's promise.
         return unsafe { kernel::poll_restricted(address_mut(descriptors), count, timeout) };
     }
     let mut time = timeout.map(timespec);
     let until = time.as_mut().map_or(0, |time| address_mut(time));
     // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
-    unsafe { sys::ask(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
+    unsafe { sys::syscall(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
 }

@@ -53,7 +53,7 @@ unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
         _ => {}
     }
     // SAFETY: the caller's promise; what was put in lives until the call is over.
-    unsafe { sys::ask(number, arguments) }
+    unsafe { sys::syscall(number, arguments) }
 }
 
 macro_rules! calls {
@@ -86,7 +86,7 @@ macro_rules! calls {
                     arguments[..given.len()].copy_from_slice(&given);
                     // SAFETY: the caller's promise; the system call takes the same arguments, and
                     // what `ask` adds.
-                    return sys::give(unsafe { ask(libc::$number, arguments) }) as $answer;
+                    return sys::to_c(unsafe { ask(libc::$number, arguments) }) as $answer;
                 }
                 // SAFETY: the function of that name in the C library has this type.
                 let function = unsafe {
@@ -143,7 +143,7 @@ static fork_pointer: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let pointer = fcntl_pointer.load(Acquire);
     if pointer.is_null() {
-        return sys::give_int(kernel::fcntl(fd, command, argument));
+        return sys::to_c_int(kernel::fcntl(fd, command, argument));
     }
     // SAFETY: the C library's `fcntl` has this type.
     let function = unsafe {

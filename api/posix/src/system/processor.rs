@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::system::{seccomp, sys};
 
 /// Gives the processor to whoever else is runnable.
-pub(crate) fn give_way() {
-    if seccomp::is_confined() {
+pub(crate) fn yield_now() {
+    if seccomp::is_restricted() {
         return std::hint::spin_loop();
     }
     // SAFETY: touches no memory.
-    unsafe { sys::call(libc::SYS_sched_yield, [0; 6]) };
+    unsafe { sys::raw_syscall(libc::SYS_sched_yield, [0; 6]) };
 }
 
 /// The processor that the caller runs on. Some nanoseconds: the C library reads it from the

@@ -6,9 +6,9 @@
 //! their behalf.
 //!
 //! 1. Filters are installed with `prctl` or `seccomp`, which are looked at here. From the first one
-//!    on this process is *confined*, and so are its children until they exec. What is asked only
+//!    on this process is *restricted*, and so are its children until they exec. SlotKind is asked only
 //!    once (the thread's number, how many processors there are) is asked beforehand.
-//! 2. A confined process reads and writes its placeholders with `read` and `write`, having asked
+//! 2. A restricted process reads and writes its placeholders with `read` and `write`, having asked
 //!    `poll` where they might sleep or SIGPIPE would end it, does not give the processor away, and
 //!    waits with the oldest calls of their kind.
 //! 3. That costs a system call more for each wake-up, and nothing for bytes in memory.
@@ -19,21 +19,21 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-static CONFINED: AtomicBool = AtomicBool::new(false);
+static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether SIGPIPE ended the process when it gave up system calls. Servers ignore it.
 static DIES_OF_PIPE: AtomicBool = AtomicBool::new(true);
 
 /// Whether this process has given up system calls.
 #[inline]
-pub(crate) fn is_confined() -> bool {
-    CONFINED.load(Relaxed)
+pub(crate) fn is_restricted() -> bool {
+    RESTRICTED.load(Relaxed)
 }
 
 /// The process gives up system calls; `dies`: SIGPIPE would end it.
 pub(crate) fn restrict(dies: bool) {
     DIES_OF_PIPE.store(dies, Relaxed);
-    CONFINED.store(true, Relaxed);
+    RESTRICTED.store(true, Relaxed);
 }
 
 /// Whether SIGPIPE would end the process.

@@ -1,10 +1,10 @@
 //! System calls without the C library: no errno until the caller wants it, nothing interposed, safe
 //! in signal handlers.
 //!
-//! 1. [`call`] is the processor's instruction. It answers the kernel's value: negative numbers down
+//! 1. [`raw_syscall`] is the processor's instruction. It answers the kernel's value: negative numbers down
 //!    to -4095 are errnos.
 //! 2. [`Outcome`] is that value taken apart. Functions of this crate answer it among themselves.
-//! 3. [`give`] turns an outcome into what the C library answers: -1 and errno, or the value (errno
+//! 3. [`to_c`] turns an outcome into what the C library answers: -1 and errno, or the value (errno
 //!    untouched).
 
 use std::ffi::{c_int, c_long, c_void};
@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_long, c_void};
 /// The number of an error (`errno.h`).
 pub(crate) type Errno = c_int;
 
-/// What a system call answers.
+/// SlotKind a system call answers.
 pub(crate) type Outcome = Result<usize, Errno>;
 
 /// Bytes of a signal set, as the kernel has it.
@@ -27,7 +27,7 @@ const LARGEST_ERRNO: isize = 4095;
 /// As the system call with that number and those arguments.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
+pub(crate) unsafe fn raw_syscall(number: c_long, arguments: [usize; 6]) -> isize {
     let answer: isize;
     // SAFETY: the instruction's registers are those of the kernel's convention, what it destroys is
     // listed; the rest is the caller's promise.
@@ -55,7 +55,7 @@ pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
 /// As the system call with that number and those arguments.
 #[cfg(target_arch = "aarch64")]
 #[inline]
-pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> isize {
+pub(crate) unsafe fn raw_syscall(number: c_long, arguments: [usize; 6]) -> isize {
     let answer: isize;
     // SAFETY: the instruction's registers are those of the kernel's convention; the rest is the
     // caller's promise.
@@ -88,16 +88,16 @@ pub(crate) fn outcome(answer: isize) -> Outcome {
 /// Makes a system call and takes its answer apart.
 ///
 /// # Safety
-/// As [`call`].
+/// As [`raw_syscall`].
 #[inline]
-pub(crate) unsafe fn ask(number: c_long, arguments: [usize; 6]) -> Outcome {
+pub(crate) unsafe fn syscall(number: c_long, arguments: [usize; 6]) -> Outcome {
     // SAFETY: the caller's promise.
-    outcome(unsafe { call(number, arguments) })
+    outcome(unsafe { raw_syscall(number, arguments) })
 }
 
 /// An outcome as the C library answers it.
 #[inline]
-pub(crate) fn give(outcome: Outcome) -> isize {
+pub(crate) fn to_c(outcome: Outcome) -> isize {
     match outcome {
         Ok(value) => value.cast_signed(),
         Err(errno) => {
@@ -107,15 +107,15 @@ pub(crate) fn give(outcome: Outcome) -> isize {
     }
 }
 
-/// [`give`] for calls that answer an `int`.
+/// [`to_c`] for calls that answer an `int`.
 #[inline]
-pub(crate) fn give_int(outcome: Outcome) -> c_int {
-    c_int::try_from(give(outcome)).unwrap_or(c_int::MAX)
+pub(crate) fn to_c_int(outcome: Outcome) -> c_int {
+    c_int::try_from(to_c(outcome)).unwrap_or(c_int::MAX)
 }
 
-/// What a function in the C library's manner answered, taken apart.
+/// SlotKind a function in the C library's manner answered, taken apart.
 #[inline]
-pub(crate) fn outcome_of(answer: isize) -> Outcome {
+pub(crate) fn from_c(answer: isize) -> Outcome {
     if answer < 0 { Err(errno()) } else { Ok(answer.cast_unsigned()) }
 }
 

@@ -1,18 +1,18 @@
 //! `epoll_wait` and its like.
 //!
-//! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). What
-//!    is registered, modified or rung becomes hot. What was not ready for [`COLD`] sleeps of the thread cools, of which a long sleep is
+//! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). SlotKind
+//!    is registered, modified or rung becomes hot. SlotKind was not ready for [`COLD`] sleeps of the thread cools, of which a long sleep is
 //!    several and many polls in vain are one ([`crate::readiness::polling`]); beyond [`HOT`] entries whatever is not ready cools at once.
 //! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
-//!    first, as on the kernel's ready list ([`Body::find_ready`]): a server that was busy serves its clients in the order in which they asked.
+//!    first, as on the kernel's ready list ([`Registrations::find_ready`]): a server that was busy serves its clients in the order in which they asked.
 //! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
 //!    if this process has made a call of the kernel's since (which may have made one ready), or if that was not done for [`KERNEL_EVERY`]. So what
 //!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
-//!    fill the array, it is the streams' turn in the next call. What it reports of our own goes on the list; the rest is the program's.
+//!    fill the array, it is the streams' turn in the next call. SlotKind it reports of our own goes on the list; the rest is the program's.
 //! 4. Nothing found: look on for a while ([`crate::connection::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
-//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests back, and scan. What
+//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests back, and scan. SlotKind
 //!    service cores serve is armed with the number of this sleep, so that they ring once for all of it; that stays armed, since nobody rings for it.
-//! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. What is
+//! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. SlotKind is
 //!    reported there is armed again at once, because the next to come may not be this thread.
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
 
@@ -22,13 +22,13 @@ use std::ptr;
 
 use sietch_ring::stream::arrivals::cycles;
 
-use crate::connection::spin::{LONGEST, Pause, Spun, learnt};
+use crate::connection::spin::{LONGEST, Pause, Spun, learned};
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
 use crate::readiness::limits::{COLD, HOT};
 
 use crate::readiness::set::shared::Flag;
-use crate::readiness::set::{Interest, Locked, with_streams};
+use crate::readiness::set::{EpollSet, Locked, with_streams};
 use crate::signal::{handlers, longjmp, user_memory};
 use crate::system::multiplexing::{Mask, Timeout};
 use crate::system::sys::Outcome;
@@ -49,7 +49,7 @@ struct Call {
     held: Held,
     /// Whether it is counted among the sleepers.
     counted: Cell<bool>,
-    interest: &'static Interest,
+    set: &'static EpollSet,
     epfd: c_int,
     out: Output,
     timeout: Timeout,
@@ -58,12 +58,12 @@ struct Call {
     seen: u32,
 }
 
-impl longjmp::Leave for Call {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for Call {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
-        let Self { held, counted, interest, .. } = unsafe { this.read() };
+        let Self { held, counted, set, .. } = unsafe { this.read() };
         if counted.get() {
-            interest.missed();
+            set.missed();
         }
         drop(held);
     }
@@ -83,40 +83,40 @@ impl Call {
         }
     }
 
-    fn ask(&mut self, body: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
-        (body.asked, body.asked_at_call) = (now, originals::calls());
+    fn ask(&mut self, locked: &mut Locked<'_>, now: u64, mask: Mask) -> Outcome {
+        (locked.asked, locked.asked_at_call) = (now, originals::calls());
         let reported = self.kernel(Some(0), mask)?;
-        body.sort(&mut self.out, reported);
+        locked.sort(&mut self.out, reported);
         Ok(self.out.filled)
     }
 
     fn run(mut self) -> Outcome {
-        let interest = self.interest;
-        let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
-        body.epfd = self.epfd;
-        body.make_up(interest.take_missed());
-        if body.sleepers != 0 && !body.shared.is_yes() {
-            body.share();
+        let set = self.set;
+        let Some(mut locked) = set.lock() else { return Err(libc::EINTR) };
+        locked.epfd = self.epfd;
+        locked.recover_missed(set.take_missed());
+        if locked.sleepers != 0 && !locked.shared.is_yes() {
+            locked.share();
         }
-        if body.left != 0 {
-            body.sweep();
+        if locked.left_open != 0 {
+            locked.sweep();
         }
         let now = cycles();
-        let due = body.is_due(now);
-        let streams_first = std::mem::take(&mut body.streams_first);
+        let due = locked.is_due(now);
+        let streams_first = std::mem::take(&mut locked.streams_first);
         if due && !streams_first {
-            self.ask(&mut body, now, ptr::null())?;
+            self.ask(&mut locked, now, ptr::null())?;
             if self.out.is_full() {
-                body.streams_first = true;
+                locked.streams_first = true;
                 return self.out.answer_now();
             }
         }
-        if body.listed() > HOT {
-            body.settle(0);
+        if locked.listed() > HOT {
+            locked.prepare_sleep(0);
         }
-        body.scan(&mut self.out);
+        locked.scan(&mut self.out);
         let asked = if due && streams_first && !self.out.is_full() {
-            self.ask(&mut body, now, ptr::null())
+            self.ask(&mut locked, now, ptr::null())
         } else {
             Ok(0)
         };
@@ -124,33 +124,33 @@ impl Call {
             asked?;
         }
         if let Some(answer) = self.out.answer() {
-            body.leave_slices();
+            locked.wake_for_held_bytes();
             return answer;
         }
         if self.timeout == Some(0) {
             if !due || !self.mask.is_null() {
-                self.ask(&mut body, now, self.mask)?;
-                body.scan(&mut self.out);
+                self.ask(&mut locked, now, self.mask)?;
+                locked.scan(&mut self.out);
             }
             if self.out.filled == 0 {
-                body.cool_polled();
+                locked.cool_polled();
             }
-            body.leave_slices();
+            locked.wake_for_held_bytes();
             return self.out.answer_now();
         }
-        body.polls = 0;
-        let spins = self.mask.is_null() && !body.shared.is_yes() && body.listed() != 0;
-        let (peer, sockets) = (body.peer, body.watched);
-        let _written = longjmp::written(&raw const self);
-        drop(body);
-        learnt(|word| {
+        locked.polls = 0;
+        let spins = self.mask.is_null() && !locked.shared.is_yes() && locked.listed() != 0;
+        let (peer, sockets) = (locked.peer, locked.watched);
+        let _registered = longjmp::registered(&raw const self);
+        drop(locked);
+        learned(|word| {
             let pause = Pause::begin_of(word, sockets);
             if spins {
                 let most = self.timeout.unwrap_or(LONGEST);
                 let seen = self.seen;
-                match pause.look(peer, most, seen, || self.look()) {
+                match pause.poll(peer, most, seen, || self.check()) {
                     Spun::Ready => {
-                        pause.ended();
+                        pause.finished();
                         return self.out.answer_now();
                     }
                     Spun::Interrupted => return Err(libc::EINTR),
@@ -163,74 +163,74 @@ impl Call {
 
     /// One look while spinning.
     #[inline]
-    fn look(&mut self) -> bool {
-        let interest = self.interest;
-        let Some(mut body) = interest.lock() else { return false };
+    fn check(&mut self) -> bool {
+        let set = self.set;
+        let Some(mut locked) = set.lock() else { return false };
         let now = cycles();
-        if now.wrapping_sub(body.asked) > KERNEL_EVERY_IDLE {
+        if now.wrapping_sub(locked.asked) > KERNEL_EVERY_IDLE {
             // An error will be met again by who sleeps.
-            let _ = self.ask(&mut body, now, ptr::null());
+            let _ = self.ask(&mut locked, now, ptr::null());
         }
-        body.scan(&mut self.out);
+        locked.scan(&mut self.out);
         let is_clear = self.out.answer().is_some();
         if is_clear {
-            body.leave_slices();
+            locked.wake_for_held_bytes();
         }
         is_clear
     }
 
     /// Arms, looks once more, sleeps, and looks again, until there is something or the time is up.
     fn sleep(&mut self, pause: Pause<'_>) -> Outcome {
-        let interest = self.interest;
+        let set = self.set;
         let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
         loop {
-            let Some(mut body) = interest.lock() else { return Err(libc::EINTR) };
-            if body.sleepers != 0 && !body.shared.is_yes() {
-                body.share();
+            let Some(mut locked) = set.lock() else { return Err(libc::EINTR) };
+            if locked.sleepers != 0 && !locked.shared.is_yes() {
+                locked.share();
             }
             let now = cycles();
-            let numbered = !body.shared.is_yes() && body.listed() > 1;
+            let numbered = !locked.shared.is_yes() && locked.listed() > 1;
             if numbered {
                 // No two sleeps of this process have the same: it holds a lock, and the clock goes on.
-                (body.sleep, body.numbered) =
+                (locked.sleep, locked.numbered) =
                     (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, Flag::YES);
             }
-            body.sleeps = body.sleeps.wrapping_add(1);
-            let (ready, slice) = body.settle(COLD);
-            body.sleep = 0;
+            locked.sleeps = locked.sleeps.wrapping_add(1);
+            let (ready, slice) = locked.prepare_sleep(COLD);
+            locked.sleep = 0;
             if ready {
-                body.scan(&mut self.out);
-                body.unsettle(numbered);
+                locked.scan(&mut self.out);
+                locked.finish_sleep(numbered);
                 if let Some(answer) = self.out.answer() {
-                    body.leave_slices();
-                    pause.ended();
+                    locked.wake_for_held_bytes();
+                    pause.finished();
                     return answer;
                 }
                 // Another thread has taken it. Nothing is armed any more.
                 continue;
             }
-            body.sleepers = body.sleepers.saturating_add(1);
+            locked.sleepers = locked.sleepers.saturating_add(1);
             self.counted.set(true);
-            drop(body);
+            drop(locked);
 
             let slept_at = kernel::now();
             let left = until.map(|until| until.saturating_sub(slept_at));
             let sliced = slice.is_some_and(|slice| left.is_none_or(|left| left > slice));
             let answer = self.kernel(if sliced { slice } else { left }, self.mask);
 
-            let Some(mut body) = interest.lock() else {
+            let Some(mut locked) = set.lock() else {
                 self.counted.set(false);
-                interest.missed();
-                self.out.natives(answer?);
+                set.missed();
+                self.out.keep_native(answer?);
                 return self.out.answer().unwrap_or(Err(libc::EINTR));
             };
             self.counted.set(false);
-            body.sleepers = body.sleepers.saturating_sub(1);
-            body.slept(kernel::now().saturating_sub(slept_at));
-            (body.asked, body.asked_at_call) = (cycles(), originals::calls());
-            body.unsettle(numbered);
-            body.sort(&mut self.out, answer.unwrap_or(0));
-            body.scan(&mut self.out);
+            locked.sleepers = locked.sleepers.saturating_sub(1);
+            locked.count_long_sleep(kernel::now().saturating_sub(slept_at));
+            (locked.asked, locked.asked_at_call) = (cycles(), originals::calls());
+            locked.finish_sleep(numbered);
+            locked.sort(&mut self.out, answer.unwrap_or(0));
+            locked.scan(&mut self.out);
             let outcome = self.out.answer().or(match answer {
                 Err(errno) => Some(Err(errno)),
                 Ok(0) if !sliced => Some(Ok(0)),
@@ -240,10 +240,10 @@ impl Call {
                 Ok(_) => None,
             });
             if let Some(outcome) = outcome {
-                body.leave_slices();
-                drop(body);
+                locked.wake_for_held_bytes();
+                drop(locked);
                 if self.out.filled != 0 {
-                    pause.ended();
+                    pause.finished();
                 }
                 return outcome;
             }
@@ -283,7 +283,7 @@ pub(crate) unsafe fn wait_if_ours(
 ) -> Option<Outcome> {
     let room = usize::try_from(most).ok().filter(|room| (1..=MOST).contains(room))?;
     let held = table::find(epfd)?;
-    let interest = with_streams(&held)?;
+    let set = with_streams(&held)?;
     // The kernel judges such an address.
     if !user_memory::is_address(events, room * size_of::<libc::epoll_event>()) {
         return None;
@@ -292,7 +292,7 @@ pub(crate) unsafe fn wait_if_ours(
         return Some(Err(libc::EFAULT));
     }
     // SAFETY: the caller's promise.
-    Some(unsafe { wait_with(held, interest, epfd, (events, room), timeout, mask) })
+    Some(unsafe { wait_with(held, set, epfd, (events, room), timeout, mask) })
 }
 
 /// Waits. An array that is not there any more when there is something to say is a fault.
@@ -302,12 +302,12 @@ pub(crate) unsafe fn wait_if_ours(
 #[inline]
 pub(crate) unsafe fn wait_with(
     held: Held,
-    interest: &'static Interest,
+    set: &'static EpollSet,
     epfd: c_int,
     (to, room): (*mut libc::epoll_event, usize),
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
     let (out, counted) = (Output { to, room, filled: 0 }, Cell::new(false));
-    Call { held, counted, interest, epfd, out, timeout, mask, seen: handlers::count() }.run()
+    Call { held, counted, set, epfd, out, timeout, mask, seen: handlers::count() }.run()
 }

@@ -23,8 +23,8 @@ impl Memory {
     }
 }
 
-impl longjmp::Leave for Memory {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for Memory {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so nothing else drops it.
         drop(unsafe { this.read() });
     }

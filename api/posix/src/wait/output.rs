@@ -43,7 +43,7 @@ impl Output {
         event
     }
 
-    /// What the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
+    /// SlotKind the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
     #[inline]
     pub(crate) const fn answer(&self) -> Option<Outcome> {
         match (self.filled, self.room) {
@@ -64,7 +64,7 @@ impl Output {
     /// Keeps only the program's own events of those that the kernel has just appended. For a caller that cannot
     /// get the lock, and so cannot interpret the library's.
     #[cold]
-    pub(crate) fn natives(&mut self, reported: usize) {
+    pub(crate) fn keep_native(&mut self, reported: usize) {
         let first = self.filled;
         for index in first..first + reported {
             let Some(event) = self.reported(index) else { return };

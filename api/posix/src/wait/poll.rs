@@ -25,13 +25,13 @@ use sietch_ring::stream::{End, Want, flag};
 
 use crate::connection::blocked::SLICE;
 use crate::connection::edges::Edges;
-use crate::connection::spin::{LONGEST, Pause, Spun, learnt};
+use crate::connection::spin::{LONGEST, Pause, Spun, learned};
 use crate::connection::{doorbell, foreign_bytes, peer};
 use crate::descriptor::description::{self, DESCRIPTORS, Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::check::{self, ALWAYS, INPUT, OUTPUT};
 use crate::readiness::nested;
-use crate::readiness::set::interest_of;
+use crate::readiness::set::set_of;
 use crate::signal::handlers::{self, Section};
 use crate::signal::{longjmp, user_memory};
 use crate::system::multiplexing::{Mask, Timeout};
@@ -45,7 +45,7 @@ use crate::wait::sliced;
 const FEW: usize = 16;
 
 /// Looks between two questions to the kernel while nothing is found: some ten microseconds.
-const LOOKS: u32 = 64;
+const CHECKS: u32 = 64;
 
 /// One of the descriptors: empty for the kernel's.
 #[derive(Debug, Default)]
@@ -101,7 +101,7 @@ pub(crate) unsafe fn poll(
     }
     let length = count * (size_of::<Ours>() + size_of::<libc::pollfd>()) + size_of::<libc::pollfd>();
     let Some(memory) = Memory::map(length) else { return Err(libc::ENOMEM) };
-    let _written = longjmp::written(&raw const memory);
+    let _registered = longjmp::registered(&raw const memory);
     let split = memory.start.cast::<Ours>();
     // SAFETY: both within the mapping, one behind the other, aligned; zeroes are valid entries of
     // both.
@@ -117,7 +117,7 @@ pub(crate) unsafe fn poll(
     answer
 }
 
-/// What another thread closed while the call slept on it has ended with the call, not before: the
+/// SlotKind another thread closed while the call slept on it has ended with the call, not before: the
 /// other end is told to ask again.
 fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
     if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
@@ -181,8 +181,8 @@ fn all(
     Set { asked, ours, kernel, mixed, peer: None, edges: None }.run(timeout, mask)
 }
 
-impl longjmp::Leave for Set<'_> {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for Set<'_> {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
         // drop. The arrays lie in the same frames.
         let mut set = unsafe { this.read() };
@@ -191,7 +191,7 @@ impl longjmp::Leave for Set<'_> {
     }
 }
 
-/// What the kernel has to be asked of one of ours whenever it is asked: whether an epoll has
+/// SlotKind the kernel has to be asked of one of ours whenever it is asked: whether an epoll has
 /// descriptors of its own that are ready. A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
     let readable = held.kind() == Kind::Epoll && events(one) & check::READ != 0;
@@ -202,9 +202,7 @@ fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
 fn is_watchable(held: &Held) -> bool {
     match held.kind() {
         Kind::Stream => true,
-        Kind::Epoll => {
-            interest_of(held).is_some_and(|interest| interest.lock().is_some_and(|body| body.watched != 0))
-        }
+        Kind::Epoll => set_of(held).is_some_and(|set| set.lock().is_some_and(|locked| locked.watched != 0)),
         Kind::Pending | Kind::Listener | Kind::Free => false,
     }
 }
@@ -212,7 +210,7 @@ fn is_watchable(held: &Held) -> bool {
 impl Set<'_> {
     fn run(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
         let seen = handlers::count();
-        if self.look(false) != 0 {
+        if self.check(false) != 0 {
             let ready = self.finish();
             if ready != 0 {
                 return Ok(ready);
@@ -223,25 +221,25 @@ impl Set<'_> {
             self.kernel(Some(0), mask)?;
             return Ok(self.merge());
         }
-        let _written = longjmp::written(ptr::from_ref(self));
-        learnt(|word| {
+        let _registered = longjmp::registered(ptr::from_ref(self));
+        learned(|word| {
             let pause = Pause::begin(word);
             if mask.is_null() {
-                let mut turns: u32 = 0;
+                let mut iterations: u32 = 0;
                 let most = timeout.unwrap_or(LONGEST);
                 let peer = self.peer;
-                let spun = pause.look(peer, most, seen, || {
-                    turns = turns.wrapping_add(1);
-                    self.look(false) != 0
+                let spun = pause.poll(peer, most, seen, || {
+                    iterations = iterations.wrapping_add(1);
+                    self.check(false) != 0
                         || self.mixed
-                            && turns.is_multiple_of(LOOKS)
+                            && iterations.is_multiple_of(CHECKS)
                             && self.kernel(Some(0), ptr::null()).is_ok_and(|ready| ready != 0)
                 });
                 match spun {
                     Spun::Ready => {
                         let ready = self.finish();
                         if ready != 0 {
-                            pause.ended();
+                            pause.finished();
                             return Ok(ready);
                         }
                     }
@@ -255,7 +253,7 @@ impl Set<'_> {
 
     /// Looks at ours: writes their events, and counts those that have some. `told`: what the kernel
     /// has just said counts too.
-    fn look(&mut self, told: bool) -> usize {
+    fn check(&mut self, told: bool) -> usize {
         let mut ready = 0;
         for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
@@ -263,14 +261,14 @@ impl Set<'_> {
             let said = told && other.revents != 0;
             let now = match held.end() {
                 Some(end) => {
-                    check::ask_if_gone(one.fd, end);
+                    check::check_hinted(one.fd, end);
                     if said && other.revents & libc::POLLHUP != 0 {
                         end.hung_up();
                     }
                     self.peer = self.peer.or(end.peer_cpu());
                     check::readiness(end, wanted & OUTPUT != 0)
                 }
-                None if nested::look(one.fd, held, said, false).is_ready() => check::READ,
+                None if nested::check(one.fd, held, said, false).is_ready() => check::READ,
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
@@ -328,7 +326,7 @@ impl Set<'_> {
 
     /// The answer: ours as shared memory says, the rest as the kernel says.
     fn merge(&mut self) -> usize {
-        self.look(true);
+        self.check(true);
         let mut ready = 0;
         for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter()) {
             if our.held.is_none() {
@@ -361,8 +359,8 @@ impl Set<'_> {
         for (one, our) in self.asked.iter().zip(self.ours.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let Some(end) = held.end() else {
-                nested::look(one.fd, held, false, true);
-                slice = check::sooner(slice, nested::slice(held));
+                nested::check(one.fd, held, false, true);
+                slice = check::shorter_sleep(slice, nested::sleep_limit(held));
                 continue;
             };
             if is_gone(end) {
@@ -375,7 +373,7 @@ impl Set<'_> {
             if our.room {
                 end.arm(Want::Room);
             }
-            slice = check::sooner(slice, check::slice(end));
+            slice = check::shorter_sleep(slice, check::sleep_limit(end));
         }
         slice
     }
@@ -387,7 +385,7 @@ impl Set<'_> {
         self.edges = None;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter_mut()).zip(self.kernel.iter_mut()) {
             let Some(end) = our.held.as_ref().and_then(|held| held.end()) else { continue };
-            if is_gone(end) || check::is_deaf(end) {
+            if is_gone(end) || check::has_shut_read(end) {
                 continue;
             }
             let woken = std::mem::take(&mut our.woken);
@@ -426,11 +424,11 @@ impl Set<'_> {
         self.each_end(|end| end.set_cpu(processor::processor()));
         loop {
             let slice = self.arm();
-            if self.look(false) != 0 {
+            if self.check(false) != 0 {
                 self.disarm();
                 let ready = self.finish();
                 if ready != 0 {
-                    pause.ended();
+                    pause.finished();
                     return Ok(ready);
                 }
                 continue;
@@ -449,7 +447,7 @@ impl Set<'_> {
             }
             let ready = self.merge();
             if ready != 0 {
-                pause.ended();
+                pause.finished();
                 return Ok(ready);
             }
             match answer {
@@ -467,7 +465,7 @@ impl Set<'_> {
         self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
     }
 
-    /// What lies on these placeholders has ended a sleep for nothing.
+    /// SlotKind lies on these placeholders has ended a sleep for nothing.
     fn note_woken(&mut self) {
         let last = self.kernel.get(self.asked.len());
         let beside = self.edges.is_some() && last.is_some_and(|last| last.revents != 0);
@@ -478,7 +476,7 @@ impl Set<'_> {
     }
 }
 
-/// What the program asked for, in the bits that epoll has for the same.
+/// SlotKind the program asked for, in the bits that epoll has for the same.
 fn events(one: &libc::pollfd) -> u32 {
     u32::from(one.events.cast_unsigned())
 }

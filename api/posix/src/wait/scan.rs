@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use sietch_ring::stream::arrivals::cycles;
 
 use crate::readiness::peek::{Found, Here};
-use crate::readiness::set::registrations::Body;
+use crate::readiness::set::registrations::Registrations;
 
 use crate::readiness::tag::{TAG, TAG_MASK};
 use crate::system::originals;
@@ -17,11 +17,11 @@ pub(crate) const KERNEL_EVERY: u64 = 1 << 18;
 /// Registrations that are ready at once of which the order is known: more than most programs ask for in one call. Of more, the earliest.
 const ORDERED: usize = 64;
 
-impl Body {
+impl Registrations {
     /// Reports what is ready of the list, as far as there is room: what has been so longest first. Never inlined: a caller that sleeps is not
     /// to keep 4 KiB of the program's stack for it.
     ///
-    /// What lies in a connection's memory is looked at once, here: that of each begins at a page, so the same lines of 50 connections do not find room
+    /// SlotKind lies in a connection's memory is looked at once, here: that of each begins at a page, so the same lines of 50 connections do not find room
     /// beside each other in the first cache.
     #[inline(never)]
     pub(crate) fn scan(&mut self, out: &mut Output) {
@@ -33,7 +33,7 @@ impl Body {
             if keep_armed {
                 self.arm(number);
             }
-            if let Some(ready) = self.find_ready(number, || *here.get_or_insert_with(Here::look)) {
+            if let Some(ready) = self.find_ready(number, || *here.get_or_insert_with(Here::now)) {
                 let Some(place) = found.get_mut(count) else {
                     return self.scan_many(out, keep_armed, position);
                 };
@@ -47,18 +47,18 @@ impl Body {
         // After each look: who is reported stands behind all that were found.
         let at = cycles().max(here.now);
         if found.is_sorted_by_key(|found| found.since) {
-            (at..).zip(found).for_each(|(at, found)| self.tell_found(out, found, at, here));
+            (at..).zip(found).for_each(|(at, found)| self.append_found(out, found, at, here));
         } else {
-            self.tell_in_order(out, found, at, here);
+            self.append_in_order(out, found, at, here);
         }
         if out.is_full() && self.sleepers != 0 {
-            self.pass_on();
+            self.wake_another();
         }
     }
 
     /// Reports what was found ready, in the order in which it became so; what became so at once, in the order of the list.
     #[inline]
-    fn tell_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
+    fn append_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
         let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
         for (place, (found, position)) in order.iter_mut().zip(found.iter().zip(0..)) {
             place.write((found.since, position));
@@ -69,13 +69,13 @@ impl Body {
             unsafe { std::slice::from_raw_parts_mut(order.as_mut_ptr().cast::<(u64, u32)>(), written) };
         order.sort_unstable();
         for (at, (_, position)) in (from..).zip(order.iter()) {
-            self.tell_found(out, &found[*position as usize], at, here);
+            self.append_found(out, &found[*position as usize], at, here);
         }
     }
 
     /// Reports a registration with what it was found with, if there is room.
     #[inline]
-    fn tell_found(&mut self, out: &mut Output, found: &Found, at: u64, here: Here) {
+    fn append_found(&mut self, out: &mut Output, found: &Found, at: u64, here: Here) {
         if out.push(found.events, found.data) {
             self.report(found.number, found.seen, at);
             self.peer = found.peer.or(self.peer);
@@ -87,10 +87,10 @@ impl Body {
         }
     }
 
-    /// As [`Body::scan`], where more than [`ORDERED`] are ready. Those on the list behind `unarmed` are not armed yet.
+    /// As [`Registrations::scan`], where more than [`ORDERED`] are ready. Those on the list behind `unarmed` are not armed yet.
     #[inline(never)]
     fn scan_many(&mut self, out: &mut Output, keep_armed: bool, unarmed: u32) {
-        let here = Here::look();
+        let here = Here::now();
         let mut earliest = [(0_u64, 0_u32, 0_u32); ORDERED];
         let mut found = 0;
         for position in 0..self.listed() {
@@ -114,28 +114,28 @@ impl Body {
         earliest[..found].sort_unstable();
         let mut at = cycles().max(here.now);
         for (_, _, number) in earliest[..found].iter().copied() {
-            at += u64::from(self.tell(out, number, at, here));
+            at += u64::from(self.append_if_ready(out, number, at, here));
         }
         // Beyond those whose order is known, what is left in the order of the list.
         for position in 0..if found == ORDERED { self.listed() } else { 0 } {
             let number = self.at(position);
             if self.ordered_at(number) < here.now {
-                at += u64::from(self.tell(out, number, at, here));
+                at += u64::from(self.append_if_ready(out, number, at, here));
             }
         }
         if out.is_full() && self.sleepers != 0 {
-            self.pass_on();
+            self.wake_another();
         }
     }
 
     /// Reports a registration if there is room and it is ready.
-    fn tell(&mut self, out: &mut Output, number: u32, at: u64, here: Here) -> bool {
+    fn append_if_ready(&mut self, out: &mut Output, number: u32, at: u64, here: Here) -> bool {
         if out.is_full() {
             return false;
         }
         let found = self.find_ready(number, || here);
         if let Some(found) = &found {
-            self.tell_found(out, found, at, here);
+            self.append_found(out, found, at, here);
         }
         found.is_some()
     }

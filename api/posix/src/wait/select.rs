@@ -22,7 +22,7 @@ const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
 const EXCEPT: i16 = libc::POLLPRI;
 
-/// What makes a descriptor of each set count.
+/// SlotKind makes a descriptor of each set count.
 const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
 
 const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
@@ -95,12 +95,12 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();
     let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
-    let (memory, _written);
+    let (memory, _registered);
     let entries = if total <= FEW {
         &mut few[..total]
     } else {
         memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
-        _written = longjmp::written(&raw const memory);
+        _registered = longjmp::registered(&raw const memory);
         // SAFETY: a mapping of that size, page-aligned; zeroes are entries.
         unsafe { std::slice::from_raw_parts_mut(memory.start.cast::<libc::pollfd>(), total) }
     };

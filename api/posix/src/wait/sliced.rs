@@ -45,16 +45,16 @@ pub(crate) unsafe fn poll(
 /// listeners wait for it to come back.
 fn in_slices(timeout: Timeout, sleep: impl Fn(Timeout) -> Outcome) -> Outcome {
     // A sandbox may end a process that makes sockets.
-    if timeout == Some(0) || !reregister::is_any_fallen() || seccomp::is_confined() {
+    if timeout == Some(0) || !reregister::any_on_kernel() || seccomp::is_restricted() {
         return sleep(timeout);
     }
     let until = timeout.map(|timeout| kernel::now().saturating_add(timeout));
     loop {
         let left = until.map(|until| until.saturating_sub(kernel::now()));
-        let slice = reregister::is_any_fallen().then(reregister::slice);
+        let slice = reregister::any_on_kernel().then(reregister::slice);
         let sliced = slice.filter(|slice| left.is_none_or(|left| left > *slice));
         match sleep(sliced.or(left)) {
-            Ok(0) if sliced.is_some() => reregister::bring_back(),
+            Ok(0) if sliced.is_some() => reregister::return_to_service(),
             answer => return answer,
         }
     }

@@ -14,7 +14,7 @@ use std::ptr;
 use sietch_ring::stream::{End, Geometry, Memory, Names};
 
 use super::{epoll, sliced as kernel};
-use crate::connection::peer::ring;
+use crate::connection::peer::notify;
 use crate::descriptor::description::{self, Kind};
 use crate::descriptor::table;
 use crate::readiness::{control, hooks};
@@ -37,20 +37,20 @@ struct Peer {
 impl Peer {
     fn send(&self, bytes: &[u8]) -> usize {
         let sent = self.end.send().expect("nobody else sends").write(bytes);
-        ring(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
         sent
     }
 
     fn receive(&self) -> usize {
         let mut bytes = vec![0; 1 << 20];
         let got = self.end.receive().expect("nobody else receives").read(&mut bytes);
-        ring(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_room());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_room());
         got
     }
 
     fn finish(&self) {
         self.end.finish();
-        ring(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
     }
 
     /// Closes as a program does.
@@ -73,7 +73,7 @@ impl Stream {
         self.end(|end| {
             let mut bytes = vec![0; 1 << 20];
             let got = end.receive().expect("nobody else receives").read(&mut bytes);
-            ring(self.0, end, end.ring_for_room());
+            notify(self.0, end, end.ring_for_room());
             got
         })
     }
@@ -89,7 +89,7 @@ impl Stream {
                     more => sent += more,
                 }
             }
-            hooks::full(&held, end);
+            hooks::note_no_room(&held, end);
             sent
         })
     }

@@ -28,7 +28,7 @@ pub(crate) unsafe fn send_fast(
     let held = table::find(fd);
     if let Some((held, end)) = held.as_ref().and_then(|held| held.end().map(|end| (held, end))) {
         // SAFETY: the caller's.
-        return sys::give(unsafe { send::send(fd, held, end, vectors, flags & !libc::MSG_FASTOPEN) });
+        return sys::to_c(unsafe { send::send(fd, held, end, vectors, flags & !libc::MSG_FASTOPEN) });
     }
     let message = libc::msghdr {
         msg_name: std::ptr::null_mut(),

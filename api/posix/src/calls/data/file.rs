@@ -1,7 +1,7 @@
 //! `sendfile`, `splice` and `tee`.
 //!
 //! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece.
-//!    What was read there is published only if the whole read succeeded, so an error costs nothing.
+//!    SlotKind was read there is published only if the whole read succeeded, so an error costs nothing.
 //! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors
 //!    without these operations; programs then copy.
 
@@ -14,8 +14,8 @@ use sietch_ring::stream::{End, Want, flag};
 use crate::calls::data::send;
 use crate::calls::data::vectors::{Found, find};
 use crate::calls::descriptor::close;
-use crate::connection::blocked::{self, Rest, Stay};
-use crate::connection::flags::PEER_IS_DEAF;
+use crate::connection::blocked::{self, BlockedCall, SleepOptions};
+use crate::connection::flags::PEER_SHUT_READ;
 use crate::connection::status::is_nonblocking;
 use crate::connection::{option_words, peer};
 use crate::descriptor::description::Held;
@@ -38,18 +38,18 @@ const PIECE: usize = 16 << 12;
 /// As `sendfile(2)`.
 pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     if !matches!(find(from), Found::Kernel) {
-        return sys::give(Err(libc::EINVAL));
+        return sys::to_c(Err(libc::EINVAL));
     }
     match find(out) {
         // SAFETY: the caller's.
-        Found::Stream(held) => sys::give(
+        Found::Stream(held) => sys::to_c(
             held.end()
                 .map_or(Err(libc::EBADF), |end| unsafe { send_file(out, &held, end, from, offset, count) }),
         ),
         // The file first, as Linux.
         Found::Listener => {
             // SAFETY: the caller's.
-            sys::give(
+            sys::to_c(
                 unsafe { position(offset) }
                     .and_then(|at| has_bytes(from, at))
                     .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
@@ -134,9 +134,9 @@ fn step(
 ) -> Result<usize, Errno> {
     let nonblocking = is_nonblocking(end, 0);
     let deadline = option_words::deadline(end, option_words::SEND_TIMEOUT);
-    let mut stay: Option<Stay<'_>> = None;
+    let mut call: Option<BlockedCall<'_>> = None;
     loop {
-        let out = stay.as_ref().map_or(out, Stay::fd);
+        let out = call.as_ref().map_or(out, BlockedCall::fd);
         if is_doubtful(end) && !has_bytes(from, at)? {
             return Ok(0);
         }
@@ -144,7 +144,7 @@ fn step(
         if let Some(taken) = send::may_send(out, end, most.min(PIECE), 0)? {
             return into_nothing(from, at, taken);
         }
-        if peer::set_up(end) {
+        if peer::is_set_up(end) {
             // No handler jumps out of the read and leaves the lock.
             let section = Section::enter();
             let moved = match end.send() {
@@ -174,7 +174,7 @@ fn step(
             };
             drop(section);
             // Also if the read failed: held bytes may have been published.
-            peer::ring_for_data(out, end);
+            peer::notify_data(out, end);
             match moved {
                 // The next look finds the reset.
                 Some(Err(libc::EFAULT)) => continue,
@@ -182,20 +182,20 @@ fn step(
                 None => {}
             }
         }
-        hooks::full(held, end);
+        hooks::note_no_room(held, end);
         if nonblocking {
             return Err(libc::EAGAIN);
         }
-        let rest = Rest { want: Want::Room, deadline, restart: true };
-        let stay = stay.get_or_insert_with(|| Stay::begin(out, held));
-        blocked::until(stay, end, rest, || peer::set_up(end) && peer::room_ready(end))?;
+        let how = SleepOptions { want: Want::Room, deadline, restart: true };
+        let call = call.get_or_insert_with(|| BlockedCall::begin(out, held));
+        blocked::sleep_until(call, end, how, || peer::is_set_up(end) && peer::room_ready(end))?;
     }
 }
 
 /// Whether something may be wrong with the connection: then the file is judged first, as by Linux,
 /// which has read it by then.
 fn is_doubtful(end: &End) -> bool {
-    let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF;
+    let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
     end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()
 }
 
@@ -235,7 +235,7 @@ fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Er
 /// Where a file is read next.
 fn file_position(fd: c_int) -> Result<off_t, Errno> {
     // SAFETY: touches no memory.
-    unsafe { sys::ask(libc::SYS_lseek, [signed(fd), 0, signed(libc::SEEK_CUR), 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_lseek, [signed(fd), 0, signed(libc::SEEK_CUR), 0, 0, 0]) }
         .map(|position| position.cast_signed() as off_t)
 }
 
@@ -247,8 +247,9 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
         Some(at) if rest.iov_len == 0 => {
             let to = sys::address(whole.iov_base);
             // SAFETY: as below.
-            let read =
-                unsafe { sys::ask(libc::SYS_pread64, [signed(from), to, whole.iov_len, at as usize, 0, 0]) };
+            let read = unsafe {
+                sys::syscall(libc::SYS_pread64, [signed(from), to, whole.iov_len, at as usize, 0, 0])
+            };
             if read.is_ok() {
                 close::is_a_file(from);
             }
@@ -256,9 +257,9 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
         }
         // SAFETY: the vectors are the caller's: free space of the ring, whose lock it holds, or a
         // buffer of its own.
-        None => unsafe { sys::ask(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
+        None => unsafe { sys::syscall(libc::SYS_readv, [signed(from), first, 2, 0, 0, 0]) },
         // SAFETY: as above.
-        Some(at) => unsafe { sys::ask(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },
+        Some(at) => unsafe { sys::syscall(libc::SYS_preadv, [signed(from), first, 2, at as usize, 0, 0]) },
     }
 }
 
@@ -278,7 +279,7 @@ pub unsafe fn splice(
         // SAFETY: the caller's.
         return unsafe { originals::splice(from, from_offset, to, to_offset, length, flags) };
     }
-    sys::give(Err(libc::EINVAL))
+    sys::to_c(Err(libc::EINVAL))
 }
 
 /// `tee(2)`.
@@ -290,5 +291,5 @@ pub unsafe fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssiz
         // SAFETY: the caller's.
         return unsafe { originals::tee(from, to, length, flags) };
     }
-    sys::give(Err(libc::EINVAL))
+    sys::to_c(Err(libc::EINVAL))
 }

@@ -4,7 +4,7 @@
 //!    Linux looks at what is sent as control data: what is of SOL_SOCKET and unknown is EINVAL; we
 //!    accept it.
 //! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some
-//!    arrive, each Unix socket among them is asked about ([`adopt::received`]).
+//!    arrive, each Unix socket among them is asked about ([`adopt::adopt_received`]).
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Release;
@@ -27,12 +27,12 @@ use crate::system::{kernel, originals};
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     match find(fd) {
         // SAFETY: the caller's.
-        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+        Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let message = user_memory::read(message)?;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
-        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
-        Found::Listener => sys::give(Err(send::broken(flags))),
+        Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
+        Found::Listener => sys::to_c(Err(send::broken(flags))),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { originals::sendmsg(fd, message, flags) },
     }
@@ -45,7 +45,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
 pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     match find(fd) {
         // SAFETY: the caller's.
-        Found::Stream(held) => sys::give(held.end().map_or(Err(libc::EBADF), |end| unsafe {
+        Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let to = message;
             let mut message = user_memory::read(to)?;
             let count = vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)
@@ -59,14 +59,14 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
             user_memory::write(&raw mut (*to).msg_flags, message.msg_flags)?;
             Ok(count)
         })),
-        Found::Listener if message.is_null() => sys::give(Err(libc::EFAULT)),
-        Found::Listener => sys::give(Err(receive::unconnected(flags))),
+        Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
+        Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
         Found::Kernel => {
             // SAFETY: the caller's.
             let answer = unsafe { originals::recvmsg(fd, message, flags) };
             if answer >= 0 && context::get().is_some() {
                 // SAFETY: the kernel has just filled the message in.
-                unsafe { adopt::received(&*message) };
+                unsafe { adopt::adopt_received(&*message) };
             }
             answer
         }
@@ -87,7 +87,7 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
         // SAFETY: the caller's: `count` messages, or a fault is answered.
         let message = unsafe { user_memory::read(to) }?;
         // SAFETY: the caller's.
-        let sent = sys::outcome_of(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
+        let sent = sys::from_c(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
         // SAFETY: as above.
         unsafe { user_memory::write(&raw mut (*to).msg_len, sent as c_uint) }?;
         // SAFETY: the caller's: `sendmsg` has read the same vectors.
@@ -95,7 +95,7 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
         // Behind a message that was sent in part the next one would leave a gap.
         Ok(sent < vectors.and_then(vectors::total)?)
     };
-    sys::give_int(each(count, send).0)
+    sys::to_c_int(each(count, send).0)
 }
 
 /// `recvmmsg(2)`. The time-out is looked at after each message, as the kernel does.
@@ -115,7 +115,7 @@ pub unsafe fn recvmmsg(
         if answer > 0 && context::get().is_some() {
             for index in 0..answer.cast_unsigned() as usize {
                 // SAFETY: the kernel has just filled that many in.
-                unsafe { adopt::received(&(*messages.add(index)).msg_hdr) };
+                unsafe { adopt::adopt_received(&(*messages.add(index)).msg_hdr) };
             }
         }
         return answer;
@@ -123,21 +123,21 @@ pub unsafe fn recvmmsg(
     // Linux's do_recvmmsg() tells an error before it looks for data.
     if flags & libc::MSG_ERRQUEUE == 0
         && let Found::Stream(held) = find(fd)
-        && let () = status::look_again(fd, &held)
+        && let () = status::refresh(fd, &held)
         && let Some(errno) = held.end().and_then(status::take_error)
     {
-        return sys::give_int(Err(errno));
+        return sys::to_c_int(Err(errno));
     }
     // SAFETY: the caller's.
     let time = (!timeout.is_null()).then(|| unsafe { user_memory::read(timeout) });
     let until = match time {
         None => None,
-        Some(Err(errno)) => return sys::give_int(Err(errno)),
+        Some(Err(errno)) => return sys::to_c_int(Err(errno)),
         Some(Ok(time)) if time.tv_sec >= 0 && (0..1_000_000_000).contains(&time.tv_nsec) => {
             let seconds = time.tv_sec.cast_unsigned().saturating_mul(1_000_000_000);
             Some(kernel::now().saturating_add(seconds).saturating_add(time.tv_nsec.cast_unsigned()))
         }
-        Some(_) => return sys::give_int(Err(libc::EINVAL)),
+        Some(_) => return sys::to_c_int(Err(libc::EINVAL)),
     };
     let receive = |index: usize| {
         let to = messages.wrapping_add(index);
@@ -147,7 +147,7 @@ pub unsafe fn recvmmsg(
         let waiting = flags & !libc::MSG_WAITFORONE;
         let later = if flags & libc::MSG_WAITFORONE != 0 && index != 0 { libc::MSG_DONTWAIT } else { 0 };
         // SAFETY: the caller's.
-        let got = sys::outcome_of(unsafe { recvmsg(fd, &raw mut (*to).msg_hdr, waiting | later) })?;
+        let got = sys::from_c(unsafe { recvmsg(fd, &raw mut (*to).msg_hdr, waiting | later) })?;
         // SAFETY: as above.
         unsafe { user_memory::write(&raw mut (*to).msg_len, got as c_uint) }?;
         Ok(until.is_some_and(|until| kernel::now() >= until))
@@ -165,10 +165,10 @@ pub unsafe fn recvmmsg(
         let left = timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() };
         // SAFETY: the caller's: there is a time.
         if let Err(errno) = unsafe { user_memory::write(timeout, left) } {
-            return sys::give_int(Err(errno));
+            return sys::to_c_int(Err(errno));
         }
     }
-    sys::give_int(answer)
+    sys::to_c_int(answer)
 }
 
 /// Goes through messages until `act` says that it is enough, or one fails: how many were done, or

@@ -1,6 +1,6 @@
 //! Reading from a connection: `read`, `recv` and the like.
 //!
-//! 1. What lies in the ring is copied out at once, data before any news of an end: a reset is
+//! 1. SlotKind lies in the ring is copied out at once, data before any news of an end: a reset is
 //!    reported only when everything was read.
 //! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the
 //!    order of Linux's `tcp_recvmsg`.
@@ -14,15 +14,15 @@ use libc::iovec;
 use sietch_ring::stream::{Cut, End, Want, flag, state};
 
 use crate::calls::data::vectors::{self, Stopped, total};
-use crate::connection::blocked::{self, Rest, Stay};
-use crate::connection::flags::SENT_TO_NOBODY;
+use crate::connection::blocked::{self, BlockedCall, SleepOptions};
+use crate::connection::flags::SENT_AFTER_CLOSE;
 use crate::connection::status::{is_nonblocking, take_error};
 use crate::connection::{option_words, peer, short_lived};
 use crate::descriptor::description::Held;
 use crate::signal::handlers::Section;
 use crate::system::sys::{Errno, Outcome};
 
-/// What a call that peeks has copied, of what still lies in the ring.
+/// SlotKind a call that peeks has copied, of what still lies in the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peeked {
     /// Where the stream had been read up to.
@@ -36,7 +36,7 @@ struct Peeked {
 impl Peeked {
     /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's
     /// `tcp_recvmsg` then begins at what is there, however much it has copied.
-    fn look(&mut self, position: u64) {
+    fn restart_if_read(&mut self, position: u64) {
         if self.bytes != 0 && (self.disturbed || self.from != position) {
             (self.bytes, self.disturbed) = (0, true);
         }
@@ -60,14 +60,14 @@ unsafe fn take(
 ) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
-    let mut receive = end.receive().ok_or(Stopped::Within)?;
+    let mut receive = end.receive().ok_or(Stopped::Reentered)?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
         // SAFETY: the caller's.
         return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
     }
     let peek = flags & libc::MSG_PEEK != 0;
     if peek {
-        peeked.look(receive.position());
+        peeked.restart_if_read(receive.position());
     }
     let skip = peeked.bytes;
     let there = receive.available().saturating_sub(skip).min(most);
@@ -104,7 +104,7 @@ unsafe fn take(
 #[cold]
 fn cut_off(cut: Cut) -> Result<usize, Stopped> {
     match cut {
-        Cut::Buffer => Err(Stopped::Buffer(0)),
+        Cut::Buffer => Err(Stopped::Fault(0)),
         Cut::Hole => Ok(0),
     }
 }
@@ -125,19 +125,19 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
     }
     let length = total(vectors)?;
     if flags & libc::MSG_TRUNC == 0
-        && let Some(good) = vectors::good(vectors)
+        && let Some(good) = vectors::before_bad_address(vectors)
     {
         // SAFETY: the caller's.
-        return unsafe { receive_nowhere(fd, held, end, good, flags) };
+        return unsafe { receive_past_bad_address(fd, held, end, good, flags) };
     }
     let target = if flags & libc::MSG_WAITALL != 0 {
         length
     } else {
-        length.min(option_words::of_end(end, option_words::RECEIVE_LOW).map_or(1, |low| low as usize).max(1))
+        length.min(option_words::get(end, option_words::RECEIVE_LOW).map_or(1, |low| low as usize).max(1))
     };
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
-    let mut stay: Option<Stay<'_>> = None;
+    let mut call: Option<BlockedCall<'_>> = None;
     let mut fd = fd;
     let mut peeked = Peeked::default();
     let mut done = 0;
@@ -148,16 +148,16 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
             Ok(taken) => {
                 done += taken;
                 if flags & libc::MSG_PEEK == 0 {
-                    peer::ring(fd, end, end.ring_for_room());
+                    peer::notify(fd, end, end.ring_for_room());
                 }
             }
-            Err(Stopped::Buffer(_)) if done != 0 => return Ok(done),
-            Err(Stopped::Buffer(_)) => return Err(libc::EFAULT),
-            Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
-            Err(Stopped::Within) => return Err(libc::EINTR),
+            Err(Stopped::Fault(_)) if done != 0 => return Ok(done),
+            Err(Stopped::Fault(_)) => return Err(libc::EFAULT),
+            Err(Stopped::Reentered) if nonblocking => return Err(libc::EAGAIN),
+            Err(Stopped::Reentered) => return Err(libc::EINTR),
         }
         if done >= target && (done != 0 || end.readable() != 0) {
-            short_lived::used(held);
+            short_lived::count_call(held);
             return Ok(done);
         }
         let answer = if done == 0 { nothing(fd, end) } else { nothing_more(end, peeked.bytes) };
@@ -170,7 +170,7 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
             continue;
         }
         if (end.is_worth_asking() || nonblocking && !just_emptied(held, end))
-            && peer::ask_whether_gone(fd, end)
+            && peer::check_peer_gone(fd, end)
         {
             continue;
         }
@@ -179,12 +179,12 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
         }
         deadline = deadline.or_else(|| option_words::deadline(end, option_words::RECEIVE_TIMEOUT));
         let ready = || peer::data_ready(end, seen);
-        let rest = Rest { want: Want::Data, deadline, restart: done == 0 && length != 0 };
-        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
-        match blocked::until(stay, end, rest, ready) {
+        let how = SleepOptions { want: Want::Data, deadline, restart: done == 0 && length != 0 };
+        let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
+        match blocked::sleep_until(call, end, how, ready) {
             // Linux sleeps once for a receive of nothing, and whatever wakes it ends it.
             Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
-            Ok(()) => fd = stay.fd(),
+            Ok(()) => fd = call.fd(),
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
@@ -197,7 +197,13 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
 /// # Safety
 /// The vectors may be written.
 #[cold]
-unsafe fn receive_nowhere(fd: c_int, held: &Held, end: &End, good: &[iovec], flags: c_int) -> Outcome {
+unsafe fn receive_past_bad_address(
+    fd: c_int,
+    held: &Held,
+    end: &End,
+    good: &[iovec],
+    flags: c_int,
+) -> Outcome {
     if (1..=total(good)?).contains(&end.readable()) {
         // SAFETY: the caller's.
         return unsafe { receive(fd, held, end, good, flags) };
@@ -220,7 +226,7 @@ fn just_emptied(held: &Held, end: &End) -> bool {
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
 }
 
-/// What to answer when nothing at all could be read; none: there may be something later.
+/// SlotKind to answer when nothing at all could be read; none: there may be something later.
 pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
     let private = end.private();
     // Before the last look at what can be read: there is nothing behind a FIN.
@@ -233,7 +239,7 @@ pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
         return None;
     }
     // A reset that comes after FIN is for writers: the reader has had its end.
-    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_TO_NOBODY != 0 {
+    if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_AFTER_CLOSE != 0 {
         return Some(Ok(0));
     }
     if let Some(errno) = take_error(end) {
@@ -243,7 +249,7 @@ pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
         return None;
     }
     // Behind the end that this side has made itself there may be a reset.
-    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::ask_whether_gone(fd, end) {
+    if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_gone(fd, end) {
         return None;
     }
     Some(Ok(0))

@@ -8,7 +8,7 @@
 //!    piece, none is sent: EFAULT, as Linux.
 //! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
 //!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
-//!    then EPIPE. That write takes no more than Linux's buffers would ([`TAKEN_BY_NOBODY`]), so
+//!    then EPIPE. That write takes no more than Linux's buffers would ([`MAX_AFTER_CLOSE`]), so
 //!    that a program that sends much hears of it.
 
 use std::ffi::c_int;
@@ -18,8 +18,8 @@ use libc::iovec;
 use sietch_ring::stream::{Cut, End, Send, Want, flag, state};
 
 use crate::calls::data::vectors::{self, Stopped, total};
-use crate::connection::blocked::{self, Rest, Stay};
-use crate::connection::flags::{PEER_IS_DEAF, SENT_TO_NOBODY};
+use crate::connection::blocked::{self, BlockedCall, SleepOptions};
+use crate::connection::flags::{PEER_SHUT_READ, SENT_AFTER_CLOSE};
 use crate::connection::status::{is_nonblocking, take_error};
 use crate::connection::{option_words, peer, short_lived};
 use crate::descriptor::description::Held;
@@ -30,7 +30,7 @@ use crate::system::sys::{Errno, Outcome};
 
 /// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what
 /// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
-const TAKEN_BY_NOBODY: usize = 16 << 15;
+const MAX_AFTER_CLOSE: usize = 16 << 15;
 
 /// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
 /// engine does that itself.
@@ -49,7 +49,7 @@ pub(crate) fn holds(end: &End, flags: c_int) -> bool {
 unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
-    let mut send = end.send().ok_or(Stopped::Within)?;
+    let mut send = end.send().ok_or(Stopped::Reentered)?;
     let mark = send.staged();
     if let ([vector], 0) = (vectors, done) {
         // SAFETY: the caller's.
@@ -93,7 +93,7 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result
 fn cut_off(send: &mut Send<'_>, mark: u64, cut: Cut) -> Result<usize, Stopped> {
     let kept = send.take_back(mark);
     match cut {
-        Cut::Buffer => Err(Stopped::Buffer(kept)),
+        Cut::Buffer => Err(Stopped::Fault(kept)),
         Cut::Hole => Ok(kept),
     }
 }
@@ -114,10 +114,10 @@ pub(crate) fn broken(flags: c_int) -> Errno {
 pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<Option<usize>, Errno> {
     let private = end.private();
     if end.is_worth_asking() {
-        peer::ask_whether_gone(fd, end);
+        peer::check_peer_gone(fd, end);
     }
     let now = private.flags.load(Acquire);
-    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_IS_DEAF) == 0 {
+    if now & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ) == 0 {
         return match private.state.load(Acquire) {
             state::FAILED => match take_error(end) {
                 Some(errno) => Err(errno),
@@ -141,15 +141,15 @@ pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Res
     if length == 0 {
         return Ok(Some(0));
     }
-    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
+    // SlotKind the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
     // FIN).
-    if private.set(SENT_TO_NOBODY | flag::RESET | flag::RESET_TOLD) & SENT_TO_NOBODY == 0 {
-        let taken = length.min(TAKEN_BY_NOBODY).min(end.most_sent());
+    if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_TOLD) & SENT_AFTER_CLOSE == 0 {
+        let taken = length.min(MAX_AFTER_CLOSE).min(end.most_sent());
         // It may be there still, without ears, and then hears the same from its kernel.
         private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
         end.reset();
         if now & flag::HUNG_UP == 0 {
-            peer::ring(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.ring_for_data());
         }
         private.error.store(libc::EPIPE.cast_unsigned(), Release);
         return Ok(Some(taken));
@@ -170,19 +170,19 @@ pub(crate) unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], 
         return Err(libc::EOPNOTSUPP);
     }
     let length = total(vectors)?;
-    if vectors::good(vectors).is_some() {
+    if vectors::before_bad_address(vectors).is_some() {
         // Linux looks at the connection before it looks at data, and takes nothing.
         may_send(fd, end, 0, flags)?;
         return Err(libc::EFAULT);
     }
     let nonblocking = is_nonblocking(end, flags);
     let mut deadline = None;
-    let mut stay: Option<Stay<'_>> = None;
+    let mut call: Option<BlockedCall<'_>> = None;
     let mut fd = fd;
     let mut done = 0;
     if length == 0 {
         if end.is_worth_asking() {
-            peer::ask_whether_gone(fd, end);
+            peer::check_peer_gone(fd, end);
         }
         // No bytes, no segment that a reset would answer.
         if end.private().flags.load(Acquire) & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == flag::HUNG_UP
@@ -198,44 +198,44 @@ pub(crate) unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], 
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
-        let connected = peer::set_up(end);
+        let connected = peer::is_set_up(end);
         if connected {
             // SAFETY: the caller's.
             match unsafe { put(end, vectors, done, flags) } {
                 Ok(copied) => {
                     done += copied;
                     // Also if nothing fitted: held bytes may have been published.
-                    peer::ring_for_data(fd, end);
-                    polling::wrote(fd, held, end);
+                    peer::notify_data(fd, end);
+                    polling::note_write(fd, held, end);
                 }
-                Err(Stopped::Buffer(kept)) => {
+                Err(Stopped::Fault(kept)) => {
                     done += kept;
-                    peer::ring_for_data(fd, end);
+                    peer::notify_data(fd, end);
                     return if done == 0 { Err(libc::EFAULT) } else { Ok(done) };
                 }
-                Err(Stopped::Within) if nonblocking => return Err(libc::EAGAIN),
-                Err(Stopped::Within) => return Err(libc::EINTR),
+                Err(Stopped::Reentered) if nonblocking => return Err(libc::EAGAIN),
+                Err(Stopped::Reentered) => return Err(libc::EINTR),
             }
             if done == length {
-                short_lived::used(held);
+                short_lived::count_call(held);
                 return Ok(done);
             }
         }
         if connected {
-            hooks::full(held, end);
+            hooks::note_no_room(held, end);
         }
         if nonblocking {
-            if done == 0 && peer::ask_whether_gone(fd, end) {
+            if done == 0 && peer::check_peer_gone(fd, end) {
                 continue;
             }
             return if done == 0 { Err(libc::EAGAIN) } else { Ok(done) };
         }
         deadline = deadline.or_else(|| option_words::deadline(end, option_words::SEND_TIMEOUT));
-        let ready = || peer::set_up(end) && (!connected || peer::room_ready(end));
-        let rest = Rest { want: Want::Room, deadline, restart: done == 0 };
-        let stay = stay.get_or_insert_with(|| Stay::begin(fd, held));
-        match blocked::until(stay, end, rest, ready) {
-            Ok(()) => fd = stay.fd(),
+        let ready = || peer::is_set_up(end) && (!connected || peer::room_ready(end));
+        let how = SleepOptions { want: Want::Room, deadline, restart: done == 0 };
+        let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
+        match blocked::sleep_until(call, end, how, ready) {
+            Ok(()) => fd = call.fd(),
             Err(_) if done != 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }

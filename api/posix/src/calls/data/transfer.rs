@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
 use sietch_ring::stream::End;
 
-use crate::calls::data::vectors::{Found, find, of_nothing, vector, vectors};
+use crate::calls::data::vectors::{Found, are_empty, find, vector, vectors};
 use crate::calls::data::{fast_open, receive, send};
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
@@ -19,7 +19,7 @@ use crate::system::sys::{self, Outcome};
 
 #[inline]
 fn with(held: &Held, act: impl FnOnce(&End) -> Outcome) -> ssize_t {
-    sys::give(held.end().map_or(Err(libc::EBADF), act))
+    sys::to_c(held.end().map_or(Err(libc::EBADF), act))
 }
 
 /// `read(2)`.
@@ -33,7 +33,7 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
             // SAFETY: the caller's.
             with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
         }
-        Found::Listener => sys::give(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
+        Found::Listener => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { originals::read(fd, to, length) },
     }
@@ -50,7 +50,7 @@ pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
             // SAFETY: the caller's; the vector is only read.
             with(&held, |end| unsafe { send::send(fd, &held, end, &[vector(from.cast_mut(), length)], 0) })
         }
-        Found::Listener => sys::give(Err(send::broken(0))),
+        Found::Listener => sys::to_c(Err(send::broken(0))),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { originals::write(fd, from, length) },
     }
@@ -68,8 +68,8 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
             unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
         }),
         // SAFETY: the caller's.
-        Found::Listener => sys::give(
-            unsafe { of_nothing(first, count) }
+        Found::Listener => sys::to_c(
+            unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
         ),
         // SAFETY: the caller's.
@@ -86,15 +86,15 @@ pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
         Found::Stream(held) => with(&held, |end| {
             // For `write` and `send` of nothing Linux does ask the socket.
             // SAFETY: the caller's.
-            if unsafe { of_nothing(first, count) }? {
+            if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
             // SAFETY: the caller's.
             unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, 0) }
         }),
         // SAFETY: the caller's.
-        Found::Listener => sys::give(
-            unsafe { of_nothing(first, count) }
+        Found::Listener => sys::to_c(
+            unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
         ),
         // SAFETY: the caller's.
@@ -129,7 +129,7 @@ pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64,
         Found::Stream(_) if flags == 0 => unsafe { readv(fd, first, count) },
         Found::Stream(held) => with(&held, |end| {
             // SAFETY: the caller's.
-            if unsafe { of_nothing(first, count) }? {
+            if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
             let flags = message_flags(flags)?;
@@ -139,7 +139,7 @@ pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64,
         _ => {
             let arguments = with_offset(fd, first, count, offset, flags);
             // SAFETY: the caller's.
-            sys::give(unsafe { sys::ask(libc::SYS_preadv2, arguments) })
+            sys::to_c(unsafe { sys::syscall(libc::SYS_preadv2, arguments) })
         }
     }
 }
@@ -154,7 +154,7 @@ pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64
         Found::Stream(_) if flags == 0 => unsafe { writev(fd, first, count) },
         Found::Stream(held) => with(&held, |end| {
             // SAFETY: the caller's.
-            if unsafe { of_nothing(first, count) }? {
+            if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
             let flags = message_flags(flags)?;
@@ -164,7 +164,7 @@ pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64
         _ => {
             let arguments = with_offset(fd, first, count, offset, flags);
             // SAFETY: the caller's.
-            sys::give(unsafe { sys::ask(libc::SYS_pwritev2, arguments) })
+            sys::to_c(unsafe { sys::syscall(libc::SYS_pwritev2, arguments) })
         }
     }
 }
@@ -195,12 +195,12 @@ pub unsafe fn recvfrom(
             if answer >= 0 && !name.is_null() && !name_length.is_null() {
                 // SAFETY: the caller's.
                 if let Err(errno) = unsafe { user_memory::write(name_length, 0) } {
-                    return sys::give(Err(errno));
+                    return sys::to_c(Err(errno));
                 }
             }
             answer
         }
-        Found::Listener => sys::give(Err(receive::unconnected(flags))),
+        Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
         // SAFETY: the caller's.
         Found::Kernel => unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) },
     }
@@ -226,7 +226,7 @@ pub unsafe fn sendto(
                 send::send(fd, &held, end, &[vector(from.cast_mut(), length)], flags)
             })
         }
-        Found::Listener => sys::give(Err(send::broken(flags))),
+        Found::Listener => sys::to_c(Err(send::broken(flags))),
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
             // SAFETY: the caller's.
             unsafe { fast_open::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }

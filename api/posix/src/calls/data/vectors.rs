@@ -12,7 +12,7 @@ use crate::system::sys::Errno;
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const VECTORS: usize = 1024;
 
-/// What stands behind a descriptor, for calls that move bytes.
+/// SlotKind stands behind a descriptor, for calls that move bytes.
 pub(crate) enum Found {
     /// The kernel's.
     Kernel,
@@ -64,10 +64,10 @@ pub(crate) unsafe fn vectors<'a>(
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// Those before the first that can be no address of a program; none: all can. What is not mapped
+/// Those before the first that can be no address of a program; none: all can. SlotKind is not mapped
 /// all the same the copy finds out.
 #[inline]
-pub(crate) fn good(vectors: &[iovec]) -> Option<&[iovec]> {
+pub(crate) fn before_bad_address(vectors: &[iovec]) -> Option<&[iovec]> {
     let bad =
         |vector: &iovec| vector.iov_len != 0 && !user_memory::is_address(vector.iov_base, vector.iov_len);
     vectors.iter().position(bad).map(|first| vectors.get(..first).unwrap_or_default())
@@ -77,7 +77,7 @@ pub(crate) fn good(vectors: &[iovec]) -> Option<&[iovec]> {
 ///
 /// # Safety
 /// As `readv(2)`.
-pub(crate) unsafe fn of_nothing(first: *const iovec, count: c_int) -> Result<bool, c_int> {
+pub(crate) unsafe fn are_empty(first: *const iovec, count: c_int) -> Result<bool, c_int> {
     let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
     // SAFETY: the caller's.
     let vectors = unsafe { vectors(first, count, libc::EINVAL) }?;
@@ -103,7 +103,7 @@ pub(crate) fn total(vectors: &[iovec]) -> Result<usize, Errno> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// A signal handler interrupted this very thread at it.
-    Within,
+    Reentered,
     /// The program's memory is not there. So many bytes had been published before that was found.
-    Buffer(usize),
+    Fault(usize),
 }

@@ -47,7 +47,7 @@ fn nameless(fd: c_int, call: libc::c_long) -> bool {
     let mut length: libc::socklen_t = 110;
     let (to, size) = (address_mut(name.as_mut_ptr()), address_mut(&raw mut length));
     // SAFETY: the kernel writes at most 110 bytes, and the length.
-    unsafe { sys::ask(call, [signed(fd), to, size, 0, 0, 0]) }.is_ok() && length == 2
+    unsafe { sys::syscall(call, [signed(fd), to, size, 0, 0, 0]) }.is_ok() && length == 2
 }
 
 /// Takes a TCP socket of the kernel into the table if it neither listens nor is connected, nor
@@ -83,21 +83,21 @@ pub(crate) fn adopt(fd: c_int) -> bool {
             let family = u16::from_ne_bytes([end.names().local[0], end.names().local[1]]);
             let held = description::describe(Kind::Stream, Some(end));
             if let Some(held) = &held {
-                held.facts.domain.store(u32::from(family), Relaxed);
+                held.socket.domain.store(u32::from(family), Relaxed);
             }
             held
         }
         Ok(Adopted::Listener(name, backlog, kernel)) => {
             let held = description::describe(Kind::Listener, None);
             if let Some(held) = &held {
-                held.facts
+                held.socket
                     .domain
                     .store(u32::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]])), Relaxed);
                 let backlog = backlog.unwrap_or(libc::SOMAXCONN.cast_unsigned());
-                held.facts.backlog.store(backlog, Relaxed);
+                held.socket.backlog.store(backlog, Relaxed);
                 set_listener_name(held, &name);
                 if let Some(kernel) = &kernel {
-                    kept::keep(held, kernel.as_raw_fd());
+                    kept::keep_socket(held, kernel.as_raw_fd());
                 }
             }
             held
@@ -111,7 +111,7 @@ pub(crate) fn adopt(fd: c_int) -> bool {
 ///
 /// # Safety
 /// The message is as `recvmsg` left it.
-pub(crate) unsafe fn received(message: &msghdr) {
+pub(crate) unsafe fn adopt_received(message: &msghdr) {
     if message.msg_controllen == 0 || message.msg_control.is_null() {
         return;
     }
@@ -138,7 +138,7 @@ pub(crate) unsafe fn received(message: &msghdr) {
 }
 
 /// Adopts what exec left open. To be called once, before `main`.
-pub(crate) fn inherited() {
+pub(crate) fn adopt_inherited() {
     each_descriptor(|fd| {
         if adopt(fd) && fd <= 2 {
             stdio::replace_standard(fd);
@@ -169,7 +169,7 @@ fn is_epoll(fd: c_int) -> bool {
     let arguments =
         [signed(libc::AT_FDCWD), address(path.as_ptr()), address_mut(link.as_mut_ptr()), link.len(), 0, 0];
     // SAFETY: the kernel reads the path, which ends with a zero, and writes at most so many bytes.
-    let length = unsafe { sys::ask(libc::SYS_readlinkat, arguments) };
+    let length = unsafe { sys::syscall(libc::SYS_readlinkat, arguments) };
     length.is_ok_and(|length| link.get(..length) == Some(NAME))
 }
 
@@ -179,12 +179,12 @@ fn each_descriptor(mut each: impl FnMut(c_int)) {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), signed(flags), 0, 0, 0];
     // SAFETY: the kernel reads the path.
-    let Ok(directory) = (unsafe { sys::ask(libc::SYS_openat, arguments) }) else { return };
+    let Ok(directory) = (unsafe { sys::syscall(libc::SYS_openat, arguments) }) else { return };
     let mut entries = [0_u64; 256];
     loop {
         let arguments = [directory, address_mut(entries.as_mut_ptr()), size_of_val(&entries), 0, 0, 0];
         // SAFETY: the kernel writes at most so many bytes.
-        let Ok(bytes @ 1..) = (unsafe { sys::ask(libc::SYS_getdents64, arguments) }) else { break };
+        let Ok(bytes @ 1..) = (unsafe { sys::syscall(libc::SYS_getdents64, arguments) }) else { break };
         each_entry(&entries, bytes, |fd| {
             if fd as usize != directory {
                 each(fd);

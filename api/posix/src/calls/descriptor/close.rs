@@ -23,11 +23,11 @@ use crate::system::{kernel, originals};
 /// Takes a descriptor out of the table; what stood behind it.
 pub(crate) fn take(fd: c_int) -> Option<Held> {
     let held = table::remove(fd)?;
-    if !blocked::outlive(fd, &held) && held.descriptors() == 0 {
+    if !blocked::leave_spare(fd, &held) && held.descriptors() == 0 {
         short_lived::closed(&held);
         announce_close(&held);
         if held.kind() == Kind::Listener {
-            kept::let_go(&held);
+            kept::close_socket(&held);
         }
     }
     hooks::closing(fd, &held);
@@ -46,15 +46,15 @@ pub(crate) fn is_a_file(fd: c_int) {
 /// `close(2)`.
 pub fn close(fd: c_int) -> c_int {
     if !table::is_ours(fd) {
-        if in_flight::is_borrowed(fd) {
-            return sys::give_int(Err(libc::EBADF));
+        if in_flight::is_in_flight(fd) {
+            return sys::to_c_int(Err(libc::EBADF));
         }
         // A file's close makes no other descriptor ready, so it is not counted (`originals::count`): a
         // web server, which closes one with every request, would ask the kernel's epoll as often.
         // Should the number stand for something else by now, the kernel is asked a little later.
         if fd >= 0 && FILE.load(Relaxed) == fd {
             FILE.store(-1, Relaxed);
-            return sys::give_int(kernel::close(fd));
+            return sys::to_c_int(kernel::close(fd));
         }
         // SAFETY: touches no memory.
         return unsafe { originals::close(fd) };
@@ -62,10 +62,10 @@ pub fn close(fd: c_int) -> c_int {
     let held = take(fd);
     let outcome = kernel::close(fd);
     if let Some(held) = held.as_ref().filter(|held| is_closed_listener(held)) {
-        kept::closed(held);
+        kept::wait_until_released(held);
     }
     drop(held);
-    sys::give_int(outcome)
+    sys::to_c_int(outcome)
 }
 
 /// A listener whose last descriptor of this process was closed: its name is free when the caller
@@ -89,11 +89,11 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         {
             // Closed by itself, for the service has to have seen that before the caller returns.
             let _ = kernel::close(fd);
-            kept::closed(&held);
+            kept::wait_until_released(&held);
         }
     }
     // SAFETY: touches no memory.
-    sys::give_int(unsafe { sys::ask(libc::SYS_close_range, arguments) })
+    sys::to_c_int(unsafe { sys::syscall(libc::SYS_close_range, arguments) })
 }
 
 /// `closefrom(3)`.

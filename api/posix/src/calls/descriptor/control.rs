@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sietch_ring::stream::flag;
 
 use crate::calls::descriptor::duplicate::follow;
-use crate::descriptor::description::{Kind, facts};
+use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::{in_flight, table};
 use crate::listener::kept;
 use crate::service::client;
@@ -19,19 +19,19 @@ use crate::system::{kernel, originals};
 /// # Safety
 /// As `fcntl(2)`.
 pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if in_flight::is_borrowed(fd) {
-        return sys::give_int(Err(libc::EBADF));
+    if in_flight::is_in_flight(fd) {
+        return sys::to_c_int(Err(libc::EBADF));
     }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            sys::give_int(follow(fd, kernel::fcntl(fd, command, argument)))
+            sys::to_c_int(follow(fd, kernel::fcntl(fd, command, argument)))
         }
         libc::F_SETFL if table::is_ours(fd) => {
             let outcome = kernel::fcntl(fd, command, argument);
             if outcome.is_ok() {
                 note_nonblocking(fd, argument as c_int & libc::O_NONBLOCK != 0);
             }
-            sys::give_int(outcome)
+            sys::to_c_int(outcome)
         }
         // SAFETY: the caller's.
         _ => unsafe { originals::fcntl(fd, command, argument) },
@@ -74,17 +74,21 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             let waiting = client::information(fd).map_or(0, |(_, waiting)| waiting as usize);
             give(waiting + end.unread_by_peer())
         }
-        // What was sent to nobody was never acknowledged.
+        // SlotKind was sent to nobody was never acknowledged.
         (libc::TIOCOUTQ, Some(end)) => give(end.private().lost.load(Relaxed) as usize),
         (SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => {
             // One that was shut down listens no more.
-            if held.facts.flags.load(Acquire) & facts::STOPPED == 0 { Err(libc::EINVAL) } else { give(0) }
+            if held.socket.flags.load(Acquire) & socket_flag::STOPPED == 0 {
+                Err(libc::EINVAL)
+            } else {
+                give(0)
+            }
         }
         (libc::FIONBIO, _) => {
             // SAFETY: the caller's.
             let outcome =
-                unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) };
+                unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) };
             if outcome.is_ok() {
                 // SAFETY: the kernel has just read an int there.
                 note_nonblocking(fd, unsafe { value.read_unaligned() } != 0);
@@ -92,9 +96,9 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             outcome
         }
         // SAFETY: the caller's.
-        _ => unsafe { sys::ask(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
+        _ => unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
     };
-    sys::give_int(outcome)
+    sys::to_c_int(outcome)
 }
 
 /// `SIOCOUTQNSD` of `linux/sockios.h`.

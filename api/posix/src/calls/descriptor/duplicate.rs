@@ -28,29 +28,29 @@ pub(crate) fn follow(old: c_int, new: Outcome) -> Outcome {
 
 /// `dup(2)`.
 pub fn dup(old: c_int) -> c_int {
-    if in_flight::is_borrowed(old) {
-        return sys::give_int(Err(libc::EBADF));
+    if in_flight::is_in_flight(old) {
+        return sys::to_c_int(Err(libc::EBADF));
     }
     // SAFETY: touches no memory.
-    sys::give_int(follow(old, unsafe { sys::ask(libc::SYS_dup, [signed(old), 0, 0, 0, 0, 0]) }))
+    sys::to_c_int(follow(old, unsafe { sys::syscall(libc::SYS_dup, [signed(old), 0, 0, 0, 0, 0]) }))
 }
 
 /// `dup2(2)`.
 pub fn dup2(old: c_int, new: c_int) -> c_int {
     if old == new {
-        return sys::give_int(kernel::fcntl(old, libc::F_GETFD, 0).map(|_| new.cast_unsigned() as usize));
+        return sys::to_c_int(kernel::fcntl(old, libc::F_GETFD, 0).map(|_| new.cast_unsigned() as usize));
     }
     dup3(old, new, 0)
 }
 
 /// `dup3(2)`.
 pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if in_flight::is_borrowed(old) {
-        return sys::give_int(Err(libc::EBADF));
+    if in_flight::is_in_flight(old) {
+        return sys::to_c_int(Err(libc::EBADF));
     }
-    if in_flight::is_borrowed(new) {
+    if in_flight::is_in_flight(new) {
         // As Linux says of a number that another thread is about to fill.
-        return sys::give_int(Err(libc::EBUSY));
+        return sys::to_c_int(Err(libc::EBUSY));
     }
     // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.
     let fine = old != new && kernel::fcntl(old, libc::F_GETFD, 0).is_ok();
@@ -63,7 +63,7 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     }
     let answer = follow(old, outcome);
     if let Some(held) = before.as_ref().filter(|held| is_closed_listener(held)) {
-        kept::closed(held);
+        kept::wait_until_released(held);
     }
-    sys::give_int(answer)
+    sys::to_c_int(answer)
 }

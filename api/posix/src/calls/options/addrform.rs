@@ -38,7 +38,7 @@ pub(crate) fn set(fd: c_int, held: &Held, end: &End, value: *const c_void, lengt
     if c_int::from_ne_bytes(family) != libc::AF_INET {
         return Err(libc::EINVAL);
     }
-    status::look_again(fd, held);
+    status::refresh(fd, held);
     may_become(end)?;
     end.private().options[PLACE].store(option::SET | 1, Release);
     follow(held);
@@ -51,11 +51,11 @@ fn may_become(end: &End) -> Result<(), Errno> {
     }
     let names = end.names();
     let peer = Name { bytes: names.peer, length: names.peer_length };
-    let alone = option_words::of_end(end, option_words::ONLY_IPV6).is_some_and(|only| only != 0);
+    let alone = option_words::get(end, option_words::ONLY_IPV6).is_some_and(|only| only != 0);
     if alone || unmapped(&peer).is_none() { Err(libc::EADDRNOTAVAIL) } else { Ok(()) }
 }
 
-/// What `getsockopt` says of it: the family.
+/// SlotKind `getsockopt` says of it: the family.
 ///
 /// # Errors
 /// `ENOTCONN`.

@@ -9,7 +9,7 @@ use sietch_ring::stream::{End, flag, option, state};
 use crate::connection::names;
 use crate::connection::option_words::SET;
 use crate::connection::status::{self, is_served};
-use crate::descriptor::description::{Held, Kind, facts};
+use crate::descriptor::description::{Held, Kind, socket_flag};
 use crate::descriptor::room::with_kernel_socket;
 use crate::options::inherit::kernel_get;
 use crate::options::known::{ALGORITHMS, KNOWN, Shape, place, word};
@@ -47,15 +47,18 @@ pub(crate) unsafe fn get(
         return with_kernel_socket(held, from_kernel);
     }
     let answer = Answer { value, length, room, of_ip: level == IPPROTO_IP };
-    status::look_again(fd, held);
-    if let Some(told) = told(fd, held, level, name, &answer) {
+    status::refresh(fd, held);
+    if let Some(told) = computed(fd, held, level, name, &answer) {
         return told;
     }
     let Some(place) = place(level, name) else { return with_kernel_socket(held, from_kernel) };
     let stored = word(held, place).load(Acquire);
     let known = &KNOWN[place];
     let segment = (known.level, known.name) == (IPPROTO_TCP, libc::TCP_MAXSEG);
-    if stored & SET == 0 && known.shape == Shape::Tried && !(held.kind() == Kind::Listener && segment) {
+    if stored & SET == 0
+        && known.shape == Shape::JudgedByKernel
+        && !(held.kind() == Kind::Listener && segment)
+    {
         if segment {
             return answer.number(known.default);
         }
@@ -118,15 +121,15 @@ impl Answer {
     }
 }
 
-/// What is not remembered but found out; none: it is not one of these.
-fn told(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> Option<Outcome> {
+/// SlotKind is not remembered but found out; none: it is not one of these.
+fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> Option<Outcome> {
     Some(match (level, name) {
         (SOL_SOCKET, libc::SO_ERROR) => answer.number(held.end().map_or(0, error)),
         (SOL_SOCKET, libc::SO_TYPE) => answer.number(libc::SOCK_STREAM),
         (SOL_SOCKET, libc::SO_PROTOCOL) => answer.number(IPPROTO_TCP),
-        (SOL_SOCKET, libc::SO_DOMAIN) => answer.number(held.facts.domain.load(Relaxed).cast_signed()),
+        (SOL_SOCKET, libc::SO_DOMAIN) => answer.number(held.socket.domain.load(Relaxed).cast_signed()),
         (SOL_SOCKET, libc::SO_ACCEPTCONN) => {
-            let stopped = held.facts.flags.load(Acquire) & facts::STOPPED != 0;
+            let stopped = held.socket.flags.load(Acquire) & socket_flag::STOPPED != 0;
             answer.number(c_int::from(held.kind() == Kind::Listener && !stopped))
         }
         (SOL_SOCKET, libc::SO_COOKIE | libc::SO_NETNS_COOKIE) => {
@@ -142,7 +145,7 @@ fn told(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> O
             let told = if is_served(held) { client::information(fd) } else { None };
             match told {
                 Some((mut bytes, _)) => {
-                    // What the program has shut down may still be on its way to the engine.
+                    // SlotKind the program has shut down may still be on its way to the engine.
                     bytes[0] = information(held)[0];
                     answer.bytes(&bytes)
                 }

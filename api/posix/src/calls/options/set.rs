@@ -47,7 +47,7 @@ pub(crate) unsafe fn set(
     let known = &KNOWN[place];
     let bytes = match known.shape {
         // The kernel judges.
-        Shape::Tried => 0,
+        Shape::JudgedByKernel => 0,
         Shape::Word => 1,
         Shape::Time => size_of::<libc::timeval>(),
         Shape::Linger => size_of::<libc::linger>(),
@@ -59,8 +59,8 @@ pub(crate) unsafe fn set(
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     }
     refused_by_state(held, place, length)?;
-    // What is tried, the kernel reads.
-    if known.shape != Shape::Tried && !user_memory::is_readable(value, bytes) {
+    // SlotKind is tried, the kernel reads.
+    if known.shape != Shape::JudgedByKernel && !user_memory::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
     let number = || {
@@ -93,7 +93,7 @@ pub(crate) unsafe fn set(
                 encoded
             }
         }
-        Shape::Tried => with_kernel_socket(held, |kernel| {
+        Shape::JudgedByKernel => with_kernel_socket(held, |kernel| {
             // SAFETY: the caller's.
             unsafe { kernel_set(kernel, level, name, value, length) }?;
             kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
@@ -108,7 +108,7 @@ pub(crate) unsafe fn set(
     Ok(0)
 }
 
-/// What an option that was set does to a connection at once.
+/// SlotKind an option that was set does to a connection at once.
 fn take_effect(fd: c_int, end: &End, place: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
@@ -119,15 +119,15 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
             let section = Section::enter();
             end.push();
             drop(section);
-            peer::ring(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.ring_for_data());
         }
         // Publishing the linger flag has published held bytes as well.
-        LINGER => peer::ring(fd, end, end.ring_for_data()),
+        LINGER => peer::notify(fd, end, end.ring_for_data()),
         // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An
         // engine that polls reads the option before it cuts the next segment.
         option::CORK => {
             end.announce();
-            peer::ring(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.ring_for_data());
         }
         _ if OF_ENGINE.contains(&place) => announce(fd, end),
         _ => {}
@@ -153,13 +153,13 @@ unsafe fn set_pending(
     let word = if KNOWN[place].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
     match (answer, word) {
         (Ok(_), _) => {
-            held.facts.set.fetch_or(1 << place, Relaxed);
+            held.socket.set.fetch_or(1 << place, Relaxed);
         }
         // The kernel may not have what the VNIC's engine has.
         (Err(libc::ENOENT), Some((_, encoded, true)))
             if context::get().is_some_and(|it| it.vnic().is_some()) =>
         {
-            held.facts.options[place].store(SET | encoded, Relaxed);
+            held.socket.options[place].store(SET | encoded, Relaxed);
             return Ok(0);
         }
         (Err(_), _) => {}
@@ -167,11 +167,11 @@ unsafe fn set_pending(
     answer
 }
 
-/// What the kernel refuses because of what has become of the socket, which a fresh one does not
+/// SlotKind the kernel refuses because of what has become of the socket, which a fresh one does not
 /// know.
 fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(status::is_over);
-    let six = held.facts.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
+    let six = held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
     let refused = match place {
         FASTOPEN => held.end().is_some() && !over,
         ONLY_IPV6 => six && !over,

@@ -9,7 +9,7 @@
 //!    wrote it knew what he did (`sietch run` in a program under Sietch; or one that wants out).
 //!    One without it was made anew: it gets the variables, and the library before whatever its
 //!    `LD_PRELOAD` names.
-//! 3. What is started may be for another C library, which would refuse to start with this one:
+//! 3. SlotKind is started may be for another C library, which would refuse to start with this one:
 //!    musl's loader ends it with status 127. So the target's loader decides ([`target`]). Where it
 //!    cannot load the library, the environment goes there without it; other libraries stay.
 //! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork
@@ -133,7 +133,7 @@ fn own_file() -> Option<&'static [u8]> {
     entries(context::variable(PRELOAD)?).find(|entry| *entry == file)
 }
 
-/// What a value of `LD_PRELOAD` names.
+/// SlotKind a value of `LD_PRELOAD` names.
 fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
@@ -148,7 +148,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// What the program that `named` leads to is to get in place of `given`.
+    /// SlotKind the program that `named` leads to is to get in place of `given`.
     ///
     /// # Safety
     /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].
@@ -309,7 +309,7 @@ impl Drop for Environment {
     fn drop(&mut self) {
         if self.pages != 0 {
             // SAFETY: these pages were made here and nobody has them any more.
-            let _ = unsafe { sys::ask(libc::SYS_munmap, [self.pages, self.bytes, 0, 0, 0, 0]) };
+            let _ = unsafe { sys::syscall(libc::SYS_munmap, [self.pages, self.bytes, 0, 0, 0, 0]) };
         }
     }
 }
@@ -319,7 +319,7 @@ fn map(bytes: usize) -> Result<usize, Errno> {
     let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: new pages at a place that the kernel chooses.
     unsafe {
-        sys::ask(libc::SYS_mmap, [0, bytes, sys::signed(rights), sys::signed(kind), sys::signed(-1), 0])
+        sys::syscall(libc::SYS_mmap, [0, bytes, sys::signed(rights), sys::signed(kind), sys::signed(-1), 0])
     }
 }
 
@@ -361,7 +361,7 @@ pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) ->
         let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
         let list = environment.list();
         let asked = [sys::address(path), sys::address(arguments), sys::address(list), 0, 0, 0];
-        sys::give_int(sys::ask(libc::SYS_execve, asked))
+        sys::to_c_int(sys::syscall(libc::SYS_execve, asked))
     }
 }
 
@@ -425,7 +425,7 @@ pub unsafe fn execveat(
         let environment = Environment::of(environment, named);
         let lists = [sys::address(arguments), sys::address(environment.list())];
         let asked = [sys::signed(folder), sys::address(path), lists[0], lists[1], sys::signed(flags), 0];
-        sys::give_int(sys::ask(libc::SYS_execveat, asked))
+        sys::to_c_int(sys::syscall(libc::SYS_execveat, asked))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::calls::process::{dlopen, exec};
 use crate::connection::edges::Edges;
 use crate::connection::peer::announce_close;
 use crate::context;
-use crate::descriptor::description::facts;
+use crate::descriptor::description::socket_flag;
 use crate::descriptor::{in_flight, room, table};
 use crate::listener::reregister;
 use crate::readiness::hooks;
@@ -48,14 +48,14 @@ pub fn begin() {
         stream::look_at_overcommit();
         // SAFETY: the function lives as long as the process.
         unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
-        adopt::inherited();
+        adopt::adopt_inherited();
         sys::set_errno(before);
     }
 }
 
 /// The destructor.
 pub fn end() {
-    leave();
+    announce_end();
 }
 
 /// `fork(2)`, and `vfork(2)`.
@@ -69,10 +69,10 @@ pub unsafe fn fork() -> c_int {
 
 /// `_exit(2)`.
 pub fn exit(status: c_int) -> ! {
-    leave();
+    announce_end();
     loop {
         // SAFETY: touches no memory, and does not return.
-        unsafe { sys::call(libc::SYS_exit_group, [sys::signed(status), 0, 0, 0, 0, 0]) };
+        unsafe { sys::raw_syscall(libc::SYS_exit_group, [sys::signed(status), 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn after_fork() {
         if table::is_ours(fd)
             && let Some(held) = table::find(fd)
         {
-            held.facts.flags.fetch_and(!facts::RENEWING, AcqRel);
+            held.socket.flags.fetch_and(!socket_flag::REREGISTERING, AcqRel);
             held.sleepers.store(0, Relaxed);
             held.spare.store(0, Relaxed);
         }
@@ -93,7 +93,7 @@ pub(crate) fn after_fork() {
 }
 
 /// Before the process ends: leaves the hints that closing its descriptors would have left.
-pub(crate) fn leave() {
+pub(crate) fn announce_end() {
     if context::get().is_none() {
         return;
     }

@@ -11,7 +11,7 @@ use crate::system::sys::{self, signed};
 
 fn begin() {
     stream::confine();
-    faults::confine();
+    faults::restrict();
     processor::processors();
     // SAFETY: an action of zeros is a value of it; the kernel writes the present one there.
     let dies = unsafe {
@@ -32,7 +32,7 @@ pub unsafe fn prctl(option: c_int, arguments: [c_ulong; 4]) -> c_int {
     }
     let [a, b, c, d] = arguments.map(|argument| argument as usize);
     // SAFETY: the caller's.
-    sys::give_int(unsafe { sys::ask(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) })
+    sys::to_c_int(unsafe { sys::syscall(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) })
 }
 
 /// `seccomp(2)`.
@@ -44,5 +44,5 @@ pub(crate) unsafe fn seccomp(operation: usize, flags: usize, arguments: usize) -
         begin();
     }
     // SAFETY: the caller's.
-    sys::give_int(unsafe { sys::ask(libc::SYS_seccomp, [operation, flags, arguments, 0, 0, 0]) })
+    sys::to_c_int(unsafe { sys::syscall(libc::SYS_seccomp, [operation, flags, arguments, 0, 0, 0]) })
 }

@@ -1,7 +1,7 @@
 //! Accepting.
 //!
 //! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping,
-//!    polling and sharing is the kernel's. What arrives is an end of a connection, or a kernel's
+//!    polling and sharing is the kernel's. SlotKind arrives is an end of a connection, or a kernel's
 //!    socket (of a client that is not under Sietch), which is none of ours afterwards.
 //! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
 //!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
@@ -21,13 +21,13 @@ use sietch_ring::stream::{End, flag};
 
 use crate::address::give_name;
 use crate::connection::option_words;
-use crate::descriptor::description::{self, Held, Kind, facts};
-use crate::descriptor::in_flight::Borrowed;
+use crate::descriptor::description::{self, Held, Kind, socket_flag};
+use crate::descriptor::in_flight::InFlight;
 use crate::descriptor::room::{self, Room};
 use crate::descriptor::table::{self, forget_stale};
 use crate::listener::reregister;
 use crate::options::inherit;
-use crate::service::arrival::{self, Taken};
+use crate::service::arrival::{self, Received};
 use crate::service::client;
 use crate::signal::handlers::{self, Section};
 use crate::signal::longjmp;
@@ -49,10 +49,10 @@ pub unsafe fn accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, fl
         return new;
     };
     if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 || held.kind() == Kind::Stream {
-        return sys::give_int(Err(libc::EINVAL));
+        return sys::to_c_int(Err(libc::EINVAL));
     }
     // SAFETY: the caller's.
-    sys::give_int(unsafe { accept(fd, held, name, length, flags) })
+    sys::to_c_int(unsafe { accept(fd, held, name, length, flags) })
 }
 
 /// # Safety
@@ -66,15 +66,15 @@ unsafe fn accept(
 ) -> Outcome {
     let mut received = Descriptors::default();
     let waiting = Waiting { held, reserved: Cell::new(None) };
-    let _written = longjmp::written(&raw const waiting);
+    let _registered = longjmp::registered(&raw const waiting);
     loop {
-        let state = held.facts.flags.load(Acquire);
-        if state & facts::STOPPED != 0 {
+        let state = held.socket.flags.load(Acquire);
+        if state & socket_flag::STOPPED != 0 {
             return Err(libc::EINVAL);
         }
-        if state & facts::FALLEN != 0 {
-            reregister::bring_back();
-            if held.facts.flags.load(Acquire) & facts::FALLEN == 0 {
+        if state & socket_flag::ON_KERNEL != 0 {
+            reregister::return_to_service();
+            if held.socket.flags.load(Acquire) & socket_flag::ON_KERNEL == 0 {
                 continue;
             }
             // SAFETY: the caller's.
@@ -83,7 +83,7 @@ unsafe fn accept(
             if new >= 0 {
                 return Ok(new.cast_unsigned() as usize);
             }
-            if sys::errno() == libc::EAGAIN && state & facts::WAITS != 0 {
+            if sys::errno() == libc::EAGAIN && state & socket_flag::BLOCKING != 0 {
                 reregister::wait(fd)?;
                 continue;
             }
@@ -92,8 +92,8 @@ unsafe fn accept(
         let mut section = None;
         let (taken, room) = arrival(fd, &mut received, &waiting, &mut section)?;
         let (incoming, end) = match taken {
-            Taken::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
-            Taken::Other(incoming) => (incoming, None),
+            Received::Stream(arrival, end) => (Incoming::Arrived(arrival), Some(end)),
+            Received::Other(incoming) => (incoming, None),
         };
         match incoming {
             Incoming::Arrived(arrival) => {
@@ -113,12 +113,12 @@ unsafe fn accept(
             }
             Incoming::NoRoom => return Err(libc::EMFILE),
             Incoming::Damaged => {}
-            Incoming::Closed if held.facts.flags.load(Acquire) & facts::STOPPED != 0 => {
+            Incoming::Closed if held.socket.flags.load(Acquire) & socket_flag::STOPPED != 0 => {
                 return Err(libc::EINVAL);
             }
             Incoming::Closed => {
                 drop((room, section));
-                reregister::renew(fd, held)?;
+                reregister::reregister(fd, held)?;
             }
         }
     }
@@ -128,20 +128,20 @@ unsafe fn accept(
 struct Waiting<'a> {
     held: &'a Held,
     /// The number that is set aside for the connection.
-    reserved: Cell<Option<Borrowed>>,
+    reserved: Cell<Option<InFlight>>,
 }
 
 impl Waiting<'_> {
     /// Sets a number aside, if none is.
     fn reserve(&self) -> Result<(), Errno> {
         let before = self.reserved.take();
-        self.reserved.set(if before.is_some() { before } else { Borrowed::lowest()? });
+        self.reserved.set(if before.is_some() { before } else { InFlight::lowest()? });
         Ok(())
     }
 }
 
-impl longjmp::Leave for Waiting<'_> {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for Waiting<'_> {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
         // drop.
         let waiting = unsafe { this.read() };
@@ -150,7 +150,7 @@ impl longjmp::Leave for Waiting<'_> {
     }
 }
 
-/// What comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
+/// SlotKind comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
 /// number aside before, as Linux does. In `section` no handler jumps away from what was taken; it
 /// ends with the caller's use of that.
 fn arrival(
@@ -158,13 +158,13 @@ fn arrival(
     received: &mut Descriptors,
     waiting: &Waiting<'_>,
     section: &mut Option<Section>,
-) -> Result<(Taken, Option<Room>), Errno> {
-    let breaking = handlers::breaking();
+) -> Result<(Received, Option<Room>), Errno> {
+    let interrupting = handlers::interrupting();
     // SAFETY: the descriptor is open for the time of the call.
     let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
         *section = Some(Section::enter());
-        let room = match room::make(room::CONNECTION) {
+        let room = match room::check(room::CONNECTION) {
             Some(room) => Some(room),
             None => {
                 // One number is what the program has to have, as on Linux; the others are beyond
@@ -175,11 +175,11 @@ fn arrival(
         };
         let taken = if room.is_some() {
             let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
-            incoming.map(Taken::Other).map_err(|errno| errno.raw_os_error())
+            incoming.map(Received::Other).map_err(|errno| errno.raw_os_error())
         } else {
             // The number that is set aside is the one that is left.
             drop(waiting.reserved.take());
-            arrival::take(placeholder, received)
+            arrival::take_with_one_descriptor(placeholder, received)
         };
         match taken {
             Ok(taken) => return Ok((taken, room)),
@@ -187,16 +187,16 @@ fn arrival(
             Err(errno) => return Err(errno),
         }
         waiting.reserve()?;
-        if seccomp::is_confined() {
+        if seccomp::is_restricted() {
             *section = None;
             let incoming = protocol::receive_arrival(placeholder, RecvFlags::empty(), received);
             return incoming
-                .map(|incoming| (Taken::Other(incoming), room))
+                .map(|incoming| (Received::Other(incoming), room))
                 .map_err(|errno| errno.raw_os_error());
         }
         drop(room);
         *section = None;
-        if handlers::breaking() != breaking {
+        if handlers::interrupting() != interrupting {
             // It was put aside for the time of the section.
             return Err(libc::EINTR);
         }
@@ -209,7 +209,7 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
     let mut byte = [0_u8; 1];
     let arguments = [signed(fd), address_mut(byte.as_mut_ptr()), 1, signed(libc::MSG_PEEK), 0, 0];
     // SAFETY: the kernel writes at most one byte there.
-    unsafe { sys::ask(libc::SYS_recvfrom, arguments) }.map(|_| ())
+    unsafe { sys::syscall(libc::SYS_recvfrom, arguments) }.map(|_| ())
 }
 
 /// Makes a descriptor of what arrived, with the number that was reserved. An end that is mapped
@@ -219,9 +219,9 @@ fn settle(
     arrival: &Arrival,
     (received, mapped): (&mut Descriptors, Option<End>),
     flags: c_int,
-    reserved: Option<Borrowed>,
+    reserved: Option<InFlight>,
 ) -> Result<c_int, Errno> {
-    let place = |new: c_int| reserved.map_or(new, |reserved| reserved.become_of_program(new));
+    let place = |new: c_int| reserved.map_or(new, |reserved| reserved.give_to_program(new));
     let new = match arrival.kind() {
         ArrivalKind::Kernel => {
             let new = place(received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd());
@@ -233,9 +233,9 @@ fn settle(
                 Some(end) => (received[0].take().ok_or(libc::ECONNABORTED)?.into_raw_fd(), end),
                 None => client::take_stream(received).map_err(|_| libc::ECONNABORTED)?,
             };
-            inherit::hand_on(held, &end);
+            inherit::pass_on_to(held, &end);
             // Until now the end of this connection would have been a reset: nobody had accepted it.
-            end.abort_on_close(option_words::of_end(&end, option_words::LINGER) == Some(1 << 32));
+            end.abort_on_close(option_words::get(&end, option_words::LINGER) == Some(1 << 32));
             if flags & libc::SOCK_NONBLOCK != 0 {
                 end.private().set(flag::NONBLOCKING);
             }
@@ -244,7 +244,7 @@ fn settle(
                 return Err(libc::ENOBUFS);
             };
             let new = place(new);
-            stream.facts.domain.store(held.facts.domain.load(Relaxed), Relaxed);
+            stream.socket.domain.store(held.socket.domain.load(Relaxed), Relaxed);
             if !table::put(new, &stream) {
                 let _ = kernel::close(new);
                 return Err(libc::EMFILE);

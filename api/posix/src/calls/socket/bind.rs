@@ -7,9 +7,9 @@ use libc::{sockaddr, socklen_t};
 use sietch_ring::stream::{flag, state};
 
 use crate::address::{self, kernel_name};
-use crate::connection::status::{is_over, look_again};
+use crate::connection::status::{is_over, refresh};
 use crate::context;
-use crate::descriptor::description::{Held, Kind, facts, listener_name, set_listener_name};
+use crate::descriptor::description::{Held, Kind, listener_name, set_listener_name, socket_flag};
 use crate::descriptor::{room, table};
 use crate::listener::register::bind_on_vnic;
 use crate::options::inherit;
@@ -29,7 +29,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     {
         let name = address::given(name, length);
         if let Some(name) = name.filter(|name| client::is_of_vnic(context, name)) {
-            return sys::give_int(bind_on_vnic(context, fd, held, name));
+            return sys::to_c_int(bind_on_vnic(context, fd, held, name));
         }
     }
     let ours = found.as_ref().filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
@@ -57,7 +57,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             }
         }),
     };
-    sys::give_int(outcome)
+    sys::to_c_int(outcome)
 }
 
 /// A pending socket was bound: what of that outlives its becoming ours.
@@ -67,7 +67,7 @@ pub(crate) fn note_name(fd: c_int, held: &Held) {
     }
     inherit::note_bound(held);
     if kernel_name(fd).and_then(|name| name.canonical()).is_some_and(|(_, port)| port != 0) {
-        held.facts.flags.fetch_or(facts::BOUND, Relaxed);
+        held.socket.flags.fetch_or(socket_flag::BOUND, Relaxed);
     }
 }
 
@@ -76,8 +76,9 @@ pub(crate) fn note_name(fd: c_int, held: &Held) {
 /// name).
 fn is_nameless(fd: c_int, held: &Held) -> bool {
     let Some(end) = held.end() else { return false };
-    look_again(fd, held);
-    let unasked = held.facts.flags.load(Relaxed) & facts::BOUND == 0 && listener_name(held).length == 0;
+    refresh(fd, held);
+    let unasked =
+        held.socket.flags.load(Relaxed) & socket_flag::BOUND == 0 && listener_name(held).length == 0;
     unasked
         && end.private().state.load(Acquire) == state::ESTABLISHED
         && is_over(end)
@@ -90,12 +91,12 @@ fn is_nameless(fd: c_int, held: &Held) -> bool {
 unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller's.
     let ask = || unsafe { kernel_bind(fd, name, length) };
-    client::patiently(context::get(), address::given(name, length), ask)
+    client::retrying_bind(context::get(), address::given(name, length), ask)
 }
 
 /// # Safety
 /// As `bind(2)`.
 unsafe fn kernel_bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller's.
-    unsafe { sys::ask(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) }
+    unsafe { sys::syscall(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) }
 }

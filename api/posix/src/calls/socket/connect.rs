@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use libc::{sockaddr, socklen_t};
 use sietch_ring::stream::{End, Want, flag, state};
 
-use crate::connection::blocked::{self, Rest, Stay};
-use crate::connection::status::{self, is_over, look_again};
+use crate::connection::blocked::{self, BlockedCall, SleepOptions};
+use crate::connection::status::{self, is_over, refresh};
 use crate::connection::{names, option_words, peer, short_lived};
-use crate::descriptor::description::{self, Held, Kind, facts, listener_name};
+use crate::descriptor::description::{self, Held, Kind, listener_name, socket_flag};
 use crate::descriptor::{room, table};
 use crate::listener::register::family_fits;
 use crate::options::inherit;
@@ -47,14 +47,14 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
     let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
     match held.kind() {
         Kind::Pending => {}
-        Kind::Stream => return sys::give_int(connect_again(fd, held, to, length)),
+        Kind::Stream => return sys::to_c_int(connect_again(fd, held, to, length)),
         Kind::Listener => {
             let mut given = [0; 2];
             let readable = user_memory::copy_in(
                 to.cast(),
                 given.get_mut(..(length as usize).min(2)).unwrap_or_default(),
             );
-            return sys::give_int(readable.and(Err(libc::EISCONN)));
+            return sys::to_c_int(readable.and(Err(libc::EISCONN)));
         }
         _ => return kernel(),
     }
@@ -68,15 +68,15 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         if !of_vnic && short_lived::prefers_kernel(key) {
             return left_to_kernel(fd, kernel());
         }
-        let sent = if of_vnic { reservation::of(&held.facts) } else { Some(fd) };
+        let sent = if of_vnic { reservation::of(&held.socket) } else { Some(fd) };
         match client::connect(context, sent, listener_name(held), remote) {
             Ok(Connected::Made(made)) => {
                 held.destination.store(key, Relaxed);
-                return sys::give_int(finish_connect(fd, held, made));
+                return sys::to_c_int(finish_connect(fd, held, made));
             }
-            Ok(Connected::Refused(errno)) => return sys::give_int(Err(errno)),
+            Ok(Connected::Refused(errno)) => return sys::to_c_int(Err(errno)),
             // The way to it is the VNIC's and no other.
-            Err(_) if of_vnic => return sys::give_int(Err(libc::ENETUNREACH)),
+            Err(_) if of_vnic => return sys::to_c_int(Err(libc::ENETUNREACH)),
             Ok(Connected::NotOurs) | Err(_) => {}
         }
     }
@@ -95,11 +95,11 @@ fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
     let nonblocking = is_nonblocking(fd);
     if nonblocking {
         made.end.private().set(flag::NONBLOCKING);
-        held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+        held.socket.flags.fetch_or(socket_flag::CONNECTING, Relaxed);
     }
     inherit::remember(fd, held);
-    inherit::hand_on(held, &made.end);
-    reservation::release(&held.facts);
+    inherit::pass_on_to(held, &made.end);
+    reservation::release(&held.socket);
     replace(fd, held, made.placeholder);
     if held.become_stream(made.end).is_err() {
         return Err(libc::EALREADY);
@@ -115,18 +115,18 @@ fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
 
 fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
     let deadline = option_words::deadline(end, option_words::SEND_TIMEOUT);
-    let mut stay = Stay::begin(fd, held);
-    while !peer::set_up(end) {
-        let rest = Rest { want: Want::Data, deadline, restart: true };
-        match blocked::until(&mut stay, end, rest, || peer::set_up(end)) {
+    let mut call = BlockedCall::begin(fd, held);
+    while !peer::is_set_up(end) {
+        let how = SleepOptions { want: Want::Data, deadline, restart: true };
+        match blocked::sleep_until(&mut call, end, how, || peer::is_set_up(end)) {
             Ok(()) => {}
             // A later connect of this descriptor hears how it went.
             Err(errno) => {
-                held.facts.flags.fetch_or(facts::CONNECTING, Relaxed);
+                held.socket.flags.fetch_or(socket_flag::CONNECTING, Relaxed);
                 return Err(if errno == libc::EAGAIN { libc::EINPROGRESS } else { errno });
             }
         }
-        if end.private().has(flag::HUNG_UP) && !peer::set_up(end) {
+        if end.private().has(flag::HUNG_UP) && !peer::is_set_up(end) {
             return Err(status::take_error(end).unwrap_or(libc::ECONNREFUSED));
         }
     }
@@ -150,14 +150,14 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
     if c_int::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC {
         return dissolve(fd, held, end);
     }
-    if !peer::set_up(end) {
+    if !peer::is_set_up(end) {
         if end.private().has(flag::NONBLOCKING) {
             return Err(libc::EALREADY);
         }
         return wait_for_connection(fd, held, end);
     }
-    if held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed) & facts::CONNECTING != 0 {
-        look_again(fd, held);
+    if held.socket.flags.fetch_and(!socket_flag::CONNECTING, Relaxed) & socket_flag::CONNECTING != 0 {
+        refresh(fd, held);
         if is_over(end) {
             return Err(status::take_error(end).unwrap_or(libc::ECONNABORTED));
         }
@@ -169,7 +169,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
 /// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
 fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
     names::follow(held);
-    let domain = held.facts.domain.load(Relaxed).cast_signed();
+    let domain = held.socket.domain.load(Relaxed).cast_signed();
     let mut kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
     let room = if kernel == Err(libc::EMFILE) { room::raise() } else { None };
     if room.is_some() {
@@ -180,7 +180,7 @@ fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
         let _ = kernel::close(kernel);
         return Err(libc::ENOBUFS);
     };
-    fresh.facts.domain.store(domain.cast_unsigned(), Relaxed);
+    fresh.socket.domain.store(domain.cast_unsigned(), Relaxed);
     end.reset();
     // Wakes whoever sleeps on the placeholder, at either end.
     let _ = shutdown(fd, libc::SHUT_RDWR);

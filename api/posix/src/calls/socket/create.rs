@@ -21,12 +21,12 @@ pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     } else if let Ok(fd) = outcome {
         forget_stale(fd as c_int);
     }
-    sys::give_int(outcome)
+    sys::to_c_int(outcome)
 }
 
 fn remember(fd: c_int, domain: c_int) {
     if let Some(held) = description::describe(Kind::Pending, None) {
-        held.facts.domain.store(domain.cast_unsigned(), Relaxed);
+        held.socket.domain.store(domain.cast_unsigned(), Relaxed);
         table::put(fd, &held);
     }
 }

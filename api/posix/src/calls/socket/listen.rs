@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use sietch_protocol::socket_service as protocol;
 
 use crate::context;
-use crate::descriptor::description::{Kind, facts};
+use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::table;
 use crate::listener::register::{hand_over, listen_on_vnic, lives_on_vnic, publish_on_host};
 use crate::listener::reregister;
@@ -26,11 +26,11 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
     };
     match held.kind() {
         Kind::Pending => {}
-        Kind::Stream => return sys::give_int(Err(libc::EINVAL)),
+        Kind::Stream => return sys::to_c_int(Err(libc::EINVAL)),
         Kind::Listener => {
-            held.facts.backlog.store(backlog.cast_unsigned(), Relaxed);
-            if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
-                return sys::give_int(reregister::start_again(fd, held));
+            held.socket.backlog.store(backlog.cast_unsigned(), Relaxed);
+            if held.socket.flags.load(Acquire) & socket_flag::STOPPED != 0 {
+                return sys::to_c_int(reregister::listen_again(fd, held));
             }
             // SAFETY: the descriptor is open for the time of the call.
             let _ = protocol::change_backlog(
@@ -43,25 +43,25 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         _ => return unsafe { originals::listen(fd, backlog) },
     }
     if lives_on_vnic(context, fd, held) {
-        return sys::give_int(listen_on_vnic(context, fd, held, backlog.cast_unsigned()));
+        return sys::to_c_int(listen_on_vnic(context, fd, held, backlog.cast_unsigned()));
     }
     let published = match publish_on_host(context, fd, held, backlog.cast_unsigned()) {
         Ok(published) => published,
-        Err(errno) => return sys::give_int(Err(errno)),
+        Err(errno) => return sys::to_c_int(Err(errno)),
     };
     // SAFETY: touches no memory.
-    let listening = unsafe { sys::ask(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
+    let listening = unsafe { sys::syscall(libc::SYS_listen, [signed(fd), signed(backlog), 0, 0, 0, 0]) };
     if listening.is_ok()
         && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
     {
         if errno == libc::EACCES {
-            // Rules forbid it. What listens in the kernel by now is closed again; its name stays
+            // Rules forbid it. SlotKind listens in the kernel by now is closed again; its name stays
             // bound.
             let _ = shutdown(fd, libc::SHUT_RDWR);
-            return sys::give_int(Err(errno));
+            return sys::to_c_int(Err(errno));
         }
-        context::say("a listener stays with the kernel", errno);
+        context::debug_line("a listener stays with the kernel", errno);
         drop(table::remove(fd));
     }
-    sys::give_int(listening)
+    sys::to_c_int(listening)
 }

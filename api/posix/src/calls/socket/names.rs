@@ -7,7 +7,7 @@ use sietch_protocol::socket_service::Name;
 
 use crate::address::give_name;
 use crate::connection::names::{self, peer_of};
-use crate::connection::status::look_again;
+use crate::connection::status::refresh;
 use crate::descriptor::description::{Kind, listener_name};
 use crate::descriptor::table;
 use crate::system::{originals, sys};
@@ -25,7 +25,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         (Kind::Stream, Some(_)) if listener_name(&held).length != 0 => listener_name(&held),
         (Kind::Stream, Some(end)) => {
             let names = end.names();
-            names::told(end, Name { bytes: names.local, length: names.local_length })
+            names::reported(end, Name { bytes: names.local, length: names.local_length })
         }
         (Kind::Listener, _) => listener_name(&held),
         (Kind::Pending, _) if listener_name(&held).length != 0 => listener_name(&held),
@@ -33,7 +33,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         _ => return unsafe { originals::getsockname(fd, name, length) },
     };
     // SAFETY: the caller's.
-    sys::give_int(unsafe { give_name(&own, name, length) })
+    sys::to_c_int(unsafe { give_name(&own, name, length) })
 }
 
 /// `getpeername(2)`.
@@ -46,7 +46,7 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         // SAFETY: the caller's.
         _ => return unsafe { originals::getpeername(fd, name, length) },
     };
-    look_again(fd, &held);
+    refresh(fd, &held);
     let outcome = match peer_of(&held) {
         // SAFETY: the caller's.
         Some((bytes, peer_length)) => unsafe {
@@ -54,5 +54,5 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         },
         None => Err(libc::ENOTCONN),
     };
-    sys::give_int(outcome)
+    sys::to_c_int(outcome)
 }

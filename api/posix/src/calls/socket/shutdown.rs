@@ -7,7 +7,7 @@ use sietch_ring::stream::{End, flag, state};
 
 use crate::connection::peer;
 use crate::connection::status::is_over;
-use crate::descriptor::description::{Kind, facts};
+use crate::descriptor::description::{Kind, socket_flag};
 use crate::descriptor::table;
 use crate::listener::kept;
 use crate::service::arrival;
@@ -23,24 +23,24 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
         _ => return unsafe { originals::shutdown(fd, how) },
     };
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
-        return sys::give_int(Err(libc::EINVAL));
+        return sys::to_c_int(Err(libc::EINVAL));
     }
     match held.end() {
         Some(end) => {
             let outcome = shut(fd, end, how);
             if outcome.is_ok() {
                 // Nor does a connect that did not wait hear any more how it went.
-                held.facts.flags.fetch_and(!facts::CONNECTING, Relaxed);
+                held.socket.flags.fetch_and(!socket_flag::CONNECTING, Relaxed);
             }
-            sys::give_int(outcome)
+            sys::to_c_int(outcome)
         }
         None => {
-            if held.facts.flags.load(Acquire) & facts::STOPPED != 0 {
-                return sys::give_int(Err(libc::ENOTCONN));
+            if held.socket.flags.load(Acquire) & socket_flag::STOPPED != 0 {
+                return sys::to_c_int(Err(libc::ENOTCONN));
             }
             if how != libc::SHUT_WR {
                 // Linux stops listening; who sleeps in accept hears EINVAL.
-                held.facts.flags.fetch_or(facts::STOPPED, Release);
+                held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
                 let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
                 kept::stop(&held);
                 arrival::refuse_all(fd);
@@ -53,7 +53,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
 fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
     let private = end.private();
     if end.is_worth_asking() {
-        peer::ask_whether_gone(fd, end);
+        peer::check_peer_gone(fd, end);
     }
     if private.state.load(Acquire) == state::FAILED || is_over(end) {
         return Err(libc::ENOTCONN);
@@ -63,7 +63,7 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
         let section = handlers::Section::enter();
         end.finish();
         drop(section);
-        peer::ring(fd, end, end.ring_for_data());
+        peer::notify(fd, end, end.ring_for_data());
     }
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);

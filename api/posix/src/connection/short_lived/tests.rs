@@ -15,15 +15,15 @@ fn brief(mut known: Known, count: u64, at: u16) -> Known {
 
 #[test]
 fn a_word_holds_everything() {
-    let known = Known { key: u32::MAX - 1, at: 65_535, run: 16, turn: 31 };
+    let known = Known { key: u32::MAX - 1, at: 65_535, streak: 16, trial: 31 };
     assert_eq!(Known::of(known.word()), known);
 }
 
 #[test]
 fn after_a_run_of_brief_ones_the_kernel_gets_all_but_the_trials() {
-    let mut known = brief(NOTHING, RUN, 5);
+    let mut known = brief(NOTHING, MIN_STREAK, 5);
     let mut ours = 0;
-    for _ in 0..10 * TRIAL {
+    for _ in 0..10 * TRIAL_EVERY {
         let (kernel, after) = known.begun(KEY, 6);
         // The kernel's connections do not tell how they went.
         known = if kernel { after } else { after.ended(KEY, 6, true) };
@@ -34,30 +34,30 @@ fn after_a_run_of_brief_ones_the_kernel_gets_all_but_the_trials() {
 
 #[test]
 fn one_that_is_not_brief_brings_all_back() {
-    let known = brief(NOTHING, RUN, 5).ended(KEY, 5, false);
+    let known = brief(NOTHING, MIN_STREAK, 5).ended(KEY, 5, false);
     assert!(!known.begun(KEY, 5).0);
-    assert_eq!(brief(known, RUN - 1, 5).run, 15);
+    assert_eq!(brief(known, MIN_STREAK - 1, 5).streak, 15);
 }
 
 #[test]
 fn a_pause_is_forgotten_also_when_the_clock_wraps() {
-    let known = brief(NOTHING, RUN, 65_530);
-    assert!(known.begun(KEY, 65_530_u16.wrapping_add(MEMORY)).0);
-    assert!(!known.begun(KEY, 65_530_u16.wrapping_add(MEMORY + 1)).0);
+    let known = brief(NOTHING, MIN_STREAK, 65_530);
+    assert!(known.begun(KEY, 65_530_u16.wrapping_add(FORGET_AFTER)).0);
+    assert!(!known.begun(KEY, 65_530_u16.wrapping_add(FORGET_AFTER + 1)).0);
     // Slow ones never make a run.
     let mut known = NOTHING;
     for turn in 0..100 {
-        known = known.begun(KEY, turn * (MEMORY + 1)).1.ended(KEY, turn * (MEMORY + 1), true);
+        known = known.begun(KEY, turn * (FORGET_AFTER + 1)).1.ended(KEY, turn * (FORGET_AFTER + 1), true);
     }
-    assert!(!known.begun(KEY, 100 * (MEMORY + 1)).0);
+    assert!(!known.begun(KEY, 100 * (FORGET_AFTER + 1)).0);
 }
 
 #[test]
 fn another_destination_at_the_same_place_begins_anew() {
-    let known = brief(NOTHING, RUN, 5);
+    let known = brief(NOTHING, MIN_STREAK, 5);
     let (kernel, after) = known.begun(KEY + 2, 5);
-    assert!(!kernel && after.run == 0);
-    assert_eq!(known.ended(KEY + 2, 5, true).run, 1);
+    assert!(!kernel && after.streak == 0);
+    assert_eq!(known.ended(KEY + 2, 5, true).streak, 1);
 }
 
 #[test]

@@ -88,14 +88,14 @@ fn look_ups_race_with_closing_and_opening() {
                 while !over.load(Ordering::Relaxed) {
                     if let Some(held) = find(FIRST + 5) {
                         assert_eq!(held.kind(), Kind::Pending);
-                        assert!(held.facts.backlog.load(Ordering::Acquire) == 77);
+                        assert!(held.socket.backlog.load(Ordering::Acquire) == 77);
                     }
                 }
             });
         }
         for _ in 0..ROUNDS {
             let new = describe(Kind::Pending, None).expect("memory");
-            new.facts.backlog.store(77, Ordering::Release);
+            new.socket.backlog.store(77, Ordering::Release);
             put(FIRST + 5, &new);
             drop(new);
             drop(remove(FIRST + 5));

@@ -14,22 +14,22 @@ use sietch_ring::stream::arrivals::cycles;
 
 use crate::descriptor::description::{self, Held};
 use crate::readiness::check::Seen;
-use crate::readiness::set::shared::{Flag, Parts, Slot, State, What, bit};
+use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit};
 use crate::readiness::set::sharing;
 use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
 
-/// What this process knows of a slot.
+/// SlotKind this process knows of a slot.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// What is registered.
+    /// SlotKind is registered.
     held: Held,
-    /// The mark of the registration: another in [`Parts::makers`] means that it was taken out, and the slot is another's.
+    /// The mark of the registration: another in [`ArrayViews::makers`] means that it was taken out, and the slot is another's.
     mark: u64,
 }
 
-/// What the lock protects: what relatives share ([`State`], to which it dereferences), and what is this process's own.
+/// SlotKind the lock protects: what relatives share ([`State`], to which it dereferences), and what is this process's own.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct Registrations {
     /// A descriptor of the epoll.
     pub(crate) epfd: c_int,
     /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service core rings once for all that are armed with it, because the thread
@@ -41,7 +41,7 @@ pub(crate) struct Body {
     pub(crate) polls: u32,
     /// When the kernel was last asked, in cycles.
     pub(crate) asked: u64,
-    /// What [`originals::calls`] said then.
+    /// SlotKind [`originals::calls`] said then.
     pub(crate) asked_at_call: u32,
     /// Whether the kernel had something of its own to report then: it has still, unless somebody used it up.
     pub(crate) natives: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Body {
     pub(crate) streams_first: bool,
     /// Where the peer of what was last reported was seen.
     pub(crate) peer: Option<u32>,
-    parts: Parts,
+    views: ArrayViews,
     known: &'static mut [Option<Known>],
     /// Numbers from this on this process never knew.
     highest: u32,
@@ -57,19 +57,19 @@ pub(crate) struct Body {
     pub(crate) forks: u32,
 }
 
-impl Deref for Body {
+impl Deref for Registrations {
     type Target = State;
 
     #[inline]
     fn deref(&self) -> &State {
-        self.parts.state
+        self.views.state
     }
 }
 
-impl DerefMut for Body {
+impl DerefMut for Registrations {
     #[inline]
     fn deref_mut(&mut self) -> &mut State {
-        self.parts.state
+        self.views.state
     }
 }
 
@@ -80,9 +80,9 @@ fn read(word: &u32) -> u32 {
     unsafe { ptr::from_ref(word).read_volatile() }
 }
 
-impl Body {
+impl Registrations {
     /// An empty one over memory that nothing else uses.
-    pub(crate) fn new(epfd: c_int, parts: Parts, known: &'static mut [Option<Known>]) -> Self {
+    pub(crate) fn new(epfd: c_int, views: ArrayViews, known: &'static mut [Option<Known>]) -> Self {
         Self {
             epfd,
             sleep: 0,
@@ -93,7 +93,7 @@ impl Body {
             natives: false,
             streams_first: false,
             peer: None,
-            parts,
+            views,
             known,
             highest: 0,
             forks: 0,
@@ -102,7 +102,7 @@ impl Body {
 
     /// Begins with the epoll behind `epfd`, in which nothing is registered.
     pub(crate) fn begin(&mut self, epfd: c_int) {
-        *self.parts.state =
+        *self.views.state =
             State { survives: Flag::YES, used: self.used, free: self.free, ..State::default() };
         (self.epfd, self.asked, self.polls, self.peer) = (epfd, 0, 0, None);
         (self.natives, self.streams_first, self.forks) = (false, false, sharing::forks());
@@ -118,19 +118,19 @@ impl Body {
     #[inline]
     pub(crate) fn slot(&mut self, number: u32) -> &mut Slot {
         let place = self.place(number);
-        &mut self.parts.slots[place]
+        &mut self.views.slots[place]
     }
 
     /// The same with what it registers; none if that means nothing to this process.
     #[inline]
     pub(crate) fn slot_and_held(&mut self, number: u32) -> (&mut Slot, Option<&Held>) {
         let place = self.place(number);
-        let known = !self.parts.state.common.is_yes() || self.is_known(number);
+        let known = !self.views.state.multi_process.is_yes() || self.is_known(number);
         let held = if known { self.known[place].as_ref().map(|known| &known.held) } else { None };
-        (&mut self.parts.slots[place], held)
+        (&mut self.views.slots[place], held)
     }
 
-    /// What a slot registers; none if that means nothing to this process.
+    /// SlotKind a slot registers; none if that means nothing to this process.
     #[inline]
     pub(crate) fn held(&mut self, number: u32) -> Option<&Held> {
         self.slot_and_held(number).1
@@ -145,13 +145,13 @@ impl Body {
     #[inline]
     pub(crate) fn is_known(&self, number: u32) -> bool {
         let place = self.place(number);
-        self.known[place].as_ref().is_some_and(|known| known.mark == self.parts.makers[place])
+        self.known[place].as_ref().is_some_and(|known| known.mark == self.views.makers[place])
     }
 
     /// Whether a registration means nothing to this process.
     #[inline]
     pub(crate) fn is_foreign(&self, number: u32) -> bool {
-        self.parts.state.common.is_yes() && !self.is_known(number)
+        self.views.state.multi_process.is_yes() && !self.is_known(number)
     }
 
     /// Lets go of what this process knew of a slot.
@@ -162,7 +162,7 @@ impl Body {
         }
     }
 
-    /// What lies in the memory of relatives, word by word, for a test to spoil.
+    /// SlotKind lies in the memory of relatives, word by word, for a test to spoil.
     #[cfg(test)]
     pub(crate) fn words(&mut self) -> impl Iterator<Item = &mut [u32]> {
         let used = self.highest as usize + 2;
@@ -171,28 +171,28 @@ impl Body {
             // SAFETY: the same memory, of which every pattern is valid.
             unsafe { std::slice::from_raw_parts_mut(of.as_mut_ptr().cast(), size_of_val(of) / 4) }
         }
-        let parts = &mut self.parts;
+        let views = &mut self.views;
         // SAFETY: as above.
         unsafe {
             [
-                seen(std::slice::from_mut(parts.state)),
-                seen(&mut parts.first[..64]),
-                seen(&mut parts.list[..used]),
-                seen(&mut parts.slots[..used]),
-                seen(&mut parts.noticed[..used]),
-                seen(&mut parts.makers[..used]),
-                seen(&mut parts.ordered[..used]),
+                seen(std::slice::from_mut(views.state)),
+                seen(&mut views.first[..64]),
+                seen(&mut views.list[..used]),
+                seen(&mut views.slots[..used]),
+                seen(&mut views.noticed[..used]),
+                seen(&mut views.makers[..used]),
+                seen(&mut views.ordered[..used]),
             ]
             .into_iter()
         }
     }
 
-    /// What a relative has taken out, or replaced, of a description: the process lets go of it too.
+    /// SlotKind a relative has taken out, or replaced, of a description: the process lets go of it too.
     pub(crate) fn forget_removed(&mut self, held: &Held) {
         for number in self.numbers() {
             let place = self.place(number);
             let stale = self.known[place].as_ref().is_some_and(|known| known.held.number() == held.number())
-                && (self.parts.slots[place].what() == What::Nothing || !self.is_known(number));
+                && (self.views.slots[place].kind() == SlotKind::Nothing || !self.is_known(number));
             if stale {
                 self.forget(number);
             }
@@ -204,20 +204,20 @@ impl Body {
         let number = ((data & !TAG_MASK) >> DATA_BITS) as u32;
         (data & TAG_MASK == TAG
             && self.numbers().contains(&number)
-            && self.parts.slots[number as usize].what() != What::Nothing)
+            && self.views.slots[number as usize].kind() != SlotKind::Nothing)
             .then_some(number)
     }
 
     /// The slot on the list at a position.
     #[inline]
     pub(crate) fn at(&self, position: u32) -> u32 {
-        read(&self.parts.list[self.place(position)])
+        read(&self.views.list[self.place(position)])
     }
 
     /// Slots on the list.
     #[inline]
     pub(crate) fn listed(&self) -> u32 {
-        read(&self.parts.state.listed).min(self.known.len() as u32)
+        read(&self.views.state.listed).min(self.known.len() as u32)
     }
 
     /// Numbers of slots that this process may know.
@@ -227,12 +227,12 @@ impl Body {
 
     /// Numbers of slots that relatives may use as well.
     pub(crate) fn used(&self) -> std::ops::Range<u32> {
-        0..read(&self.parts.state.used).min(self.known.len() as u32)
+        0..read(&self.views.state.used).min(self.known.len() as u32)
     }
 
     /// The registration of a description by a descriptor. Those of descriptions that lost their last descriptor unseen are taken out.
     pub(crate) fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
-        let mut next = read(self.parts.first.get(fd.cast_unsigned() as usize)?);
+        let mut next = read(self.views.first.get(fd.cast_unsigned() as usize)?);
         let mut found = None;
         for _ in self.used() {
             if next == 0 {
@@ -244,7 +244,7 @@ impl Body {
             match other {
                 None => {}
                 Some(other) if other.number() == held.number() => found = Some(number),
-                Some(other) if other.descriptors() != 0 || slot.state & bit::LEFT != 0 => {}
+                Some(other) if other.descriptors() != 0 || slot.state & bit::LEFT_OPEN != 0 => {}
                 _ => self.remove(number),
             }
         }
@@ -254,13 +254,13 @@ impl Body {
     /// A new registration, on the list. `None`: no room.
     pub(crate) fn insert(
         &mut self,
-        what: What,
+        what: SlotKind,
         fd: c_int,
         held: &Held,
         events: u32,
         data: u64,
     ) -> Option<u32> {
-        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.parts.first.len())?;
+        let index = usize::try_from(fd).ok().filter(|fd| *fd < self.views.first.len())?;
         let (free, used) = (read(&self.free), read(&self.used));
         let number = if free != 0 { free - 1 } else { used };
         if number as usize >= self.known.len() {
@@ -276,8 +276,8 @@ impl Body {
         description::count_watch(held, true);
         self.known[number as usize] = Some(Known { held: held.clone(), mark });
         self.highest = self.highest.max(number + 1);
-        self.parts.makers[number as usize] = mark;
-        let next = self.parts.first[index];
+        self.views.makers[number as usize] = mark;
+        let next = self.views.first[index];
         let slot = self.slot(number);
         *slot = Slot {
             data,
@@ -288,11 +288,11 @@ impl Body {
             state: bit::NEW,
             ..Slot::default()
         };
-        slot.becomes(what);
-        self.parts.first[index] = number + 1;
+        slot.set_kind(what);
+        self.views.first[index] = number + 1;
         self.order(number, cycles());
         self.count(what, true);
-        if what != What::Native {
+        if what != SlotKind::Native {
             self.put_on_list(number);
         }
         Some(number)
@@ -307,30 +307,33 @@ impl Body {
         fits
     }
 
-    fn count(&mut self, what: What, more: bool) {
+    fn count(&mut self, what: SlotKind, more: bool) {
         let add = |counter: &mut u32| {
             *counter = if more { counter.saturating_add(1) } else { counter.saturating_sub(1) };
         };
-        if matches!(what, What::Stream | What::Nested) {
+        if matches!(what, SlotKind::Stream | SlotKind::Nested) {
             add(&mut self.watched);
         }
-        if what == What::Nested {
+        if what == SlotKind::Nested {
             add(&mut self.nested);
         }
     }
 
     /// A socket has become what it was not.
-    pub(crate) fn becomes(&mut self, number: u32, what: What) {
-        let before = self.slot(number).what();
+    pub(crate) fn change_kind(&mut self, number: u32, what: SlotKind) {
+        let before = self.slot(number).kind();
         self.count(before, false);
         self.count(what, true);
         let (slot, held) = self.slot_and_held(number);
-        slot.becomes(what);
-        // What lies on a placeholder lies there also while the program has taken the stream out.
-        let same = matches!((before, what), (What::Stream, What::Dormant) | (What::Dormant, What::Stream));
+        slot.set_kind(what);
+        // SlotKind lies on a placeholder lies there also while the program has taken the stream out.
+        let same = matches!(
+            (before, what),
+            (SlotKind::Stream, SlotKind::Dormant) | (SlotKind::Dormant, SlotKind::Stream)
+        );
         let kept = bit::LISTED | bit::GONE | if same { bit::EXAMINE } else { 0 };
         slot.state = slot.state & kept | bit::NEW;
-        if matches!(what, What::Stream | What::Nested) {
+        if matches!(what, SlotKind::Stream | SlotKind::Nested) {
             slot.seen = held.map_or_else(Seen::default, Seen::at_registration);
             self.order(number, cycles());
             self.put_on_list(number);
@@ -345,17 +348,17 @@ impl Body {
         self.disarm(number);
         let free = self.free;
         let slot = self.slot(number);
-        let (fd, next, what) = (slot.fd.cast_unsigned() as usize, read(&slot.next), slot.what());
-        let left = slot.state & bit::LEFT != 0;
+        let (fd, next, what) = (slot.fd.cast_unsigned() as usize, read(&slot.next), slot.kind());
+        let left = slot.state & bit::LEFT_OPEN != 0;
         (slot.next, slot.state) = (free, 0);
-        slot.becomes(What::Nothing);
-        self.left = self.left.saturating_sub(u32::from(left));
+        slot.set_kind(SlotKind::Nothing);
+        self.left_open = self.left_open.saturating_sub(u32::from(left));
         self.free = number + 1;
         self.count(what, false);
         self.forget(number);
-        let mut at = self.parts.first.get(fd).map_or(0, read);
+        let mut at = self.views.first.get(fd).map_or(0, read);
         if at == number + 1 {
-            self.parts.first[fd] = next;
+            self.views.first[fd] = next;
         } else {
             for _ in self.used() {
                 if at == 0 {
@@ -372,7 +375,7 @@ impl Body {
         if self.numbered.is_yes() && self.sleepers != 0 {
             // The bell that was rung for all may have gone with it.
             self.unnumber();
-            self.pass_on();
+            self.wake_another();
         }
     }
 
@@ -382,7 +385,7 @@ impl Body {
         self.unnumber();
     }
 
-    /// Each registration is rung for itself again. What was not, because another was, is looked at by who wakes for that, or by the caller.
+    /// Each registration is rung for itself again. SlotKind was not, because another was, is looked at by who wakes for that, or by the caller.
     pub(crate) fn unnumber(&mut self) {
         if !std::mem::take(&mut self.numbered).is_yes() {
             return;
@@ -400,20 +403,20 @@ impl Body {
     /// When a registration was reported, registered or modified last, in cycles.
     #[inline]
     pub(crate) fn ordered_at(&self, number: u32) -> u64 {
-        self.parts.ordered[self.place(number)]
+        self.views.ordered[self.place(number)]
     }
 
-    /// What was noticed of a registration for who watches from outside.
+    /// SlotKind was noticed of a registration for who watches from outside.
     pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
         let place = self.place(number);
-        &mut self.parts.noticed[place]
+        &mut self.views.noticed[place]
     }
 
     /// It is now, at `at`.
     #[inline]
     pub(crate) fn order(&mut self, number: u32, at: u64) {
         let place = self.place(number);
-        self.parts.ordered[place] = at;
+        self.views.ordered[place] = at;
     }
 
     /// Puts a slot on the list: it will be looked at in every scan.
@@ -425,7 +428,7 @@ impl Body {
             let slot = self.slot(number);
             slot.state |= bit::LISTED;
             slot.position = position;
-            self.parts.list[position as usize] = number;
+            self.views.list[position as usize] = number;
             self.listed = position + 1;
         }
     }
@@ -442,7 +445,7 @@ impl Body {
         let last = self.at(listed);
         let place = self.place(position);
         self.listed = listed;
-        self.parts.list[place] = last;
+        self.views.list[place] = last;
         self.slot(last).position = position;
     }
 }

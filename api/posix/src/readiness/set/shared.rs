@@ -1,14 +1,14 @@
-//! What the processes that use one epoll write to each other: numbers.
+//! SlotKind the processes that use one epoll write to each other: numbers.
 //!
 //! A child of fork has the same memory here as its parent, as it has the same epoll of the
 //! kernel's; it may have other rights by then, and it may have been taken over. So whatever stands
 //! here can be wrong, and can change while it is looked at:
 //!
-//! 1. There is no address here, and no type for which a bit pattern is invalid. What a registration
+//! 1. There is no address here, and no type for which a bit pattern is invalid. SlotKind a registration
 //!    refers to is in memory of each process's own ([`registrations::Known`]).
 //! 2. Whoever reads a number to go somewhere with it clamps it to the arrays, whose lengths each
 //!    process remembers for itself, and walks no chain for longer than there are entries.
-//! 3. What a hostile relative can do here it can do with the descriptor of the kernel's epoll as
+//! 3. SlotKind a hostile relative can do here it can do with the descriptor of the kernel's epoll as
 //!    well: change or take out registrations, have the others woken for nothing or not at all. It
 //!    cannot make them read or write elsewhere, nor wait for ever for the lock.
 //! 4. Who closes the epoll has none of it any more ([`Arrays::renew`]).
@@ -21,10 +21,10 @@ use crate::readiness::check::Seen;
 
 use crate::system::memory::map;
 
-/// What a slot registers.
+/// SlotKind a slot registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum What {
+pub(crate) enum SlotKind {
     /// Nothing: on the free list.
     Nothing = 0,
     /// A socket that the kernel watches with the program's own data, remembered because it may
@@ -39,9 +39,9 @@ pub(crate) enum What {
     Dormant = 4,
 }
 
-impl What {
-    const fn of(code: u8) -> Self {
-        match code {
+impl SlotKind {
+    const fn of(kind_code: u8) -> Self {
+        match kind_code {
             1 => Self::Native,
             2 => Self::Stream,
             3 => Self::Nested,
@@ -62,26 +62,26 @@ pub(crate) mod bit {
     /// Registered or modified and not reported since: an edge by itself.
     pub(crate) const NEW: u16 = 8;
     /// One-shot and reported.
-    pub(crate) const SPENT: u16 = 16;
+    pub(crate) const FIRED: u16 = 16;
     /// The kernel says that a nested epoll is readable.
-    pub(crate) const KERNEL: u16 = 32;
+    pub(crate) const KERNEL_READY: u16 = 32;
     /// Had nothing to report when it was `seen`.
     pub(crate) const IDLE: u16 = 64;
     /// The kernel was asked to report it once more, for room too.
-    pub(crate) const KICKED: u16 = 128;
+    pub(crate) const FORCED: u16 = 128;
     /// The peer is gone, and the kernel was told to watch the placeholder no longer.
     pub(crate) const GONE: u16 = 256;
     /// Closed here, and maybe open in another process.
-    pub(crate) const LEFT: u16 = 512;
+    pub(crate) const LEFT_OPEN: u16 = 512;
     /// Counted as a waiter for data that sleeps for many, see
-    /// [`super::super::interest::Body::sleep`].
+    /// [`super::super::set::Registrations::sleep`].
     pub(crate) const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
-    pub(crate) const RUNG: u16 = 2048;
-    /// What is ordered by is when it was reported, or found, and it has not been found unready
+    pub(crate) const NOTIFIED: u16 = 2048;
+    /// SlotKind is ordered by is when it was reported, or found, and it has not been found unready
     /// since: level-triggered and reported, or found ready by a look that alone knows since when.
     pub(crate) const QUEUED: u16 = 4096;
-    /// What lies on its placeholder is to be examined before the next sleep.
+    /// SlotKind lies on its placeholder is to be examined before the next sleep.
     pub(crate) const EXAMINE: u16 = 8192;
 }
 
@@ -91,7 +91,7 @@ pub(crate) mod bit {
 pub(crate) struct Slot {
     /// The program's data.
     pub(crate) data: u64,
-    /// What an edge-triggered registration compares with.
+    /// SlotKind an edge-triggered registration compares with.
     pub(crate) seen: Seen,
     /// As the program gave them.
     pub(crate) events: u32,
@@ -105,10 +105,10 @@ pub(crate) struct Slot {
     pub(crate) next: u32,
     /// Where it is on the list.
     pub(crate) position: u32,
-    /// [`registrations::Body::sleeps`] when it was last ready.
+    /// [`registrations::Registrations::sleeps`] when it was last ready.
     pub(crate) ready_at: u32,
-    /// A [`What`], see [`Slot::what`].
-    pub(crate) code: u8,
+    /// A [`SlotKind`], see [`Slot::what`].
+    pub(crate) kind_code: u8,
     /// See [`bit`].
     pub(crate) state: u16,
 }
@@ -116,15 +116,15 @@ pub(crate) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
-    /// See [`What`].
+    /// See [`SlotKind`].
     #[inline]
-    pub(crate) const fn what(&self) -> What {
-        What::of(self.code)
+    pub(crate) const fn kind(&self) -> SlotKind {
+        SlotKind::of(self.kind_code)
     }
 
     /// From now on it registers this.
-    pub(crate) const fn becomes(&mut self, what: What) {
-        self.code = what as u8;
+    pub(crate) const fn set_kind(&mut self, what: SlotKind) {
+        self.kind_code = what as u8;
     }
 }
 
@@ -156,8 +156,8 @@ impl Flag {
 pub(crate) struct State {
     /// Threads that sleep in the kernel's epoll.
     pub(crate) sleepers: u32,
-    /// Registrations with [`bit::LEFT`].
-    pub(crate) left: u32,
+    /// Registrations with [`bit::LEFT_OPEN`].
+    pub(crate) left_open: u32,
     /// Streams and nested epolls that are registered.
     pub(crate) watched: u32,
     /// Nested epolls among them.
@@ -169,17 +169,17 @@ pub(crate) struct State {
     /// The free list, plus one.
     pub(crate) free: u32,
     /// Several threads or processes wait in it, or another epoll or poll watches it: everything
-    /// stays armed. Set by [`registrations::Body::share`].
+    /// stays armed. Set by [`registrations::Registrations::share`].
     pub(crate) shared: Flag,
     /// Several processes use it: not everything in it is known to each.
-    pub(crate) common: Flag,
+    pub(crate) multi_process: Flag,
     /// Whether exec leaves the epoll open, so that the kernel has to know what is registered with
     /// what.
     pub(crate) survives: Flag,
     /// Registrations may have the number of a sleep still.
     pub(crate) numbered: Flag,
     /// Whether somebody watches from outside, so that what wakes is counted.
-    pub(crate) outside: Flag,
+    pub(crate) has_watchers: Flag,
     /// How often something has woken who watches from outside.
     pub(crate) edges: u64,
 }
@@ -195,7 +195,7 @@ pub(crate) struct Arrays {
     pub(crate) slots: usize,
 }
 
-/// What is at the start.
+/// SlotKind is at the start.
 #[repr(C)]
 struct Head {
     owner: AtomicU32,
@@ -209,7 +209,7 @@ const _: () = assert!(size_of::<Head>() <= HEAD);
 
 /// The arrays, which the caller must reach under the lock alone.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct ArrayViews {
     pub(crate) state: &'static mut State,
     /// By descriptor: its first registration, plus one.
     pub(crate) first: &'static mut [u32],
@@ -257,14 +257,14 @@ impl Arrays {
 
     /// # Safety
     /// Called once.
-    pub(crate) unsafe fn parts(&self) -> Parts {
+    pub(crate) unsafe fn views(&self) -> ArrayViews {
         let [first, list, slots, noticed, makers, ordered] = self.places();
         // SAFETY: all are within the mapping, which is never taken away, apart from one another and
         // aligned; every bit pattern is valid. Other processes write there too, under the lock or
         // not: a value that was read twice may differ, and nothing here relies on it.
         unsafe {
             let at = |place: usize| self.start.as_ptr().cast::<u8>().add(place);
-            Parts {
+            ArrayViews {
                 state: &mut (*self.start.as_ptr()).state,
                 first: std::slice::from_raw_parts_mut(at(first).cast(), self.descriptors),
                 list: std::slice::from_raw_parts_mut(at(list).cast(), self.slots),

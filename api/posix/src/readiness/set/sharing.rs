@@ -1,6 +1,6 @@
 //! Processes that came from one another by fork, and share epolls.
 //!
-//! 1. What the library remembers of an epoll lies in memory that a child of fork shares with its
+//! 1. SlotKind the library remembers of an epoll lies in memory that a child of fork shares with its
 //!    parent, as they share the kernel's epoll. But a registration refers to a description, which
 //!    is the memory of one process: it means something to the process that made it, and to children
 //!    that were forked later, who have a copy of what it knew.
@@ -8,7 +8,7 @@
 //!    often that had forked. Whoever remembers a registration remembers its mark: under another
 //!    mark the slot is not the one that was known ([`registrations::Known`]).
 //! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives
-//!    ([`any_lives`]).
+//!    ([`any_relative_lives`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,19 +66,20 @@ pub(crate) fn begin() {
 
 /// Whether a relative lives: the parent of a child, or a child (dead and not waited for, or another
 /// program by now, included).
-pub(crate) fn any_lives() -> bool {
+pub(crate) fn any_relative_lives() -> bool {
     let parent = PARENT.load(Relaxed);
     parent != 0 && parent_now() == parent || FORKS.load(Relaxed) != 0 && has_children()
 }
 
 fn parent_now() -> c_int {
     // SAFETY: touches no memory.
-    unsafe { sys::call(libc::SYS_getppid, [0; 6]) as c_int }
+    unsafe { sys::raw_syscall(libc::SYS_getppid, [0; 6]) as c_int }
 }
 
 fn has_children() -> bool {
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: the kernel writes nowhere.
-    let answer = unsafe { sys::ask(libc::SYS_waitid, [libc::P_ALL as usize, 0, 0, sys::signed(how), 0, 0]) };
+    let answer =
+        unsafe { sys::syscall(libc::SYS_waitid, [libc::P_ALL as usize, 0, 0, sys::signed(how), 0, 0]) };
     answer != Err(libc::ECHILD)
 }

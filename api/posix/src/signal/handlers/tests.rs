@@ -26,7 +26,7 @@ fn request(handler: usize, flags: c_int) -> libc::sigaction {
 
 fn swap(signal: c_int, new: &libc::sigaction) -> libc::sigaction {
     let mut old = request(0, 0);
-    // SAFETY: both outlive the call.
+    // SAFETY: both leave_spare the call.
     unsafe { action(signal, new, &raw mut old) }.expect("sigaction");
     old
 }
@@ -59,13 +59,13 @@ fn handlers_run_and_are_counted() {
     let _turn = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     assert_eq!(bsd_signal(libc::SIGUSR1, handler), Ok(libc::SIG_DFL));
-    let before = (count(), breaking());
+    let before = (count(), interrupting());
     raise(libc::SIGUSR1);
     assert_eq!(SEEN.swap(0, SeqCst), libc::SIGUSR1);
-    assert_eq!((count(), breaking()), (before.0.wrapping_add(1), before.1));
+    assert_eq!((count(), interrupting()), (before.0.wrapping_add(1), before.1));
     interrupt(libc::SIGUSR1, true).expect("siginterrupt");
     raise(libc::SIGUSR1);
-    assert_eq!(breaking(), before.1.wrapping_add(1));
+    assert_eq!(interrupting(), before.1.wrapping_add(1));
     interrupt(libc::SIGUSR1, false).expect("siginterrupt");
     assert_eq!(bsd_signal(libc::SIGUSR1, libc::SIG_DFL), Ok(handler));
     assert_eq!(bsd_signal(0, handler), Err(libc::EINVAL));

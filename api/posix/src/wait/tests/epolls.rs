@@ -54,10 +54,10 @@ fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
         let (answer, answered) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let held = table::find(epfd).expect("an epoll");
-            let interest = crate::readiness::set::with_streams(&held).expect("a stream is registered");
+            let set = crate::readiness::set::with_streams(&held).expect("a stream is registered");
             let nowhere = (ptr::without_provenance_mut(8), 4);
             // SAFETY: the fault is answered.
-            let outcome = unsafe { epoll::wait_with(held, interest, epfd, nowhere, timeout, ptr::null()) };
+            let outcome = unsafe { epoll::wait_with(held, set, epfd, nowhere, timeout, ptr::null()) };
             let _ = answer.send(outcome);
         });
         let outcome = answered.recv_timeout(std::time::Duration::from_secs(20));
@@ -255,7 +255,7 @@ fn what_became_ready_first_is_reported_first() {
             pairs.iter().skip(1).for_each(read);
             pairs[7].1.send(b"x");
             pairs[3].1.send(b"x");
-            // What was not reported stands where it stood. Behind it, level-triggered what was
+            // SlotKind was not reported stands where it stood. Behind it, level-triggered what was
             // reported, and edge-triggered what came since.
             let (told, untold) = order.split_at(53);
             let ready = |index: &&u64| [0, 3, 7].contains(*index);
@@ -342,8 +342,8 @@ fn closing_takes_registrations_out_and_a_duplicate_keeps_them() {
     assert_eq!(epoll.wait(0), []);
     // The memory of the connection is gone with the last registration.
     let held = table::find(epoll.0).expect("the epoll");
-    let body = crate::readiness::set::interest_of(&held).expect("an interest").lock().expect("free");
-    assert_eq!(body.watched, 0);
+    let locked = crate::readiness::set::set_of(&held).expect("an set").lock().expect("free");
+    assert_eq!(locked.watched, 0);
 }
 
 #[test]
@@ -478,10 +478,10 @@ fn what_is_to_be_examined_is_while_a_stream_is_out_and_not_when_another_has_its_
     use crate::readiness::set::shared::bit;
     let examine = |epoll: &Epoll, fd: c_int, note: bool| {
         let held = table::find(epoll.0).expect("an epoll");
-        let interest = crate::readiness::set::interest_of(&held).expect("registrations");
-        let mut body = interest.lock().expect("nobody else has it");
-        let number = body.find(fd, &table::find(fd).expect("a stream")).expect("a registration");
-        let slot = body.slot(number);
+        let set = crate::readiness::set::set_of(&held).expect("registrations");
+        let mut locked = set.lock().expect("nobody else has it");
+        let number = locked.find(fd, &table::find(fd).expect("a stream")).expect("a registration");
+        let slot = locked.slot(number);
         slot.state |= if note { bit::EXAMINE } else { 0 };
         (number, slot.state & bit::EXAMINE != 0)
     };

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::readiness::set::{Interest, interest_of};
+use crate::readiness::set::{EpollSet, set_of};
 
-fn interest(epoll: &Epoll) -> &'static Interest {
+fn set(epoll: &Epoll) -> &'static EpollSet {
     let held = table::find(epoll.0).expect("the epoll");
-    interest_of(&held).expect("an interest")
+    set_of(&held).expect("an set")
 }
 
 /// Numbers that are likely to lead somewhere, and others.
@@ -35,13 +35,13 @@ fn spoilt_memory_of_relatives_leads_nowhere() {
         for (number, (stream, _)) in streams.iter().enumerate() {
             epoll.add(stream.0, if number % 2 == 0 { IN } else { IN | OUT | EDGE }, number as u64);
         }
-        // What a relative may have spoilt is not used for another epoll.
+        // SlotKind a relative may have spoilt is not used for another epoll.
         hooks::before_fork();
         for turn in 0..40 {
             {
-                let mut body = interest(&epoll).lock().expect("free");
+                let mut locked = set(&epoll).lock().expect("free");
                 let chosen = nasty(&mut state) % 3;
-                for word in body.words().flatten() {
+                for word in locked.words().flatten() {
                     if chosen == 0 || nasty(&mut state).is_multiple_of(16) {
                         *word = nasty(&mut state);
                     }
@@ -68,7 +68,7 @@ fn a_lock_that_a_relative_never_gives_back_is_not_waited_for_without_end() {
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
-    let word = interest(&epoll).owner_among_relatives();
+    let word = set(&epoll).owner_among_relatives();
     // A thread that lives and is none of this process: the first of the machine.
     word.store(1, SeqCst);
     assert_eq!(epoll.try_wait(4, 0), Err(libc::EINTR));
@@ -81,17 +81,17 @@ fn a_child_that_closes_an_epoll_cannot_change_it_any_more() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
-    let of_parent = interest(&epoll);
+    let of_parent = set(&epoll);
     // SAFETY: the child calls what may be called in a child of a process with threads: no
     // allocation, no lock of the C library.
     let child = unsafe { libc::fork() };
     if child == 0 {
         hooks::after_fork();
         crate::calls::descriptor::close::close(epoll.0);
-        // What a process that was taken over finds at the same place.
-        let own = of_parent.lock().is_some_and(|mut body| {
-            let empty = body.slot(0).data == 0;
-            body.words().flatten().for_each(|word| *word = u32::MAX);
+        // SlotKind a process that was taken over finds at the same place.
+        let own = of_parent.lock().is_some_and(|mut locked| {
+            let empty = locked.slot(0).data == 0;
+            locked.words().flatten().for_each(|word| *word = u32::MAX);
             empty
         });
         // SAFETY: ends the child.

@@ -117,7 +117,7 @@ fn parent_and_child_of_a_fork_use_one_epoll() {
     // SAFETY: the child of above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
-    assert_eq!(epoll.wait(-1), [(1, IN)], "the parent's copy of the interest knows it too");
+    assert_eq!(epoll.wait(-1), [(1, IN)], "the parent's copy of the set knows it too");
 }
 
 #[test]
@@ -132,17 +132,17 @@ fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
         // As `sleep::until` has it while it sleeps. The jump leaves the frame, so nothing in it is
         // dropped.
         let held = ManuallyDrop::new((*held).clone());
-        let stay = ManuallyDrop::new(crate::connection::blocked::Stay::begin(stream.0, &held));
+        let call = ManuallyDrop::new(crate::connection::blocked::BlockedCall::begin(stream.0, &held));
         stream.end(|end| end.arm(want));
-        stay.armed.set(Some(want));
-        stay.written_down.set(true);
-        crate::signal::longjmp::waits(&raw const *stay);
-        let within = std::ptr::from_ref(&*stay).addr();
-        crate::signal::longjmp::before(within);
+        call.armed.set(Some(want));
+        call.registered.set(true);
+        crate::signal::longjmp::register(&raw const *call);
+        let within = std::ptr::from_ref(&*call).addr();
+        crate::signal::longjmp::abandon_below(within);
         assert_eq!(held.sleepers.load(SeqCst), 1, "a jump within the handler leaves the call alone");
-        crate::signal::longjmp::before(usize::MAX);
+        crate::signal::longjmp::abandon_below(usize::MAX);
         assert_eq!((held.sleepers.load(SeqCst), stream.end(End::waiting)), (0, 0));
-        crate::signal::longjmp::before(usize::MAX);
+        crate::signal::longjmp::abandon_below(usize::MAX);
     }
     drop(ManuallyDrop::into_inner(held));
 }

@@ -7,10 +7,10 @@
 //!    of another word size or machine would refuse the program for it.
 //! 3. A static program ignores the library, and hands the environment on to what it starts: gosu,
 //!    tini and a static shell mostly start programs of this C library, so it keeps the environment.
-//!    What it starts is not looked at by anybody: a program of another C library ends with status
+//!    SlotKind it starts is not looked at by anybody: a program of another C library ends with status
 //!    127 there, and says why, unless the launcher's environment has no `LD_PRELOAD`.
 //! 4. The file is foreign bytes: each read has a bound, and each number is compared before it is
-//!    used. What cannot be read or makes no sense is the kernel's to judge: the environment stays
+//!    used. SlotKind cannot be read or makes no sense is the kernel's to judge: the environment stays
 //!    as it would be.
 //! 5. Nothing is allocated and no lock is taken: this runs between fork and exec.
 
@@ -87,7 +87,7 @@ impl File {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
         let arguments = [signed(folder), address(path), signed(flags), 0, 0, 0];
         // SAFETY: the kernel reads the path, and judges the address itself.
-        let fd = unsafe { sys::ask(libc::SYS_openat, arguments) }.ok()?;
+        let fd = unsafe { sys::syscall(libc::SYS_openat, arguments) }.ok()?;
         Some(Self { fd: fd as c_int, own: true })
     }
 
@@ -98,7 +98,7 @@ impl File {
             let Some(at) = offset.checked_add(filled as u64) else { break };
             let arguments = [signed(self.fd), address_mut(rest.as_mut_ptr()), rest.len(), at as usize, 0, 0];
             // SAFETY: the kernel writes at most so many bytes there.
-            match unsafe { sys::ask(libc::SYS_pread64, arguments) } {
+            match unsafe { sys::syscall(libc::SYS_pread64, arguments) } {
                 Ok(0) => break,
                 Ok(bytes) => filled += bytes,
                 Err(libc::EINTR) => {}
@@ -123,7 +123,7 @@ fn is_regular(folder: c_int, path: *const c_char) -> Option<u32> {
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     let arguments = [signed(folder), address(path), address_mut(&raw mut found), 0, 0, 0];
     // SAFETY: the kernel reads the path and writes what it finds.
-    unsafe { sys::ask(libc::SYS_newfstatat, arguments) }.ok()?;
+    unsafe { sys::syscall(libc::SYS_newfstatat, arguments) }.ok()?;
     (found.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(found.st_mode)
 }
 
@@ -134,7 +134,7 @@ fn is_regular(folder: c_int, path: *const c_char) -> Option<u32> {
 /// Names are texts, or addresses for the kernel to refuse where it is a path.
 pub(crate) unsafe fn takes_the_library(named: Named) -> bool {
     // A filter might kill the process for opening a file.
-    if seccomp::is_confined() {
+    if seccomp::is_restricted() {
         return true;
     }
     let before = sys::errno();
@@ -196,7 +196,7 @@ fn judge(mut file: File) -> bool {
     true
 }
 
-/// A program by its first bytes. What is no ELF file the kernel refuses, or gives to an interpreter
+/// A program by its first bytes. SlotKind is no ELF file the kernel refuses, or gives to an interpreter
 /// that nobody here knows.
 fn judge_program(file: &File, first: &[u8]) -> bool {
     if !first.starts_with(b"\x7fELF") || first.len() < 64 {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::table;
 use crate::readiness::set::with_streams;
-use crate::signal::longjmp::{self, Written};
+use crate::signal::longjmp::{self, Registered};
 use crate::system::kernel;
 use crate::system::multiplexing::{Mask, Timeout};
 use crate::system::sys::Outcome;
@@ -18,42 +18,43 @@ use crate::wait::epoll::wait;
 use crate::wait::output::Output;
 
 /// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another registers a stream there meanwhile, what the
-/// kernel reports has to be sorted, and the sleeper is counted as one of ours ([`register_outsiders`]).
+/// kernel reports has to be sorted, and the sleeper is counted as one of ours ([`count_kernel_only_waiters`]).
 #[derive(Debug)]
-pub(crate) struct Outsider {
+pub(crate) struct KernelOnlyWaiter {
     held: Held,
     epfd: c_int,
     until: Option<u64>,
 }
 
-impl Outsider {
+impl KernelOnlyWaiter {
     /// Begins to wait. None: it is no epoll that the library knows, or there are streams in it by now.
     #[inline]
     pub(crate) fn begin(epfd: c_int, timeout: Timeout) -> Option<Self> {
         let held = table::find(epfd).filter(|held| held.kind() == Kind::Epoll)?;
         let until = timeout.filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time));
-        held.outside.fetch_add(1, SeqCst);
-        let outsider = Self { held, epfd, until };
-        if with_streams(&outsider.held).is_some() {
-            outsider.leave();
+        held.kernel_only_waiters.fetch_add(1, SeqCst);
+        let waiter = Self { held, epfd, until };
+        if with_streams(&waiter.held).is_some() {
+            waiter.leave();
             return None;
         }
-        Some(outsider)
+        Some(waiter)
     }
 
     /// Has itself ended by a handler that jumps out of the call. It stays where it is as long as the answer lives.
-    pub(crate) fn written(&self) -> Written {
-        longjmp::written(std::ptr::from_ref(self))
+    pub(crate) fn registered(&self) -> Registered {
+        longjmp::registered(std::ptr::from_ref(self))
     }
 
-    /// Takes itself back, here or where [`register_outsiders`] has counted it.
+    /// Takes itself back, here or where [`count_kernel_only_waiters`] has counted it.
     fn leave(&self) {
-        let counted = self.held.outside.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
+        let counted =
+            self.held.kernel_only_waiters.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
         if counted.is_err()
-            && let Some(interest) = with_streams(&self.held)
-            && let Some(mut body) = interest.lock()
+            && let Some(set) = with_streams(&self.held)
+            && let Some(mut locked) = set.lock()
         {
-            body.sleepers = body.sleepers.saturating_sub(1);
+            locked.sleepers = locked.sleepers.saturating_sub(1);
         }
     }
 
@@ -70,18 +71,18 @@ impl Outsider {
         mask: Mask,
     ) -> Option<Outcome> {
         self.leave();
-        let interest = with_streams(&self.held)?;
+        let set = with_streams(&self.held)?;
         let reported = usize::try_from(answer).ok().filter(|reported| *reported != 0)?;
         let mut out = Output { to: events, room: usize::try_from(most).ok()?, filled: 0 };
-        let Some(mut body) = interest.lock() else {
-            interest.missed();
-            out.natives(reported);
+        let Some(mut locked) = set.lock() else {
+            set.missed();
+            out.keep_native(reported);
             return Some(out.answer().unwrap_or(Err(libc::EINTR)));
         };
-        body.epfd = self.epfd;
-        body.sort(&mut out, reported);
-        body.scan(&mut out);
-        drop(body);
+        locked.epfd = self.epfd;
+        locked.sort(&mut out, reported);
+        locked.scan(&mut out);
+        drop(locked);
         if let Some(answer) = out.answer() {
             return Some(answer);
         }
@@ -91,10 +92,10 @@ impl Outsider {
     }
 }
 
-impl longjmp::Leave for Outsider {
-    unsafe fn leave(this: *const Self) {
+impl longjmp::Abandon for KernelOnlyWaiter {
+    unsafe fn abandon(this: *const Self) {
         // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
-        let outsider = unsafe { this.read() };
-        outsider.leave();
+        let waiter = unsafe { this.read() };
+        waiter.leave();
     }
 }
