@@ -27,7 +27,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use sietch::nic::shm::{EndpointFds, Geometry};
+use sietch::nic::shm::{EndpointFds, LinkLayout};
 use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, Reason, VnicSpec};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, PortGrant, PortRange};
@@ -258,7 +258,7 @@ impl Core {
     }
 
     fn add(&mut self, port: &PortGrant, descriptors: Vec<OwnedFd>) {
-        let Ok([own, peer, bell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+        let Ok([own, peer, doorbell]) = <[OwnedFd; 3]>::try_from(descriptors) else {
             tracing::error!("VNIC {}: its port came without its descriptors", port.name);
             return;
         };
@@ -266,8 +266,8 @@ impl Core {
         self.send(Command::Add {
             id: port.grant,
             spec: specification(port),
-            fds: EndpointFds { own, peer, bell },
-            geometry: Geometry { slots: port.geometry.slots, data: port.geometry.data },
+            fds: EndpointFds { own, peer, doorbell },
+            geometry: LinkLayout { slots: port.geometry.slots, data: port.geometry.data },
             mtu: usize::try_from(port.mtu).unwrap_or(usize::MAX),
             reply,
         });

@@ -15,7 +15,7 @@
 
 use std::io;
 
-use sietch_nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
+use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 
 use crate::Random;
 use crate::link::{Lane, LinkConfig, Tally};
@@ -152,7 +152,7 @@ impl<Q: NicQueue> NicQueue for Cable<Q> {
         self.inner.bytes(frame)
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.inner.tail(frame)
     }
 

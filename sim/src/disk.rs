@@ -532,7 +532,7 @@ impl DiskQueue for SimDisk {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         if !self.silent() {
             for request in &mut self.state.borrow_mut().requests {
                 request.rung = true;
@@ -580,7 +580,7 @@ impl DiskQueue for SimDisk {
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
-        self.ring()?;
+        self.notify()?;
         if self.silent() {
             return Err(io::Error::other("the simulated device has no power"));
         }

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use sietch_nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
+use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 
 use crate::Random;
 
@@ -116,7 +116,7 @@ impl<Q: NicQueue> NicQueue for Lossy<Q> {
         self.inner.bytes(frame)
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.inner.tail(frame)
     }
 

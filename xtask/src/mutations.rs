@@ -29,7 +29,7 @@ struct Mutation {
 
 const LAYOUT: &str = "dataplane/persist/src/layout.rs";
 const SCAN: &str = "dataplane/persist/src/scan.rs";
-const COPIES: &str = "device/disk/src/copies.rs";
+const COPIES: &str = "device/disk/src/superblock_copies.rs";
 const VOLUME_LAYOUT: &str = "control/volume/src/layout.rs";
 const VOLUME: &str = "control/volume/src/volume.rs";
 

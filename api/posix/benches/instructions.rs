@@ -16,7 +16,7 @@ use gungraun::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use sietch_posix::calls::data;
 use sietch_posix::table::{self, Kind};
-use sietch_ring::stream::{End, Geometry, Memory, Names};
+use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
 
 /// Messages in each direction that a measurement counts.
 const MESSAGES: usize = 1000;
@@ -46,12 +46,12 @@ impl Scene {
 }
 
 fn scene(bytes: usize) -> Scene {
-    let memory = Memory::create(Geometry::default(), [Names::default(); 2]).expect("memfds");
+    let memory = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
     let (first, second) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .expect("a pair of sockets");
     let mut ends = [first.into_raw_fd(), second.into_raw_fd()];
     for (fd, private) in ends.iter_mut().zip(&memory.private) {
-        let end = End::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory");
+        let end = Endpoint::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory");
         let held = table::describe(Kind::Stream, Some(end)).expect("memory");
         assert!(table::put(*fd, &held));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use sietch_posix::calls::{data, descriptor, options, socket};
 use sietch_posix::table::{self, Kind};
-use sietch_ring::stream::{End, Geometry, Memory, Names};
+use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
 
 fn name(port: u16) -> [u8; 28] {
     let mut name = [0; 28];
@@ -36,11 +36,11 @@ fn pair() -> [c_int; 2] {
 fn pair_and_memory() -> ([c_int; 2], OwnedFd) {
     let ends = [(name(40_000), name(80)), (name(80), name(40_000))];
     let names = ends.map(|(local, peer)| Names { local, peer, local_length: 16, peer_length: 16 });
-    let memory = Memory::create(Geometry { smallest: 14, largest: 16 }, names).expect("a connection");
+    let memory = Memory::create(RegionSizes { smallest: 14, largest: 16 }, names).expect("a connection");
     let (first, second) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let mut index = 0;
     let both = [first, second].map(|placeholder| {
-        let end = End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
+        let end = Endpoint::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
         index += 1;
         let held = table::describe(Kind::Stream, Some(end)).expect("memory");
         let fd = placeholder.into_raw_fd();
@@ -314,11 +314,11 @@ fn an_engine_behind_a_connection_is_told_of_its_options() {
     let [served, service] = [a, b].map(|fd| table::find(fd).expect("it is ours"));
     let (end, other) = (served.end().expect("an end"), service.end().expect("an end"));
     assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1), Ok(0));
-    assert_eq!(other.news(), 0, "another program has no use for it");
+    assert_eq!(other.option_changes(), 0, "another program has no use for it");
     end.private().set(sietch_ring::stream::flag::SERVED);
     assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0), Ok(0));
     assert_eq!(set(a, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3), Ok(0));
-    assert_eq!((other.news(), other.readable()), (1, 0));
+    assert_eq!((other.option_changes(), other.readable()), (1, 0));
     let mut bell = [0_u8; 4];
     // SAFETY: four bytes may be written.
     let rung = unsafe { libc::recv(b, bell.as_mut_ptr().cast(), 4, libc::MSG_DONTWAIT) };

@@ -106,7 +106,7 @@ impl IdlePolicy {
             return false;
         }
         match self.spin.idle(now) {
-            Idle::Look => std::hint::spin_loop(),
+            Idle::Poll => std::hint::spin_loop(),
             Idle::Yield => rustix::thread::sched_yield(),
             Idle::Sleep => return true,
         }

@@ -3,7 +3,7 @@
 use sietch_net::{Config, Engine, Ipv6Config};
 use sietch_nic::af_xdp::{self, Granted};
 use sietch_nic::shm::{self, Endpoint, EndpointFds};
-use sietch_protocol::{Network6, QueueGeometry, VnicDescriptors, VnicGrant};
+use sietch_protocol::{Network6, QueueLayout, VnicDescriptors, VnicGrant};
 
 use crate::client::GrantedVnic;
 use crate::error::Error;
@@ -33,15 +33,15 @@ impl Vnic {
         let mac = description.mac.0;
         let name = || description.name.clone();
         let queue = match (description.geometry, descriptors) {
-            (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) => {
+            (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) => {
                 let granted = Granted { socket, umem, geometry: socket_geometry(shape) };
                 let opened = af_xdp::Queue::open(granted, mac, mtu)
                     .map_err(|source| Error::Queue { name: name(), source })?;
                 opened.with_unfinished_checksums(shape.unfinished_checksums).into()
             }
-            (QueueGeometry::Shared(shape), VnicDescriptors::Shared(parts)) => {
-                let geometry = shm::Geometry { slots: shape.slots, data: shape.data };
-                let fds = EndpointFds { own: parts.own, peer: parts.peer, bell: parts.bell };
+            (QueueLayout::Shared(shape), VnicDescriptors::Shared(parts)) => {
+                let geometry = shm::LinkLayout { slots: shape.slots, data: shape.data };
+                let fds = EndpointFds { own: parts.own, peer: parts.peer, doorbell: parts.doorbell };
                 let opened = Endpoint::open(fds, geometry, mac, mtu);
                 opened.map_err(|source| Error::Link { name: name(), source })?.into()
             }
@@ -73,8 +73,8 @@ impl Vnic {
 
 /// The shape of an AF_XDP queue as the daemon says it, in the words of the queue itself.
 #[must_use]
-pub fn socket_geometry(shape: sietch_protocol::Geometry) -> af_xdp::Geometry {
-    af_xdp::Geometry {
+pub fn socket_geometry(shape: sietch_protocol::XskLayout) -> af_xdp::XskLayout {
+    af_xdp::XskLayout {
         ifindex: shape.ifindex,
         queue: shape.queue,
         chunk_size: shape.chunk_size,

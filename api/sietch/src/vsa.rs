@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use sietch_disk::broker::{BrokerFds, BrokerGeometry, BrokerQueue};
+use sietch_disk::broker::{BrokerFds, BrokerLayout, BrokerQueue};
 use sietch_disk::nvm::Model;
 use sietch_disk::{AreaQueue, DiskQueue as _, OpenError, open_parts};
 use sietch_protocol::{MemoryModel, VsaGrant};
@@ -123,8 +123,8 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
             .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))
     };
     if let (Some(shape), [memory, bell]) = (description.broker, files) {
-        let fds = BrokerFds { memory: copy(memory)?, bell: copy(bell)? };
-        let geometry = BrokerGeometry { slots: shape.slots, data: shape.data, block: shape.block };
+        let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(bell)? };
+        let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
         let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
         return Ok(AreaQueue::Broker(Box::new(queue)));
     }

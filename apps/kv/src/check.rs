@@ -163,7 +163,7 @@ fn unreadable(cause: &OpenError) -> Verdict {
         OpenError::Rejected { sequence, offset, .. } => {
             damaged(Some(*offset), Some(*sequence), Loss::Unclear)
         }
-        OpenError::Cut { capacity, .. } => damaged(Some(*capacity), None, Loss::Acknowledged),
+        OpenError::AreaTooSmall { capacity, .. } => damaged(Some(*capacity), None, Loss::Acknowledged),
         OpenError::Failed(failure) => failed(failure, what),
         OpenError::NotFormatted => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),

@@ -164,7 +164,7 @@ impl Transport for Sockets {
             return Ok(());
         }
         match self.spin.idle(now) {
-            Idle::Look => std::hint::spin_loop(),
+            Idle::Poll => std::hint::spin_loop(),
             Idle::Yield => rustix::thread::sched_yield(),
             Idle::Sleep => self.look(Duration::from_nanos(until - now), news)?,
         }

@@ -63,7 +63,7 @@ fn memory(size: u64) -> Result<NvmQueue, Error> {
     for offset in (0..size).step_by(CHUNK) {
         let write = Operation::Write { offset, length: CHUNK, buffer: Buffer::new(CHUNK), durable: true };
         queue.submit(0, write).map_err(|_| log_failed("its queue is full"))?;
-        queue.ring().map_err(log_failed)?;
+        queue.notify().map_err(log_failed)?;
         queue.complete(&mut completions);
         completions.clear();
     }

@@ -27,7 +27,7 @@ use sietch_protocol::administration;
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
 use sietch_service::sockets::{
-    Board, Command, Counters, Geometry, Options, Registrar, Rules, Shown, Source, run,
+    Board, Command, Counters, Options, RegionSizes, Registrar, Rules, Shown, Source, run,
 };
 use sietch_service::tcp::Asked;
 
@@ -117,7 +117,7 @@ impl Sockets {
         let board = Arc::new(Board::default());
         let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&board));
         let Listening { socket, administrators } = listening;
-        let geometry = Geometry { smallest: 14, largest: 22 };
+        let geometry = RegionSizes { smallest: 14, largest: 22 };
         let options = Options { socket, administrators, rules, geometry };
         let thread = std::thread::Builder::new()
             .name("sietch-sockets".to_owned())

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, eventfd};
-use sietch::disk::broker::{BrokerFds, BrokerGeometry};
+use sietch::disk::broker::{BrokerFds, BrokerLayout};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::storage::{AreaExtent, AreaGrant, HeldArea, HeldStorage};
 use sietch_protocol::{CallError, Connection, Notice};
@@ -143,7 +143,7 @@ impl Storage {
     }
 
     fn add_area(&mut self, area: &AreaGrant, descriptors: Vec<OwnedFd>) {
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        let Ok([memory, doorbell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             tracing::error!("VSA {}: it came without its descriptors", area.name);
             return;
         };
@@ -152,8 +152,8 @@ impl Storage {
             id: area.grant,
             volume: area.volume.clone(),
             extents: spans(&area.extents),
-            fds: BrokerFds { memory, bell },
-            geometry: BrokerGeometry { slots: shape.slots, data: shape.data, block: shape.block },
+            fds: BrokerFds { memory, doorbell },
+            geometry: BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block },
             reply,
         });
         match attached {

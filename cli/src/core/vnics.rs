@@ -32,7 +32,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sietch::net::Engine;
-use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
+use sietch::nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 use sietch::{Client, Doorbell as _, Grant, Kind, Lease, Metrics, VnicQueue, clock};
 use sietch_protocol::{CallError, ErrorKind, VnicGrant};
 use sietch_service::sockets::Registrar;
@@ -76,7 +76,7 @@ impl NicQueue for Served {
         self.queue.bytes(frame)
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.queue.tail(frame)
     }
 

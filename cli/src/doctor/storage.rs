@@ -87,8 +87,8 @@ fn queue(folder: &Path) -> Check {
     });
     match opened {
         Ok(queue) => {
-            let findings: Vec<String> = queue.findings().iter().map(ToString::to_string).collect();
-            Check::ok(name, format!("{}: {}", queue.description(), findings.join("; ")))
+            let features: Vec<String> = queue.features().iter().map(ToString::to_string).collect();
+            Check::ok(name, format!("{}: {}", queue.description(), features.join("; ")))
         }
         Err(cause) => Check::not(
             Verdict::Limited,

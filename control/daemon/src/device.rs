@@ -24,7 +24,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 use sietch_protocol::metrics::Metric;
-use sietch_protocol::{Geometry, Mac, Network, Network6, PortRange, Rate};
+use sietch_protocol::{Mac, Network, Network6, PortRange, Rate, XskLayout};
 
 use crate::configuration::{Vnic, derived_mac};
 use crate::identity::stable_hash;
@@ -124,7 +124,7 @@ pub struct OpenedVnic {
     /// The memfd of its UMEM.
     pub umem: OwnedFd,
     /// Their shape.
-    pub geometry: Geometry,
+    pub geometry: XskLayout,
     /// The gateway's Ethernet address, if it is known without asking.
     pub gateway_mac: Option<Mac>,
     /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.

@@ -11,7 +11,7 @@
 //!    it is the very next: what an earlier use of the half left behind never does.
 
 use crc_fast::{CrcAlgorithm, Digest};
-use sietch_disk::copies::{self, CopyDamage};
+use sietch_disk::superblock_copies::{self, CopyDamage};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -162,7 +162,7 @@ pub(crate) struct Superblock {
 impl Superblock {
     /// Offset of copy `index` (0 or 1) of generation `generation`.
     pub(crate) fn place(generation: u64, index: u64) -> u64 {
-        copies::place(generation, index)
+        superblock_copies::offset(generation, index)
     }
 
     /// Offset of half `index`.

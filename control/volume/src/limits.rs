@@ -5,7 +5,7 @@
 pub const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
 /// Superblock copies: two of each of two generations, so that one rotten copy costs nothing.
-pub const SUPERBLOCKS: u64 = sietch_disk::copies::COPIES as u64;
+pub const SUPERBLOCKS: u64 = sietch_disk::superblock_copies::COPIES as u64;
 
 /// Where the first half begins.
 pub const HALVES_START: u64 = SUPERBLOCKS * BLOCK;

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use sietch_disk::DiskQueue;
-use sietch_disk::copies::{self, Copies, Salvage};
+use sietch_disk::superblock_copies::{self, Salvage, SuperblockCopies};
 
 use crate::error::{Failure, FormatError, OpenError, VolumeError};
 use crate::layout::{Area, Change, Checkpoint, Extent, Record, Superblock, VERSION, checkpoint_bytes};
@@ -477,15 +477,17 @@ fn newest<D: DiskQueue>(disk: &mut D) -> Result<Superblock, OpenError> {
         return Err(OpenError::NotFormatted);
     }
     let failure = |offset, error| OpenError::Failed(failure("reading the superblocks", offset, error));
-    let found = copies::read(disk, Superblock::read, |superblock| superblock.generation)
+    let found = superblock_copies::read(disk, Superblock::read, |superblock| superblock.generation)
         .map_err(|error| failure(0, error))?;
     match found {
         // A later program may have left copies of ours behind.
-        Copies { version: Some(found), .. } => Err(OpenError::Version { found, known: VERSION }),
-        Copies { newest: Some(superblock), .. } => Ok(superblock),
-        Copies { unreadable: Some((offset, error)), .. } => Err(failure(offset, error)),
-        Copies { rotten: true, .. } => Err(OpenError::Damaged { cause: "no superblock is whole", offset: 0 }),
-        Copies { .. } => Err(OpenError::NotFormatted),
+        SuperblockCopies { version: Some(found), .. } => Err(OpenError::Version { found, known: VERSION }),
+        SuperblockCopies { newest: Some(superblock), .. } => Ok(superblock),
+        SuperblockCopies { unreadable: Some((offset, error)), .. } => Err(failure(offset, error)),
+        SuperblockCopies { rotten: true, .. } => {
+            Err(OpenError::Damaged { cause: "no superblock is whole", offset: 0 })
+        }
+        SuperblockCopies { .. } => Err(OpenError::NotFormatted),
     }
 }
 
@@ -548,7 +550,8 @@ fn read_half<D: DiskQueue>(disk: &mut D, at: u64, length: usize) -> Result<Salva
         Ok(bytes) => return Ok(Salvage { bytes, unreadable: Vec::new(), cause: None }),
         Err(cause) => cause,
     };
-    let salvage = copies::salvage(disk, at, length).map_err(|error| failure("reading", at, error))?;
+    let salvage =
+        superblock_copies::salvage(disk, at, length).map_err(|error| failure("reading", at, error))?;
     // If nothing can be read, it is not a block that is bad.
     let any = salvage.unreadable.len() * (BLOCK as usize) < length;
     if any { Ok(salvage) } else { Err(cause) }

@@ -16,7 +16,7 @@ use gungraun::{
 };
 use sietch_net::{Config, Engine, Event, EventKind as What, FlowId};
 use sietch_nic::NicQueue;
-use sietch_nic::shm::{Endpoint, Geometry, create_pair};
+use sietch_nic::shm::{Endpoint, LinkLayout, create_pair};
 use sietch_nic::wire::{WireQueue, pair};
 
 /// Requests that a measurement counts.
@@ -75,7 +75,7 @@ fn on_wire(flows: usize, pipeline: usize) -> Conversation<WireQueue> {
 }
 
 fn on_link(flows: usize, pipeline: usize) -> Conversation<Endpoint> {
-    let geometry = Geometry::for_mtu(1500);
+    let geometry = LinkLayout::for_mtu(1500);
     let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
     let open = |fds, mac| Endpoint::open(fds, geometry, mac, 1500).expect("it is new");
     converse((open(pair.near, MACS[0]), open(pair.far, MACS[1])), flows, pipeline)

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 
-use sietch_nic::{Foreign, Frame, NicQueue};
+use sietch_nic::{Frame, NicQueue, Untrusted};
 
 use crate::addresses::{Addresses, Ipv6Config};
 use crate::ahead::Ahead;
@@ -504,7 +504,7 @@ impl Engine {
         }
     }
 
-    fn dispatch(&mut self, head: &[u8], tail: Foreign<'_>) -> Disposition {
+    fn dispatch(&mut self, head: &[u8], tail: Untrusted<'_>) -> Disposition {
         let Some((link, payload)) = ethernet::Header::parse(head) else {
             self.metrics.malformed += 1;
             return Disposition::Release;

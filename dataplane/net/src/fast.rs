@@ -15,7 +15,7 @@
 //!    the next emission, the first only for one within [`DELAYED_ACK`]; either rides on data if
 //!    there is any.
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use crate::congestion::{Acknowledged, CongestionControl};
 use crate::engine::Engine;
@@ -39,7 +39,7 @@ impl Engine {
     /// Takes a frame if it is the common case; otherwise changes nothing and says no. It says yes
     /// to nothing that `dispatch` would not take to `fast_receive` as well.
     #[inline(always)]
-    pub(crate) fn take_expected(&mut self, head: &[u8], tail: Foreign<'_>) -> bool {
+    pub(crate) fn take_expected(&mut self, head: &[u8], tail: Untrusted<'_>) -> bool {
         let Some((link, packet)) = head.split_first_chunk::<{ ethernet::HEADER }>() else { return false };
         let Some((network, segment)) = packet.split_first_chunk::<{ ipv4::HEADER }>() else { return false };
         let Some((header, rest)) = segment.split_first_chunk::<{ tcp::HEADER }>() else { return false };

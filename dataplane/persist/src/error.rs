@@ -293,7 +293,7 @@ pub enum OpenError {
     #[error(
         "log: formatted in blocks of {formatted_block}, but the device has blocks of {block}; use the device it was made on"
     )]
-    Geometry {
+    BlockSize {
         /// Block size at the time.
         formatted_block: u32,
         /// Block size now.
@@ -303,7 +303,7 @@ pub enum OpenError {
     #[error(
         "log: laid out over {formatted} bytes with records up to byte {needed}, but only {capacity} are there: the area was cut short, or newer superblocks were lost; give it at least {needed} bytes with what they held, and shrink the log before the area the next time"
     )]
-    Cut {
+    AreaTooSmall {
         /// Bytes of the area.
         capacity: u64,
         /// Bytes that the superblock names.

@@ -176,7 +176,7 @@ impl<D: DiskQueue> Follower<D> {
 fn newest<D: DiskQueue>(disk: &mut D) -> Result<Superblock, FollowError> {
     match scan::superblock(disk) {
         Ok(found) if found.formatted <= disk.capacity() => Ok(found.superblock),
-        Ok(scan::Found { formatted, .. }) | Err(OpenError::Cut { formatted, .. }) => {
+        Ok(scan::Found { formatted, .. }) | Err(OpenError::AreaTooSmall { formatted, .. }) => {
             Err(FollowError::Grown { formatted, capacity: disk.capacity() })
         }
         Err(other) => Err(other.into()),

@@ -13,7 +13,7 @@
 //!    either.
 
 use crc_fast::{CrcAlgorithm, Digest};
-use sietch_disk::copies::{self, CopyDamage};
+use sietch_disk::superblock_copies::{self, CopyDamage};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -351,7 +351,7 @@ impl Spot {
 impl Superblock {
     /// Area offset of copy `index` (0 or 1) of generation `generation`.
     pub fn place(generation: u64, index: u64) -> u64 {
-        copies::place(generation, index)
+        superblock_copies::offset(generation, index)
     }
 
     /// Area offset of a segment.

@@ -25,7 +25,7 @@ pub(crate) const SNAPSHOT_IN_FLIGHT: usize = 2;
 pub(crate) const RESERVED_REQUESTS: usize = SNAPSHOT_IN_FLIGHT + 4;
 
 /// Copies of the superblock: two for each of two generations.
-pub(crate) const SUPERBLOCKS: usize = sietch_disk::copies::COPIES;
+pub(crate) const SUPERBLOCKS: usize = sietch_disk::superblock_copies::COPIES;
 
 /// Bytes of a copy: one block of the largest kind.
 pub(crate) const SUPERBLOCK: usize = sietch_disk::BLOCK;

@@ -249,7 +249,7 @@ impl<D: DiskQueue> Log<D> {
         let mut result = self.check();
         if result.is_ok() && self.stream.queued() > 0 {
             self.submit_wanted = true;
-            result = self.pump().and_then(|()| self.ring());
+            result = self.pump().and_then(|()| self.notify());
         }
         if result.is_err() {
             self.waiters.tell(self.durable, self.failure.as_ref());
@@ -272,7 +272,7 @@ impl<D: DiskQueue> Log<D> {
             Flush::Flying { covers, .. } => Flush::Flying { covers, again: true },
         };
         self.pump()?;
-        self.ring()
+        self.notify()
     }
 
     /// Takes what the device has finished, goes on with what waited for it, and returns the
@@ -290,7 +290,7 @@ impl<D: DiskQueue> Log<D> {
             self.completions = completions;
         }
         self.exchange();
-        let result = self.check().and_then(|()| self.pump()).and_then(|()| self.ring());
+        let result = self.check().and_then(|()| self.pump()).and_then(|()| self.notify());
         self.waiters.tell(self.durable, self.failure.as_ref());
         result.map(|()| self.durable)
     }
@@ -440,8 +440,8 @@ impl<D: DiskQueue> Log<D> {
         self.failure.get_or_insert_with(|| failure(action, offset, error)).clone()
     }
 
-    fn ring(&mut self) -> Result<(), Failure> {
-        self.disk.ring().map_err(|e| self.fail("handing requests to the disk", 0, e))
+    fn notify(&mut self) -> Result<(), Failure> {
+        self.disk.notify().map_err(|e| self.fail("handing requests to the disk", 0, e))
     }
 
     /// If no run of this epoch is in the superblock: goes on in a fresh segment, which the next

@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError, copies};
+use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError, superblock_copies};
 
 use crate::error::{Failure, OpenError};
 use crate::layout::{
@@ -285,7 +285,8 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
         }
         let offset = self.superblock.segment_start(number);
         let length = self.superblock.segment_bytes as usize;
-        let salvage = copies::salvage(self.disk, offset, length).map_err(|e| failure(READING, offset, e))?;
+        let salvage =
+            superblock_copies::salvage(self.disk, offset, length).map_err(|e| failure(READING, offset, e))?;
         let blocks = salvage.unreadable;
         if blocks.len() * BLOCK >= length {
             // It is not a block that is bad.
@@ -324,7 +325,7 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
             }
         }
         // At once: the device works while the segment at hand is parsed.
-        self.disk.ring().map_err(|e| failure(READING, self.superblock.segment_start(number), e))
+        self.disk.notify().map_err(|e| failure(READING, self.superblock.segment_start(number), e))
     }
 
     /// Waits for every read that is in flight. What they brought, errors included, was a guess.
@@ -469,7 +470,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     fn beyond(&self, payload: &[u8]) -> OpenError {
         let target = link_target(payload, u32::MAX).unwrap_or_default();
         let (capacity, needed) = (self.superblock.capacity, self.superblock.segment_start(target + 1));
-        OpenError::Cut { capacity, formatted: capacity, needed }
+        OpenError::AreaTooSmall { capacity, formatted: capacity, needed }
     }
 
     /// Area offset of the position at which a chain ended.

@@ -1,14 +1,14 @@
 //! Choosing the superblock of an area.
 //!
 //! 1. Of the copies that validate, the one with the highest generation counts
-//!    ([`sietch_disk::copies`]).
+//!    ([`sietch_disk::superblock_copies`]).
 //! 2. Where none validates and a copy is blank, the area was never used, or its beginning was
 //!    erased. Formatting leaves blank copies until it is done, and no records. So the area counts
 //!    as unused only if there is no record where a log has some ([`has_records`]).
 //! 3. It is cut to the area, if that is shorter and all that the superblock names lies before its
 //!    end.
 
-use sietch_disk::copies::{self, Copies};
+use sietch_disk::superblock_copies::{self, SuperblockCopies};
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
 use crate::error::{Failure, OpenError};
@@ -35,9 +35,9 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
     if disk.capacity() < DATA_START + SUPERBLOCK as u64 {
         return Err(OpenError::NotFormatted);
     }
-    let copies = copies::read(disk, Superblock::read, |superblock| superblock.generation)
+    let copies = superblock_copies::read(disk, Superblock::read, |superblock| superblock.generation)
         .map_err(|e| failure(READING, 0, e))?;
-    let Copies { newest, damaged, blank, version, unreadable, .. } = copies;
+    let SuperblockCopies { newest, damaged, blank, version, unreadable, .. } = copies;
     if let Some(found) = version {
         return Err(OpenError::Version { found, known: VERSION });
     }
@@ -50,7 +50,7 @@ pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError>
     };
     let block = disk.block_size() as u32;
     if superblock.block % block != 0 {
-        return Err(OpenError::Geometry { formatted_block: superblock.block, block });
+        return Err(OpenError::BlockSize { formatted_block: superblock.block, block });
     }
     let formatted = superblock.capacity;
     fit(&mut superblock, disk.capacity())?;
@@ -113,7 +113,7 @@ fn fit(superblock: &mut Superblock, capacity: u64) -> Result<(), OpenError> {
     let furthest = named.max().unwrap_or_default().max(MIN_SEGMENTS - 1);
     if furthest >= count {
         let needed = superblock.segment_start(furthest + 1);
-        return Err(OpenError::Cut { capacity, formatted, needed });
+        return Err(OpenError::AreaTooSmall { capacity, formatted, needed });
     }
     (superblock.segment_count, superblock.capacity) = (count, capacity);
     Ok(())

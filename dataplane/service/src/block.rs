@@ -235,7 +235,7 @@ impl<D: DiskQueue> Broker<D> {
                 continue;
             }
             volume.start_flush();
-            if let Err(cause) = volume.queue.ring() {
+            if let Err(cause) = volume.queue.notify() {
                 self.fail(number, &cause);
                 busy = true;
             }

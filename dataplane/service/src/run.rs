@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch_nic::shm::{Endpoint, EndpointFds, Geometry};
+use sietch_nic::shm::{Endpoint, EndpointFds, LinkLayout};
 use sietch_nic::xdp::VnicSpec;
 
 use crate::counters::PortCounters;
@@ -57,7 +57,7 @@ pub enum Command {
         /// Our side of its link.
         fds: EndpointFds,
         /// The link's shape.
-        geometry: Geometry,
+        geometry: LinkLayout,
         /// The link's MTU.
         mtu: usize,
         /// Hears whether it was added, or why not.

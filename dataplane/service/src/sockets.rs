@@ -46,7 +46,7 @@ pub use closer::{ListenerPair, Sent};
 pub use counters::{Board, Counters, Shown};
 pub use limits::raise_descriptors;
 pub use sietch_protocol::socket_service::{Action, Rule, Rules};
-pub use sietch_ring::stream::Geometry;
+pub use sietch_ring::stream::RegionSizes;
 
 use sietch_protocol::socket_service::Build;
 

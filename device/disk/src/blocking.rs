@@ -1,6 +1,6 @@
 //! A file through `preadv2(2)` and `pwritev2(2)`: for machines that refuse io_uring.
 //!
-//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] executes everything queued, one system call
+//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] executes everything queued, one system call
 //!    a request, and returns when all of it is done. Completions are there right after it: there is
 //!    nothing to poll for.
 //! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`; a discard is
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use rustix::io::ReadWriteFlags;
 
-use crate::file::{self, Geometry};
+use crate::file::{self, FileAccess};
 use crate::{
-    Completion, DEFAULT_DEPTH, DiskQueue, Finding, OpenError, Operation, Part, Priority, SubmitError,
+    Completion, DEFAULT_DEPTH, DiskQueue, Feature, OpenError, Operation, Part, Priority, SubmitError,
 };
 
 /// See the module's account.
 pub struct BlockingQueue {
     fd: OwnedFd,
     capacity: u64,
-    geometry: Geometry,
+    access: FileAccess,
     queued: VecDeque<(u64, Operation)>,
     done: VecDeque<Completion>,
 }
@@ -35,11 +35,11 @@ impl BlockingQueue {
     /// # Errors
     /// See [`OpenError`]; never [`OpenError::Unavailable`].
     pub fn open(fd: OwnedFd, capacity: u64) -> Result<Self, OpenError> {
-        let geometry = file::prepare(fd.as_fd(), capacity)?;
+        let access = file::prepare(fd.as_fd(), capacity)?;
         Ok(Self {
             fd,
             capacity,
-            geometry,
+            access,
             queued: VecDeque::with_capacity(DEFAULT_DEPTH),
             done: VecDeque::with_capacity(DEFAULT_DEPTH),
         })
@@ -47,7 +47,7 @@ impl BlockingQueue {
 
     /// How requests reach the device, for people.
     pub fn description(&self) -> &'static str {
-        if self.geometry.direct {
+        if self.access.direct {
             "pwritev2, O_DIRECT, RWF_DSYNC"
         } else {
             "pwritev2, buffered (O_DIRECT refused), RWF_DSYNC"
@@ -56,12 +56,12 @@ impl BlockingQueue {
 
     /// What was found out about file and device when the queue was opened, and is made use of or
     /// not.
-    pub fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.geometry.findings(self.fd.as_fd());
-        if let Some(priorities) = findings.iter_mut().find(|finding| finding.what == "order by priority") {
-            *priorities = Finding::unused(priorities.what, "one request at a time");
+    pub fn features(&self) -> Vec<Feature> {
+        let mut features = self.access.features(self.fd.as_fd());
+        if let Some(priorities) = features.iter_mut().find(|finding| finding.what == "order by priority") {
+            *priorities = Feature::unused(priorities.what, "one request at a time");
         }
-        findings
+        features
     }
 
     fn execute(&self, operation: &mut Operation) -> io::Result<()> {
@@ -89,7 +89,7 @@ impl BlockingQueue {
             }
             Operation::Flush => return Ok(rustix::fs::fdatasync(fd)?),
             Operation::Discard { offset, length } => {
-                let discard = || rustix::fs::fallocate(fd, self.geometry.discard.flags(), *offset, *length);
+                let discard = || rustix::fs::fallocate(fd, self.access.discard.flags(), *offset, *length);
                 return Ok(retry(|| discard().map(|()| 0)).map(drop)?);
             }
         };
@@ -125,11 +125,11 @@ impl DiskQueue for BlockingQueue {
     }
 
     fn block_size(&self) -> usize {
-        self.geometry.block_size
+        self.access.block_size
     }
 
     fn physical_block_size(&self) -> usize {
-        self.geometry.physical
+        self.access.physical
     }
 
     fn depth(&self) -> usize {
@@ -142,7 +142,7 @@ impl DiskQueue for BlockingQueue {
         operation: Operation,
         _priority: Priority,
     ) -> Result<(), SubmitError> {
-        if !operation.is_within(self.capacity, self.geometry.block_size) {
+        if !operation.is_within(self.capacity, self.access.block_size) {
             return Err(SubmitError::OutOfRange(operation));
         }
         if self.in_flight() >= self.depth() {
@@ -152,7 +152,7 @@ impl DiskQueue for BlockingQueue {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         while let Some((token, mut operation)) = self.queued.pop_front() {
             let result = self.execute(&mut operation);
             self.done.push_back(Completion::of(token, operation, result));
@@ -167,7 +167,7 @@ impl DiskQueue for BlockingQueue {
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
-        self.ring()
+        self.notify()
     }
 
     fn in_flight(&self) -> usize {

@@ -33,5 +33,5 @@ mod region;
 pub use client::BrokerQueue;
 pub use grant::{BrokerFds, BrokerPair, create_pair};
 pub use host::BrokerHost;
-pub use layout::{BrokerGeometry, MAX_PIECE, Submission};
+pub use layout::{BrokerLayout, MAX_PIECE, Submission};
 pub use lease::VolumeLease;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, FallocateFlags, FileType, OFlags, StatxFlags};
 
-use crate::findings::{Device, Finding};
+use crate::features::{Device, Feature};
 use crate::{BLOCK, OpenError};
 
 /// Smallest write that a disk does not tear: the sector of old.
@@ -12,7 +12,7 @@ const SECTOR: usize = 512;
 
 /// How requests reach the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub(crate) struct FileAccess {
     /// O_DIRECT is set: no page cache between the queue and the device.
     pub direct: bool,
     /// Alignment of requests, in bytes.
@@ -46,32 +46,32 @@ impl Discard {
     }
 }
 
-impl Geometry {
+impl FileAccess {
     /// What was found out about the file and its device.
-    pub(crate) fn findings(self, fd: BorrowedFd<'_>) -> Vec<Finding> {
+    pub(crate) fn features(self, fd: BorrowedFd<'_>) -> Vec<Feature> {
         let direct = match self.direct {
             true => {
                 let Self { block_size, physical, .. } = self;
-                Finding::used("O_DIRECT", format!("blocks of {block_size} bytes, written in {physical}"))
+                Feature::used("O_DIRECT", format!("blocks of {block_size} bytes, written in {physical}"))
             }
-            false => Finding::unused(
+            false => Feature::unused(
                 "O_DIRECT",
                 "the file system refuses it: requests pass through the page cache",
             ),
         };
         let discard = match self.discard {
-            Discard::Punch => Finding::used("discard", "gives blocks back"),
+            Discard::Punch => Feature::used("discard", "gives blocks back"),
             Discard::Zeros => {
-                Finding::used("discard", "the kernel writes zeros: the device has no command for it")
+                Feature::used("discard", "the kernel writes zeros: the device has no command for it")
             }
-            Discard::Refused => Finding::unused("discard", "the file system cannot punch holes"),
+            Discard::Refused => Feature::unused("discard", "the file system cannot punch holes"),
         };
         let priorities = match Device::of(fd).map(|device| device.scheduler()) {
-            None => Finding::unused("order by priority", "no block device lies beneath the file"),
+            None => Feature::unused("order by priority", "no block device lies beneath the file"),
             Some(none) if none == "none" => {
-                Finding::unused("order by priority", "the device has no I/O scheduler")
+                Feature::unused("order by priority", "the device has no I/O scheduler")
             }
-            Some(scheduler) => Finding::used("order by priority", scheduler),
+            Some(scheduler) => Feature::used("order by priority", scheduler),
         };
         vec![direct, discard, priorities]
     }
@@ -79,7 +79,7 @@ impl Geometry {
 
 /// Checks that `fd` is an area of at least `capacity` bytes and switches it to direct I/O if it
 /// can.
-pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<Geometry, OpenError> {
+pub(crate) fn prepare(fd: BorrowedFd<'_>, capacity: u64) -> Result<FileAccess, OpenError> {
     prepare_with(fd, capacity, set_direct)
 }
 
@@ -88,7 +88,7 @@ fn prepare_with(
     fd: BorrowedFd<'_>,
     capacity: u64,
     set_direct: impl FnOnce(BorrowedFd<'_>) -> bool,
-) -> Result<Geometry, OpenError> {
+) -> Result<FileAccess, OpenError> {
     if capacity == 0 || !capacity.is_multiple_of(BLOCK as u64) {
         return Err(OpenError::Capacity { capacity });
     }
@@ -116,7 +116,7 @@ fn prepare_with(
     }
     let block_size = block_size.max(SECTOR);
     let reported = if direct { reported_physical(fd) } else { None };
-    Ok(Geometry { direct, block_size, physical: physical(block_size, reported), discard })
+    Ok(FileAccess { direct, block_size, physical: physical(block_size, reported), discard })
 }
 
 /// Bytes of a block device: it has no `st_size`, but its end can be sought.

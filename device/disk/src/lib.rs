@@ -17,17 +17,17 @@ pub mod blocking;
 pub mod broker;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-pub mod copies;
+mod features;
 mod file;
-mod findings;
 pub mod memory;
 pub mod nvm;
 pub mod queue;
 mod select;
+pub mod superblock_copies;
 pub mod uring;
 
 pub use blocking::BlockingQueue;
-pub use findings::Finding;
+pub use features::Feature;
 pub use memory::MemoryQueue;
 pub use nvm::NvmQueue;
 pub use queue::{BLOCK, Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};

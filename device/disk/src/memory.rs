@@ -1,6 +1,6 @@
 //! An area in DRAM: durable for as long as the process lives, no longer.
 //!
-//! 1. [`DiskQueue::submit`] queues; nothing touches the area before [`DiskQueue::ring`].
+//! 1. [`DiskQueue::submit`] queues; nothing touches the area before [`DiskQueue::notify`].
 //! 2. `ring` executes in order of submission, so that a test sees the same thing each time.
 //! 3. [`MemoryQueue::into_bytes`] and [`MemoryQueue::from_bytes`] stand for a restart.
 
@@ -106,7 +106,7 @@ impl DiskQueue for MemoryQueue {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         while let Some((token, operation)) = self.queued.pop_front() {
             self.execute(token, operation);
         }
@@ -120,7 +120,7 @@ impl DiskQueue for MemoryQueue {
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
-        self.ring()
+        self.notify()
     }
 
     fn in_flight(&self) -> usize {

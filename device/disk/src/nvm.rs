@@ -3,7 +3,7 @@
 //! 1. The area is a mapping: a DAX file (`MAP_SYNC`, so that no block of it can get lost behind the
 //!    application's back), or sealed memory. The capability is the mapping: nothing outside the
 //!    area has an address.
-//! 2. [`DiskQueue::submit`] queues. [`DiskQueue::ring`] executes in order: a write is copied by
+//! 2. [`DiskQueue::submit`] queues. [`DiskQueue::notify`] executes in order: a write is copied by
 //!    stores that bypass the caches, a read is copied out. No system call.
 //! 3. One fence behind the last write of a batch orders them all, if one of them is durable or a
 //!    flush was asked for. What was stored before a fence survives power loss on memory that does
@@ -146,7 +146,7 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         if self.queued.is_empty() {
             return Ok(());
         }
@@ -193,7 +193,7 @@ impl<M: Medium> DiskQueue for NvmQueue<M> {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.ring()?;
+        self.notify()?;
         if let Some((Some(ready), _)) = self.done.front() {
             let limit = Instant::now() + timeout;
             // Nanoseconds to microseconds: nothing to sleep for.

@@ -2,7 +2,7 @@
 //!
 //! 1. Requests carry their buffers by value and bring them back in the [`Completion`]: while the
 //!    device may touch them, nobody else can.
-//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::ring`] hands everything queued to the device with
+//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] hands everything queued to the device with
 //!    at most one system call; [`DiskQueue::complete`] takes what has finished without waiting.
 //!    Completions come in any order.
 //! 3. A write with `durable: true` completes after the data would survive power loss (FUA, or write
@@ -323,7 +323,7 @@ pub trait DiskQueue {
     ///
     /// # Errors
     /// The queue itself is broken (not one request: those fail in their completions).
-    fn ring(&mut self) -> io::Result<()>;
+    fn notify(&mut self) -> io::Result<()>;
 
     /// Appends what has finished to `out` and returns how many; never waits.
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize;
@@ -333,7 +333,7 @@ pub trait DiskQueue {
     /// instead.
     ///
     /// # Errors
-    /// As [`DiskQueue::ring`].
+    /// As [`DiskQueue::notify`].
     fn wait(&mut self, timeout: Duration) -> io::Result<()>;
 
     /// Requests submitted whose completion has not been taken.

@@ -10,7 +10,7 @@ use crate::broker::BrokerQueue;
 use crate::nvm::{Mapped, Model, is_sealed_memory};
 use crate::uring::{Mode, UringOptions};
 use crate::{
-    BlockingQueue, Completion, DiskQueue, Finding, MemoryQueue, NvmQueue, OpenError, Operation, Priority,
+    BlockingQueue, Completion, DiskQueue, Feature, MemoryQueue, NvmQueue, OpenError, Operation, Priority,
     SubmitError, UringQueue,
 };
 
@@ -105,20 +105,20 @@ impl AreaQueue {
 
     /// What was found out about kernel and device when the queue was opened, and is made use of or
     /// not. Queues in memory and behind a broker have nothing to find out.
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn features(&self) -> Vec<Feature> {
         match self {
-            Self::Uring(queue) => queue.findings(),
+            Self::Uring(queue) => queue.features(),
             Self::Blocking(queue, why) => {
-                let mut findings = vec![Finding::unused("io_uring", why.as_str())];
-                findings.extend(queue.findings());
-                findings
+                let mut features = vec![Feature::unused("io_uring", why.as_str())];
+                features.extend(queue.features());
+                features
             }
             Self::Nvm(_) | Self::Broker(_) | Self::Memory(_) => Vec::new(),
         }
     }
 
     /// What to sleep on until a completion can be taken: readable when there is one. `None` for
-    /// queues whose completions are there as soon as [`DiskQueue::ring`] returns, and for
+    /// queues whose completions are there as soon as [`DiskQueue::notify`] returns, and for
     /// [`Mode::Deferred`].
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
@@ -169,8 +169,8 @@ impl DiskQueue for AreaQueue {
         dispatch!(self, queue => queue.submit_with(token, operation, priority))
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        dispatch!(self, queue => queue.ring())
+    fn notify(&mut self) -> io::Result<()> {
+        dispatch!(self, queue => queue.notify())
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

@@ -10,7 +10,7 @@
 //!    kernel, they leave a flag (`TASKRUN_FLAG`) on which [`DiskQueue::complete`] enters it once. A
 //!    thread that sleeps in `poll(2)` on the ring's descriptor is woken in every mode but
 //!    [`Mode::Deferred`]. What else the machine offers is found out when the queue is opened, and
-//!    kept ([`UringQueue::findings`]).
+//!    kept ([`UringQueue::features`]).
 //! 4. On drop the queue waits for what the kernel still holds. If that takes longer than [`DRAIN`]
 //!    it leaks the buffers rather than free memory that a device may write to.
 
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use io_uring::{EnterFlags, IoUring, opcode, squeue, types};
 
 use crate::blocking::short;
-use crate::file::{self, Geometry};
+use crate::file::{self, FileAccess};
 use crate::{
-    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, Finding, MAX_DEPTH, OpenError, Operation, Part, Priority,
+    Buffer, Completion, DEFAULT_DEPTH, DiskQueue, Feature, MAX_DEPTH, OpenError, Operation, Part, Priority,
     SubmitError,
 };
 
@@ -91,7 +91,7 @@ pub struct UringQueue {
     /// Keeps the file open; the ring reaches it as registered file 0.
     fd: OwnedFd,
     capacity: u64,
-    geometry: Geometry,
+    access: FileAccess,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Entries in the submission ring that the kernel has not taken.
@@ -167,13 +167,13 @@ impl UringQueue {
     pub fn open(fd: OwnedFd, capacity: u64, options: UringOptions) -> Result<Self, OpenError> {
         let depth = options.depth.clamp(1, MAX_DEPTH);
         let (ring, mode, refused) = setup::make(depth, options.mode)?;
-        let geometry = file::prepare(fd.as_fd(), capacity)?;
+        let access = file::prepare(fd.as_fd(), capacity)?;
         ring.submitter().register_files(&[fd.as_raw_fd()]).map_err(|e| setup::unavailable(&e))?;
         Ok(Self {
             ring,
             fd,
             capacity,
-            geometry,
+            access,
             slots: std::iter::repeat_with(Slot::default).take(depth).collect(),
             // Bounded by MAX_DEPTH, so it fits.
             free: (0..depth as u32).rev().collect(),
@@ -187,7 +187,7 @@ impl UringQueue {
 
     /// How requests reach the device, for people.
     pub fn description(&self) -> String {
-        let direct = if self.geometry.direct { "O_DIRECT" } else { "buffered (O_DIRECT refused)" };
+        let direct = if self.access.direct { "O_DIRECT" } else { "buffered (O_DIRECT refused)" };
         format!("io_uring, {direct}, RWF_DSYNC, {}", self.mode.flags())
     }
 
@@ -198,10 +198,10 @@ impl UringQueue {
 
     /// What was found out about kernel, file and device when the queue was opened, and is made use
     /// of or not.
-    pub fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.geometry.findings(self.fd.as_fd());
-        findings.extend(setup::findings(self.fd.as_fd(), self.mode, self.refused.as_deref(), self.ranks));
-        findings
+    pub fn features(&self) -> Vec<Feature> {
+        let mut features = self.access.features(self.fd.as_fd());
+        features.extend(setup::features(self.fd.as_fd(), self.mode, self.refused.as_deref(), self.ranks));
+        features
     }
 
     /// Puts the request into slot `index`, and makes its entry.
@@ -239,7 +239,7 @@ impl UringQueue {
             }
             Operation::Discard { offset, length } => {
                 // The flags are those of fallocate(2), all below 2^31.
-                let mode = self.geometry.discard.flags().bits().cast_signed();
+                let mode = self.access.discard.flags().bits().cast_signed();
                 opcode::Fallocate::new(FILE, length).offset(offset).mode(mode).build()
             }
         };
@@ -264,11 +264,11 @@ impl DiskQueue for UringQueue {
     }
 
     fn block_size(&self) -> usize {
-        self.geometry.block_size
+        self.access.block_size
     }
 
     fn physical_block_size(&self) -> usize {
-        self.geometry.physical
+        self.access.physical
     }
 
     fn depth(&self) -> usize {
@@ -281,7 +281,7 @@ impl DiskQueue for UringQueue {
         operation: Operation,
         priority: Priority,
     ) -> Result<(), SubmitError> {
-        if !operation.is_within(self.capacity, self.geometry.block_size) {
+        if !operation.is_within(self.capacity, self.access.block_size) {
             return Err(SubmitError::OutOfRange(operation));
         }
         let Some(index) = self.free.pop() else {
@@ -298,7 +298,7 @@ impl DiskQueue for UringQueue {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         if self.disabled {
             self.ring.submitter().register_enable_rings()?;
             self.disabled = false;
@@ -350,7 +350,7 @@ impl DiskQueue for UringQueue {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.ring()?;
+        self.notify()?;
         if self.in_flight() == 0 || !self.ring.completion().is_empty() {
             return Ok(());
         }

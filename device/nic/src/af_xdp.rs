@@ -2,7 +2,7 @@
 //!
 //! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four
 //!    rings, in a network namespace whose one interface is the VNIC's. It passes the two
-//!    descriptors of the [`Granted`] to the application and keeps the [`Geometry`] beside them in
+//!    descriptors of the [`Granted`] to the application and keeps the [`XskLayout`] beside them in
 //!    the message.
 //! 2. The application (no privilege at all) calls [`Queue::open`], which validates what it got,
 //!    maps UMEM and rings and is a [`crate::NicQueue`] from then on. It says so, and the control
@@ -17,15 +17,15 @@
 mod chain;
 mod create;
 mod error;
-mod geometry;
+mod layout;
 mod queue;
 mod rings;
 mod runs;
 mod watch;
 
 pub use create::{bind_queue, create};
-pub use error::{CreateError, GeometryError, OpenError};
-pub use geometry::{Geometry, MAX_SINGLE_MTU};
+pub use error::{CreateError, OpenError, XskLayoutError};
+pub use layout::{MAX_SINGLE_MTU, XskLayout};
 pub use queue::{DeviceDrops, Queue, QueueCounters};
 pub use watch::RingWatch;
 
@@ -39,5 +39,5 @@ pub struct Granted {
     /// The sealed memfd that holds the UMEM.
     pub umem: OwnedFd,
     /// What was registered, and where the socket is bound.
-    pub geometry: Geometry,
+    pub geometry: XskLayout,
 }

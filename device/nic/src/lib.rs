@@ -20,4 +20,4 @@ pub mod wire;
 pub mod xdp;
 
 pub use queue::{Frame, NicQueue, Offloads, TransmitError};
-pub use sietch_ring::Foreign;
+pub use sietch_ring::Untrusted;

@@ -21,7 +21,7 @@
 
 use std::io;
 
-use sietch_ring::Foreign;
+use sietch_ring::Untrusted;
 
 /// Bytes of an Ethernet header: destination, source, type.
 pub const ETHERNET_HEADER: usize = 14;
@@ -147,9 +147,9 @@ pub trait NicQueue {
     fn bytes(&self, frame: &Frame) -> &[u8];
 
     /// What the head lacks: [`Frame::tail_len`] bytes.
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         debug_assert!(frame.tail_len() == 0, "a queue whose frames have tails says where they are");
-        Foreign::EMPTY
+        Untrusted::EMPTY
     }
 
     /// The head of a frame, to be written. In an allocated frame that is the whole; what is in it

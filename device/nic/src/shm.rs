@@ -21,4 +21,4 @@ mod tests;
 
 pub use endpoint::{Endpoint, EndpointCounters};
 pub use grant::{EndpointFds, OpenError, Pair, Revocation, create_pair};
-pub use layout::{Geometry, GeometryError};
+pub use layout::{LinkLayout, LinkLayoutError};

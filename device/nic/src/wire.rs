@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
-use sietch_ring::{BufferPool, Foreign, Owner};
+use sietch_ring::{BufferPool, Owner, Untrusted};
 
 use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
@@ -233,8 +233,8 @@ impl NicQueue for WireQueue {
         &self.memory[head_span(frame, self.chunk_size)]
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
-        Foreign::from_slice(&self.memory[span(frame, self.chunk_size)][frame.head_len()..])
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
+        Untrusted::from_slice(&self.memory[span(frame, self.chunk_size)][frame.head_len()..])
     }
 
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {

@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use sietch_nic::NicQueue;
-use sietch_nic::shm::{Endpoint, Geometry, Pair, create_pair};
+use sietch_nic::shm::{Endpoint, LinkLayout, Pair, create_pair};
 
 fn ends(mtu: usize) -> (Endpoint, Endpoint) {
-    let geometry = Geometry::for_mtu(mtu);
+    let geometry = LinkLayout::for_mtu(mtu);
     let Pair { near, far, .. } = create_pair(geometry, 1).expect("memory for a link");
     let open = |fds, last| Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, last], mtu).expect("a fresh grant");
     (open(near, 1), open(far, 2))

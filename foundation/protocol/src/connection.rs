@@ -28,7 +28,7 @@ use crate::message::{
 };
 use crate::sealed;
 use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
-use crate::types::QueueGeometry;
+use crate::types::QueueLayout;
 use crate::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 
 /// How long a call waits when the caller does not say: creating and writing a large VSA takes many
@@ -100,20 +100,20 @@ pub struct SharedDescriptors {
     /// The other side's region, for reading.
     pub peer: OwnedFd,
     /// This side's end of the doorbell.
-    pub bell: OwnedFd,
+    pub doorbell: OwnedFd,
 }
 
 impl VnicDescriptors {
     /// In the order in which an answer passes them.
-    fn arrange(geometry: QueueGeometry, descriptors: Vec<OwnedFd>) -> Option<Self> {
+    fn arrange(geometry: QueueLayout, descriptors: Vec<OwnedFd>) -> Option<Self> {
         match geometry {
-            QueueGeometry::AfXdp(_) => {
+            QueueLayout::AfXdp(_) => {
                 let [socket, umem] = descriptors.try_into().ok()?;
                 Some(Self::AfXdp { socket, umem })
             }
-            QueueGeometry::Shared(_) => {
-                let [own, peer, bell] = descriptors.try_into().ok()?;
-                Some(Self::Shared(SharedDescriptors { own, peer, bell }))
+            QueueLayout::Shared(_) => {
+                let [own, peer, doorbell] = descriptors.try_into().ok()?;
+                Some(Self::Shared(SharedDescriptors { own, peer, doorbell }))
             }
         }
     }

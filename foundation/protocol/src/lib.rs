@@ -46,7 +46,7 @@ pub use storage::{
     MemoryModel, QuotaStatus, VolumeKind, VolumeStatus,
 };
 pub use types::{
-    Geometry, Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
+    Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind, XskLayout,
 };
 pub use view::{
     FileAttributes, FileKind, ViewEntry, ViewError, ViewOperation, ViewPage, ViewReply, ViewRequest,

@@ -11,7 +11,7 @@ use crate::storage::{
     AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldStorage, MemoryModel, VolumeStatus,
 };
 use crate::types::{
-    Mac, Network, Network6, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicKind,
+    Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind,
 };
 use crate::view::{ViewError, ViewReply, ViewRequest};
 
@@ -363,7 +363,7 @@ pub struct VnicGrant {
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Of its queue pair.
-    pub geometry: QueueGeometry,
+    pub geometry: QueueLayout,
     /// Who enforces the filters.
     pub protection: Protection,
     /// Local TCP ports the filters let through.
@@ -428,7 +428,7 @@ pub struct PortGrant {
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Of both regions.
-    pub geometry: SharedGeometry,
+    pub geometry: SharedLayout,
 }
 
 /// What the holder of a VNIC said of its sockets.

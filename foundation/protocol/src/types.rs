@@ -324,7 +324,7 @@ impl FromStr for Size {
 /// The shape of an AF_XDP socket's memory and rings, as the daemon registered them. Counts are
 /// entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Geometry {
+pub struct XskLayout {
     /// Index of the interface that the socket is bound to.
     pub ifindex: u32,
     /// Queue of that interface.
@@ -353,7 +353,7 @@ pub struct Geometry {
 
 /// The shape of both regions of a shared-memory VNIC (`docs/spec/shm-link.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SharedGeometry {
+pub struct SharedLayout {
     /// Frames in flight each way.
     pub slots: u32,
     /// Bytes for frames in flight each way.
@@ -363,11 +363,11 @@ pub struct SharedGeometry {
 /// What a VNIC's queue pair lies in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum QueueGeometry {
+pub enum QueueLayout {
     /// An AF_XDP socket and its UMEM.
-    AfXdp(Geometry),
+    AfXdp(XskLayout),
     /// Two regions of memory, each written by one side, and a doorbell.
-    Shared(SharedGeometry),
+    Shared(SharedLayout),
 }
 
 /// What stands at the other end of a VNIC.

@@ -8,7 +8,7 @@
 //! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range.
 //!    They use no stack and call nothing, so at each of their instructions the stack pointer is at
 //!    the return address.
-//! 2. The handler of SIGSEGV and SIGBUS calls [`landed`]. If the program counter lies in the range,
+//! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter lies in the range,
 //!    the handler makes the routine return the address of the fault. Nothing is set up before an
 //!    access: one without a fault costs what it would cost anyhow.
 //! 3. No record says that a copy is in progress, so none can be stale: a fault of a signal handler
@@ -76,7 +76,7 @@ pub fn prepare() {
 /// overlap.
 ///
 /// # Errors
-/// [`Fault`], where a handler calls [`landed`]; without one a fault ends the process.
+/// [`Fault`], where a handler calls [`recover`]; without one a fault ends the process.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fault> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -189,7 +189,7 @@ fn each_page(start: *const u8, length: usize, look: impl Fn(*const u8) -> bool) 
 ///
 /// # Safety
 /// What the kernel gave to the handler, of a signal that the kernel itself raised for a fault.
-pub unsafe fn landed(address: usize, context: *mut libc::ucontext_t) -> bool {
+pub unsafe fn recover(address: usize, context: *mut libc::ucontext_t) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let (begin, end) = (&raw const sietch_guarded_begin, &raw const sietch_guarded_end);

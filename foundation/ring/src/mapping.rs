@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::foreign::Foreign;
+use crate::untrusted::Untrusted;
 
 /// A readable and writable shared mapping, unmapped when dropped.
 ///
@@ -180,17 +180,17 @@ impl Drop for Mapping {
 /// A shared mapping that this process can only read. What lies in it belongs to somebody else and
 /// may change at any time.
 #[derive(Debug)]
-pub struct ForeignMapping {
+pub struct UntrustedMapping {
     address: NonNull<u8>,
     length: usize,
 }
 
 // SAFETY: as for `Mapping`.
-unsafe impl Send for ForeignMapping {}
+unsafe impl Send for UntrustedMapping {}
 // SAFETY: through a shared reference one gets copies only.
-unsafe impl Sync for ForeignMapping {}
+unsafe impl Sync for UntrustedMapping {}
 
-impl ForeignMapping {
+impl UntrustedMapping {
     /// Maps `length` bytes of `file` from its start, and faults them in.
     ///
     /// # Errors
@@ -216,7 +216,7 @@ impl ForeignMapping {
         self.length == 0
     }
 
-    /// The first byte. Readable for [`ForeignMapping::len`] bytes while the mapping lives.
+    /// The first byte. Readable for [`UntrustedMapping::len`] bytes while the mapping lives.
     pub fn as_ptr(&self) -> *const u8 {
         self.address.as_ptr()
     }
@@ -239,7 +239,7 @@ impl ForeignMapping {
     /// # Panics
     /// If `range` is not inside the mapping.
     #[inline]
-    pub fn bytes(&self, range: Range<usize>) -> Foreign<'_> {
+    pub fn bytes(&self, range: Range<usize>) -> Untrusted<'_> {
         assert!(
             range.start <= range.end && range.end <= self.length,
             "bytes {range:?} are outside a mapping of {} bytes",
@@ -247,11 +247,11 @@ impl ForeignMapping {
         );
         // SAFETY: inside the mapping, which outlives the borrow; this process has no way to write
         // it.
-        unsafe { Foreign::from_raw(self.address.add(range.start).as_ptr(), range.len()) }
+        unsafe { Untrusted::from_raw(self.address.add(range.start).as_ptr(), range.len()) }
     }
 }
 
-impl Drop for ForeignMapping {
+impl Drop for UntrustedMapping {
     fn drop(&mut self) {
         // SAFETY: as for `Mapping`.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast::<c_void>(), self.length) };

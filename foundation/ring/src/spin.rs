@@ -17,7 +17,7 @@
 //!    memory can have come, or that would be looked at late.
 //! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
 //!    has use for the core. Who yields there waits for a slice each time; who sleeps is put before
-//!    the others when it is woken. So for a while ([`REST`], longer each time that it is found so
+//!    the others when it is woken. So for a while ([`BACKOFF`], longer each time that it is found so
 //!    again) the loop sleeps at once.
 //! 6. Where there is one core only, spinning keeps it from those who are waited for: the budget is
 //!    zero.
@@ -43,17 +43,17 @@ pub const CROWDED: u64 = 1_000_000;
 
 /// Nanoseconds for which a crowded core is slept on at once, the first time: some hundred pauses
 /// with sleeping.
-pub const REST: u64 = 10_000_000;
+pub const BACKOFF: u64 = 10_000_000;
 
 /// The same after many times: to find out costs a slice of some milliseconds, which is about a
 /// percent of this.
-pub const LONGEST_REST: u64 = 320_000_000;
+pub const LONGEST_BACKOFF: u64 = 320_000_000;
 
 /// What an idle loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Look again at once.
-    Look,
+    Poll,
     /// Give the core away, then look again.
     Yield,
     /// Arm the doorbells and sleep.
@@ -72,10 +72,10 @@ pub struct Spin {
     /// During a trial: the budget to go back to.
     kept: Option<u64>,
     /// The last answer was to yield.
-    gave_away: bool,
+    yielding: bool,
     /// Until when the core counts as crowded, and how long that was.
     crowded_until: u64,
-    rest: u64,
+    backoff: u64,
 }
 
 impl Default for Spin {
@@ -94,9 +94,9 @@ impl Spin {
             yielded: 0,
             long_pauses: 0,
             kept: None,
-            gave_away: false,
+            yielding: false,
             crowded_until: 0,
-            rest: 0,
+            backoff: 0,
         }
     }
 
@@ -109,8 +109,8 @@ impl Spin {
     /// Something happened in the turn that began at `now`.
     #[inline]
     pub fn busy(&mut self, now: u64) {
-        if self.gave_away {
-            self.came_back(now);
+        if self.yielding {
+            self.resumed(now);
         }
         let Some(since) = self.idle_since.take() else { return };
         if self.most == u64::MAX {
@@ -138,8 +138,8 @@ impl Spin {
     /// Nothing happened in the turn that began at `now`.
     #[inline]
     pub fn idle(&mut self, now: u64) -> Idle {
-        if self.gave_away {
-            self.came_back(now);
+        if self.yielding {
+            self.resumed(now);
         }
         let since = match self.idle_since {
             Some(since) => since,
@@ -152,23 +152,23 @@ impl Spin {
             return Idle::Sleep;
         }
         if now.saturating_sub(self.yielded) < YIELD_EVERY {
-            return Idle::Look;
+            return Idle::Poll;
         }
         self.yielded = now;
-        self.gave_away = true;
+        self.yielding = true;
         Idle::Yield
     }
 
     /// The core was given away at `yielded`, and is back at `now`.
-    fn came_back(&mut self, now: u64) {
-        self.gave_away = false;
+    fn resumed(&mut self, now: u64) {
+        self.yielding = false;
         if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CROWDED {
             return;
         }
         // Soon after the last rest: it is crowded still.
-        let still = self.rest != 0 && now < self.crowded_until.saturating_add(self.rest);
-        self.rest = if still { (self.rest * 2).min(LONGEST_REST) } else { REST };
-        self.crowded_until = now.saturating_add(self.rest);
+        let still = self.backoff != 0 && now < self.crowded_until.saturating_add(self.backoff);
+        self.backoff = if still { (self.backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
+        self.crowded_until = now.saturating_add(self.backoff);
     }
 
     /// Nanoseconds for which it would spin now.

@@ -9,7 +9,7 @@
 //! 2. **Positions** count bytes from the beginning, so that there is one order of everything. The
 //!    producer publishes its *tail* with what else the other has to know in the same word
 //!    ([`layout::tail`]): one load tells the consumer all. The consumer publishes its *head*.
-//! 3. **Regions.** For each power of two from [`Geometry::smallest`] to [`Geometry::largest`] a
+//! 3. **Regions.** For each power of two from [`RegionSizes::smallest`] to [`RegionSizes::largest`] a
 //!    direction has a region of that size. The producer writes into one of them and may move to
 //!    another, in which nothing unread is left, at any byte: beside the region that it leaves it
 //!    publishes (position, next region), and the consumer follows once it has read everything
@@ -35,9 +35,9 @@
 //!    follows from the positions, as RFC 9293 section 3.10.4 and RFC 2525 section 2.17 have it: who
 //!    leaves data unread resets.
 //! 7. **Holding back.** Bytes that a program wants to be sent together with later ones are written
-//!    and not published, for 200 ms at most ([`held`]).
+//!    and not published, for 200 ms at most ([`cork`]).
 //! 8. **Holes.** A peer can make the kernel refuse a page of the common memory. Where a handler
-//!    answers faults that resets the connection ([`holes`]).
+//!    answers faults that resets the connection ([`refused_pages`]).
 //!
 //! This module never allocates, never blocks in the kernel but for a lock whose holder sleeps, and
 //! never panics: it runs inside `read` and `write` of programs that know nothing of it. No write of
@@ -45,11 +45,9 @@
 
 pub mod arrivals;
 #[cfg(not(loom))]
-mod end;
+pub mod cork;
 #[cfg(not(loom))]
-pub mod held;
-#[cfg(not(loom))]
-pub mod holes;
+mod endpoint;
 pub mod layout;
 #[cfg(not(loom))]
 mod lock;
@@ -60,6 +58,8 @@ mod private;
 #[cfg(not(loom))]
 mod receive;
 #[cfg(not(loom))]
+pub mod refused_pages;
+#[cfg(not(loom))]
 mod send;
 pub mod waiters;
 
@@ -67,18 +67,18 @@ pub mod waiters;
 mod tests;
 
 #[cfg(not(loom))]
-pub use end::{Due, Edge, End, Hangup, Hint, Want};
-pub use layout::{Geometry, MAGIC, Names};
+pub use endpoint::{Edge, Endpoint, Hangup, Hint, Notification, Want};
+pub use layout::{MAGIC, Names, RegionSizes};
 #[cfg(not(loom))]
-pub use lock::{after_fork, confine, holder, is_dead, lives, own as thread};
+pub use lock::{after_fork, holder, is_dead, lives, own as thread, restrict_system_calls};
 #[cfg(not(loom))]
-pub use memory::{AttachError, Memory, look_at_overcommit, mark_served};
+pub use memory::{AttachError, Memory, check_overcommit, set_served};
 #[cfg(not(loom))]
 pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]
 pub use receive::Receive;
 #[cfg(not(loom))]
-pub use send::{Cut, Send};
+pub use send::{CopyFault, Send};
 
 /// Up to this size (256 KiB) a full ring is left for a larger one at once: the larger half of a
 /// core's second-level cache stays free.

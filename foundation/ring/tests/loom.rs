@@ -60,12 +60,12 @@ impl RingMemory<u32> for Memory {
         self.0.slots[(index % CAPACITY) as usize].with(|slot| unsafe { *slot })
     }
     fn read_newest(&self, index: u32) -> u32 {
-        let newest = self.1.then(|| lead::take(&self.0.newest, index)).flatten();
+        let newest = self.1.then(|| tail_hint::load(&self.0.newest, index)).flatten();
         newest.map_or_else(|| self.read(index), |entry| entry as u32)
     }
     fn note_newest(&self, index: u32) {
         if self.1 {
-            lead::put(&self.0.newest, index, u64::from(self.read(index)));
+            tail_hint::store(&self.0.newest, index, u64::from(self.read(index)));
         }
     }
     fn write(&self, index: u32, entry: u32) {

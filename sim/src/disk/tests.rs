@@ -49,7 +49,7 @@ fn what_was_in_flight_may_be_there_or_not() {
         let media = media(SECTOR);
         let mut disk = media.open();
         write(&mut disk, 1, 5, 7, true);
-        disk.ring().unwrap();
+        disk.notify().unwrap();
         media.crash(Crash::Random(Random::new(seed)));
         seen[usize::from(sector(&media, 5) == 7)] = true;
     }
@@ -94,7 +94,7 @@ fn writes_of_a_killed_process_land_or_do_not_before_the_next_opens() {
         let media = Media::new(Options::new(16 * SECTOR), Random::new(seed));
         let mut disk = media.open();
         write(&mut disk, 1, 3, 9, true);
-        disk.ring().unwrap();
+        disk.notify().unwrap();
         media.kill();
         assert_eq!(disk.complete(&mut Vec::new()), 0, "the dead hear nothing");
         let mut next = media.open();

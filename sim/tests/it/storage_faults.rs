@@ -165,8 +165,8 @@ impl DiskQueue for Failing {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.disk.ring()
+    fn notify(&mut self) -> io::Result<()> {
+        self.disk.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

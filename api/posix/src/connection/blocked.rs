@@ -6,7 +6,7 @@
 //!    a byte lies that others still need, it is an epoll of the library's own
 //!    ([`crate::connection::doorbell`]).
 //! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there
-//!    is taken, if the other says that it wrote some ([`End::undrained`]) or the last sleep of this
+//!    is taken, if the other says that it wrote some ([`Endpoint::undrained`]) or the last sleep of this
 //!    call ended with one, and nobody else waits at this end.
 //! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is
 //!    gone: it may have shut down reading. POLLHUP does ([`check_peer_gone`]).
@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::SeqCst;
 
-use sietch_ring::stream::{End, Want, flag};
+use sietch_ring::stream::{Endpoint, Want, flag};
 
 use crate::connection::edges::Edges;
 use crate::connection::peer::{self, check_peer_gone};
@@ -62,7 +62,7 @@ pub(crate) struct SleepOptions {
 /// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
 pub(crate) fn sleep_until(
     call: &mut BlockedCall<'_>,
-    end: &End,
+    end: &Endpoint,
     how: SleepOptions,
     mut ready: impl FnMut() -> bool,
 ) -> Result<(), Errno> {
@@ -257,13 +257,13 @@ impl HandlerCount {
 
 /// A caller that is counted as a waiter until it has returned, however it does.
 struct Armed<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     want: Want,
     noted: &'a Cell<Option<Want>>,
 }
 
 impl<'a> Armed<'a> {
-    fn new(end: &'a End, want: Want, noted: &'a Cell<Option<Want>>) -> Self {
+    fn new(end: &'a Endpoint, want: Want, noted: &'a Cell<Option<Want>>) -> Self {
         noted.set(Some(want));
         Self { end, want, noted }
     }
@@ -278,7 +278,7 @@ impl Drop for Armed<'_> {
 }
 
 /// True: a byte ended it.
-fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
+fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     let drained = end.drained();
     let mut bytes = [0; foreign_bytes::MAX_EXAMINED];
     // A process that gave up system calls takes what it looks at: not what others need.
@@ -304,7 +304,7 @@ fn sleep_in_receive(fd: c_int, end: &End) -> Result<bool, Errno> {
 
 /// SlotKind sleeps beside the bytes that lie on a placeholder, for new ones.
 #[cold]
-fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
+fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
     doorbell::thin(fd, end);
     let mut edges = Edges::new()?;
     if !edges.add(fd) {
@@ -315,7 +315,12 @@ fn edges_of(fd: c_int, end: &End) -> Option<Edges> {
 }
 
 #[cold]
-fn sleep_beside(edges: &Edges, end: &End, how: SleepOptions, held_back: Option<u64>) -> Result<bool, Errno> {
+fn sleep_beside(
+    edges: &Edges,
+    end: &Endpoint,
+    how: SleepOptions,
+    held_back: Option<u64>,
+) -> Result<bool, Errno> {
     let slice = longest(how, (false, true, held_back))?;
     match edges.wait((slice != u64::MAX).then_some(slice))? {
         None => Ok(false),
@@ -353,7 +358,7 @@ fn longest(how: SleepOptions, (shut_read, quiet, held_back): Circumstances) -> R
     Ok(left.min(longest))
 }
 
-fn sleep_in_poll(fd: c_int, end: &End, how: SleepOptions, at: Circumstances) -> Result<bool, Errno> {
+fn sleep_in_poll(fd: c_int, end: &Endpoint, how: SleepOptions, at: Circumstances) -> Result<bool, Errno> {
     let (slice, (shut_read, quiet, _)) = (longest(how, at)?, at);
     let timeout = (slice != u64::MAX).then(|| libc::timespec {
         tv_sec: (slice / 1_000_000_000).cast_signed(),

@@ -11,7 +11,7 @@
 
 use std::ffi::c_int;
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::connection::foreign_bytes;
 
@@ -31,14 +31,14 @@ const MAX_YIELDS: u32 = 4;
 
 /// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the
 /// caller. False: others do, and a byte may lie there.
-pub(crate) fn empty(fd: c_int, end: &End, own: u32) -> bool {
+pub(crate) fn empty(fd: c_int, end: &Endpoint, own: u32) -> bool {
     let _section = Section::enter();
     end.drain(own, |leave| take(fd, end, leave))
 }
 
 /// As [`empty`], by a caller that is not counted and about to sleep: others that were woken by the
 /// same byte may return first.
-pub(crate) fn quieten(fd: c_int, end: &End) -> bool {
+pub(crate) fn quieten(fd: c_int, end: &Endpoint) -> bool {
     for _ in 0..MAX_YIELDS {
         if end.waiting() == 0 {
             break;
@@ -50,7 +50,7 @@ pub(crate) fn quieten(fd: c_int, end: &End) -> bool {
 
 /// Takes bytes out of a placeholder now and then, all but one.
 #[inline]
-pub(crate) fn thin(fd: c_int, end: &End) {
+pub(crate) fn thin(fd: c_int, end: &Endpoint) {
     let spread = fd.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;
     if end.undrained() > MANY / 2 + spread % MANY {
         thin_now(fd, end);
@@ -58,13 +58,13 @@ pub(crate) fn thin(fd: c_int, end: &End) {
 }
 
 #[cold]
-fn thin_now(fd: c_int, end: &End) {
+fn thin_now(fd: c_int, end: &Endpoint) {
     let _section = Section::enter();
     end.drain(0, |_| take(fd, end, true));
 }
 
 /// Returns false if the process may not ask how many bytes are there. No byte is taken then.
-fn take(fd: c_int, end: &End, leave: bool) -> bool {
+fn take(fd: c_int, end: &Endpoint, leave: bool) -> bool {
     if leave && seccomp::is_restricted() {
         return false;
     }

@@ -13,7 +13,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Release;
 
-use sietch_ring::stream::{End, flag};
+use sietch_ring::stream::{Endpoint, flag};
 
 use crate::connection::peer::{self, DOORBELL};
 use crate::context;
@@ -33,14 +33,14 @@ pub(crate) const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
 pub(crate) struct Found {
     /// Bytes, of one look or one draining.
     pub(crate) all: usize,
-    /// [`End::drained`] from before.
+    /// [`Endpoint::drained`] from before.
     pub(crate) drained: u32,
 }
 
 /// Judges what was taken from the placeholder of an end, or lies there.
 #[inline]
-pub(crate) fn judge(fd: c_int, end: &End, bytes: &[u8], found: Found) {
-    let counted = end.rung_since(found.drained) as usize;
+pub(crate) fn judge(fd: c_int, end: &Endpoint, bytes: &[u8], found: Found) {
+    let counted = end.notified_since(found.drained) as usize;
     // A service core says more by doorbells, and does not count those.
     let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
     if surplus || bytes.iter().any(|byte| *byte != DOORBELL) {
@@ -50,7 +50,7 @@ pub(crate) fn judge(fd: c_int, end: &End, bytes: &[u8], found: Found) {
 
 /// Judges what lies on a placeholder, and takes none of it.
 #[cold]
-pub(crate) fn examine(fd: c_int, end: &End) {
+pub(crate) fn examine(fd: c_int, end: &Endpoint) {
     // A process that gave up system calls cannot look without taking.
     if seccomp::is_restricted() || end.private().has(flag::RESET) {
         return;
@@ -63,14 +63,14 @@ pub(crate) fn examine(fd: c_int, end: &End) {
 
 /// Resets the connection, for both programs.
 #[cold]
-fn refuse(fd: c_int, end: &End) {
+fn refuse(fd: c_int, end: &Endpoint) {
     context::debug_line(
         "a program wrote to a connection past the library: the connection is reset",
         libc::ECONNRESET,
     );
     end.reset();
     end.private().error.store(libc::ECONNRESET.cast_unsigned(), Release);
-    peer::notify(fd, end, end.ring_for_data());
+    peer::notify(fd, end, end.data_notification());
     // Whoever is past the library hears it by this alone.
     // SAFETY: touches no memory.
     let _ = unsafe { sys::syscall(libc::SYS_shutdown, [signed(fd), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use sietch_protocol::socket_service::Name;
-use sietch_ring::stream::{End, option, state};
+use sietch_ring::stream::{Endpoint, option, state};
 
 use crate::connection::option_words;
 use crate::connection::status::is_over;
@@ -23,7 +23,7 @@ pub(crate) const PLACE: usize = option::COUNT - 1;
 const PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Whether a connection has become one of IPv4.
-fn is_ipv4(end: &End) -> bool {
+fn is_ipv4(end: &Endpoint) -> bool {
     option_words::get(end, PLACE).is_some()
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn follow(held: &Held) {
 }
 
 /// A name of a connection as it is told.
-pub(crate) fn reported(end: &End, name: Name) -> Name {
+pub(crate) fn reported(end: &Endpoint, name: Name) -> Name {
     if is_ipv4(end) { unmapped(&name).unwrap_or(name) } else { name }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use sietch_ring::stream::{End, option};
+use sietch_ring::stream::{Endpoint, option};
 
 use crate::system::kernel;
 
@@ -35,13 +35,13 @@ pub(crate) const SET: u64 = option::SET;
 
 /// SlotKind was set at a place of an end.
 #[inline]
-pub(crate) fn get(end: &End, place: usize) -> Option<u64> {
+pub(crate) fn get(end: &Endpoint, place: usize) -> Option<u64> {
     let word = end.private().options[place].load(Relaxed);
     (word & SET != 0).then_some(word & !SET)
 }
 
 /// When a call that begins now must end, if the option at `place` is a time.
 #[inline]
-pub(crate) fn deadline(end: &End, place: usize) -> Option<u64> {
+pub(crate) fn deadline(end: &Endpoint, place: usize) -> Option<u64> {
     get(end, place).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
 }

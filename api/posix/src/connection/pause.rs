@@ -1,6 +1,6 @@
 //! Polling shared memory on behalf of one description, as long as that pays.
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::connection::spin::{LONGEST, Pause, Spun};
 use crate::descriptor::description::Held;
@@ -24,7 +24,7 @@ pub(crate) fn pause<'a>(
     mut ready: impl FnMut() -> bool,
 ) -> (Spun, Pause<'a>) {
     let pause = Pause::begin(&held.spin[which & 1]);
-    let peer = held.end().and_then(End::peer_cpu);
+    let peer = held.end().and_then(Endpoint::peer_cpu);
     let most = most.unwrap_or(LONGEST);
     let interrupting = handlers::interrupting();
     let spun = loop {

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use sietch_ring::stream::{Due, End, flag, state};
+use sietch_ring::stream::{Endpoint, Notification, flag, state};
 
 use crate::connection::flags::PEER_SHUT_READ;
 use crate::connection::spin;
@@ -22,8 +22,8 @@ const MAX_YIELDS: u32 = 4;
 
 /// Writes the byte that is due to the sleepers at the other end.
 #[inline]
-pub(crate) fn notify(fd: c_int, end: &End, due: Due) {
-    if due.is_due() {
+pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
+    if due.is_needed() {
         notify_now(fd, end, due);
     }
 }
@@ -36,13 +36,13 @@ static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 /// After sending: wakes who sleeps for it at the other end, unless it is a service core that was
 /// rung in this sleep of it already.
 #[inline]
-pub(crate) fn notify_data(fd: c_int, end: &End) {
+pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
     if !end.private().has(flag::SERVED) {
-        return notify(fd, end, end.ring_for_data());
+        return notify(fd, end, end.data_notification());
     }
-    let due = end.ring_for_data_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
+    let due = end.data_notification_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
     // Not before: another thread that relies on it must not be ahead of the bell.
-    if due.is_due() && notify_now(fd, end, due) && due.sleep() != 0 {
+    if due.is_needed() && notify_now(fd, end, due) && due.sleep() != 0 {
         NOTIFIED.store(due.sleep(), Relaxed);
     }
 }
@@ -54,10 +54,10 @@ pub(crate) fn notify_always(fd: c_int) {
 }
 
 #[cold]
-fn notify_now(fd: c_int, end: &End, due: Due) -> bool {
+fn notify_now(fd: c_int, end: &Endpoint, due: Notification) -> bool {
     match kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) {
         Ok(_) => {
-            end.rang(due);
+            end.mark_notified(due);
             true
         }
         Err(errno) => {
@@ -74,7 +74,7 @@ fn notify_now(fd: c_int, end: &End, due: Due) -> bool {
 /// Asks the kernel whether anybody still holds the other end, and writes down the answer. True:
 /// nobody.
 #[cold]
-pub(crate) fn check_peer_gone(fd: c_int, end: &End) -> bool {
+pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
     if end.private().has(flag::HUNG_UP) {
         return true;
     }
@@ -122,24 +122,24 @@ fn refuses_bytes(fd: c_int) -> bool {
 
 /// Whether a reader need not sleep: more than `seen` bytes, or something to tell.
 #[inline]
-pub(crate) fn data_ready(end: &End, seen: usize) -> bool {
+pub(crate) fn data_ready(end: &Endpoint, seen: usize) -> bool {
     end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
 }
 
 /// Whether a writer need not sleep.
 #[inline]
-pub(crate) fn room_ready(end: &End) -> bool {
+pub(crate) fn room_ready(end: &Endpoint) -> bool {
     end.is_writable() || end.may_be_gone() || has_ended(end, flag::SHUT_WR)
 }
 
 #[inline]
-fn has_ended(end: &End, also: u32) -> bool {
+fn has_ended(end: &Endpoint, also: u32) -> bool {
     end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | also) != 0
 }
 
 /// Whether a connect has come to its end.
 #[inline]
-pub(crate) fn is_set_up(end: &End) -> bool {
+pub(crate) fn is_set_up(end: &Endpoint) -> bool {
     end.private().state.load(Acquire) != state::CONNECTING
 }
 

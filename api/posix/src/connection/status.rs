@@ -3,14 +3,14 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Acquire;
 
-use sietch_ring::stream::{End, flag};
+use sietch_ring::stream::{Endpoint, flag};
 
 use crate::connection::peer;
 use crate::descriptor::description::Held;
 use crate::system::sys::Errno;
 
 /// Looks at the error that is still to be told, and takes it.
-pub(crate) fn take_error(end: &End) -> Option<Errno> {
+pub(crate) fn take_error(end: &Endpoint) -> Option<Errno> {
     let private = end.private();
     let error = private.take_error();
     if error != 0 {
@@ -29,7 +29,7 @@ pub(crate) fn take_error(end: &End) -> Option<Errno> {
 
 /// Whether calls of this socket do not sleep.
 #[inline]
-pub(crate) fn is_nonblocking(end: &End, flags: c_int) -> bool {
+pub(crate) fn is_nonblocking(end: &Endpoint, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || end.private().has(flag::NONBLOCKING)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn refresh(fd: c_int, held: &Held) {
 }
 
 /// Whether the connection's state is Linux's TCP_CLOSE.
-pub(crate) fn is_over(end: &End) -> bool {
+pub(crate) fn is_over(end: &Endpoint) -> bool {
     let private = end.private();
     private.has(flag::RESET)
         || private.has(flag::HUNG_UP | flag::SHUT_WR)

@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 use sietch_protocol::socket_service::Name;
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::descriptor::hidden::HiddenDescriptor;
 use crate::signal::faults;
@@ -173,7 +173,7 @@ pub struct Description {
     descriptors: AtomicU32,
     number: AtomicU32,
     next_free: AtomicU32,
-    end: UnsafeCell<MaybeUninit<End>>,
+    end: UnsafeCell<MaybeUninit<Endpoint>>,
     /// For `wait`: where this description is watched (null: nowhere). Zeroed when the description
     /// is taken.
     pub(crate) watchers: AtomicPtr<c_void>,
@@ -258,7 +258,7 @@ impl Description {
 
     /// The end of the connection, if it is a stream.
     #[inline]
-    pub fn end(&self) -> Option<&End> {
+    pub fn end(&self) -> Option<&Endpoint> {
         // SAFETY: the kind was published after the end was written, and the end is dropped only
         // after the last reference, one of which the caller has.
         (self.kind() == Kind::Stream).then(|| unsafe { (*self.end.get()).assume_init_ref() })
@@ -282,7 +282,7 @@ impl Description {
 
     /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was
     /// first).
-    pub(crate) fn become_stream(&self, end: End) -> Result<(), End> {
+    pub(crate) fn become_stream(&self, end: Endpoint) -> Result<(), Endpoint> {
         // The kind `Free` is taken as the lock: nobody else changes a kind that is not `Pending`.
         if self.kind.compare_exchange(Kind::Pending as u8, Kind::Free as u8, AcqRel, Acquire).is_err() {
             return Err(end);
@@ -396,7 +396,7 @@ fn take() -> Option<&'static Description> {
 
 /// A new description of a kind; `end` for a stream. None: no memory (or as many as there can be
 /// descriptors).
-pub fn describe(kind: Kind, end: Option<End>) -> Option<Held> {
+pub fn describe(kind: Kind, end: Option<Endpoint>) -> Option<Held> {
     if is_counted(kind) {
         faults::install();
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{IPPROTO_IPV6, SOL_SOCKET, socklen_t};
 use sietch_protocol::socket_service as protocol;
-use sietch_ring::stream::{End, flag, option};
+use sietch_ring::stream::{Endpoint, flag, option};
 
 use crate::connection::option_words::{self, FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET};
 use crate::connection::peer;
@@ -35,7 +35,7 @@ pub(crate) const OF_ENGINE: [usize; 14] = [
 ];
 
 /// Tells the engine behind a connection, if there is one, that its options are others.
-pub(crate) fn announce(fd: c_int, end: &End) {
+pub(crate) fn announce(fd: c_int, end: &Endpoint) {
     if end.private().has(flag::SERVED) {
         end.announce();
         peer::notify_always(fd);
@@ -43,7 +43,7 @@ pub(crate) fn announce(fd: c_int, end: &End) {
 }
 
 /// The same for a connection that has just got what its socket or listener remembers.
-pub(crate) fn announce_inherited(fd: c_int, end: &End) {
+pub(crate) fn announce_inherited(fd: c_int, end: &Endpoint) {
     if OF_ENGINE.iter().any(|place| option_words::get(end, *place).is_some()) {
         announce(fd, end);
     }
@@ -71,7 +71,7 @@ pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
 }
 
 /// Lets options that were just set or inherited take their effect.
-pub(crate) fn apply(end: &End) {
+pub(crate) fn apply(end: &Endpoint) {
     // No handler jumps out of it and leaves a lock.
     let _section = Section::enter();
     if let Some(linger) = option_words::get(end, LINGER) {
@@ -92,7 +92,7 @@ pub(crate) fn apply(end: &End) {
 }
 
 /// Gives an end the options that a socket or a listener remembers.
-pub(crate) fn pass_on_to(from: &Held, end: &End) {
+pub(crate) fn pass_on_to(from: &Held, end: &Endpoint) {
     for (place, (to, from)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
         let value = from.load(Relaxed);
         if value != 0 && place != FASTOPEN {

@@ -134,7 +134,7 @@ impl Registrations {
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
                                 foreign_bytes::examine(slot.fd, end);
-                            } else if end.rung_since(0) < EARLY {
+                            } else if end.notified_since(0) < EARLY {
                                 slot.state |= bit::EXAMINE;
                             }
                         }

@@ -10,7 +10,7 @@
 //!    with one of the item's events, and a wait that finds it there reports it if it is ready and
 //!    takes it off. SlotKind wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
 //!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
-//!    * room, once after somebody had found none ([`End::note_full`], Linux's `SOCK_NOSPACE`): who
+//!    * room, once after somebody had found none ([`Endpoint::note_full`], Linux's `SOCK_NOSPACE`): who
 //!      asked for OUT;
 //!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a
 //!      FIN, options, and an error that was taken: nobody.
@@ -24,13 +24,13 @@
 //!    reported it. A request that was answered, or for which the kernel has reported the
 //!    placeholder, is made again before the next sleep.
 //! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it
-//!    whatever is asked. Where shared memory hints at it ([`End::is_worth_asking`]), the kernel is
+//!    whatever is asked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is
 //!    asked at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use sietch_ring::stream::{Edge, End, flag, state};
+use sietch_ring::stream::{Edge, Endpoint, flag, state};
 
 use crate::connection::peer::check_peer_gone;
 use crate::descriptor::description::Held;
@@ -66,7 +66,7 @@ const ERROR: u32 = libc::EPOLLERR as u32;
 
 /// Whether an end's placeholder carries no bytes to it any more: it has shut down reading, there as
 /// well.
-pub(crate) fn has_shut_read(end: &End) -> bool {
+pub(crate) fn has_shut_read(end: &Endpoint) -> bool {
     end.private().has(flag::SHUT_RD)
 }
 
@@ -75,9 +75,9 @@ pub(crate) fn has_shut_read(end: &End) -> bool {
 const SHUT_READ_SLICE: u64 = 2_000_000;
 
 /// The longest sleep with this socket, if it has a limit: its placeholder receives no bytes, or as
-/// [`End::longest_sleep`] says.
+/// [`Endpoint::longest_sleep`] says.
 #[inline]
-pub(crate) fn sleep_limit(end: &End) -> Option<u64> {
+pub(crate) fn sleep_limit(end: &Endpoint) -> Option<u64> {
     if has_shut_read(end) { Some(SHUT_READ_SLICE) } else { end.longest_sleep() }
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Seen {
 impl Seen {
     /// Of what is registered now: what is unread came after it.
     pub(crate) fn at_registration(held: &Held) -> Self {
-        Self { arrived: held.end().map_or(0, End::read), ..Self::default() }
+        Self { arrived: held.end().map_or(0, Endpoint::read), ..Self::default() }
     }
 
     /// Of a nested epoll that has seen so many edges.
@@ -111,12 +111,12 @@ impl Seen {
 
     /// Of an end now, for these events.
     #[inline]
-    pub(crate) fn of(end: &End, events: u32) -> Self {
+    pub(crate) fn of(end: &Endpoint, events: u32) -> Self {
         Self::from_edge(end, end.snapshot(), events)
     }
 
     #[inline]
-    pub(crate) fn from_edge(end: &End, edge: Edge, events: u32) -> Self {
+    pub(crate) fn from_edge(end: &Endpoint, edge: Edge, events: u32) -> Self {
         let room = match events & (OUTPUT | EDGE) {
             0 | EDGE => 0,
             events if events & EDGE != 0 => end.spaces(),
@@ -137,7 +137,7 @@ impl Seen {
 /// SlotKind `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
 /// the module.
 #[inline]
-pub(crate) fn readiness(end: &End, room: bool) -> u32 {
+pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {
     let private = end.private();
     let flags = private.flags.load(Acquire);
     let error = if private.error.load(Relaxed) == 0 { 0 } else { ERROR };
@@ -163,7 +163,7 @@ pub(crate) fn readiness(end: &End, room: bool) -> u32 {
 
 /// Whether there is room as `poll` means it. Who finds none is told when there is some again.
 #[inline]
-fn is_writable(end: &End) -> bool {
+fn is_writable(end: &Endpoint) -> bool {
     end.is_writable() || {
         end.note_full();
         // It may have come in between.
@@ -187,7 +187,7 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
 
 /// Asks the kernel whether the other end of a placeholder is gone, if shared memory hints at it.
 #[inline]
-pub(crate) fn check_hinted(fd: c_int, end: &End) {
+pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     if end.is_worth_asking() {
         check_peer_gone(fd, end);
     }
@@ -195,14 +195,14 @@ pub(crate) fn check_hinted(fd: c_int, end: &End) {
 
 /// Whether nobody holds the other end any more, asking the kernel.
 #[cold]
-pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &End) -> bool {
+pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &Endpoint) -> bool {
     end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_gone(fd, end)
 }
 
 /// As [`check_hinted`], by any descriptor that is open still: the one that was registered may be
 /// another socket now.
 #[cold]
-pub(crate) fn check_through_any(fd: c_int, held: &Held, end: &End) {
+pub(crate) fn check_through_any(fd: c_int, held: &Held, end: &Endpoint) {
     let mut open = table::refers_to(fd, held).then_some(fd);
     if open.is_none() {
         table::each_of(held, |other| open = Some(other));

@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::Ordering::Acquire;
 
-use sietch_ring::stream::{End, Want};
+use sietch_ring::stream::{Endpoint, Want};
 
 use crate::descriptor::description::{self, Held, Kind};
 use crate::descriptor::table;
@@ -44,7 +44,7 @@ pub(crate) fn after_fork() {
 /// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
 /// process or another, has not asked to be rung for it, so that is done here in its place.
 #[cold]
-pub(crate) fn note_no_room(held: &Held, end: &End) {
+pub(crate) fn note_no_room(held: &Held, end: &Endpoint) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
         end.ask_for_others(Want::Room);
         if end.is_writable() {

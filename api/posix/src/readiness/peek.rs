@@ -4,7 +4,7 @@
 //! reported, so that an edge-triggered registration is not reported again before the next edge.
 //! [`Registrations::notice`] counts the edges that a watcher of this epoll (another epoll, or `poll`) must see.
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 use sietch_ring::stream::arrivals::cycles;
 
 use crate::descriptor::description::Held;
@@ -48,7 +48,7 @@ impl Here {
 /// SlotKind a registered stream would report now; 0 for nothing. And what it would then have been
 /// reported with.
 #[inline(always)]
-fn peek_stream(slot: &mut Slot, held: &Held, end: &End) -> (u32, Seen) {
+fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     let none = (0, slot.seen);
     let wanted = slot.events | ALWAYS;
     let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;

@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::descriptor::description::Held;
 use crate::readiness::limits::{self, POLLS_PER_SLEEP};
@@ -87,7 +87,7 @@ impl Registrations {
 
 /// Bytes were written to a connection.
 #[inline]
-pub(crate) fn note_write(fd: c_int, held: &Held, end: &End) {
+pub(crate) fn note_write(fd: c_int, held: &Held, end: &Endpoint) {
     if POLLS.load(Relaxed) && !held.watchers.load(Acquire).is_null() && end.waiting() != 0 {
         expect_answer(fd, held);
     }

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::readiness::limits::{AS_MANY_SLEEPS, COLD, HOT};
 use crate::readiness::set::registrations::Registrations;
@@ -27,7 +27,7 @@ impl Registrations {
     }
 
     /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready, and
-    /// how long to sleep at most, which is asked before the look ([`End::held_for`]).
+    /// how long to sleep at most, which is asked before the look ([`Endpoint::corked_for`]).
     pub(crate) fn prepare_sleep(&mut self, cold: u32) -> (bool, Option<u64>) {
         let crowded = self.listed() > HOT;
         for position in 0..self.listed() {
@@ -43,7 +43,7 @@ impl Registrations {
                 continue;
             }
             if self.slot(number).state & bit::AMONG_MANY != 0
-                && self.end(number).is_some_and(End::is_draining)
+                && self.end(number).is_some_and(Endpoint::is_draining)
             {
                 self.arm_after_drain(number);
             }
@@ -144,7 +144,7 @@ impl Registrations {
             if self.is_foreign(number) || self.slot(number).state & bit::FIRED != 0 {
                 continue;
             }
-            let held_back = self.end(number).is_some_and(|end| end.held_for().is_some());
+            let held_back = self.end(number).is_some_and(|end| end.corked_for().is_some());
             if held_back && control::force_report(self, number) {
                 return;
             }

@@ -22,7 +22,7 @@ use rustix::net::RecvFlags;
 use sietch_protocol::socket_service::{
     self as protocol, ARRIVAL_BYTES, Arrival, ArrivalKind, Descriptors, Incoming,
 };
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::descriptor::copied_table::in_child;
 use crate::descriptor::hidden;
@@ -44,7 +44,7 @@ enum Peeked {
     /// A socket of the kernel, or something that is no connection: nothing was made of it.
     Nothing,
     Stream {
-        end: End,
+        end: Endpoint,
         /// Of its placeholder.
         cookie: u64,
     },
@@ -54,7 +54,7 @@ enum Peeked {
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A connection with its placeholder, and its end.
-    Stream(Arrival, End),
+    Stream(Arrival, Endpoint),
     /// As [`protocol::receive_arrival`]: whatever needs no more than one descriptor.
     Other(Incoming),
 }
@@ -114,6 +114,6 @@ fn map(received: &Descriptors) -> Result<Peeked, Errno> {
         return Err(libc::ECONNABORTED);
     };
     let cookie = hidden::cookie(placeholder.as_raw_fd()).ok_or(libc::ECONNABORTED)?;
-    let end = End::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)?;
+    let end = Endpoint::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)?;
     Ok(Peeked::Stream { end, cookie })
 }

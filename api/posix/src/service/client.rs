@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, IntoRawFd, OwnedFd};
 use sietch_protocol::socket_service::{
     self as protocol, Descriptors, MAX_PUBLISHED_PER_PORT, Name, Reply, ReplyKind, Request, RequestKind,
 };
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::context::{self, Context};
 use crate::descriptor::room;
@@ -33,7 +33,7 @@ pub(crate) struct Made {
     /// The placeholder.
     pub(crate) placeholder: c_int,
     /// The end.
-    pub(crate) end: End,
+    pub(crate) end: Endpoint,
     /// Whether it is still being set up.
     pub(crate) connecting: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Connected {
 #[derive(Debug)]
 pub(crate) enum Adopted {
     /// An end of a connection.
-    Stream(End),
+    Stream(Endpoint),
     /// A listener with this name and this backlog, if the service says which, and the kernel's
     /// listening socket behind it.
     Listener(Name, Option<u32>, Option<OwnedFd>),
@@ -137,13 +137,13 @@ fn send_request_with(
     })
 }
 
-fn attach(common: Option<OwnedFd>, private: Option<OwnedFd>) -> Result<End, Errno> {
+fn attach(common: Option<OwnedFd>, private: Option<OwnedFd>) -> Result<Endpoint, Errno> {
     let (Some(common), Some(private)) = (common, private) else { return Err(libc::EPROTO) };
-    End::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)
+    Endpoint::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)
 }
 
 /// Takes a stream's three descriptors.
-pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, End), Errno> {
+pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, Endpoint), Errno> {
     let [placeholder, common, private, _] = received;
     let (placeholder, end) = (placeholder.take(), attach(common.take(), private.take())?);
     Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))

@@ -6,7 +6,7 @@
 //!    and its kin change and tell that ([`action`]).
 //! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was
 //!    given, ends the copy: EFAULT. A page of a ring that the kernel refuses resets its connection
-//!    ([`sietch_ring::stream::holes`]). Where the fault was, the program counter and the address
+//!    ([`sietch_ring::stream::refused_pages`]). Where the fault was, the program counter and the address
 //!    say.
 //! 3. Any other goes to the program's handler, with the kernel's arguments. The kernel has our
 //!    handler with the program's flags and mask, so the stack, the mask and restarts are as the
@@ -29,7 +29,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use sietch_ring::stream::{self, holes};
+use sietch_ring::stream::{self, refused_pages};
 
 use crate::signal::disposition::{self, none, original, put_word, word_of};
 use crate::system::sys::{self, Errno, Outcome};
@@ -188,7 +188,7 @@ pub(crate) fn install() {
 #[cold]
 fn begin() {
     let before = sys::errno();
-    holes::prepare();
+    refused_pages::prepare();
     let _changing = Changing::begin();
     if ACTIVE.swap(true, AcqRel) {
         return;
@@ -290,7 +290,7 @@ type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 /// SlotKind the kernel calls.
 extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: called by the kernel.
-    if unsafe { holes::answer(signal, information, context.cast()) } {
+    if unsafe { refused_pages::handle_fault(signal, information, context.cast()) } {
         return;
     }
     let kept = Kept::of(signal);

@@ -21,7 +21,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use sietch_ring::stream::{End, Want, flag};
+use sietch_ring::stream::{Endpoint, Want, flag};
 
 use crate::connection::blocked::SLICE;
 use crate::connection::edges::Edges;
@@ -461,7 +461,7 @@ impl Set<'_> {
         }
     }
 
-    fn each_end(&self, each: impl Fn(&End)) {
+    fn each_end(&self, each: impl Fn(&Endpoint)) {
         self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
     }
 
@@ -481,12 +481,12 @@ fn events(one: &libc::pollfd) -> u32 {
     u32::from(one.events.cast_unsigned())
 }
 
-fn is_gone(end: &End) -> bool {
+fn is_gone(end: &Endpoint) -> bool {
     end.private().has(flag::HUNG_UP)
 }
 
 /// Whether the peer's bytes or FIN change what is reported.
-fn wants_data(one: &libc::pollfd, end: &End) -> bool {
+fn wants_data(one: &libc::pollfd, end: &Endpoint) -> bool {
     events(one) & INPUT != 0 || end.private().has(flag::SHUT_WR)
 }
 

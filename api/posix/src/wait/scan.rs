@@ -156,7 +156,7 @@ impl Registrations {
 
     /// Whether the kernel may have something of its own, or it is time to ask again.
     #[inline]
-    pub(crate) fn is_due(&self, now: u64) -> bool {
+    pub(crate) fn is_needed(&self, now: u64) -> bool {
         // Without streams the kernel is asked once, by who sleeps.
         self.watched != 0
             && (self.natives

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 
-use sietch_ring::stream::{End, Geometry, Memory, Names};
+use sietch_ring::stream::{Endpoint, Memory, Names, RegionSizes};
 
 use super::{epoll, sliced as kernel};
 use crate::connection::peer::notify;
@@ -30,27 +30,27 @@ const ONCE: u32 = libc::EPOLLONESHOT as u32;
 
 /// The other end of a connection: what its program would do.
 struct Peer {
-    end: End,
+    end: Endpoint,
     placeholder: OwnedFd,
 }
 
 impl Peer {
     fn send(&self, bytes: &[u8]) -> usize {
         let sent = self.end.send().expect("nobody else sends").write(bytes);
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.data_notification());
         sent
     }
 
     fn receive(&self) -> usize {
         let mut bytes = vec![0; 1 << 20];
         let got = self.end.receive().expect("nobody else receives").read(&mut bytes);
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_room());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.room_notification());
         got
     }
 
     fn finish(&self) {
         self.end.finish();
-        notify(self.placeholder.as_raw_fd(), &self.end, self.end.ring_for_data());
+        notify(self.placeholder.as_raw_fd(), &self.end, self.end.data_notification());
     }
 
     /// Closes as a program does.
@@ -64,7 +64,7 @@ impl Peer {
 struct Stream(c_int);
 
 impl Stream {
-    fn end<R>(&self, with: impl FnOnce(&End) -> R) -> R {
+    fn end<R>(&self, with: impl FnOnce(&Endpoint) -> R) -> R {
         let held = table::find(self.0).expect("a stream");
         with(held.end().expect("a stream"))
     }
@@ -73,7 +73,7 @@ impl Stream {
         self.end(|end| {
             let mut bytes = vec![0; 1 << 20];
             let got = end.receive().expect("nobody else receives").read(&mut bytes);
-            notify(self.0, end, end.ring_for_room());
+            notify(self.0, end, end.room_notification());
             got
         })
     }
@@ -102,10 +102,11 @@ impl Drop for Stream {
 }
 
 fn pair() -> (Stream, Peer) {
-    let geometry = Geometry { smallest: 12, largest: 14 };
+    let geometry = RegionSizes { smallest: 12, largest: 14 };
     let memory = Memory::create(geometry, [Names::default(); 2]).expect("memory");
-    let end =
-        |index: usize| End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
+    let end = |index: usize| {
+        Endpoint::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end")
+    };
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let fd = OwnedFd::from(ours).into_raw_fd();
     let held = description::describe(Kind::Stream, Some(end(0))).expect("a description");
@@ -176,7 +177,7 @@ fn write(fd: &OwnedFd) {
 
 /// Waits until somebody sleeps, or is about to, at the other end of `peer`.
 fn until_asleep(stream: &Stream) {
-    while stream.end(End::waiting) == 0 {
+    while stream.end(Endpoint::waiting) == 0 {
         std::thread::yield_now();
     }
 }

@@ -60,7 +60,7 @@ impl<D: DiskDoorbell> Driver for DiskState<D> {
         let mut completions = std::mem::take(&mut *self.completions.borrow_mut());
         {
             let mut queue = self.queue.borrow_mut();
-            queue.ring()?;
+            queue.notify()?;
             queue.complete(&mut completions);
         }
         let busy = !completions.is_empty();

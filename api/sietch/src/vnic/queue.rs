@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use sietch_nic::capture::{Tap, Tapped};
-use sietch_nic::{Foreign, Frame, NicQueue, Offloads, TransmitError, af_xdp, shm};
+use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted, af_xdp, shm};
 
 use crate::doorbell::Doorbell;
 
@@ -71,7 +71,7 @@ impl NicQueue for VnicQueue {
         either!(self, queue => queue.bytes(frame))
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         either!(self, queue => queue.tail(frame))
     }
 

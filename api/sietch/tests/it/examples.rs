@@ -255,8 +255,8 @@ fn middlebox_spreads_flows_over_servers_without_a_connection_of_its_own() {
 
 #[test]
 fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
-    use sietch::nic::shm::{Endpoint, EndpointFds, Geometry, create_pair};
-    let geometry = Geometry::for_mtu(1500);
+    use sietch::nic::shm::{Endpoint, EndpointFds, LinkLayout, create_pair};
+    let geometry = LinkLayout::for_mtu(1500);
     let pair = create_pair(geometry, 1).expect("memory and descriptors are left");
     let runtime = move |fds: EndpointFds, host: usize| {
         let queue = Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, host as u8], 1500).expect("it is new");

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use sietch::disk::{AreaQueue, Buffer, MemoryQueue, open_area};
 use sietch::net::Config;
-use sietch::nic::shm::{Endpoint, EndpointFds, Geometry, create_pair};
-use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
+use sietch::nic::shm::{Endpoint, EndpointFds, LinkLayout, create_pair};
+use sietch::nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 use sietch::persist::{FormatOptions, Log, Options};
 use sietch::{Doorbell, Net, Runtime, Spin, VnicQueue};
 
@@ -23,7 +23,7 @@ fn address(port: u16) -> SocketAddr {
 
 fn open(fds: EndpointFds, host: u8) -> VnicQueue {
     let mac = [2, 0, 0, 0, 0, host];
-    Endpoint::open(fds, Geometry::for_mtu(1500), mac, 1500).expect("it is new").into()
+    Endpoint::open(fds, LinkLayout::for_mtu(1500), mac, 1500).expect("it is new").into()
 }
 
 fn config(host: u8) -> Config {
@@ -131,7 +131,7 @@ async fn everything(net: Net) {
 
 #[test]
 fn sockets_timers_and_storage_complete_in_one_loop_that_sleeps() {
-    let pair = create_pair(Geometry::for_mtu(1500), 1).expect("memory and descriptors are left");
+    let pair = create_pair(LinkLayout::for_mtu(1500), 1).expect("memory and descriptors are left");
     let (near, far) = (pair.near, pair.far);
     let server = std::thread::spawn(move || {
         let runtime = Runtime::new(open(far, 2), &config(2)).expect("descriptors are left");
@@ -167,7 +167,7 @@ impl NicQueue for Watched {
     fn bytes(&self, frame: &Frame) -> &[u8] {
         self.queue.bytes(frame)
     }
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.queue.tail(frame)
     }
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
@@ -207,7 +207,7 @@ impl Doorbell for Watched {
 
 #[test]
 fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
-    let pair = create_pair(Geometry::for_mtu(1500), 1).expect("memory and descriptors are left");
+    let pair = create_pair(LinkLayout::for_mtu(1500), 1).expect("memory and descriptors are left");
     let (near, far) = (pair.near, pair.far);
     let looks = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&looks);

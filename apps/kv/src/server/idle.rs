@@ -45,7 +45,7 @@ impl IdlePolicy {
     pub fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
         if disk && !self.alone && now.saturating_sub(self.busy) < DISK_SPIN {
             if now.saturating_sub(self.yielded) < YIELD_EVERY {
-                return Idle::Look;
+                return Idle::Poll;
             }
             self.yielded = now;
             return Idle::Yield;
@@ -66,7 +66,7 @@ mod tests {
         let mut now = 1_000_100;
         loop {
             match idle_policy.idle(now, true, false) {
-                Idle::Look => {}
+                Idle::Poll => {}
                 Idle::Yield => yields += 1,
                 Idle::Sleep => break,
             }

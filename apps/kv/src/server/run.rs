@@ -319,7 +319,7 @@ impl Server {
                 continue;
             }
             match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.vnic().is_some()) {
-                Idle::Look => std::hint::spin_loop(),
+                Idle::Poll => std::hint::spin_loop(),
                 // Whoever else has the core meanwhile makes no turn long.
                 Idle::Yield => {
                     before = None;

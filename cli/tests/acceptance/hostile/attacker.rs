@@ -15,8 +15,8 @@ use rustix::net::xdp::{
 };
 use sietch::Client;
 use sietch::nic::NicQueue as _;
-use sietch::nic::af_xdp::{Geometry, Granted, Queue};
-use sietch_protocol::{QueueGeometry, VnicDescriptors};
+use sietch::nic::af_xdp::{Granted, Queue, XskLayout};
+use sietch_protocol::{QueueLayout, VnicDescriptors};
 use sietch_ring::Mapping;
 use sietch_structures::XorShift64;
 
@@ -41,7 +41,7 @@ pub(crate) fn run() {
     assert!(client.acquire_vsa_descriptors("store").is_err(), "somebody else's area was handed out");
     let own = parts.description.mac.0;
     let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
-    let (QueueGeometry::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =
+    let (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =
         (parts.description.geometry, parts.descriptors)
     else {
         panic!("a veth VNIC was asked for");
@@ -70,7 +70,7 @@ pub(crate) fn run() {
 struct Attacker {
     queue: Queue,
     socket: OwnedFd,
-    geometry: Geometry,
+    geometry: XskLayout,
     link: Link,
 }
 
@@ -176,7 +176,7 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    fn over(socket: BorrowedFd<'_>, geometry: Geometry) -> Self {
+    fn over(socket: BorrowedFd<'_>, geometry: XskLayout) -> Self {
         let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
         let rings = [
             (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),

@@ -175,7 +175,7 @@ impl Rules<'_> {
         usual_mtu: u32,
         memory: Option<Spanned<Size>>,
         with6: bool,
-    ) -> Result<(u32, shm::Geometry), ConfigurationError> {
+    ) -> Result<(u32, shm::LinkLayout), ConfigurationError> {
         let place = mtu.as_ref().map_or(at, |mtu| mtu.span().start);
         let mtu = mtu.map_or(usual_mtu, Spanned::into_inner);
         let least = if with6 { MIN_MTU6 } else { super::MIN_MTU };
@@ -185,7 +185,7 @@ impl Rules<'_> {
             return Err(self.refuse(place, what.to_owned(), cause, fix));
         }
         let bytes = usize::try_from(mtu).unwrap_or(usize::MAX);
-        let usual = shm::Geometry::for_mtu(bytes);
+        let usual = shm::LinkLayout::for_mtu(bytes);
         let Some(memory) = memory else { return Ok((mtu, usual)) };
         let place = memory.span().start;
         let size = memory.into_inner();
@@ -197,7 +197,7 @@ impl Rules<'_> {
             .ok_or_else(|| refuse(format!("a memory of {size} is too much")))?;
         // A slot for every 2 KiB, as the usual geometry has: then neither runs out long before the
         // other.
-        let geometry = shm::Geometry { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
+        let geometry = shm::LinkLayout { slots: (data / 2048).clamp(usual.slots, 1 << 15), data };
         geometry.validate().and_then(|()| geometry.fits(bytes)).map_err(|error| refuse(error.to_string()))?;
         Ok((mtu, geometry))
     }

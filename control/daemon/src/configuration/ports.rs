@@ -105,7 +105,7 @@ impl Rules<'_> {
             return refuse(cause, "give each VNIC its own addresses");
         }
         let uid = self.uid(&what, &text.uid)?;
-        let (mtu, shm::Geometry { slots, data }) =
+        let (mtu, shm::LinkLayout { slots, data }) =
             self.shape(at, &what, text.mtu, super::usual_mtu(), text.memory, address6.is_some())?;
         let (peers, peers6) = by_family(&text.peers);
         Ok(Port {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sietch_disk::broker::{BrokerGeometry, create_pair};
+use sietch_disk::broker::{BrokerLayout, create_pair};
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
@@ -206,7 +206,7 @@ impl<D: VnicDevices> Control<D> {
             }
             self.brokered.volumes.insert(place.volume.clone());
         }
-        let geometry = BrokerGeometry::usual(lying.block);
+        let geometry = BrokerLayout::usual(lying.block);
         let pair = create_pair(geometry, record.generation)
             .map_err(|error| failed(format!("cannot make its memory: {error}")))?;
         let shape = BrokerShape { slots: geometry.slots, data: geometry.data, block: geometry.block };
@@ -218,11 +218,11 @@ impl<D: VnicDevices> Control<D> {
             extents: lying.extents.clone(),
             shape,
         };
-        let descriptors = vec![pair.host.memory, pair.host.bell];
+        let descriptors = vec![pair.host.memory, pair.host.doorbell];
         if !self.tell(service, Notice::Area(Box::new(grant)), descriptors) {
             return Err(unread());
         }
-        let descriptors = vec![pair.application.memory, pair.application.bell];
+        let descriptors = vec![pair.application.memory, pair.application.doorbell];
         let nothing = Handed { files: Vec::new(), lengths: Vec::new(), lying: None };
         let Answer { body: Reply::Vsa(mut grant), .. } = self.vsa_answer(record, nothing) else {
             return Err(failed("its answer is of another sort".to_owned()));

@@ -1,7 +1,7 @@
 //! Granting, ending and adopting.
 
 use sietch_protocol::{
-    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueGeometry, Reply,
+    AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueLayout, Reply,
     VnicGrant, VnicKind, VsaGrant,
 };
 use tokio::sync::oneshot;
@@ -476,7 +476,7 @@ fn vnic_answer(record: &GrantRecord, plan: &VnicPlan, opened: OpenedVnic, user: 
         host_address: Some(plan.host_address),
         peer: None,
         mtu: opened.mtu,
-        geometry: QueueGeometry::AfXdp(opened.geometry),
+        geometry: QueueLayout::AfXdp(opened.geometry),
         protection: Protection::KernelEnforced,
         tcp_ports: plan.tcp_ports.clone(),
         udp_ports: plan.udp_ports.clone(),

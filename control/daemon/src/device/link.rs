@@ -7,9 +7,9 @@
 //!    nothing is handed from one holder to the next.
 
 use serde::{Deserialize, Serialize};
-use sietch_nic::shm::{EndpointFds, Geometry, Pair, create_pair};
+use sietch_nic::shm::{EndpointFds, LinkLayout, Pair, create_pair};
 use sietch_protocol::{
-    LinkPeer, Mac, Network, Network6, Protection, QueueGeometry, SharedGeometry, VnicGrant, VnicKind,
+    LinkPeer, Mac, Network, Network6, Protection, QueueLayout, SharedLayout, VnicGrant, VnicKind,
 };
 
 use super::DeviceError;
@@ -29,7 +29,7 @@ pub(crate) struct LinkPlan {
     pub(crate) address6: Option<Network6>,
     pub(crate) peer: LinkPeer,
     pub(crate) mtu: u32,
-    pub(crate) geometry: SharedGeometry,
+    pub(crate) geometry: SharedLayout,
 }
 
 impl LinkPlan {
@@ -52,7 +52,7 @@ impl LinkPlan {
                 address6: other.address6.map(|network| network.address),
             },
             mtu: link.mtu,
-            geometry: SharedGeometry { slots: link.slots, data: link.data },
+            geometry: SharedLayout { slots: link.slots, data: link.data },
         }
     }
 
@@ -82,7 +82,7 @@ impl LinkPlan {
             host_address: None,
             peer: Some(self.peer.clone()),
             mtu: self.mtu,
-            geometry: QueueGeometry::Shared(self.geometry),
+            geometry: QueueLayout::Shared(self.geometry),
             protection: Protection::PointToPoint,
             tcp_ports: Vec::new(),
             udp_ports: Vec::new(),
@@ -96,11 +96,11 @@ impl LinkPlan {
 
 /// Memory and doorbell between two sides; `what` names them in an error.
 pub(super) fn create(
-    shape: SharedGeometry,
+    shape: SharedLayout,
     generation: u64,
     what: impl FnOnce() -> String,
 ) -> Result<Pair, DeviceError> {
-    let geometry = Geometry { slots: shape.slots, data: shape.data };
+    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
     create_pair(geometry, generation).map_err(|error| DeviceError {
         what: what(),
         cause: format!("cannot make its memory: {error}"),
@@ -110,5 +110,5 @@ pub(super) fn create(
 
 /// In the order in which they are passed.
 pub(crate) fn descriptors(end: EndpointFds) -> Vec<std::os::fd::OwnedFd> {
-    vec![end.own, end.peer, end.bell]
+    vec![end.own, end.peer, end.doorbell]
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sietch_nic::shm::Pair;
 use sietch_protocol::{
-    Mac, Network, Network6, PortGrant, PortRange, Protection, QueueGeometry, Rate, SharedGeometry, VnicGrant,
+    Mac, Network, Network6, PortGrant, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicGrant,
     VnicKind,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct PortPlan {
     pub(crate) peers6: Vec<Network6>,
     pub(crate) rate: Option<Rate>,
     pub(crate) mtu: u32,
-    pub(crate) geometry: SharedGeometry,
+    pub(crate) geometry: SharedLayout,
 }
 
 impl PortPlan {
@@ -42,7 +42,7 @@ impl PortPlan {
             peers6: port.peers6.clone(),
             rate: port.rate,
             mtu: port.mtu,
-            geometry: SharedGeometry { slots: port.slots, data: port.data },
+            geometry: SharedLayout { slots: port.slots, data: port.data },
         }
     }
 
@@ -72,7 +72,7 @@ impl PortPlan {
             host_address: None,
             peer: None,
             mtu: self.mtu,
-            geometry: QueueGeometry::Shared(self.geometry),
+            geometry: QueueLayout::Shared(self.geometry),
             protection: Protection::BrokerMediated,
             tcp_ports: self.tcp_ports.clone(),
             udp_ports: self.udp_ports.clone(),

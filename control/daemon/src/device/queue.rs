@@ -27,7 +27,7 @@ use sietch_nic::xdp::{
     self, Buffers, DirectionCounters, Ipv4Prefix, Ipv6Prefix, Reason, VnicPrograms, VnicSpec, offload,
 };
 use sietch_protocol::metrics::{Kind, Metric};
-use sietch_protocol::{Geometry, PortRange};
+use sietch_protocol::{PortRange, XskLayout};
 
 use super::veth::Ends;
 use super::{DeviceError, OpenedVnic, UplinkBefore, VnicPlan};
@@ -49,7 +49,7 @@ pub(super) struct Programs {
     /// Over the rings that the kernel reads, or why there is none.
     watch: Result<RingWatch, String>,
     /// The socket and where it is to be bound, until it is.
-    unbound: Option<(OwnedFd, af_xdp::Geometry)>,
+    unbound: Option<(OwnedFd, af_xdp::XskLayout)>,
 }
 
 /// The program on a physical interface.
@@ -225,7 +225,7 @@ pub(super) fn open(
     let opened = OpenedVnic {
         xsk: granted.socket,
         umem: granted.umem,
-        geometry: Geometry {
+        geometry: XskLayout {
             ifindex: geometry.ifindex,
             queue: geometry.queue,
             chunk_size: geometry.chunk_size,
@@ -291,7 +291,7 @@ fn find_watch(
     plan: &VnicPlan,
     pid: u32,
     pidfd: BorrowedFd<'_>,
-    geometry: &af_xdp::Geometry,
+    geometry: &af_xdp::XskLayout,
 ) -> Result<Result<RingWatch, String>, String> {
     if plan.socket == 0 {
         return Ok(Err("an earlier version of the daemon made it; restart its application".to_owned()));
@@ -346,9 +346,9 @@ pub(super) fn adopt(
     Ok(Programs { filters: programs, watch, unbound: None })
 }
 
-fn geometry(plan: &VnicPlan, application: u32) -> Result<af_xdp::Geometry, DeviceError> {
+fn geometry(plan: &VnicPlan, application: u32) -> Result<af_xdp::XskLayout, DeviceError> {
     let mtu = usize::try_from(plan.mtu).unwrap_or(usize::MAX);
-    af_xdp::Geometry::for_mtu(application, QUEUE, mtu)
+    af_xdp::XskLayout::for_mtu(application, QUEUE, mtu)
         .map_err(|error| fail(of(plan), "choose the size of its rings", error))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::scene::{self, PATIENCE, Scene};
 use rustix::event::{EventfdFlags, eventfd};
-use sietch::disk::broker::{BrokerFds, BrokerGeometry};
+use sietch::disk::broker::{BrokerFds, BrokerLayout};
 use sietch::disk::{AreaQueue, Buffer, DiskQueue as _, Operation};
 use sietch::{Client, Error, Vsa};
 use sietch_protocol::{
@@ -81,9 +81,9 @@ impl Broker {
             Notice::Area(area) => {
                 let AreaGrant { grant, generation, name, volume, extents, shape } = *area;
                 self.held.areas.push(HeldArea { grant, generation, name });
-                let bell = descriptors.remove(1);
-                let fds = BrokerFds { memory: descriptors.remove(0), bell };
-                let geometry = BrokerGeometry { slots: shape.slots, data: shape.data, block: shape.block };
+                let doorbell = descriptors.remove(1);
+                let fds = BrokerFds { memory: descriptors.remove(0), doorbell };
+                let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
                 let extents = spans(&extents);
                 self.tell(Command::Attach { id: grant, volume, extents, fds, geometry, reply });
                 answer.recv().unwrap().unwrap();
@@ -270,7 +270,7 @@ fn revoked_it_reaches_nothing_and_the_others_do_not_notice() {
             .submit(round, Operation::Write { offset: round * 4096, length: 4096, buffer, durable: true })
             .unwrap();
     }
-    vsa.queue.ring().unwrap();
+    vsa.queue.notify().unwrap();
     let lines = scene.connect().revoke(Target::Name("/raw/x".into())).unwrap();
     assert!(lines[0].contains("lets no more requests through"), "{lines:?}");
     let mut done = Vec::new();

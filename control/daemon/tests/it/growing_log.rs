@@ -75,7 +75,7 @@ fn grows_and_shrinks(scene: &Scene, area: &str) {
     drop(log);
     client.resize_vsa(&mut vsa, MIB).unwrap();
     let cut = Log::open(vsa.another_queue().unwrap(), Options::default(), &mut |_| Ok(())).map(drop);
-    assert!(matches!(cut, Err(OpenError::Cut { .. })), "{area}: {cut:?}");
+    assert!(matches!(cut, Err(OpenError::AreaTooSmall { .. })), "{area}: {cut:?}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::time::Instant;
 use crate::scene::{PATIENCE, Scene};
 use rustix::event::{PollFd, PollFlags, poll};
 use sietch_nic::NicQueue;
-use sietch_nic::shm::{Endpoint, EndpointFds, Geometry, OpenError};
+use sietch_nic::shm::{Endpoint, EndpointFds, LinkLayout, OpenError};
 use sietch_protocol::{
-    CallError, Connection, ErrorKind, Notice, Protection, QueueGeometry, SharedDescriptors, Target,
+    CallError, Connection, ErrorKind, Notice, Protection, QueueLayout, SharedDescriptors, Target,
     VnicDescriptors, VnicGrant, VnicKind,
 };
 
@@ -27,14 +27,14 @@ fn with_link(name: &str, more: &str) -> Scene {
 }
 
 fn fds(parts: SharedDescriptors) -> EndpointFds {
-    EndpointFds { own: parts.own, peer: parts.peer, bell: parts.bell }
+    EndpointFds { own: parts.own, peer: parts.peer, doorbell: parts.doorbell }
 }
 
 fn open(grant: &VnicGrant, made_of: VnicDescriptors) -> Result<Endpoint, OpenError> {
-    let (QueueGeometry::Shared(shape), VnicDescriptors::Shared(parts)) = (grant.geometry, made_of) else {
+    let (QueueLayout::Shared(shape), VnicDescriptors::Shared(parts)) = (grant.geometry, made_of) else {
         panic!("an end of a link was asked for")
     };
-    let geometry = Geometry { slots: shape.slots, data: shape.data };
+    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
     Endpoint::open(fds(parts), geometry, grant.mac.0, usize::try_from(grant.mtu).unwrap())
 }
 
@@ -157,9 +157,9 @@ fn each_side_reads_what_the_other_writes_and_cannot_write_there() {
     assert_eq!(&bytes, b"spoilt", "the two are sides of one link");
     assert!(rustix::fs::ftruncate(&near.own, 0).is_err(), "nobody takes the memory away");
     // What one of them does to its own bell does not make the other's block.
-    let flags = rustix::fs::fcntl_getfl(&near.bell).unwrap();
-    rustix::fs::fcntl_setfl(&near.bell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
-    assert!(rustix::fs::fcntl_getfl(&far.bell).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
+    let flags = rustix::fs::fcntl_getfl(&near.doorbell).unwrap();
+    rustix::fs::fcntl_setfl(&near.doorbell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+    assert!(rustix::fs::fcntl_getfl(&far.doorbell).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
 }
 
 #[test]

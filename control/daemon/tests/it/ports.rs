@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::scene::{PATIENCE, Scene};
 use sietch_nic::NicQueue;
-use sietch_nic::shm::{Endpoint, EndpointFds, Geometry};
+use sietch_nic::shm::{Endpoint, EndpointFds, LinkLayout};
 use sietch_protocol::{
-    CallError, Connection, ErrorKind, HeldGrant, Notice, PortGrant, Protection, SharedGeometry, Target,
+    CallError, Connection, ErrorKind, HeldGrant, Notice, PortGrant, Protection, SharedLayout, Target,
     VnicDescriptors, VnicKind,
 };
 
@@ -41,8 +41,8 @@ fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, Stri
     }
 }
 
-fn endpoint(shape: SharedGeometry, fds: EndpointFds, mtu: u32) -> Endpoint {
-    let geometry = Geometry { slots: shape.slots, data: shape.data };
+fn endpoint(shape: SharedLayout, fds: EndpointFds, mtu: u32) -> Endpoint {
+    let geometry = LinkLayout { slots: shape.slots, data: shape.data };
     Endpoint::open(fds, geometry, [2; 6], usize::try_from(mtu).unwrap()).unwrap()
 }
 
@@ -53,10 +53,10 @@ fn acquire(application: &mut Connection, service: &mut Connection) -> (Box<PortG
     let (Notice::Port(port), descriptors) = notice(service) else { panic!("a port") };
     assert_eq!((port.grant, port.generation, port.mac), (grant.grant, grant.generation, grant.mac));
     let VnicDescriptors::Shared(near) = made_of else { panic!("shared memory") };
-    let near = EndpointFds { own: near.own, peer: near.peer, bell: near.bell };
-    let [own, peer, bell] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
+    let near = EndpointFds { own: near.own, peer: near.peer, doorbell: near.doorbell };
+    let [own, peer, doorbell] = <[OwnedFd; 3]>::try_from(descriptors).unwrap();
     let near = endpoint(port.geometry, near, port.mtu);
-    let far = endpoint(port.geometry, EndpointFds { own, peer, bell }, port.mtu);
+    let far = endpoint(port.geometry, EndpointFds { own, peer, doorbell }, port.mtu);
     (port, near, far)
 }
 

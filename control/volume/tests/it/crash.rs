@@ -125,8 +125,8 @@ impl DiskQueue for Deaf {
         }
     }
 
-    fn ring(&mut self) -> std::io::Result<()> {
-        self.disk.ring()
+    fn notify(&mut self) -> std::io::Result<()> {
+        self.disk.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

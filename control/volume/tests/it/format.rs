@@ -177,8 +177,8 @@ fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
             }
             self.0.submit_with(token, operation, priority)
         }
-        fn ring(&mut self) -> std::io::Result<()> {
-            self.0.ring()
+        fn notify(&mut self) -> std::io::Result<()> {
+            self.0.notify()
         }
         fn complete(&mut self, out: &mut Vec<sietch_disk::Completion>) -> usize {
             self.0.complete(out)

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use super::Engine;
 use crate::congestion::{Algorithm, Kind};
@@ -397,7 +397,7 @@ impl Engine {
 
     /// As [`Engine::send`], for bytes that somebody else may still write: they are copied out once.
     #[inline]
-    pub fn send_untrusted(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
+    pub fn send_untrusted(&mut self, flow: FlowId, data: Untrusted<'_>) -> usize {
         self.send_payload(flow, Payload { head: &[], tail: data })
     }
 

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use super::checksum;
 
@@ -22,12 +22,12 @@ pub struct Payload<'a> {
     /// The bytes that stand still.
     pub head: &'a [u8],
     /// What follows them.
-    pub tail: Foreign<'a>,
+    pub tail: Untrusted<'a>,
 }
 
 impl<'a> Payload<'a> {
     /// No bytes.
-    pub const EMPTY: Self = Self { head: &[], tail: Foreign::EMPTY };
+    pub const EMPTY: Self = Self { head: &[], tail: Untrusted::EMPTY };
 
     /// How many bytes.
     #[inline]
@@ -54,7 +54,7 @@ impl<'a> Payload<'a> {
     #[inline]
     pub fn take(self, bytes: usize) -> Self {
         match self.head.get(..bytes) {
-            Some(head) => Self { head, tail: Foreign::EMPTY },
+            Some(head) => Self { head, tail: Untrusted::EMPTY },
             None => Self { head: self.head, tail: self.tail.take(bytes - self.head.len()) },
         }
     }
@@ -90,7 +90,7 @@ impl<'a> Payload<'a> {
 }
 
 #[cold]
-fn sum_tail(mut tail: Foreign<'_>) -> u64 {
+fn sum_tail(mut tail: Untrusted<'_>) -> u64 {
     let (mut total, mut step) = (0, [0; SUM_STEP]);
     while !tail.is_empty() {
         let part = &mut step[..tail.len().min(SUM_STEP)];
@@ -103,7 +103,7 @@ fn sum_tail(mut tail: Foreign<'_>) -> u64 {
 
 impl<'a> From<&'a [u8]> for Payload<'a> {
     fn from(head: &'a [u8]) -> Self {
-        Self { head, tail: Foreign::EMPTY }
+        Self { head, tail: Untrusted::EMPTY }
     }
 }
 

@@ -5,7 +5,7 @@
 //!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options | payload
 //! ```
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use super::{Address, Checks, Malformed, Payload, Template, checksum, ipv4};
 use crate::sequence::Seq;
@@ -140,7 +140,7 @@ impl<'a> Plain<'a> {
     /// by `tail`, which is not a part of the header. `None` if it has other options than the
     /// timestamps in the layout that everybody sends, or does not fit.
     #[inline(always)]
-    pub fn read(header: &[u8; HEADER], rest: &'a [u8], tail: Foreign<'a>) -> Option<Self> {
+    pub fn read(header: &[u8; HEADER], rest: &'a [u8], tail: Untrusted<'a>) -> Option<Self> {
         let (timestamps, head) = match header[12] >> 4 {
             5 => (None, rest),
             8 => {
@@ -165,7 +165,7 @@ impl<'a> Plain<'a> {
 
 /// Whether the checksum of a segment in an IPv4 packet with this header holds.
 #[inline]
-pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Foreign<'_>, checks: Checks) -> bool {
+pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Untrusted<'_>, checks: Checks) -> bool {
     let [.., a, b, c, d, e, f, g, h] = *network;
     let word = |bytes| u64::from(u32::from_ne_bytes(bytes));
     let length = (segment.len() + tail.len()) as u32;

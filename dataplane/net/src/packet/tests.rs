@@ -23,7 +23,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..3000), cut in 0usize..3000, skip in 0usize..3000, take in 0usize..3000,
     ) {
         let (head, tail) = bytes.split_at(cut.min(bytes.len()));
-        let payload = Payload { head, tail: sietch_nic::Foreign::from_slice(tail) };
+        let payload = Payload { head, tail: sietch_nic::Untrusted::from_slice(tail) };
         prop_assert_eq!(checksum::fold(payload.sum()), checksum::fold(checksum::sum(&bytes)));
         let part = payload.skip(skip).take(take);
         let expected: Vec<u8> = bytes.iter().copied().skip(skip).take(take).collect();
@@ -89,7 +89,7 @@ proptest! {
         // The same bytes, of which all but the headers are foreign.
         let segment_bytes = bytes.to_vec();
         let (head, tail) = segment_bytes.split_at(segment_bytes.len() - payload.len());
-        let split = Payload { head, tail: sietch_nic::Foreign::from_slice(tail) };
+        let split = Payload { head, tail: sietch_nic::Untrusted::from_slice(tail) };
         let again = Segment::parse(split, &source, &destination, false).expect("its checksum is right");
         prop_assert_eq!(again.payload.to_vec(), payload.as_slice());
         let (mss, shift, timestamps) = match options {

@@ -183,7 +183,7 @@ mod classes {
     use std::io;
 
     use sietch_net::FlowId;
-    use sietch_nic::{Foreign, Frame, Offloads, TransmitError};
+    use sietch_nic::{Frame, Offloads, TransmitError, Untrusted};
 
     use super::*;
 
@@ -215,7 +215,7 @@ mod classes {
         fn bytes(&self, frame: &Frame) -> &[u8] {
             self.queue.bytes(frame)
         }
-        fn tail(&self, frame: &Frame) -> Foreign<'_> {
+        fn tail(&self, frame: &Frame) -> Untrusted<'_> {
             self.queue.tail(frame)
         }
         fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {

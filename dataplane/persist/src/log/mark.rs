@@ -88,7 +88,7 @@ impl<D: DiskQueue> Log<D> {
             self.marking = Some(Box::new(Mark { next: self.successor(), unsent: 2, flying: 0 }));
             self.pump_mark()?;
         }
-        self.ring()
+        self.notify()
     }
 
     /// Whether another superblock than a mark's is in the making.

@@ -302,7 +302,7 @@ impl<D: DiskQueue> Log<D> {
             self.reads.free(slot);
             return Ok(false);
         }
-        self.ring()?;
+        self.notify()?;
         cursor.fetching = Some(Fetching { slot, offset, length, written: self.stream.written() });
         Ok(true)
     }

@@ -167,7 +167,7 @@ impl<D: DiskQueue> Log<D> {
         self.replacement = Some(Box::new(disk));
         self.exchange();
         self.pump()?;
-        Ok(self.ring()?)
+        Ok(self.notify()?)
     }
 
     /// Takes the new disk queue, if there is one and the old one has nothing in flight.
@@ -189,7 +189,7 @@ impl<D: DiskQueue> Log<D> {
     fn begin_resize(&mut self, capacity: u64, count: u32) -> Result<(), ResizeError> {
         self.resize = Some(Box::new(Resize { capacity, count, phase: Phase::Waiting, next: None }));
         self.pump()?;
-        Ok(self.ring()?)
+        Ok(self.notify()?)
     }
 
     /// Whether the log has to leave segments before the area may shrink.

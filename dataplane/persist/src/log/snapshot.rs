@@ -193,7 +193,7 @@ impl<D: DiskQueue> Log<D> {
         building.end = self.stream.next() - 1;
         self.submit_wanted |= self.stream.has_open();
         self.pump()?;
-        Ok(self.ring()?)
+        Ok(self.notify()?)
     }
 
     /// Gives the snapshot up. The log is as it was. Does nothing when no snapshot is in

@@ -103,7 +103,7 @@ impl<D: DiskQueue> Log<D> {
         let truncation = self.prepare(keep.max(self.head()), drops_snapshot);
         self.truncation = Some(Box::new(truncation));
         self.pump()?;
-        Ok(self.ring()?)
+        Ok(self.notify()?)
     }
 
     fn prepare(&mut self, keep: Sequence, drops_snapshot: bool) -> Truncation {

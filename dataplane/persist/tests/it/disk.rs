@@ -305,7 +305,7 @@ impl DiskQueue for CrashDisk {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         if self.media.borrow().is_dead() { Err(io::Error::other("dead")) } else { Ok(()) }
     }
 
@@ -336,7 +336,7 @@ impl DiskQueue for CrashDisk {
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
-        self.ring()
+        self.notify()
     }
 
     fn in_flight(&self) -> usize {

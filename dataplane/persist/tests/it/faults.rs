@@ -125,8 +125,8 @@ impl DiskQueue for FaultyDisk {
         self.inner.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.inner.ring()
+    fn notify(&mut self) -> io::Result<()> {
+        self.inner.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
@@ -289,8 +289,8 @@ impl DiskQueue for Broken {
         self.0.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        if *self.1.borrow() { Err(io::Error::other("broken")) } else { self.0.ring() }
+    fn notify(&mut self) -> io::Result<()> {
+        if *self.1.borrow() { Err(io::Error::other("broken")) } else { self.0.notify() }
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {
@@ -583,7 +583,7 @@ fn a_device_that_shrank_is_refused() {
     let (log, _) = serve(disk, 1);
     let mut bytes = log.into_disk().inner.into_bytes();
     bytes.truncate(CAPACITY - 4096);
-    assert!(matches!(contents(&bytes), Err(OpenError::Cut { .. })));
+    assert!(matches!(contents(&bytes), Err(OpenError::AreaTooSmall { .. })));
 }
 
 #[test]

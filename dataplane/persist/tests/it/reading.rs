@@ -140,8 +140,8 @@ impl DiskQueue for Rotten {
         self.inner.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> std::io::Result<()> {
-        self.inner.ring()
+    fn notify(&mut self) -> std::io::Result<()> {
+        self.inner.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

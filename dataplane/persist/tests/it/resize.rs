@@ -210,14 +210,14 @@ fn an_area_that_was_cut_opens_if_nothing_is_missing_and_says_what_it_needs_other
     assert!(used > 60, "{used}");
     let bytes = log.into_disk().into_bytes();
     let error = open(bytes[..small].to_vec()).map(drop).expect_err("records are missing");
-    let OpenError::Cut { needed, capacity, .. } = error else { panic!("{error}") };
+    let OpenError::AreaTooSmall { needed, capacity, .. } = error else { panic!("{error}") };
     assert!(needed > small as u64 && capacity == small as u64);
     // As much as it says is enough to go on reading, or it names more.
     let mut size = needed;
     loop {
         match open(bytes[..size as usize].to_vec()) {
             Ok(log) => break assert!(log.last() > u64::from(used)),
-            Err(OpenError::Cut { needed, .. }) => {
+            Err(OpenError::AreaTooSmall { needed, .. }) => {
                 assert!(needed > size);
                 size = needed;
             }

@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch_disk::broker::{BrokerFds, BrokerGeometry, BrokerHost};
+use sietch_disk::broker::{BrokerFds, BrokerHost, BrokerLayout};
 use sietch_disk::uring::UringOptions;
 use sietch_disk::{AreaQueue, BlockingQueue, DiskQueue as _, OpenError, UringQueue};
 
@@ -77,7 +77,7 @@ pub enum Command {
         /// Our side of its memory.
         fds: BrokerFds,
         /// The memory's shape.
-        geometry: BrokerGeometry,
+        geometry: BrokerLayout,
         /// Hears whether it is served, or why not.
         reply: Sender<Result<(), String>>,
     },

@@ -13,7 +13,7 @@ use sietch_disk::broker::layout::{
     COMPLETION_CONSUMER, COMPLETION_PRODUCER, SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS,
 };
 use sietch_disk::broker::{
-    BrokerFds, BrokerGeometry, BrokerHost, BrokerPair, BrokerQueue, MAX_PIECE, create_pair,
+    BrokerFds, BrokerHost, BrokerLayout, BrokerPair, BrokerQueue, MAX_PIECE, create_pair,
 };
 use sietch_disk::{Buffer, Completion, DiskQueue, Operation, Part, Priority, SubmitError};
 use sietch_ring::Mapping;
@@ -98,7 +98,7 @@ impl DiskQueue for Device {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         let state = &mut *self.0.borrow_mut();
         if state.broken {
             return Err(io::Error::from_raw_os_error(19));
@@ -139,7 +139,7 @@ impl DiskQueue for Device {
     }
 
     fn wait(&mut self, _: Duration) -> io::Result<()> {
-        self.ring()
+        self.notify()
     }
 
     fn in_flight(&self) -> usize {
@@ -156,7 +156,7 @@ fn bytes_of(extents: &[Span]) -> u64 {
     extents.iter().map(|span| span.length).sum()
 }
 
-const GEOMETRY: BrokerGeometry = BrokerGeometry { slots: 8, data: MAX_PIECE as u32, block: 512 };
+const GEOMETRY: BrokerLayout = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
 
 /// A broker with its device.
 struct Scene {
@@ -212,7 +212,7 @@ impl Scene {
     }
 
     fn finish(&mut self, queue: &mut BrokerQueue) -> Completion {
-        queue.ring().expect("it cannot fail");
+        queue.notify().expect("it cannot fail");
         let mut done = Vec::new();
         for _ in 0..200 {
             self.turns(1);
@@ -346,7 +346,7 @@ proptest! {
             }
             scene.device.allow(allowed);
             queue.submit(1, operation).expect("an idle queue");
-            queue.ring().expect("it cannot fail");
+            queue.notify().expect("it cannot fail");
             scene.turns(2);
             scene.device.allow(usize::MAX);
             let done = scene.finish(&mut queue);
@@ -516,12 +516,12 @@ fn detached_in_flight_it_finishes_what_is_at_the_device_and_takes_nothing_more()
     for token in 0..3 {
         queue.submit(token, write(token * 4096, 4096, 1)).expect("room");
     }
-    queue.ring().expect("it cannot fail");
+    queue.notify().expect("it cannot fail");
     scene.turns(2);
     assert_eq!(scene.device.queued(), 3);
     scene.broker.detach(1);
     queue.submit(3, write(3 * 4096, 4096, 1)).expect("room");
-    queue.ring().expect("it cannot fail");
+    queue.notify().expect("it cannot fail");
     scene.turns(5);
     assert_eq!((scene.device.queued(), scene.events()), (3, vec![]), "nothing new, and it is not over");
     scene.device.allow(usize::MAX);
@@ -594,7 +594,7 @@ fn a_small_request_waits_for_no_more_than_a_share_of_large_ones() {
             hog.request(2, 0, MAX_PIECE as u32, 0);
         }
         small.submit(1, write(0, 512, round)).expect("an idle queue");
-        small.ring().expect("it cannot fail");
+        small.notify().expect("it cannot fail");
         let before = scene.device.0.borrow().queued.len();
         assert!(before as u64 * MAX_PIECE as u64 <= limits::BYTES, "the device has {before} of them");
         let (mut done, mut turns) = (Vec::new(), 0);
@@ -617,13 +617,13 @@ fn flushes_that_come_together_are_one() {
     scene.device.allow(0);
     for queue in &mut queues {
         queue.submit(1, Operation::Flush).expect("an idle queue");
-        queue.ring().expect("it cannot fail");
+        queue.notify().expect("it cannot fail");
     }
     scene.turns(1);
     // Those that come while one is under way share the next.
     for queue in &mut queues {
         queue.submit(2, Operation::Flush).expect("room");
-        queue.ring().expect("it cannot fail");
+        queue.notify().expect("it cannot fail");
     }
     scene.turns(3);
     scene.device.allow(usize::MAX);
@@ -649,11 +649,11 @@ fn an_area_grows_at_once_and_shrinks_when_nothing_is_under_way() {
     );
     scene.device.allow(0);
     queue.submit(1, write(7 * BLOCK as u64, BLOCK, 5)).expect("room");
-    queue.ring().expect("it cannot fail");
+    queue.notify().expect("it cannot fail");
     scene.turns(2);
     scene.broker.reshape(1, &[span(8, 4)]).expect("sound extents");
     queue.submit(2, write(7 * BLOCK as u64, BLOCK, 6)).expect("room");
-    queue.ring().expect("it cannot fail");
+    queue.notify().expect("it cannot fail");
     scene.turns(2);
     assert_eq!((scene.events(), scene.device.queued()), (vec![], 1));
     scene.device.allow(usize::MAX);
@@ -679,7 +679,7 @@ fn what_cannot_be_served_is_refused_by_name() {
     let refused = |scene: &mut Scene, id, volume: &str, extents: &[Span], geometry| {
         scene.broker.attach(id, volume, extents, host(geometry)).expect_err("refused").to_string()
     };
-    let coarse = BrokerGeometry { block: 4096, ..GEOMETRY };
+    let coarse = BrokerLayout { block: 4096, ..GEOMETRY };
     for (id, volume, extents, geometry, said) in [
         (1, "raw", span(20, 1), GEOMETRY, "served already"),
         (2, "other", span(20, 1), GEOMETRY, "no volume other"),
@@ -701,14 +701,14 @@ fn a_long_discard_is_cut_and_paid_for() {
     let mut queue = scene.attach(1, &[Span { start: 1 << 20, length: 48 << 20 }]);
     let mut other = scene.attach(2, &[span(0, 16)]);
     queue.submit(1, Operation::Discard { offset: 0, length: 48 << 20 }).expect("an idle queue");
-    queue.ring().expect("it cannot fail");
+    queue.notify().expect("it cannot fail");
     let mut done = Vec::new();
     let (mut turns, mut served) = (0_i32, 0);
     while queue.complete(&mut done) == 0 {
         if other.in_flight() == 0 {
             other.submit(2, write(0, 4096, 7)).expect("an idle queue");
         }
-        other.ring().expect("it cannot fail");
+        other.notify().expect("it cannot fail");
         scene.turns(2);
         assert!(scene.device.longest_discard() <= limits::DISCARD_SLICE);
         served += other.complete(&mut done);

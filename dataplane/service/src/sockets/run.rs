@@ -26,7 +26,7 @@ use sietch_protocol::socket_service::{
     ARRIVAL_BYTES, Descriptors, REQUEST_BYTES, Reply, ReplyKind, Request, RequestKind, Rules, receive_all,
     send_message,
 };
-use sietch_ring::stream::{Geometry, Memory};
+use sietch_ring::stream::{Memory, RegionSizes};
 use sietch_socket::kernel::{peer, refuse_descriptors, unreceived};
 use zerocopy::IntoBytes as _;
 
@@ -61,7 +61,7 @@ pub struct Options {
     /// Who may what.
     pub rules: Rules,
     /// Sizes of connections' rings.
-    pub geometry: Geometry,
+    pub geometry: RegionSizes,
 }
 
 /// Where the socket comes from on which programs ask.
@@ -222,7 +222,7 @@ pub(super) struct Service {
     /// Lists by user within a second, since its first.
     pub listed: BTreeMap<u32, (Instant, u32)>,
     pub vnics: Option<Sender<Asked>>,
-    pub geometry: Geometry,
+    pub geometry: RegionSizes,
     pub counters: Counters,
     /// What an arrival takes of a pair, in the kernel's measure.
     pub message_size: u32,
@@ -301,7 +301,7 @@ impl Service {
         socket: OwnedFd,
         administrators: Option<OwnedFd>,
         rules: Rules,
-        geometry: Geometry,
+        geometry: RegionSizes,
     ) -> io::Result<Self> {
         super::kernel::do_not_wait(&socket)?;
         if let Some(administrators) = &administrators {

@@ -13,8 +13,8 @@
 //! nonsense is [`Departure::Reset`] of this one connection.
 
 use rustix::io::Errno;
-use sietch_ring::Foreign;
-use sietch_ring::stream::waiters::Rung;
+use sietch_ring::Untrusted;
+use sietch_ring::stream::waiters::NotifiedSleeps;
 
 use super::settings::Settings;
 
@@ -41,7 +41,7 @@ pub trait Channel {
     /// Offers up to `limit` bytes that the application has sent to `take`, in pieces; takes out of
     /// the stream as many as that says it took, and stops at the first piece of which it did not
     /// take all. Returns how many were taken.
-    fn drain(&mut self, limit: usize, take: impl FnMut(Foreign<'_>) -> usize) -> usize;
+    fn drain(&mut self, limit: usize, take: impl FnMut(Untrusted<'_>) -> usize) -> usize;
 
     /// Whether the application has sent anything that was not taken.
     fn has_sent(&self) -> bool;
@@ -69,7 +69,7 @@ pub trait Channel {
 
     /// Wakes the application if it sleeps for something that was done since the last time, unless
     /// it was rung in this sleep of it already.
-    fn ring(&mut self, rung: &mut Rung);
+    fn ring(&mut self, rung: &mut NotifiedSleeps);
 
     /// Asks to be rung when the application has done what is wanted. Whoever arms looks once more
     /// before he sleeps.

@@ -45,7 +45,7 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 use sietch_net::{CloseReason, ConnectError, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
-use sietch_ring::stream::waiters::Rung;
+use sietch_ring::stream::waiters::NotifiedSleeps;
 
 use super::channel::{Channel, Departure, Wanted};
 use super::limits::{
@@ -107,7 +107,7 @@ struct Application {
     out: usize,
     into: usize,
     /// For which of its sleeps it was rung.
-    rung: Rung,
+    rung: NotifiedSleeps,
     /// Bytes that are kept for it of connections that are over.
     unread: usize,
 }
@@ -271,7 +271,7 @@ impl<C: Channel> Host<C> {
             return *key;
         }
         let share = Share { id, uid, connections: 0, accepted: 0, claims: 0, sent: 0, received: 0 };
-        let rung = Rung::default();
+        let rung = NotifiedSleeps::default();
         let key = self.applications.insert(Application { share, turn: 0, out: 0, into: 0, rung, unread: 0 });
         self.by_id.insert((id, uid), key);
         key
@@ -609,7 +609,7 @@ impl<C: Channel> Host<C> {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Open;
         connection.channel.establish();
-        connection.channel.ring(&mut Rung::default());
+        connection.channel.ring(&mut NotifiedSleeps::default());
         self.counters.connected += 1;
         self.activate(key);
     }
@@ -626,7 +626,7 @@ impl<C: Channel> Host<C> {
             Phase::Connecting => {
                 connection.phase = Phase::Over;
                 connection.channel.fail(error);
-                connection.channel.ring(&mut Rung::default());
+                connection.channel.ring(&mut NotifiedSleeps::default());
                 self.counters.failed += 1;
             }
             Phase::Open if reason == CloseReason::Normal => {
@@ -634,7 +634,7 @@ impl<C: Channel> Host<C> {
                 if !std::mem::replace(&mut connection.told_end, true) {
                     connection.channel.finish();
                 }
-                connection.channel.ring(&mut Rung::default());
+                connection.channel.ring(&mut NotifiedSleeps::default());
             }
             Phase::Open => {
                 self.counters.reset += 1;
@@ -704,7 +704,7 @@ impl<C: Channel> Host<C> {
         match connection.phase {
             Phase::Connecting => {
                 connection.channel.fail(error);
-                connection.channel.ring(&mut Rung::default());
+                connection.channel.ring(&mut NotifiedSleeps::default());
             }
             Phase::Open | Phase::Unread => connection.channel.break_off(error),
             Phase::Leaving | Phase::Over => {}

@@ -13,10 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, sockopt};
 use rustix::thread::sched_getcpu;
 use sietch_protocol::socket_service::Name;
-use sietch_ring::Foreign;
+use sietch_ring::Untrusted;
 use sietch_ring::stream::{
-    End, Geometry, Hangup, Memory, Names, OPTIONS_OFFSET, STATE_OFFSET, Want, flag, holes, mark_served,
-    option, state, waiters::Rung,
+    Endpoint, Hangup, Memory, Names, OPTIONS_OFFSET, RegionSizes, STATE_OFFSET, Want, flag, option,
+    refused_pages, set_served, state, waiters::NotifiedSleeps,
 };
 
 use super::channel::{Channel, Departure, Wanted};
@@ -35,7 +35,7 @@ const LAST_LOOKS: usize = 64;
 /// See the module.
 #[derive(Debug)]
 pub struct Link {
-    end: End,
+    end: Endpoint,
     placeholder: OwnedFd,
     common: OwnedFd,
     /// The application's private page.
@@ -85,7 +85,7 @@ impl Link {
     /// # Errors
     /// No memory or descriptors.
     pub fn make(
-        geometry: Geometry,
+        geometry: RegionSizes,
         local: SocketAddr,
         remote: SocketAddr,
         connecting: bool,
@@ -94,7 +94,7 @@ impl Link {
         let memory = Memory::create(geometry, if connecting { [own, other] } else { [other, own] })?;
         let [zero, one] = memory.private;
         let (page, service) = if connecting { (zero, one) } else { (one, zero) };
-        mark_served(&page)?;
+        set_served(&page)?;
         let (placeholder, given) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // What came with a byte would be closed by the thread of a VNIC. Before Linux 6.16 it may
@@ -102,8 +102,8 @@ impl Link {
         let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
         // The application can make holes in the common memory, and must not end this process with
         // them.
-        holes::answer_faults();
-        let end = End::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
+        refused_pages::install_handler();
+        let end = Endpoint::attach(memory.common.as_fd(), service.as_fd()).map_err(io::Error::other)?;
         // Until both sides have ended in peace, the end of this process is a reset.
         end.abort_on_close(true);
         let cookie = sockopt::socket_cookie(&given)?;
@@ -176,7 +176,7 @@ impl AsFd for Link {
 }
 
 impl Channel for Link {
-    fn drain(&mut self, limit: usize, mut take: impl FnMut(Foreign<'_>) -> usize) -> usize {
+    fn drain(&mut self, limit: usize, mut take: impl FnMut(Untrusted<'_>) -> usize) -> usize {
         let Some(mut receive) = self.end.receive() else { return 0 };
         let mut total = 0;
         while total < limit {
@@ -208,11 +208,11 @@ impl Channel for Link {
     }
 
     fn has_settings(&self) -> bool {
-        self.end.news() != self.news
+        self.end.option_changes() != self.news
     }
 
     fn take_settings(&mut self) -> Option<Settings> {
-        let news = self.end.news();
+        let news = self.end.option_changes();
         if news == self.news {
             return None;
         }
@@ -255,15 +255,15 @@ impl Channel for Link {
         self.gave = true;
     }
 
-    fn ring(&mut self, rung: &mut Rung) {
+    fn ring(&mut self, rung: &mut NotifiedSleeps) {
         let gave = std::mem::take(&mut self.gave);
         let took = std::mem::take(&mut self.took);
-        let data = gave.then(|| self.end.ring_for_data_unless(|sleep| rung.has(sleep)));
-        let room = took.then(|| self.end.ring_for_room());
-        let due = data.into_iter().chain(room).filter(|due| due.is_due());
+        let data = gave.then(|| self.end.data_notification_unless(|sleep| rung.has(sleep)));
+        let room = took.then(|| self.end.room_notification());
+        let due = data.into_iter().chain(room).filter(|due| due.is_needed());
         if due.clone().next().is_some() && self.wake() {
             for due in due {
-                self.end.rang(due);
+                self.end.mark_notified(due);
                 rung.note(due.sleep());
             }
         }

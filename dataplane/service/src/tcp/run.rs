@@ -284,7 +284,7 @@ impl<Q: Device + Send + 'static> Thread<Q> {
                 continue;
             }
             match self.spin.idle(now) {
-                Idle::Look => std::hint::spin_loop(),
+                Idle::Poll => std::hint::spin_loop(),
                 Idle::Yield => rustix::thread::sched_yield(),
                 Idle::Sleep => self.sleep(due),
             }

@@ -33,7 +33,7 @@ use sietch_protocol::socket_service::{
     Arrival, ArrivalKind, BACKLOG_CHANGE_BYTES, BacklogChange, Descriptors, Reply, Request, RequestKind,
     receive_message, send_message,
 };
-use sietch_ring::stream::Geometry;
+use sietch_ring::stream::RegionSizes;
 use zerocopy::IntoBytes as _;
 
 use super::host::{self, Host, Share};
@@ -197,7 +197,7 @@ enum Placeholder {
 pub struct Vnic<Q> {
     name: String,
     access: Access,
-    geometry: Geometry,
+    geometry: RegionSizes,
     queue: Q,
     host: Host<Link>,
     epoll: OwnedFd,
@@ -277,7 +277,7 @@ impl<Q: Device> Vnic<Q> {
         Ok(Self {
             name,
             access,
-            geometry: Geometry::default(),
+            geometry: RegionSizes::default(),
             queue,
             host: Host::new(engine, ports),
             epoll,

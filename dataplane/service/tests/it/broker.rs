@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use sietch_disk::broker::{BrokerGeometry, BrokerHost, BrokerPair, BrokerQueue, create_pair};
+use sietch_disk::broker::{BrokerHost, BrokerLayout, BrokerPair, BrokerQueue, create_pair};
 use sietch_disk::conformance::{Bench, CAPACITY};
 use sietch_disk::{Buffer, DiskQueue, MemoryQueue, Operation, conformance};
 use sietch_service::block::{Board, Broker, Command, Event, Span, Told, run};
@@ -69,7 +69,7 @@ impl Drop for InMemory {
 impl Bench for InMemory {
     fn open(&mut self) -> Box<dyn DiskQueue> {
         self.grants += 1;
-        let geometry = BrokerGeometry::usual(512);
+        let geometry = BrokerLayout::usual(512);
         let BrokerPair { application, host } = create_pair(geometry, self.grants).expect("memory");
         let host = BrokerHost::open(host, geometry).expect("fresh memory");
         self.orders.send((self.grants, host)).expect("the broker lives");
@@ -154,7 +154,7 @@ impl OverFile {
 impl Bench for OverFile {
     fn open(&mut self) -> Box<dyn DiskQueue> {
         self.grant += 1;
-        let geometry = BrokerGeometry::usual(self.block);
+        let geometry = BrokerLayout::usual(self.block);
         let BrokerPair { application, host } = create_pair(geometry, self.grant).expect("memory");
         let (reply, answer) = channel();
         let (id, volume, extents) = (self.grant, "raw".to_owned(), EXTENTS.to_vec());
@@ -214,7 +214,7 @@ mod hostile {
         fn a_broker_that_scribbles_costs_the_queue_at_worst(
             writes in prop::collection::vec((0..6_u8, any::<u32>(), any::<u32>()), 1..100)
         ) {
-            let geometry = BrokerGeometry { slots: 8, data: MAX_PIECE as u32, block: 512 };
+            let geometry = BrokerLayout { slots: 8, data: MAX_PIECE as u32, block: 512 };
             let BrokerPair { application, host } = create_pair(geometry, 1).expect("memory");
             let memory = Mapping::of_file(&host.memory, 0, geometry.bytes()).expect("a mapping");
             let mut queue = BrokerQueue::open(application, geometry, 1 << 20).expect("fresh memory");
@@ -249,7 +249,7 @@ mod hostile {
                 if queue.submit(token, operation).is_ok() {
                     token += 1;
                 }
-                queue.ring().expect("it cannot fail");
+                queue.notify().expect("it cannot fail");
                 taken += queue.complete(&mut done);
                 prop_assert_eq!(queue.in_flight() + taken, token as usize);
             }

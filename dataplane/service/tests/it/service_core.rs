@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use sietch_nic::NicQueue;
-use sietch_nic::shm::{Endpoint, Geometry, Pair, create_pair};
+use sietch_nic::shm::{Endpoint, LinkLayout, Pair, create_pair};
 use sietch_nic::xdp::VnicSpec;
 use sietch_service::{Board, Command, run};
 
@@ -67,7 +67,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
         sender.send(command).expect("the core runs");
         rustix::io::write(&ringer, &1_u64.to_ne_bytes()).expect("the bell is whole");
     };
-    let geometry = Geometry::for_mtu(MTU);
+    let geometry = LinkLayout::for_mtu(MTU);
     let add = |last: u8| {
         let Pair { near, far, revocation } = create_pair(geometry, 1).expect("memory for a link");
         let (reply, answer) = channel();

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sietch_protocol::socket_service::{
     ArrivalKind, Descriptors, Incoming, Name, REJOIN, Reply, ReplyKind, RequestKind, receive_arrival,
 };
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::alone;
 use crate::sockets_place::{Place, arrival, bind_when_free, client, connect, listen, request};
@@ -56,8 +56,8 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
     assert_eq!(reply.remote.address(), Some(address));
     let take = |from: &mut Descriptors| [0, 1, 2].map(|at| from[at].take().unwrap());
     let ([a, common_a, page_a], [b, common_b, page_b]) = (take(&mut own), take(&mut theirs));
-    let first = End::attach(common_a.as_fd(), page_a.as_fd()).unwrap();
-    let second = End::attach(common_b.as_fd(), page_b.as_fd()).unwrap();
+    let first = Endpoint::attach(common_a.as_fd(), page_a.as_fd()).unwrap();
+    let second = Endpoint::attach(common_b.as_fd(), page_b.as_fd()).unwrap();
     assert_eq!(first.send().expect("nobody else holds the lock").write(b"ping"), 4);
     let mut bytes = [0; 8];
     assert_eq!(second.receive().expect("nobody else holds the lock").read(&mut bytes), 4);
@@ -82,7 +82,7 @@ fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
         let (reply, mut found) = place.call(&request(RequestKind::Adopt), &[socket.as_fd()]).unwrap();
         assert_eq!(reply.kind(), ReplyKind::Stream);
         let [common, page] = [0, 1].map(|at| found[at].take().unwrap());
-        let attached = End::attach(common.as_fd(), page.as_fd()).unwrap();
+        let attached = Endpoint::attach(common.as_fd(), page.as_fd()).unwrap();
         let expected = if end == 0 { reply.local } else { reply.remote };
         assert_eq!(
             Name { bytes: attached.names().local, length: 16 },

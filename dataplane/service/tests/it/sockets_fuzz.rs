@@ -21,7 +21,7 @@ use sietch_protocol::socket_service::{
     ARRIVAL_BYTES, BacklogChange, Descriptors, Name, REQUEST_BYTES, ReplyKind, Request, RequestKind,
     receive_message, send_message,
 };
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 use sietch_sim::Random;
 use sietch_sim::seeds::{self, Budget};
 use zerocopy::IntoBytes as _;
@@ -166,7 +166,7 @@ fn babble(dice: &mut Random, to: &OwnedFd, animals: &[OwnedFd]) {
 struct Bystander {
     placeholder: OwnedFd,
     address: std::net::SocketAddr,
-    ends: [End; 2],
+    ends: [Endpoint; 2],
     _placeholders: [OwnedFd; 2],
     said: u8,
 }
@@ -179,7 +179,7 @@ impl Bystander {
         let mut take = |which: usize| {
             let of = if which == 0 { &mut own } else { &mut theirs };
             let [socket, common, page] = [0, 1, 2].map(|at| of[at].take().expect("three descriptors"));
-            (socket, End::attach(common.as_fd(), page.as_fd()).expect("a stream"))
+            (socket, Endpoint::attach(common.as_fd(), page.as_fd()).expect("a stream"))
         };
         let ((one, first), (other, second)) = (take(0), take(1));
         Self { placeholder, address, ends: [first, second], _placeholders: [one, other], said: 0 }

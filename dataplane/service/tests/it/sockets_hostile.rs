@@ -715,7 +715,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     // The listener is gone, the connection says so, and a stranger's is as it was.
     drop(bind_when_free(address));
     let page = own[2].as_ref().expect("a private page");
-    let end = sietch_ring::stream::End::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())
+    let end = sietch_ring::stream::Endpoint::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())
         .expect("ours");
     let state = end.private().state.load(std::sync::atomic::Ordering::Relaxed);
     assert_eq!(state, sietch_ring::stream::state::FAILED);

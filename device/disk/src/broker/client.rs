@@ -1,6 +1,6 @@
 //! The application's side of a brokered area.
 //!
-//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::ring`] *stages* what waits, in order: it
+//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::notify`] *stages* what waits, in order: it
 //!    cuts a piece off the front request, gives it pages of the data region, copies what is to be
 //!    written there, and submits it; then it rings the broker if that sleeps. What finds no page or
 //!    no place in the ring waits for a completion.
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use sietch_ring::{Consumer, MappedRing, Producer};
 
 use super::grant::BrokerFds;
-use super::layout::{BrokerGeometry, Completed, DISCARD, DURABLE, FLUSH, MAX_PIECE, READ, Submission, WRITE};
+use super::layout::{BrokerLayout, Completed, DISCARD, DURABLE, FLUSH, MAX_PIECE, READ, Submission, WRITE};
 use super::pages::Pages;
 use super::region::{Region, Side};
 use crate::queue::{Part, Priority};
@@ -66,7 +66,7 @@ struct Piece {
 /// See the module's account. One thread owns it.
 pub struct BrokerQueue {
     region: Region,
-    geometry: BrokerGeometry,
+    geometry: BrokerLayout,
     capacity: u64,
     submissions: Producer<Submission, MappedRing<Submission>>,
     completions: Consumer<Completed, MappedRing<Completed>>,
@@ -86,7 +86,7 @@ impl BrokerQueue {
     ///
     /// # Errors
     /// [`OpenError::Broker`] and others: the memory is not what it should be, or was opened before.
-    pub fn open(fds: BrokerFds, geometry: BrokerGeometry, capacity: u64) -> Result<Self, OpenError> {
+    pub fn open(fds: BrokerFds, geometry: BrokerLayout, capacity: u64) -> Result<Self, OpenError> {
         if capacity == 0 || !capacity.is_multiple_of(BLOCK as u64) {
             return Err(OpenError::Capacity { capacity });
         }
@@ -149,7 +149,7 @@ impl BrokerQueue {
             self.waiting.pop_front();
         }
         if self.submissions.submit() > 0 {
-            self.region.ring();
+            self.region.notify();
         }
     }
 
@@ -410,7 +410,7 @@ impl DiskQueue for BrokerQueue {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         self.stage();
         Ok(())
     }
@@ -455,7 +455,7 @@ impl AsFd for BrokerQueue {
     /// The doorbell: readable (`POLLIN`) after an empty [`DiskQueue::complete`] as soon as there is
     /// a completion, `POLLHUP` when the service core has gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.region.bell()
+        self.region.doorbell()
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate
 use rustix::io::pwrite;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::layout::BrokerGeometry;
+use super::layout::BrokerLayout;
 
 /// What one side is given.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct BrokerFds {
     /// The shared memory.
     pub memory: OwnedFd,
     /// This side's end of the doorbell.
-    pub bell: OwnedFd,
+    pub doorbell: OwnedFd,
 }
 
 /// Both sides of a new grant.
@@ -39,7 +39,7 @@ pub struct BrokerPair {
 ///
 /// # Errors
 /// A geometry out of bounds (`InvalidInput`), or those of the system calls.
-pub fn create_pair(geometry: BrokerGeometry, generation: u64) -> io::Result<BrokerPair> {
+pub fn create_pair(geometry: BrokerLayout, generation: u64) -> io::Result<BrokerPair> {
     if !geometry.is_valid() {
         let cause = format!("shared memory of that shape is none of an area: {geometry:?}");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, cause));
@@ -53,7 +53,7 @@ pub fn create_pair(geometry: BrokerGeometry, generation: u64) -> io::Result<Brok
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(BrokerPair {
-        application: BrokerFds { memory: memory.try_clone()?, bell: near },
-        host: BrokerFds { memory, bell: far },
+        application: BrokerFds { memory: memory.try_clone()?, doorbell: near },
+        host: BrokerFds { memory, doorbell: far },
     })
 }

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use sietch_ring::{Consumer, MappedRing, Producer};
 
 use super::grant::BrokerFds;
-use super::layout::{BrokerGeometry, Completed, Submission};
+use super::layout::{BrokerLayout, Completed, Submission};
 use super::region::{Region, Side};
 use crate::OpenError;
 
@@ -20,7 +20,7 @@ use crate::OpenError;
 #[derive(Debug)]
 pub struct BrokerHost {
     region: Region,
-    geometry: BrokerGeometry,
+    geometry: BrokerLayout,
     submissions: Consumer<Submission, MappedRing<Submission>>,
     completions: Producer<Completed, MappedRing<Completed>>,
     /// Taken and not yet completed.
@@ -34,7 +34,7 @@ impl BrokerHost {
     /// # Errors
     /// [`OpenError::Broker`] and others: the memory is not what it should be. What the application
     /// may have written there already is no error.
-    pub fn open(fds: BrokerFds, geometry: BrokerGeometry) -> Result<Self, OpenError> {
+    pub fn open(fds: BrokerFds, geometry: BrokerLayout) -> Result<Self, OpenError> {
         let (region, rings) = Region::open(fds, geometry, Side::Host)?;
         let broken = |_| OpenError::Broker { cause: "its rings contradict each other".to_owned() };
         Ok(Self {
@@ -48,7 +48,7 @@ impl BrokerHost {
     }
 
     /// Its shape.
-    pub fn geometry(&self) -> BrokerGeometry {
+    pub fn geometry(&self) -> BrokerLayout {
         self.geometry
     }
 
@@ -91,7 +91,7 @@ impl BrokerHost {
     /// Shows the application what was completed, and lets it submit more.
     pub fn publish(&mut self) {
         self.submissions.release();
-        if self.completions.submit() > 0 && self.region.ring() {
+        if self.completions.submit() > 0 && self.region.notify() {
             self.rings += 1;
         }
     }
@@ -139,6 +139,6 @@ impl BrokerHost {
 impl AsFd for BrokerHost {
     /// Readable when the application rang, POLLHUP when it has gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.region.bell()
+        self.region.doorbell()
     }
 }

@@ -65,7 +65,7 @@ const DATA: std::ops::RangeInclusive<u32> = MAX_PIECE as u32..=256 << 20;
 
 /// The shape of the memory of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BrokerGeometry {
+pub struct BrokerLayout {
     /// Entries of each ring: a power of two.
     pub slots: u32,
     /// Bytes of the data region: a multiple of [`BLOCK`].
@@ -74,7 +74,7 @@ pub struct BrokerGeometry {
     pub block: u32,
 }
 
-impl BrokerGeometry {
+impl BrokerLayout {
     /// Of an area whose device has blocks of `block` bytes: 64 requests, four megabytes under way.
     pub const fn usual(block: u32) -> Self {
         Self { slots: crate::DEFAULT_DEPTH as u32, data: 4 << 20, block }

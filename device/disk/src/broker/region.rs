@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use sietch_ring::{Foreign, MappedRing, Mapping, RingLayout, wake};
+use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, wake};
 
 use super::grant::BrokerFds;
 use super::layout::{
-    APPLICATION_WAKE, BROKER_WAKE, BrokerGeometry, COMPLETION_CONSUMER, COMPLETION_PRODUCER, Completed,
-    HEADER, SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
+    APPLICATION_WAKE, BROKER_WAKE, BrokerLayout, COMPLETION_CONSUMER, COMPLETION_PRODUCER, Completed, HEADER,
+    SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
 };
 use crate::OpenError;
 
@@ -31,7 +31,7 @@ pub(super) struct Region {
     mapping: Arc<Mapping>,
     data_start: usize,
     data: usize,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     /// Our own word, and the other side's.
     own: usize,
     peer: usize,
@@ -54,10 +54,10 @@ impl Region {
     /// Maps what was granted.
     pub(super) fn open(
         fds: BrokerFds,
-        geometry: BrokerGeometry,
+        geometry: BrokerLayout,
         side: Side,
     ) -> Result<(Self, Rings), OpenError> {
-        let BrokerFds { memory, bell } = fds;
+        let BrokerFds { memory, doorbell } = fds;
         if !geometry.is_valid() {
             return Err(unsound("its numbers are out of bounds"));
         }
@@ -99,7 +99,7 @@ impl Region {
             mapping,
             data_start: geometry.data_start(),
             data: geometry.data as usize,
-            bell,
+            doorbell,
             own,
             peer,
             armed: false,
@@ -121,7 +121,7 @@ impl Region {
         );
         // SAFETY: inside the mapping (asserted), which outlives the borrow. The other side may
         // write these bytes meanwhile; in this process nobody holds a reference to them.
-        unsafe { Foreign::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
+        unsafe { Untrusted::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
     }
 
     /// Whether `length` bytes at `data` lie in the data region.
@@ -185,7 +185,7 @@ impl Region {
 
     fn drain(&mut self) {
         // One call takes all that an honest side can have rung.
-        match recv(&self.bell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
+        match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = true,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(_) => self.gone = true,
@@ -193,11 +193,11 @@ impl Region {
     }
 
     /// Wakes the other side if it asked for it; says whether it had.
-    pub(super) fn ring(&mut self) -> bool {
+    pub(super) fn notify(&mut self) -> bool {
         if !self.word(self.peer).is_some_and(wake::claim) {
             return false;
         }
-        match send(&self.bell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
+        match send(&self.doorbell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
             // A full socket is readable already.
             Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
             Err(_) => self.gone = true,
@@ -213,7 +213,7 @@ impl Region {
     /// Asks the kernel whether the other side has hung up. A system call: not for every request.
     pub(super) fn look(&mut self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut entries = [PollFd::new(&self.bell, PollFlags::empty())];
+        let mut entries = [PollFd::new(&self.doorbell, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut entries, Some(&now)).is_ok()
             && entries[0].revents().intersects(PollFlags::HUP.union(PollFlags::ERR))
@@ -227,14 +227,14 @@ impl Region {
     pub(super) fn sleep(&mut self, timeout: std::time::Duration) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec::try_from(timeout).ok();
-        match poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], limit.as_ref()) {
+        match poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    pub(super) fn bell(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub(super) fn doorbell(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd as _;
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }

@@ -17,7 +17,7 @@ pub fn a_new_queue_is_idle(bench: &mut dyn Bench) {
     assert!(queue.depth() >= 1);
     assert_eq!(queue.in_flight(), 0);
     assert_eq!(queue.complete(&mut Vec::new()), 0);
-    assert!(queue.ring().is_ok());
+    assert!(queue.notify().is_ok());
     expect_contents(&mut *queue, &vec![0; CAPACITY]);
 }
 
@@ -86,7 +86,7 @@ pub fn polling_alone_brings_completions(bench: &mut dyn Bench) {
     for index in 0..count {
         submit(&mut *queue, index as u64, write(index * BLOCK, BLOCK, 3), Priority::Latency);
     }
-    let ringing = queue.ring();
+    let ringing = queue.notify();
     assert!(ringing.is_ok(), "{ringing:?}");
     let mut done = Vec::new();
     let mut taken = 0;
@@ -402,7 +402,7 @@ pub fn a_dropped_queue_leaves_its_buffers_alone(bench: &mut dyn Bench) {
         submit(&mut *queue, index as u64, operation, Priority::Latency);
         // The last ones are never rung.
         if index + 2 == count {
-            assert!(queue.ring().is_ok());
+            assert!(queue.notify().is_ok());
         }
     }
     drop(queue);

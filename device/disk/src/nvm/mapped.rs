@@ -10,7 +10,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use sietch_ring::{Foreign, Mapping};
+use sietch_ring::{Mapping, Untrusted};
 
 use super::{LINE, Medium};
 use crate::file::io;
@@ -117,8 +117,8 @@ impl Medium for Mapped {
         self.check(offset, out.len());
         // SAFETY: inside the mapping (asserted above), which lives as long as `self`. Nobody in
         // this process holds a reference into it; other processes that map it may write, which
-        // `Foreign` allows.
-        let bytes = unsafe { Foreign::from_raw(self.mapping.as_ptr().add(offset), out.len()) };
+        // `Untrusted` allows.
+        let bytes = unsafe { Untrusted::from_raw(self.mapping.as_ptr().add(offset), out.len()) };
         bytes.copy_to(0, out);
     }
 

@@ -8,7 +8,7 @@ use io_uring::{IoUring, Probe, opcode};
 
 use super::Mode;
 use crate::OpenError;
-use crate::findings::{Device, Finding};
+use crate::features::{Device, Feature};
 
 /// How long the kernel's thread of [`Mode::KernelThread`] looks for requests before it sleeps, in
 /// milliseconds: some requests of a disk, so that a busy queue keeps it awake and an idle one gives
@@ -95,29 +95,29 @@ pub(super) fn has_own_priority() -> bool {
 }
 
 /// What a queue could use beside its mode, and why it does or does not.
-pub(super) fn findings(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ranks: bool) -> Vec<Finding> {
-    let mut findings = vec![match (mode, refused) {
-        (Mode::Plain, why) => Finding::unused("COOP_TASKRUN", why.unwrap_or("not wanted")),
-        (mode, None) => Finding::used(mode.flags(), ""),
-        (mode, Some(why)) => Finding::used(mode.flags(), why),
+pub(super) fn features(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ranks: bool) -> Vec<Feature> {
+    let mut features = vec![match (mode, refused) {
+        (Mode::Plain, why) => Feature::unused("COOP_TASKRUN", why.unwrap_or("not wanted")),
+        (mode, None) => Feature::used(mode.flags(), ""),
+        (mode, Some(why)) => Feature::used(mode.flags(), why),
     }];
-    findings.push(Finding::used("registered file", ""));
-    findings.push(Finding::unused(
+    features.push(Feature::used("registered file", ""));
+    features.push(Feature::unused(
         "registered buffers",
         "buffers move by value and may be freed while registered",
     ));
     if mode != Mode::Deferred {
-        findings.push(Finding::unused(
+        features.push(Feature::unused(
             "DEFER_TASKRUN",
             "no cheaper for a disk, and wakes nobody who sleeps on the ring",
         ));
     }
     if mode != Mode::KernelThread {
-        findings.push(Finding::unused("SQPOLL", "its thread needs a core of its own"));
+        features.push(Feature::unused("SQPOLL", "its thread needs a core of its own"));
     }
     let device = Device::of(fd);
     let polled = device.as_ref().and_then(|device| device.queue("io_poll")).is_some_and(|poll| poll == "1");
-    findings.push(Finding::unused(
+    features.push(Feature::unused(
         "IOPOLL",
         match (&device, polled) {
             (None, _) => "no block device lies beneath the file",
@@ -125,7 +125,7 @@ pub(super) fn findings(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ra
             (Some(_), true) => "the device has polled queues, but they take no flush and ring no doorbell",
         },
     ));
-    findings.push(Finding::unused(
+    features.push(Feature::unused(
         "NVMe passthrough",
         if device.is_some_and(|device| device.is_nvme()) {
             "it would name the whole namespace, and an area is confined to a file of its own"
@@ -134,8 +134,8 @@ pub(super) fn findings(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ra
         },
     ));
     if !ranks {
-        findings
-            .push(Finding::unused("a priority for each request", "this thread has one of its own (ionice)"));
+        features
+            .push(Feature::unused("a priority for each request", "this thread has one of its own (ionice)"));
     }
-    findings
+    features
 }

@@ -33,7 +33,7 @@ fn rings_when_a_completion_is_there(mut queue: UringQueue) {
     for round in 0..50u8 {
         let write = Operation::Write { offset: 0, length: 4096, buffer: filled(4096, round), durable: true };
         queue.submit(u64::from(round), write).expect("room");
-        queue.ring().expect("a working queue");
+        queue.notify().expect("a working queue");
         let mut done = Vec::new();
         while queue.complete(&mut done) == 0 {
             assert!(readable(&queue, 10), "a completion without a wake-up");
@@ -55,7 +55,7 @@ fn a_queue_dropped_with_requests_in_flight_lets_them_land() {
         let write = Operation::Write { offset: index * 4096, length: 4096, buffer, durable: false };
         queue.submit(index, write).expect("room");
     }
-    queue.ring().expect("a working queue");
+    queue.notify().expect("a working queue");
     drop(queue);
     let fd = area::open(&path, CAPACITY as u64).expect("the lock is free again");
     drop(fd);

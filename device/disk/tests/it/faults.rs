@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{CAPACITY, Folder, attempt, execute, filled};
 use sietch_disk::uring::{Mode, UringOptions};
 use sietch_disk::{
-    AreaQueue, BlockingQueue, Buffer, DiskQueue, Finding, OpenError, Operation, UringQueue, open_area,
+    AreaQueue, BlockingQueue, Buffer, DiskQueue, Feature, OpenError, Operation, UringQueue, open_area,
 };
 
 /// io_uring in a mode; `None` where the machine refuses it.
@@ -39,8 +39,8 @@ fn read(offset: u64) -> Operation {
     Operation::Read { offset, length: 4096, buffer: Buffer::new(4096) }
 }
 
-fn find<'a>(findings: &'a [Finding], what: &str) -> &'a Finding {
-    findings.iter().find(|finding| finding.what == what).expect(what)
+fn find<'a>(features: &'a [Feature], what: &str) -> &'a Feature {
+    features.iter().find(|finding| finding.what == what).expect(what)
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_file_system_without_holes_refuses_a_discard_and_keeps_what_is_there() {
             assert!(execute(queue, read(0)).expect("the buffer").iter().all(|byte| *byte == 1));
         });
         let queue = open_area(fd, CAPACITY as u64).expect("a regular file");
-        assert!(!find(&queue.findings(), "discard").used && !find(&queue.findings(), "O_DIRECT").used);
+        assert!(!find(&queue.features(), "discard").used && !find(&queue.features(), "O_DIRECT").used);
     });
 }
 
@@ -170,7 +170,7 @@ fn a_device_that_cannot_zero_by_itself_is_zeroed_by_the_kernel() {
                 assert!(execute(queue, read(4096)).expect("the buffer").iter().all(|byte| *byte == 1));
             });
             let queue = open_area(fd.try_clone().expect("a descriptor"), CAPACITY as u64).expect("a device");
-            find(&queue.findings(), "discard").to_string()
+            find(&queue.features(), "discard").to_string()
         });
         drop(fd);
         drop(Command::new("losetup").arg("--detach").arg(&device).status());
@@ -194,7 +194,7 @@ fn a_queue_in_deferred_mode_belongs_to_the_thread_that_rings_it_first() {
     .join()
     .expect("the owner's thread");
     queue.submit(1, write(0, true)).expect("room");
-    let error = queue.ring().expect_err("another thread").to_string();
+    let error = queue.notify().expect_err("another thread").to_string();
     assert!(error.contains("belongs to the thread"), "{error}");
 }
 
@@ -211,23 +211,23 @@ fn a_queue_in_the_default_mode_moves_between_threads() {
 fn what_is_used_and_what_is_not_is_said_with_its_reason() {
     let folder = Folder::temporary();
     let queue = open_area(folder.area(), CAPACITY as u64).expect("a regular file");
-    let findings = queue.findings();
-    assert!(findings.iter().all(|finding| finding.used || !finding.why.is_empty()), "{findings:?}");
-    let said: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    let features = queue.features();
+    assert!(features.iter().all(|finding| finding.used || !finding.why.is_empty()), "{features:?}");
+    let said: Vec<String> = features.iter().map(Feature::to_string).collect();
     println!("{}: {}", queue.description(), said.join("; "));
     let AreaQueue::Uring(_) = queue else {
-        assert!(!find(&findings, "io_uring").used);
+        assert!(!find(&features, "io_uring").used);
         return;
     };
     for what in ["DEFER_TASKRUN", "SQPOLL", "IOPOLL", "NVMe passthrough", "registered buffers"] {
-        let finding = find(&findings, what);
+        let finding = find(&features, what);
         assert!(!finding.used && finding.to_string().starts_with(&format!("no {what} (")), "{finding}");
     }
-    assert!(find(&findings, "registered file").used);
+    assert!(find(&features, "registered file").used);
     drop(queue);
     // A thread with a priority of its own keeps it.
     let fd = folder.again();
-    let findings = std::thread::spawn(move || {
+    let features = std::thread::spawn(move || {
         const IDLE: libc::c_int = 3 << 13;
         // SAFETY: no pointer is passed; the priority is this thread's, which ends with this
         // closure.
@@ -235,10 +235,10 @@ fn what_is_used_and_what_is_not_is_said_with_its_reason() {
         assert_eq!(set, 0);
         let mut queue = open_area(fd, CAPACITY as u64).expect("a regular file");
         execute(&mut queue, write(0, true));
-        queue.findings()
+        queue.features()
     })
     .join()
     .expect("the other thread");
-    assert!(!find(&findings, "a priority for each request").used);
+    assert!(!find(&features, "a priority for each request").used);
     assert!(folder.path().exists() && folder.again().as_fd().try_clone_to_owned().is_ok());
 }

@@ -26,7 +26,7 @@ use rustix::process::{Resource, getrlimit};
 use sietch_ring::Mapping;
 
 use super::error::{CreateError, Named};
-use super::{Geometry, Granted};
+use super::{Granted, XskLayout};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h`, which libc lacks.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
@@ -42,7 +42,7 @@ const NO_INTERFACE: u32 = i32::MAX as u32;
 ///
 /// # Errors
 /// [`CreateError`]. Nothing is left behind.
-pub fn create(geometry: Geometry) -> Result<Granted, CreateError> {
+pub fn create(geometry: XskLayout) -> Result<Granted, CreateError> {
     geometry.validate()?;
     let umem = sealed_memory(geometry.umem_bytes())?;
     let socket = open_socket()?;
@@ -70,7 +70,7 @@ fn check_several_buffers(socket: BorrowedFd<'_>) -> Result<(), CreateError> {
 ///
 /// # Errors
 /// [`CreateError::Busy`] or [`CreateError::Bind`].
-pub fn bind_queue(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+pub fn bind_queue(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
     let (ifindex, queue) = (geometry.ifindex, geometry.queue);
     let several = if geometry.runs > 0 { XDP_USE_SG } else { 0 };
     let flags = SocketAddrXdpFlags::XDP_COPY
@@ -104,7 +104,7 @@ fn open_socket() -> Result<OwnedFd, CreateError> {
 
 /// Registers the memory behind `umem`. The kernel pins the pages, so our own mapping of them is
 /// temporary.
-fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
     let mapping = Mapping::of_file(umem, 0, geometry.umem_bytes()).creating("mapping the UMEM")?;
     let registration = XdpUmemReg {
         addr: mapping.as_ptr().addr() as u64,
@@ -131,7 +131,7 @@ fn memory_lock_limit() -> String {
     }
 }
 
-fn size_rings(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), CreateError> {
+fn size_rings(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
     sockopt::set_xdp_umem_fill_ring_size(socket, geometry.fill).creating("sizing the fill ring")?;
     sockopt::set_xdp_umem_completion_ring_size(socket, geometry.completion)
         .creating("sizing the completion ring")?;

@@ -5,9 +5,9 @@ use std::io;
 use sietch_ring::mapped::LayoutError;
 use sietch_ring::spsc::Inconsistent;
 
-/// A number of a [`super::Geometry`] is out of bounds.
+/// A number of a [`super::XskLayout`] is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GeometryError {
+pub enum XskLayoutError {
     /// The chunk size.
     #[error("UMEM chunk of {0} bytes: must be 2048 or 4096")]
     ChunkSize(u32),
@@ -56,7 +56,7 @@ pub enum GeometryError {
 pub enum CreateError {
     /// The numbers are wrong.
     #[error(transparent)]
-    Geometry(#[from] GeometryError),
+    Layout(#[from] XskLayoutError),
     /// The kernel refuses AF_XDP sockets to this process.
     #[error("AF_XDP socket: needs CAP_NET_RAW ({0}); run as root, or use `--net linux`")]
     Privilege(#[source] io::Error),
@@ -126,7 +126,7 @@ pub enum CreateError {
 pub enum OpenError {
     /// The numbers are wrong.
     #[error("grant: {0}")]
-    Geometry(#[from] GeometryError),
+    Layout(#[from] XskLayoutError),
     /// The first descriptor is something else.
     #[error("grant: the first descriptor is no AF_XDP socket; ask the control plane for a new grant")]
     NotAfXdp(#[source] Option<io::Error>),
@@ -143,7 +143,7 @@ pub enum OpenError {
     NotSealed,
     /// A ring does not lie where the kernel says.
     #[error("grant: {ring} ring: {source}")]
-    Layout {
+    RingLayout {
         /// Which.
         ring: &'static str,
         /// Why.

@@ -30,13 +30,13 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::net::xdp::XdpDescOptions;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, recv, send, sockopt};
-use sietch_ring::{BufferPool, Foreign, Mapping, Owner, Piece};
+use sietch_ring::{BufferPool, Mapping, Owner, Piece, Untrusted};
 
 use super::chain::Chains;
 use super::error::{Named, OpenError};
 use super::rings::{FrameDescriptor, Rings};
 use super::runs::Runs;
-use super::{Geometry, Granted};
+use super::{Granted, XskLayout};
 use crate::queue::{ETHERNET_HEADER, Frame, NicQueue, Offloads, TransmitError};
 
 /// The bit of a frame's chunk that says that it is the first of a chain.
@@ -116,7 +116,7 @@ pub struct Queue {
     rings: Rings,
     counters: QueueCounters,
     umem: Mapping,
-    geometry: Geometry,
+    geometry: XskLayout,
     socket: OwnedFd,
 }
 
@@ -176,7 +176,7 @@ impl Queue {
     }
 
     /// What the grant said.
-    pub fn geometry(&self) -> Geometry {
+    pub fn geometry(&self) -> XskLayout {
         self.geometry
     }
 
@@ -280,7 +280,7 @@ impl Queue {
         let offset = self.offset_of(descriptor.address);
         let inside = offset.saturating_add(descriptor.length as usize) <= self.geometry.chunk_size as usize;
         let length = if inside { descriptor.length } else { 0 };
-        // A UMEM has less than 4 GiB (`Geometry::validate`), and the pool knows the chunk.
+        // A UMEM has less than 4 GiB (`XskLayout::validate`), and the pool knows the chunk.
         let piece = chunk.map(|chunk| Piece { offset: (chunk << self.chunk_bits) + offset as u32, length });
         let (refused, this_too) = self.chains.gather(piece, self.frame_limit());
         for piece in refused.as_slice() {
@@ -440,7 +440,7 @@ fn check_socket(socket: BorrowedFd<'_>) -> Result<(), OpenError> {
     }
 }
 
-fn check_memory(umem: BorrowedFd<'_>, geometry: &Geometry) -> Result<(), OpenError> {
+fn check_memory(umem: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), OpenError> {
     let seals = fcntl_get_seals(umem).opening("reading the UMEM's seals")?;
     if !seals.contains(SealFlags::SHRINK) {
         return Err(OpenError::NotSealed);
@@ -499,15 +499,15 @@ impl NicQueue for Queue {
         unsafe { self.umem.bytes(range) }
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         let (chunk, ..) = frame.parts();
         if chunk & CHAIN == 0 || frame.tail_len() == 0 {
-            return Foreign::EMPTY;
+            return Untrusted::EMPTY;
         }
-        let Some(pieces) = self.chains.pieces(chunk & !CHAIN) else { return Foreign::EMPTY };
+        let Some(pieces) = self.chains.pieces(chunk & !CHAIN) else { return Untrusted::EMPTY };
         // SAFETY: each piece lies in a chunk of the UMEM (`join`), which is the engine's as long as
         // the frame is: as in `bytes`.
-        let whole = unsafe { Foreign::from_pieces(self.umem.as_ptr(), pieces, frame.head_len()) };
+        let whole = unsafe { Untrusted::from_pieces(self.umem.as_ptr(), pieces, frame.head_len()) };
         whole.take(frame.tail_len())
     }
 

@@ -11,7 +11,7 @@ use rustix::net::xdp::{
 use sietch_ring::mapped::LayoutError;
 use sietch_ring::{Consumer, Descriptor, MappedRing, Mapping, Producer, RingLayout, RingMemory};
 
-use super::Geometry;
+use super::XskLayout;
 use super::error::{Named, OpenError};
 
 /// `struct xdp_desc`: one frame in the receive or transmit ring.
@@ -54,7 +54,7 @@ impl Rings {
     ///
     /// # Safety
     /// No other `Rings` of this process use this socket.
-    pub(super) unsafe fn map(socket: BorrowedFd<'_>, geometry: &Geometry) -> Result<Self, OpenError> {
+    pub(super) unsafe fn map(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<Self, OpenError> {
         let offsets = sockopt::xdp_mmap_offsets(socket).opening("asking the kernel for the ring offsets")?;
         // SAFETY: each ring is mapped once, by the caller's word.
         let (fill, completion, receive, transmit) = unsafe {
@@ -110,7 +110,7 @@ unsafe fn map_ring<T: Descriptor>(
     page_offset: u64,
     capacity: u32,
 ) -> Result<MappedRing<T>, OpenError> {
-    let misplaced = |source| OpenError::Layout { ring, source };
+    let misplaced = |source| OpenError::RingLayout { ring, source };
     let place = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
     let layout = RingLayout {
         producer: place(offset.producer),

@@ -7,7 +7,7 @@
 
 use sietch_ring::{BufferPool, MAX_PIECES, Owner};
 
-use super::Geometry;
+use super::XskLayout;
 
 const _: () = assert!(MAX_PIECES <= u32::BITS as usize, "a chunk is a bit");
 
@@ -23,7 +23,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn new(geometry: &Geometry) -> Self {
+    pub(super) fn new(geometry: &XskLayout) -> Self {
         Self {
             pool: BufferPool::new(geometry.runs),
             away: vec![0; geometry.runs as usize].into_boxed_slice(),
@@ -93,8 +93,8 @@ impl Runs {
 mod tests {
     use super::*;
 
-    fn runs() -> (Runs, Geometry) {
-        let geometry = Geometry::for_mtu(1, 0, 9000).expect("a possible MTU");
+    fn runs() -> (Runs, XskLayout) {
+        let geometry = XskLayout::for_mtu(1, 0, 9000).expect("a possible MTU");
         (Runs::new(&geometry), geometry)
     }
 

@@ -21,7 +21,7 @@ use rustix::net::sockopt;
 use rustix::net::xdp::{XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset};
 use sietch_ring::Mapping;
 
-use super::Geometry;
+use super::XskLayout;
 
 /// How often a moving consumer word is read again before the next look: it moves once a batch of
 /// frames.
@@ -54,7 +54,7 @@ impl RingWatch {
     ///
     /// # Errors
     /// Those of `getsockopt(2)` and `mmap(2)`: EBUSY for a bound socket before Linux 6.4.
-    pub fn over(socket: impl AsFd, geometry: &Geometry) -> io::Result<Self> {
+    pub fn over(socket: impl AsFd, geometry: &XskLayout) -> io::Result<Self> {
         let offsets = sockopt::xdp_mmap_offsets(&socket)?;
         let map = |name, offset: &XdpRingOffset, page, width, count: u32| {
             let place =

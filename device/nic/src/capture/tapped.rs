@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 
 use rustix::time::{ClockId, clock_gettime};
-use sietch_ring::Foreign;
+use sietch_ring::Untrusted;
 
 use super::{Direction, Tap};
 use crate::queue::{Frame, NicQueue, Offloads, TransmitError};
@@ -100,7 +100,7 @@ impl<Q: NicQueue> NicQueue for Tapped<Q> {
     }
 
     #[inline]
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.queue.tail(frame)
     }
 

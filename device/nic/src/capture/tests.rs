@@ -114,8 +114,8 @@ fn a_queue_is_tapped_both_ways_and_a_frame_that_comes_back_is_seen_once() {
 
 #[test]
 fn the_tail_of_a_large_frame_is_captured_too() {
-    use crate::shm::{Endpoint, Geometry, create_pair};
-    let geometry = Geometry::for_mtu(9000);
+    use crate::shm::{Endpoint, LinkLayout, create_pair};
+    let geometry = LinkLayout::for_mtu(9000);
     let pair = create_pair(geometry, 1).expect("a link");
     let mut near = Endpoint::open(pair.near, geometry, [2; 6], 9000).expect("near");
     let far = Endpoint::open(pair.far, geometry, [4; 6], 9000).expect("far");

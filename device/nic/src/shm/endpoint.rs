@@ -28,11 +28,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sietch_ring::{
-    BufferPool, Consumer, CrossedRing, Foreign, ForeignMapping, Mapping, Owner, Producer, wake,
+    BufferPool, Consumer, Mapping, Owner, Producer, SplitOwnershipRing, Untrusted, UntrustedMapping, wake,
 };
 
 use super::grant::{EndpointFds, OpenError, open};
-use super::layout::{self, ALIGNMENT, Geometry, REVOKED, WAKE};
+use super::layout::{self, ALIGNMENT, LinkLayout, REVOKED, WAKE};
 use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
 /// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than
@@ -99,12 +99,12 @@ struct Arrival {
 pub struct Endpoint {
     mac: [u8; 6],
     mtu: usize,
-    geometry: Geometry,
+    geometry: LinkLayout,
     generation: u64,
     mine: Arc<Mapping>,
-    theirs: Arc<ForeignMapping>,
+    theirs: Arc<UntrustedMapping>,
 
-    producer: Producer<u64, CrossedRing>,
+    producer: Producer<u64, SplitOwnershipRing>,
     allocations: Box<[Allocation]>,
     /// Running number of the next allocation, and of the oldest whose bytes are not free.
     next: u32,
@@ -119,7 +119,7 @@ pub struct Endpoint {
     noted: u32,
     unpublished_bytes: u64,
 
-    consumer: Consumer<u64, CrossedRing>,
+    consumer: Consumer<u64, SplitOwnershipRing>,
     chunks: Box<[u8]>,
     pool: BufferPool,
     arrivals: Box<[Arrival]>,
@@ -128,7 +128,7 @@ pub struct Endpoint {
     popped: u32,
     returned: u32,
 
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     /// The value of the peer's word that was last rung for.
     rung: u32,
     /// The error after which nothing works any more.
@@ -142,7 +142,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`OpenError`] if the grant is not what it should be, or was opened before.
-    pub fn open(fds: EndpointFds, geometry: Geometry, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
+    pub fn open(fds: EndpointFds, geometry: LinkLayout, mac: [u8; 6], mtu: usize) -> Result<Self, OpenError> {
         let opened = open(fds, geometry, mtu)?;
         let slots = geometry.slots as usize;
         let unused = Allocation { end: 0, offset: 0, length: 0, state: State::Free };
@@ -170,7 +170,7 @@ impl Endpoint {
             held: vec![false; slots].into_boxed_slice(),
             popped: 0,
             returned: 0,
-            bell: opened.bell,
+            doorbell: opened.doorbell,
             rung: 0,
             gone: None,
             counters: EndpointCounters::default(),
@@ -199,7 +199,7 @@ impl Endpoint {
         self.mine.word(WAKE).inspect(|word| wake::disarm_counted(word));
         // One call takes all that an honest peer can have rung. One that rings more wakes us more,
         // as sending more would.
-        match recv(&self.bell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
+        match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = self.gone.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => self.gone = self.gone.or(Some(error)),
@@ -209,7 +209,7 @@ impl Endpoint {
     /// Whether the link is whole: not revoked, and the peer not gone. A system call: not for the
     /// data path.
     pub fn is_alive(&mut self) -> bool {
-        let mut entries = [PollFd::new(&self.bell, PollFlags::empty())];
+        let mut entries = [PollFd::new(&self.doorbell, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let hung = poll(&mut entries, Some(&now)).is_ok()
             && entries[0].revents().intersects(PollFlags::HUP.union(PollFlags::ERR));
@@ -441,7 +441,7 @@ impl Endpoint {
             return Ok(());
         }
         self.counters.rings += 1;
-        match send(&self.bell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
+        match send(&self.doorbell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {
             // A full socket is readable already.
             Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => Ok(()),
             Err(error) => {
@@ -455,7 +455,7 @@ impl Endpoint {
 impl AsFd for Endpoint {
     /// Readable (POLLIN) when the peer rang, POLLHUP when it is gone. See [`Endpoint::arm`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.doorbell.as_fd()
     }
 }
 
@@ -496,16 +496,16 @@ impl NicQueue for Endpoint {
     }
 
     #[inline]
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         if frame.chunk & OURS != 0 || frame.tail_len() == 0 {
-            return Foreign::EMPTY;
+            return Untrusted::EMPTY;
         }
         assert!(self.pool.owner(frame.chunk) == Some(Owner::Engine), "frame {frame:?} is not the engine's");
         let arrival = &self.arrivals[frame.chunk as usize];
         let start = self.geometry.data_start() + arrival.offset as usize;
         let (from, to) = (frame.head.min(arrival.length), frame.length.min(arrival.length));
         if !arrival.held || to <= from {
-            return Foreign::EMPTY;
+            return Untrusted::EMPTY;
         }
         self.theirs.bytes(start + from as usize..start + to as usize)
     }

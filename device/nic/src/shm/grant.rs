@@ -21,11 +21,11 @@ use rustix::fs::{
 };
 use rustix::io::pwrite;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
-use sietch_ring::{CrossedLayout, CrossedRing, ForeignMapping, Mapping};
+use sietch_ring::{Mapping, SplitOwnershipLayout, SplitOwnershipRing, UntrustedMapping};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::layout::{
-    CONSUMER, Geometry, GeometryError, HEADER, Header, MAGIC, PRODUCER, REVOKED, RING, VERSION,
+    CONSUMER, HEADER, Header, LinkLayout, LinkLayoutError, MAGIC, PRODUCER, REVOKED, RING, VERSION,
 };
 
 /// What one side of a link is given.
@@ -36,7 +36,7 @@ pub struct EndpointFds {
     /// The peer's region, read-only.
     pub peer: OwnedFd,
     /// Its end of the doorbell.
-    pub bell: OwnedFd,
+    pub doorbell: OwnedFd,
 }
 
 /// Both sides of a new link.
@@ -54,7 +54,7 @@ pub struct Pair {
 #[derive(Debug)]
 pub struct Revocation {
     regions: [OwnedFd; 2],
-    bell: OwnedFd,
+    doorbell: OwnedFd,
 }
 
 impl Revocation {
@@ -68,7 +68,7 @@ impl Revocation {
             .iter()
             .try_for_each(|region| pwrite(region, &1_u32.to_ne_bytes(), REVOKED as u64).map(|_| ()));
         // Fails only if a side has closed its end already.
-        let _ = shutdown(&self.bell, Shutdown::Both);
+        let _ = shutdown(&self.doorbell, Shutdown::Both);
         told.map_err(io::Error::from)
     }
 }
@@ -78,7 +78,7 @@ impl Revocation {
 pub enum OpenError {
     /// The numbers are wrong.
     #[error(transparent)]
-    Geometry(#[from] GeometryError),
+    Layout(#[from] LinkLayoutError),
     /// A region could be shrunk under us.
     #[error("a region of the link is not sealed against shrinking: it did not come from the control plane")]
     NotSealed,
@@ -113,22 +113,22 @@ pub enum OpenError {
 ///
 /// # Errors
 /// A geometry out of bounds (`InvalidInput`), or those of the system calls.
-pub fn create_pair(geometry: Geometry, generation: u64) -> io::Result<Pair> {
+pub fn create_pair(geometry: LinkLayout, generation: u64) -> io::Result<Pair> {
     geometry.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let (near, far) = (region(geometry, 0, generation)?, region(geometry, 1, generation)?);
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-    let (near_bell, far_bell) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (near_doorbell, far_doorbell) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     let revocation =
-        Revocation { regions: [near.try_clone()?, far.try_clone()?], bell: near_bell.try_clone()? };
+        Revocation { regions: [near.try_clone()?, far.try_clone()?], doorbell: near_doorbell.try_clone()? };
     let (near_read, far_read) = (read_only(near.as_fd())?, read_only(far.as_fd())?);
     Ok(Pair {
-        near: EndpointFds { own: near, peer: far_read, bell: near_bell },
-        far: EndpointFds { own: far, peer: near_read, bell: far_bell },
+        near: EndpointFds { own: near, peer: far_read, doorbell: near_doorbell },
+        far: EndpointFds { own: far, peer: near_read, doorbell: far_doorbell },
         revocation,
     })
 }
 
-fn region(geometry: Geometry, side: u32, generation: u64) -> io::Result<OwnedFd> {
+fn region(geometry: LinkLayout, side: u32, generation: u64) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
     let file = rustix::fs::memfd_create("sietch-link", flags)?;
     ftruncate(&file, geometry.region_bytes() as u64)?;
@@ -146,14 +146,14 @@ fn read_only(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// Both regions, mapped and found sound, and the two rings across them.
 pub(super) struct Opened {
     pub mine: Arc<Mapping>,
-    pub theirs: Arc<ForeignMapping>,
-    pub outgoing: CrossedRing,
-    pub incoming: CrossedRing,
-    pub bell: OwnedFd,
+    pub theirs: Arc<UntrustedMapping>,
+    pub outgoing: SplitOwnershipRing,
+    pub incoming: SplitOwnershipRing,
+    pub doorbell: OwnedFd,
     pub generation: u64,
 }
 
-pub(super) fn open(fds: EndpointFds, geometry: Geometry, mtu: usize) -> Result<Opened, OpenError> {
+pub(super) fn open(fds: EndpointFds, geometry: LinkLayout, mtu: usize) -> Result<Opened, OpenError> {
     geometry.validate()?;
     geometry.fits(mtu)?;
     let length = geometry.region_bytes();
@@ -161,8 +161,8 @@ pub(super) fn open(fds: EndpointFds, geometry: Geometry, mtu: usize) -> Result<O
     check_file(fds.peer.as_fd(), length)?;
     let step = |step| move |source: io::Error| OpenError::Step { step, source };
     let mine = Mapping::of_file(&fds.own, 0, length).map_err(step("mapping our region of the link"))?;
-    let theirs =
-        ForeignMapping::of_file(&fds.peer, length).map_err(step("mapping the peer's region of the link"))?;
+    let theirs = UntrustedMapping::of_file(&fds.peer, length)
+        .map_err(step("mapping the peer's region of the link"))?;
     let mut bytes = [0; HEADER];
     theirs.bytes(0..HEADER).copy_to(0, &mut bytes);
     let peer = check_header(&bytes, geometry)?;
@@ -182,15 +182,22 @@ pub(super) fn open(fds: EndpointFds, geometry: Geometry, mtu: usize) -> Result<O
         return Err(OpenError::Used);
     }
     let (mine, theirs) = (Arc::new(mine), Arc::new(theirs));
-    let layout =
-        CrossedLayout { producer: PRODUCER, slots: RING, capacity: geometry.slots, consumer: CONSUMER };
+    let layout = SplitOwnershipLayout {
+        producer: PRODUCER,
+        slots: RING,
+        capacity: geometry.slots,
+        consumer: CONSUMER,
+    };
     // SAFETY: the mappings are new; the endpoint makes one producer of the one and one consumer of
     // the other, and uses the words and slots through them alone.
     let rings = unsafe {
-        (CrossedRing::outgoing(&mine, &theirs, layout), CrossedRing::incoming(&mine, &theirs, layout))
+        (
+            SplitOwnershipRing::outgoing(&mine, &theirs, layout),
+            SplitOwnershipRing::incoming(&mine, &theirs, layout),
+        )
     };
     let (Some(outgoing), Some(incoming)) = rings else { return Err(OpenError::Header("geometry")) };
-    Ok(Opened { mine, theirs, outgoing, incoming, bell: fds.bell, generation: own.generation })
+    Ok(Opened { mine, theirs, outgoing, incoming, doorbell: fds.doorbell, generation: own.generation })
 }
 
 fn check_file(file: BorrowedFd<'_>, length: usize) -> Result<(), OpenError> {
@@ -204,7 +211,7 @@ fn check_file(file: BorrowedFd<'_>, length: usize) -> Result<(), OpenError> {
     if actual == expected { Ok(()) } else { Err(OpenError::Size { expected, actual }) }
 }
 
-fn check_header(bytes: &[u8; HEADER], geometry: Geometry) -> Result<Header, OpenError> {
+fn check_header(bytes: &[u8; HEADER], geometry: LinkLayout) -> Result<Header, OpenError> {
     let header = Header::read_from_bytes(bytes).map_err(|_| OpenError::Header("size"))?;
     let checks = [
         (header.magic == MAGIC, "magic"),

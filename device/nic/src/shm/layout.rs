@@ -3,7 +3,7 @@
 //! Each word that one side writes while the other polls it has 128 bytes of its own: processors
 //! fetch lines in pairs.
 
-use sietch_ring::lead;
+use sietch_ring::tail_hint;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::queue::ETHERNET_HEADER;
@@ -46,7 +46,9 @@ pub(super) const fn place(descriptor: u64) -> (u32, u32) {
 const LENGTH_AT: u32 = 24;
 const PLACES: u32 = (1 << LENGTH_AT) - 1;
 const _: () = assert!(
-    MOST_DATA / ALIGNMENT <= PLACES + 1 && 2 * LENGTH_AT <= lead::BITS && MOST_SLOTS <= lead::MOST_SLOTS
+    MOST_DATA / ALIGNMENT <= PLACES + 1
+        && 2 * LENGTH_AT <= tail_hint::BITS
+        && MOST_SLOTS <= tail_hint::MOST_SLOTS
 );
 
 /// What stands at the start of a region. Native byte order: a region never leaves its machine.
@@ -74,7 +76,7 @@ const _: () = assert!(std::mem::offset_of!(Header, checksum) == 32);
 const _: () = assert!(WAKE + 128 <= RING);
 
 impl Header {
-    pub(super) fn new(geometry: Geometry, side: u32, generation: u64) -> Self {
+    pub(super) fn new(geometry: LinkLayout, side: u32, generation: u64) -> Self {
         let mut header = Self {
             magic: MAGIC,
             version: VERSION,
@@ -97,7 +99,7 @@ impl Header {
 
 /// The shape of both regions of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct LinkLayout {
     /// Frames in flight each way: a power of two, 16 to 32768.
     pub slots: u32,
     /// Bytes for frames in flight each way: a power of two, 64 KiB to 1 GiB.
@@ -106,7 +108,7 @@ pub struct Geometry {
 
 /// Why a geometry cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GeometryError {
+pub enum LinkLayoutError {
     /// The number of slots.
     #[error("a link of {0} slots: the number must be a power of two from 16 to {MOST_SLOTS}")]
     Slots(u32),
@@ -125,7 +127,7 @@ pub enum GeometryError {
     },
 }
 
-impl Geometry {
+impl LinkLayout {
     /// A geometry for frames of this MTU: 1024 frames of 1500 bytes, or 64 of the largest.
     pub const fn for_mtu(mtu: usize) -> Self {
         Self { slots: 1024, data: if mtu > 9000 { 4 << 20 } else { 2 << 20 } }
@@ -134,13 +136,13 @@ impl Geometry {
     /// Checks the bounds.
     ///
     /// # Errors
-    /// [`GeometryError`] says which is broken.
-    pub const fn validate(&self) -> Result<(), GeometryError> {
+    /// [`LinkLayoutError`] says which is broken.
+    pub const fn validate(&self) -> Result<(), LinkLayoutError> {
         if !self.slots.is_power_of_two() || self.slots < 16 || self.slots > MOST_SLOTS {
-            return Err(GeometryError::Slots(self.slots));
+            return Err(LinkLayoutError::Slots(self.slots));
         }
         if !self.data.is_power_of_two() || self.data < LEAST_DATA || self.data > MOST_DATA {
-            return Err(GeometryError::Data(self.data));
+            return Err(LinkLayoutError::Data(self.data));
         }
         Ok(())
     }
@@ -148,11 +150,11 @@ impl Geometry {
     /// Whether frames of this MTU can be sent: four of them must fit.
     ///
     /// # Errors
-    /// [`GeometryError::Mtu`].
-    pub const fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
+    /// [`LinkLayoutError::Mtu`].
+    pub const fn fits(&self, mtu: usize) -> Result<(), LinkLayoutError> {
         let frame = (mtu + ETHERNET_HEADER).next_multiple_of(ALIGNMENT as usize);
         if mtu < 576 || mtu > 65_535 || frame * 4 > self.data as usize {
-            return Err(GeometryError::Mtu { mtu, data: self.data });
+            return Err(LinkLayoutError::Mtu { mtu, data: self.data });
         }
         Ok(())
     }

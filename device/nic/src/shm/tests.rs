@@ -7,16 +7,16 @@ use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsRawFd;
 
 use super::layout::{CONSUMER, PRODUCER, REVOKED, RING, WAKE, descriptor};
-use super::{Endpoint, Geometry, OpenError, Pair, Revocation, create_pair};
+use super::{Endpoint, LinkLayout, OpenError, Pair, Revocation, create_pair};
 use crate::queue::{Frame, NicQueue};
 use sietch_ring::Mapping;
-use sietch_ring::crossed::NEWEST;
+use sietch_ring::split_ownership::NEWEST;
 
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const SMALL: Geometry = Geometry { slots: 16, data: 1 << 16 };
+const SMALL: LinkLayout = LinkLayout { slots: 16, data: 1 << 16 };
 
-fn ends(geometry: Geometry, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
+fn ends(geometry: LinkLayout, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
     let Pair { near, far, revocation } = create_pair(geometry, 7).expect("memory for a link");
     let a = Endpoint::open(near, geometry, MAC_A, mtu).expect("a fresh grant");
     let b = Endpoint::open(far, geometry, MAC_B, mtu).expect("a fresh grant");
@@ -262,12 +262,12 @@ fn a_grant_opens_once_and_only_as_what_it_is() {
     let copy = |fds: &super::EndpointFds| super::EndpointFds {
         own: fds.own.try_clone().expect("a descriptor"),
         peer: fds.peer.try_clone().expect("a descriptor"),
-        bell: fds.bell.try_clone().expect("a descriptor"),
+        doorbell: fds.doorbell.try_clone().expect("a descriptor"),
     };
     let open = |fds, geometry| Endpoint::open(fds, geometry, MAC_A, 1500);
-    let larger = Geometry { data: 1 << 17, ..SMALL };
+    let larger = LinkLayout { data: 1 << 17, ..SMALL };
     assert!(matches!(open(copy(&near), larger), Err(OpenError::Size { .. })));
-    let other = Geometry { slots: 32, ..SMALL };
+    let other = LinkLayout { slots: 32, ..SMALL };
     assert!(matches!(open(copy(&near), other), Err(OpenError::Header("geometry"))));
     let mut mixed = copy(&near);
     mixed.peer = near.own.try_clone().expect("a descriptor");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags};
 use rustix::process::{Pid, WaitOptions, waitpid};
-use sietch_nic::af_xdp::{self, CreateError, Geometry, Granted, OpenError, Queue};
+use sietch_nic::af_xdp::{self, CreateError, Granted, OpenError, Queue, XskLayout};
 use sietch_nic::namespace::Namespace;
 
 use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC, ifindex, ip, with_veth};
@@ -46,12 +46,12 @@ fn a_wrong_grant_is_refused_by_name() {
         assert!(matches!(refused(grant(socket, &open_ended, geometry)), OpenError::NotSealed));
         assert!(matches!(refused(grant(&udp, umem, geometry)), OpenError::NotAfXdp(None)));
         assert!(matches!(refused(grant(umem, umem, geometry)), OpenError::NotAfXdp(Some(_))));
-        let wild = Geometry { transmit: 0, ..geometry };
-        assert!(matches!(refused(grant(socket, umem, wild)), OpenError::Geometry(_)));
-        let deep = Geometry { fill: 1 << 15, ..geometry };
+        let wild = XskLayout { transmit: 0, ..geometry };
+        assert!(matches!(refused(grant(socket, umem, wild)), OpenError::Layout(_)));
+        let deep = XskLayout { fill: 1 << 15, ..geometry };
         assert!(matches!(refused(grant(socket, umem, deep)), OpenError::Step { .. }), "not that large");
         let too_long = Queue::open(grant(socket, umem, geometry), QUEUE_MAC, 9000);
-        assert!(matches!(too_long, Err(OpenError::Geometry(_))));
+        assert!(matches!(too_long, Err(OpenError::Layout(_))));
         // After all that the real one still opens, and only once.
         let queue = open(grant(socket, umem, geometry), MTU).expect("a fresh grant");
         assert!(matches!(refused(granted), OpenError::AlreadyUsed));
@@ -82,14 +82,14 @@ fn a_held_queue_is_busy_and_a_closed_one_is_not() {
 #[test]
 fn an_interface_that_is_not_there_is_named() {
     with_veth("an_interface_that_is_not_there_is_named", || {
-        let nowhere = Geometry::for_mtu(4_000_000, 0, MTU).expect("an ordinary MTU");
+        let nowhere = XskLayout::for_mtu(4_000_000, 0, MTU).expect("an ordinary MTU");
         let made = af_xdp::create(nowhere).expect("a socket without an interface");
         let error = af_xdp::bind_queue(made.socket.as_fd(), &nowhere).expect_err("no such interface");
         assert!(
             error.to_string().contains("4000000") && error.to_string().contains("os error 19"),
             "{error}"
         );
-        let no_queue = Geometry::for_mtu(ifindex(QUEUE_END), 7, MTU).expect("an ordinary MTU");
+        let no_queue = XskLayout::for_mtu(ifindex(QUEUE_END), 7, MTU).expect("an ordinary MTU");
         let refused = af_xdp::bind_queue(made.socket.as_fd(), &no_queue);
         assert!(matches!(refused, Err(CreateError::Bind { queue: 7, .. })));
     });
@@ -115,7 +115,7 @@ fn play_application(
         return Err("the UMEM could be shrunk");
     }
     let (again, ifindex) = (duplicate(&granted.socket), granted.geometry.ifindex);
-    let own = Geometry { ifindex: elsewhere, ..granted.geometry };
+    let own = XskLayout { ifindex: elsewhere, ..granted.geometry };
     if !matches!(af_xdp::create(own), Err(CreateError::Privilege(_))) {
         return Err("a queue could be made without privilege");
     }

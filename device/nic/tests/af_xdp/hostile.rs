@@ -10,7 +10,7 @@ use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
 };
 use sietch_nic::NicQueue;
-use sietch_nic::af_xdp::{Geometry, Granted, RingWatch};
+use sietch_nic::af_xdp::{Granted, RingWatch, XskLayout};
 use sietch_ring::Mapping;
 use sietch_structures::XorShift64;
 
@@ -30,7 +30,7 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    fn over(socket: BorrowedFd<'_>, geometry: Geometry) -> Self {
+    fn over(socket: BorrowedFd<'_>, geometry: XskLayout) -> Self {
         let offsets = xdp_mmap_offsets(socket).expect("an AF_XDP socket");
         let rings = [
             (&offsets.fr, XDP_UMEM_PGOFF_FILL_RING, geometry.fill, 8, true),
@@ -90,8 +90,8 @@ fn scribbled_rings_of_large_frames_neither_panic_nor_loop() {
             ip(&format!("link set {end} mtu 65535"));
         }
         // Rings so small that a wild word seldom misses what is read next.
-        let usual = Geometry::for_mtu(ifindex(QUEUE_END), 0, 65_535).expect("an MTU of IP");
-        match granted_of(Geometry { fill: 1024, receive: 1024, ..usual }) {
+        let usual = XskLayout::for_mtu(ifindex(QUEUE_END), 0, 65_535).expect("an MTU of IP");
+        match granted_of(XskLayout { fill: 1024, receive: 1024, ..usual }) {
             Ok((granted, _redirect)) => scribble(granted, 65_535, &[4, 60_000, 5_000, 12_000], 2_000),
             Err(error) => {
                 eprintln!("SKIPPED {name}: needs Linux 6.6 for AF_XDP in several buffers ({error})")

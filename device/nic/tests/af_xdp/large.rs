@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use sietch_nic::NicQueue;
-use sietch_nic::af_xdp::{Geometry, MAX_SINGLE_MTU, Queue};
+use sietch_nic::af_xdp::{MAX_SINGLE_MTU, Queue, XskLayout};
 
 use crate::namespace::{KERNEL_END, QUEUE_ADDRESS, QUEUE_END, ip, with_veth};
 use crate::redirect::Redirect;
@@ -155,7 +155,7 @@ fn more_large_frames_than_there_are_runs_wait() {
     let name = "more_large_frames_than_there_are_runs_wait";
     with_veth(name, || {
         let Some((mut queue, _redirect)) = large(name, 65_535) else { return };
-        let (Geometry { runs, .. }, free) = (queue.geometry(), queue.free_buffers());
+        let (XskLayout { runs, .. }, free) = (queue.geometry(), queue.free_buffers());
         let sent = payload(60_000);
         for _ in 0..3 {
             let mut queued = 0;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sietch_nic::af_xdp::{self, CreateError, Geometry, Granted, Queue};
+use sietch_nic::af_xdp::{self, CreateError, Granted, Queue, XskLayout};
 use sietch_nic::{Frame, NicQueue};
 
 use crate::namespace::{self, KERNEL_ADDRESS, KERNEL_MAC, QUEUE_ADDRESS, QUEUE_END, QUEUE_MAC};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A granted queue for the veth pair of this namespace, with the program that feeds it.
 pub fn granted() -> (Granted, Redirect) {
     let ifindex = namespace::ifindex(QUEUE_END);
-    let geometry = Geometry::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
+    let geometry = XskLayout::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
     let granted = af_xdp::create(geometry).expect("root makes a queue on its own interface");
     let redirect = redirect::attach(ifindex, granted.socket.as_fd()).expect("root attaches a program");
     (granted, redirect)
@@ -54,11 +54,11 @@ pub fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::E
 
 /// A granted queue for frames of `mtu` bytes.
 pub fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
-    granted_of(Geometry::for_mtu(namespace::ifindex(QUEUE_END), 0, mtu)?)
+    granted_of(XskLayout::for_mtu(namespace::ifindex(QUEUE_END), 0, mtu)?)
 }
 
 /// The same, of this geometry.
-pub fn granted_of(geometry: Geometry) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+pub fn granted_of(geometry: XskLayout) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
     let granted = af_xdp::create(geometry)?;
     let redirect = redirect::attach(geometry.ifindex, granted.socket.as_fd())?;
     Ok((granted, redirect))

@@ -1,7 +1,7 @@
 use std::ptr;
 
 use super::*;
-use crate::stream::holes;
+use crate::stream::refused_pages;
 
 const GAP: usize = 2;
 
@@ -10,7 +10,7 @@ struct Pages(*mut u8);
 
 impl Pages {
     fn new() -> Self {
-        holes::answer_faults();
+        refused_pages::install_handler();
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: the kernel chooses addresses that are not in use; the last page is ours to take
         // away.

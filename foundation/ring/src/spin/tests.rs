@@ -48,7 +48,7 @@ fn the_core_is_given_away_while_spinning() {
         (1..=900).map(|look| look * 10).filter(|now| spin.idle(*now) == Idle::Yield).collect();
     assert_eq!(yields, [2010, 4010, 6010, 8010]);
     spin.busy(9_500);
-    assert_eq!(spin.idle(9_600), Idle::Look, "the next pause begins anew");
+    assert_eq!(spin.idle(9_600), Idle::Poll, "the next pause begins anew");
     assert_eq!(spin.idle(11_600), Idle::Yield);
 }
 
@@ -87,7 +87,7 @@ fn on_a_crowded_core_the_loop_sleeps_at_once_and_tries_more_and_more_seldom() {
     let (mut now, mut tried, begun) = (1_000_000_000, 0, 1_000_000_000);
     while now < begun + 10_000_000_000 {
         match spin.idle(now) {
-            Idle::Look => now += 500,
+            Idle::Poll => now += 500,
             Idle::Yield => {
                 // Another's slice; then there is something to do.
                 now += 4_000_000;

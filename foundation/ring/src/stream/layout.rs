@@ -15,14 +15,14 @@ pub const BOUNDS: std::ops::RangeInclusive<u8> = 12..=26;
 
 /// Sizes of regions, as powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct RegionSizes {
     /// The region that a direction begins with.
     pub smallest: u8,
     /// The largest that it may grow to.
     pub largest: u8,
 }
 
-impl Default for Geometry {
+impl Default for RegionSizes {
     /// 16 KiB, which holds any request of most protocols and leaves 50 connections in a
     /// second-level cache; 4 MiB, what Linux lets a socket buffer grow to (`net.ipv4.tcp_wmem`).
     fn default() -> Self {
@@ -30,7 +30,7 @@ impl Default for Geometry {
     }
 }
 
-impl Geometry {
+impl RegionSizes {
     /// Whether it is within [`BOUNDS`].
     pub fn is_valid(self) -> bool {
         BOUNDS.contains(&self.smallest) && BOUNDS.contains(&self.largest) && self.smallest <= self.largest
@@ -78,7 +78,7 @@ pub struct Producer {
     pub cpu: AtomicU32,
     /// How often it has announced that options on its private page are others, wrapping.
     pub news: AtomicU32,
-    /// What is held back, and until when: see [`super::held`]; 0 for nothing.
+    /// What is held back, and until when: see [`super::cork`]; 0 for nothing.
     pub held: AtomicU64,
     /// See [`super::arrivals`].
     pub arrivals: [AtomicU64; super::arrivals::KEPT],
@@ -134,7 +134,7 @@ pub struct Direction {
 /// How an end was rung, written by the other, on a line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Rung {
+pub struct Notified {
     /// The last request for data that was answered.
     pub data: AtomicU64,
     /// The same for room.
@@ -149,13 +149,13 @@ pub struct Rung {
 pub struct Common {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// [`Geometry::smallest`] and, shifted by 8, [`Geometry::largest`]. For display: each end has
+    /// [`RegionSizes::smallest`] and, shifted by 8, [`RegionSizes::largest`]. For display: each end has
     /// it in its private page.
     pub geometry: AtomicU32,
     /// Direction `n` is produced by end `n`.
     pub directions: [Direction; 2],
     /// Of end `n`.
-    pub rung: [Rung; 2],
+    pub notified: [Notified; 2],
 }
 
 #[cfg(not(loom))]
@@ -164,7 +164,7 @@ const _: () = {
     assert!(size_of::<Names>() == 64);
     assert!(std::mem::offset_of!(Common, directions) == 128);
     assert!(size_of::<Direction>() == 640 && size_of::<Producer>() == 128);
-    assert!(std::mem::offset_of!(Common, rung) == 128 + 2 * 640);
+    assert!(std::mem::offset_of!(Common, notified) == 128 + 2 * 640);
     // The notes are on the cache line of the tail.
     assert!(std::mem::offset_of!(Producer, arrivals) + 8 * super::arrivals::KEPT == 64);
 };

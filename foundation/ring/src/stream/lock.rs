@@ -24,7 +24,7 @@ use crate::sync::{AtomicU32, Ordering};
 /// Looks at a taken lock between two yields: a copy of 16 KiB takes about so long.
 const SPINS: u32 = 200;
 /// The same where the processor cannot be given away: some milliseconds.
-const CONFINED_SPINS: u32 = 1 << 20;
+const RESTRICTED_SPINS: u32 = 1 << 20;
 /// Yields between two questions whether the holder lives.
 const YIELDS: u32 = 64;
 /// Looks with a yield before naps begin: where others run, each gives a whole slice away.
@@ -38,7 +38,7 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const DRAIN_YIELDS: u32 = 256;
 const DRAIN_NAPS: u32 = 50;
 /// The same where a process may not sleep: some seconds.
-const CONFINED_TURNS: u32 = 1 << 27;
+const RESTRICTED_TURNS: u32 = 1 << 27;
 /// Bits of a thread id (`PID_MAX_LIMIT` of 64-bit kernels is 2^22); the mark of the namespace is
 /// above.
 const ID_BITS: u32 = 22;
@@ -78,14 +78,14 @@ pub fn holder() -> u32 {
 }
 
 /// Whether this process may not ask the kernel for what others may.
-static CONFINED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static RESTRICTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 /// From now on the kernel is asked for nothing but whether a holder lives, and that only where a
 /// lock stays taken for very long: the process is about to give up system calls.
-pub fn confine() {
+pub fn restrict_system_calls() {
     own();
     mark();
-    CONFINED.store(true, std::sync::atomic::Ordering::Relaxed);
+    RESTRICTED.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
 /// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local
@@ -142,11 +142,11 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
     let mut turns: u32 = 0;
     let mut since = 0;
     let mut last = 0;
-    let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
-    let spins = if confined { CONFINED_SPINS } else { SPINS };
+    let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
+    let spins = if restricted { RESTRICTED_SPINS } else { SPINS };
     let most = match patience {
         Patience::Close => spins + YIELDING,
-        Patience::Call if confined => CONFINED_TURNS,
+        Patience::Call if restricted => RESTRICTED_TURNS,
         Patience::Call => spins + YIELDING + NAPS,
     };
     loop {
@@ -167,7 +167,7 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
         if turns - since >= most {
             return None;
         }
-        if turns < spins || confined {
+        if turns < spins || restricted {
             std::hint::spin_loop();
         } else if turns < spins + YIELDING {
             rustix::thread::sched_yield();
@@ -181,7 +181,7 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
 
 /// Gives the processor to others, where that is allowed.
 pub(super) fn give_way() {
-    if CONFINED.load(std::sync::atomic::Ordering::Relaxed) {
+    if RESTRICTED.load(std::sync::atomic::Ordering::Relaxed) {
         std::hint::spin_loop();
     } else {
         rustix::thread::sched_yield();
@@ -203,8 +203,8 @@ pub struct Budget {
 impl Budget {
     /// Looks, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
     pub fn new() -> Self {
-        let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
-        Self { turns: if confined { CONFINED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
+        let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
+        Self { turns: if restricted { RESTRICTED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
     }
 
     /// For a caller that has waited for this holder in vain before.
@@ -217,7 +217,7 @@ impl Budget {
 /// own thread. A thread that is dead is taken off the word. False: the budget is spent.
 #[cold]
 pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
-    let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
+    let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     loop {
         let found = word.load(Ordering::Acquire);
         if found == 0 || found == holder() {
@@ -225,7 +225,7 @@ pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
         }
         let Some(left) = budget.turns.checked_sub(1) else { return false };
         budget.turns = left;
-        if confined || left >= DRAIN_YIELDS + DRAIN_NAPS {
+        if restricted || left >= DRAIN_YIELDS + DRAIN_NAPS {
             std::hint::spin_loop();
         } else if left >= DRAIN_NAPS {
             rustix::thread::sched_yield();
@@ -242,9 +242,9 @@ pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
 #[cold]
 pub fn free_of_dead(word: &AtomicU32) {
     // To ask the kernel who lives may end a process that gave up system calls.
-    let confined = CONFINED.load(std::sync::atomic::Ordering::Relaxed);
+    let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     let found = word.load(Ordering::Relaxed);
-    if found != 0 && !confined && is_dead(found) {
+    if found != 0 && !restricted && is_dead(found) {
         let _ = word.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }

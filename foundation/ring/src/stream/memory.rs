@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, Producer, moved, tail};
+use super::layout::{Common, Direction, HEADER, MAGIC, Names, PRIVATE, Producer, RegionSizes, moved, tail};
 use super::private::{Private, flag};
 
 /// Nothing about the size may change: a mapping of it never faults.
@@ -25,7 +25,7 @@ const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
 /// Looks once whether pages have to be reserved before they are touched. To be called while files
 /// may be opened.
-pub fn look_at_overcommit() -> bool {
+pub fn check_overcommit() -> bool {
     match REFUSES_PAGES.load(Relaxed) {
         0 => {
             let mut mode = [0_u8; 1];
@@ -52,7 +52,7 @@ pub enum AttachError {
     NotSealed,
     /// Its first words or its size are not those of a stream of this version.
     #[error("a stream's memory: not of this version; run service and applications from one release")]
-    Foreign,
+    Version,
 }
 
 /// The memories of a connection, as their maker passes them on: the common one to both, a private
@@ -72,7 +72,7 @@ impl Memory {
     /// # Errors
     /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for
     /// a geometry out of bounds.
-    pub fn create(geometry: Geometry, names: [Names; 2]) -> io::Result<Self> {
+    pub fn create(geometry: RegionSizes, names: [Names; 2]) -> io::Result<Self> {
         if !geometry.is_valid() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -84,7 +84,7 @@ impl Memory {
         head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
         write(&common, 0, &head)?;
-        if look_at_overcommit() {
+        if check_overcommit() {
             // What a direction begins with is there before anybody writes; each larger region is
             // asked for by its writer ([`Mapped::reserve`]).
             for direction in 0..2 {
@@ -99,7 +99,7 @@ impl Memory {
     }
 
     /// Lets the end of end 1 be a reset until who accepts it says otherwise
-    /// (`End::abort_on_close(false)`): a connection that waits in a queue that goes away has been
+    /// (`Endpoint::abort_on_close(false)`): a connection that waits in a queue that goes away has been
     /// refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks the
     /// kernel once, before it relies on it.
     ///
@@ -120,7 +120,7 @@ impl Memory {
 ///
 /// # Errors
 /// Those of `pwrite(2)`.
-pub fn mark_served(page: &OwnedFd) -> io::Result<()> {
+pub fn set_served(page: &OwnedFd) -> io::Result<()> {
     write(page, std::mem::offset_of!(Private, flags), &flag::SERVED.to_ne_bytes())
 }
 
@@ -176,7 +176,7 @@ impl Mapped {
         }
         let size = rustix::fs::fstat(file).map_err(io)?.st_size;
         if u64::try_from(size).ok() != Some(length as u64) {
-            return Err(AttachError::Foreign);
+            return Err(AttachError::Version);
         }
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         // SAFETY: the kernel chooses an address range that is not in use, so no existing memory is

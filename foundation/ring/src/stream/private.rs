@@ -1,7 +1,7 @@
 //! The page of an end: what its holders (any number of processes and threads) share with nobody
 //! else.
 
-use super::layout::{Geometry, Names, PRIVATE};
+use super::layout::{Names, PRIVATE, RegionSizes};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Values of [`Private::state`].
@@ -31,7 +31,7 @@ pub mod flag {
     /// `SO_LINGER` with a time of zero.
     pub const ABORT_ON_CLOSE: u32 = 64;
     /// The other end is a service core with a connection of the network behind it: it is told of
-    /// options ([`super::super::End::announce`]).
+    /// options ([`super::super::Endpoint::announce`]).
     pub const SERVED: u32 = 128;
     /// This end has reset the connection.
     pub const HAS_RESET: u32 = 256;
@@ -114,7 +114,7 @@ pub(super) struct Sending {
     pub noted: AtomicU32,
     /// The other's head when a note needed it last. Nothing but the notes goes by it.
     pub noted_head: AtomicU64,
-    /// Where the bytes end that are staged and held back ([`super::held`]): none, unless it is more
+    /// Where the bytes end that are staged and held back ([`super::cork`]): none, unless it is more
     /// than `tail`. Not 0 either while the producer moves to another region.
     pub held: AtomicU64,
     /// As [`super::layout::Moves`].
@@ -127,7 +127,7 @@ pub(super) struct Sending {
 pub(super) struct Doorbell {
     /// The thread that takes some now, see [`super::waiters::Drain`].
     pub draining: AtomicU32,
-    /// What [`super::layout::Rung::bytes`] said when none was left.
+    /// What [`super::layout::Notified::bytes`] said when none was left.
     pub drained: AtomicU32,
 }
 
@@ -177,9 +177,9 @@ const _: () = {
 
 impl Private {
     /// Sizes of the regions, as whoever set the connection up wrote them.
-    pub(super) fn geometry(&self) -> Geometry {
+    pub(super) fn geometry(&self) -> RegionSizes {
         let word = self.geometry.load(Ordering::Relaxed);
-        Geometry { smallest: (word & 0xff) as u8, largest: (word >> 8 & 0xff) as u8 }
+        RegionSizes { smallest: (word & 0xff) as u8, largest: (word >> 8 & 0xff) as u8 }
     }
 
     /// Whether all of `bits` are set.

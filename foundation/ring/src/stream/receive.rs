@@ -2,10 +2,10 @@
 
 use super::layout::{REGIONS, moved, tail};
 use super::lock::Guard;
-use super::{Cut, End};
-use crate::foreign::Foreign;
+use super::{CopyFault, Endpoint};
 use crate::guarded;
 use crate::sync::Ordering;
+use crate::untrusted::Untrusted;
 
 /// A place in the stream: a position, the region that it is in, and since which position the
 /// producer was in it.
@@ -19,7 +19,7 @@ struct Place {
 /// The right to read from an end, until it is dropped.
 #[derive(Debug)]
 pub struct Receive<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     /// The head.
     at: Place,
     published: u64,
@@ -29,7 +29,7 @@ pub struct Receive<'a> {
 impl<'a> Receive<'a> {
     /// Reads what the producer has published, once, and judges it.
     #[inline]
-    pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
+    pub(super) fn new(end: &'a Endpoint, guard: Guard<'a>) -> Self {
         let receiving = &end.private().receiving;
         let region = receiving.region.load(Ordering::Relaxed);
         // A private word that is nonsense can only be the doing of another holder of this end; it
@@ -90,17 +90,17 @@ impl<'a> Receive<'a> {
     /// The first bytes, in order, as they lie: none only if nothing is available (or the producer
     /// is not to be believed). After they are consumed there may be more.
     #[inline]
-    pub fn pieces(&mut self) -> [Foreign<'_>; 2] {
+    pub fn pieces(&mut self) -> [Untrusted<'_>; 2] {
         self.consume(0);
         let (length, _) = self.run(self.at);
         self.pieces_of(self.at, length)
     }
 
     #[inline]
-    fn pieces_of(&self, place: Place, length: u64) -> [Foreign<'_>; 2] {
+    fn pieces_of(&self, place: Place, length: u64) -> [Untrusted<'_>; 2] {
         // SAFETY: inside the mapping (`runs_of`), which outlives the borrow. This process writes
         // there in no way: it is the other's direction.
-        self.runs_of(place, length).map(|(start, bytes)| unsafe { Foreign::from_raw(start, bytes) })
+        self.runs_of(place, length).map(|(start, bytes)| unsafe { Untrusted::from_raw(start, bytes) })
     }
 
     /// Where so many bytes from a place on lie: at most [`Receive::run`] of them.
@@ -122,9 +122,9 @@ impl<'a> Receive<'a> {
     /// `to` may be written for `length` bytes, or a handler answers faults ([`crate::guarded`]).
     ///
     /// # Errors
-    /// [`Cut`].
+    /// [`CopyFault`].
     #[inline]
-    pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> Result<usize, Cut> {
+    pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> Result<usize, CopyFault> {
         let (mut copied, mut skip, mut place) = (0, skip as u64, self.at);
         // Each turn but the last leaves a region for good: no more turns than regions, whatever the
         // producer does.
@@ -139,7 +139,7 @@ impl<'a> Receive<'a> {
                     // SAFETY: the caller's: `copied + now <= length`; the piece is as in
                     // `pieces_of`.
                     unsafe { guarded::copy(to.wrapping_add(copied), piece, now) }
-                        .map_err(|fault| Cut::at(fault, self.end))?;
+                        .map_err(|fault| CopyFault::at(fault, self.end))?;
                     copied += now;
                 }
             }
@@ -152,7 +152,7 @@ impl<'a> Receive<'a> {
     }
 
     /// Gives `bytes` back to the producer, at most what is available. The caller asks
-    /// [`End::ring_for_room`] when it is done.
+    /// [`Endpoint::room_notification`] when it is done.
     #[inline]
     pub fn consume(&mut self, bytes: usize) {
         let mut left = (bytes as u64).min(self.published - self.at.position);
@@ -191,9 +191,9 @@ impl<'a> Receive<'a> {
     /// As [`Receive::copy_to`].
     ///
     /// # Errors
-    /// [`Cut`]; nothing was read then.
+    /// [`CopyFault`]; nothing was read then.
     #[inline]
-    pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> Result<usize, Cut> {
+    pub unsafe fn read_to(&mut self, to: *mut u8, length: usize) -> Result<usize, CopyFault> {
         let (run, end) = self.run(self.at);
         let now = run.min(length as u64);
         let size = 1_u64 << self.at.log2;
@@ -204,7 +204,8 @@ impl<'a> Receive<'a> {
                 let from = self.end.region(true, self.at.log2).wrapping_add(at as usize);
                 // SAFETY: inside the region, as in `runs_of`: at + now <= size; the rest is the
                 // caller's: now <= length.
-                unsafe { guarded::copy(to, from, now as usize) }.map_err(|fault| Cut::at(fault, self.end))?;
+                unsafe { guarded::copy(to, from, now as usize) }
+                    .map_err(|fault| CopyFault::at(fault, self.end))?;
                 self.at.position += now;
                 self.publish();
             }

@@ -1,38 +1,38 @@
 //! Writing: steps 2 to 4 of [`super`], the producer's side.
 
-use super::held::SEGMENT;
+use super::cork::SEGMENT;
 use super::layout::{REGIONS, moved, tail};
 use super::lock::Guard;
-use super::{EAGER_LOG2, End};
+use super::{EAGER_LOG2, Endpoint};
 use crate::guarded::{self, Fault};
 use crate::sync::Ordering;
 
 /// Why a copy between a program's memory and a ring ended early. None of its bytes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CopyFault {
     /// The program's memory is not there.
     Buffer,
-    /// A page of the common memory was refused ([`super::holes`]): the connection is reset.
-    Hole,
+    /// A page of the common memory was refused ([`super::refused_pages`]): the connection is reset.
+    RefusedPage,
 }
 
-impl Cut {
+impl CopyFault {
     /// Where the fault lies, at an end that is told if it was its memory.
     #[cold]
-    pub(super) fn at(fault: Fault, end: &End) -> Self {
+    pub(super) fn at(fault: Fault, end: &Endpoint) -> Self {
         if !end.contains(fault.0.get()) {
             return Self::Buffer;
         }
         end.distrust();
-        Self::Hole
+        Self::RefusedPage
     }
 }
 
 /// The right to write to an end, until it is dropped; what was staged is published then, unless it
-/// is held back ([`super::held`]).
+/// is held back ([`super::cork`]).
 #[derive(Debug)]
 pub struct Send<'a> {
-    end: &'a End,
+    end: &'a Endpoint,
     /// Published and staged.
     tail: u64,
     published: u64,
@@ -49,7 +49,7 @@ pub struct Send<'a> {
 
 impl<'a> Send<'a> {
     #[inline]
-    pub(super) fn new(end: &'a End, guard: Guard<'a>) -> Self {
+    pub(super) fn new(end: &'a Endpoint, guard: Guard<'a>) -> Self {
         let sending = &end.private().sending;
         let published = sending.tail.load(Ordering::Relaxed);
         let word = sending.region.load(Ordering::Relaxed);
@@ -68,8 +68,8 @@ impl<'a> Send<'a> {
     }
 
     /// Completes a move to another region that a killed writer began. To be called with the lock,
-    /// before [`End::holds_nothing`] forgets it.
-    pub(super) fn complete_begun_move(end: &End) {
+    /// before [`Endpoint::clear_corked`] forgets it.
+    pub(super) fn complete_begun_move(end: &Endpoint) {
         let word = end.private().sending.region.load(Ordering::Relaxed);
         let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
         Self::take_over(end, moved::at(word), log2);
@@ -78,7 +78,7 @@ impl<'a> Send<'a> {
     /// Bytes are held back, or a killed writer began to move to another region. Returns the current
     /// region and the position where it begins.
     #[cold]
-    fn take_over(end: &End, since: u64, log2: u8) -> (u64, u8) {
+    fn take_over(end: &Endpoint, since: u64, log2: u8) -> (u64, u8) {
         let left = end.private().sending.left[usize::from(log2) % REGIONS].load(Ordering::Relaxed);
         if moved::at(left) <= since || !end.geometry.has(moved::log2(left)) {
             return (since, log2);
@@ -110,7 +110,7 @@ impl<'a> Send<'a> {
     }
 
     /// The largest region that this end may use.
-    pub(super) fn largest(end: &End) -> u8 {
+    pub(super) fn largest(end: &Endpoint) -> u8 {
         match end.private().send_limit.load(Ordering::Relaxed) {
             0 => end.geometry.largest,
             limit => {
@@ -121,13 +121,13 @@ impl<'a> Send<'a> {
     }
 
     /// Whether the consumer has read all that was ever put into a region.
-    fn is_free(end: &End, log2: u8, head: u64) -> bool {
+    fn is_free(end: &Endpoint, log2: u8, head: u64) -> bool {
         let left = &end.private().sending.left;
         end.geometry.has(log2) && moved::at(left[usize::from(log2) % REGIONS].load(Ordering::Relaxed)) <= head
     }
 
     /// Whether a full ring would be left for a larger one, as far as can be said without the lock.
-    pub(super) fn would_grow(end: &End) -> bool {
+    pub(super) fn would_grow(end: &Endpoint) -> bool {
         let sending = &end.private().sending;
         let log2 = moved::log2(sending.region.load(Ordering::Acquire));
         let head = end.outbound().consumer.head.load(Ordering::Acquire);
@@ -172,13 +172,13 @@ impl<'a> Send<'a> {
         sending.held.store(self.tail, Ordering::Release);
         sending.left[old].store(word, Ordering::Release);
         Self::complete_move(self.end, self.log2, word);
-        self.end.holds_nothing();
+        self.end.clear_corked();
         self.since = self.tail;
         self.log2 = log2;
     }
 
     /// Publishes where region `old` was left, then takes the next one for one's own.
-    fn complete_move(end: &End, old: u8, word: u64) {
+    fn complete_move(end: &Endpoint, old: u8, word: u64) {
         // Before the tail goes on: whoever sees a byte of the new region sees this.
         end.outbound().moves.left[usize::from(old) % REGIONS].store(word, Ordering::Release);
         end.private().sending.region.store(word, Ordering::Release);
@@ -209,16 +209,16 @@ impl<'a> Send<'a> {
     /// answers faults ([`crate::guarded`]).
     ///
     /// # Errors
-    /// [`Cut`]; bytes that were staged before it stay so until they are taken back
+    /// [`CopyFault`]; bytes that were staged before it stay so until they are taken back
     /// ([`Send::take_back`]).
     #[inline]
-    pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, Cut> {
+    pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, CopyFault> {
         let at = self.tail & (self.size() - 1);
         // Nearly always: there was room for all of it when this end looked last, in one piece.
         if length != 0 && length as u64 <= self.free().min(self.size() - at) {
             let to = self.end.region(false, self.log2).wrapping_add(at as usize);
             // SAFETY: as below: at + length <= size.
-            unsafe { guarded::copy(to, from, length) }.map_err(|fault| Cut::at(fault, self.end))?;
+            unsafe { guarded::copy(to, from, length) }.map_err(|fault| CopyFault::at(fault, self.end))?;
             self.tail += length as u64;
             return Ok(length);
         }
@@ -231,7 +231,7 @@ impl<'a> Send<'a> {
     /// # Safety
     /// The same.
     #[inline(never)]
-    unsafe fn copy_from_slowly(&mut self, from: *const u8, length: usize) -> Result<usize, Cut> {
+    unsafe fn copy_from_slowly(&mut self, from: *const u8, length: usize) -> Result<usize, CopyFault> {
         let mut copied = 0;
         while copied < length {
             // A region that is left as it is full gives a second space.
@@ -245,7 +245,7 @@ impl<'a> Send<'a> {
                 // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but
                 // this producer until they are published; the source is the caller's.
                 unsafe { guarded::copy(to, from.wrapping_add(copied), now) }
-                    .map_err(|fault| Cut::at(fault, self.end))?;
+                    .map_err(|fault| CopyFault::at(fault, self.end))?;
                 copied += now;
             }
             self.stage(copied - before);
@@ -271,7 +271,7 @@ impl<'a> Send<'a> {
     }
 
     /// Copies what fits of `bytes` and publishes it. How many. The caller asks
-    /// [`End::ring_for_data`] when it is done.
+    /// [`Endpoint::data_notification`] when it is done.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         // SAFETY: a slice; the mapping is not reachable as one.
@@ -286,7 +286,7 @@ impl<'a> Send<'a> {
         if self.tail != self.published {
             self.publish_to(self.tail);
             if self.unusual {
-                self.end.holds_nothing();
+                self.end.clear_corked();
             }
         }
     }
@@ -306,7 +306,7 @@ impl<'a> Send<'a> {
         let whole = (self.tail - self.published) / SEGMENT * SEGMENT;
         if whole != 0 {
             self.publish_to(self.published + whole);
-            self.end.holds_nothing();
+            self.end.clear_corked();
         }
     }
 
@@ -316,7 +316,7 @@ impl<'a> Send<'a> {
     }
 
     /// The end that is written to.
-    pub(super) const fn end(&self) -> &'a End {
+    pub(super) const fn end(&self) -> &'a Endpoint {
         self.end
     }
 

@@ -8,20 +8,20 @@ use super::*;
 use crate::sync::Ordering;
 
 /// Regions from 4 KiB to 64 KiB: small enough that a test sees every move.
-const SMALL: Geometry = Geometry { smallest: 12, largest: 16 };
+const SMALL: RegionSizes = RegionSizes { smallest: 12, largest: 16 };
 
-fn pair(geometry: Geometry) -> [End; 2] {
+fn pair(geometry: RegionSizes) -> [Endpoint; 2] {
     let memory = Memory::create(geometry, [Names::default(); 2]).expect("memfds");
     let [first, second] = &memory.private;
     [first, second]
-        .map(|private| End::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory"))
+        .map(|private| Endpoint::attach(memory.common.as_fd(), private.as_fd()).expect("its own memory"))
 }
 
-fn write(end: &End, bytes: &[u8]) -> usize {
+fn write(end: &Endpoint, bytes: &[u8]) -> usize {
     end.send().expect("no handler").write(bytes)
 }
 
-fn read(end: &End, most: usize) -> Vec<u8> {
+fn read(end: &Endpoint, most: usize) -> Vec<u8> {
     let mut out = vec![0; most];
     let count = end.receive().expect("no handler").read(&mut out);
     out.truncate(count);
@@ -31,9 +31,9 @@ fn read(end: &End, most: usize) -> Vec<u8> {
 #[test]
 fn names_and_both_directions() {
     let names = Names { local: [1; 28], peer: [2; 28], local_length: 16, peer_length: 28 };
-    let memory = Memory::create(Geometry::default(), [names, Names::default()]).expect("memfds");
-    let first = End::attach(memory.common.as_fd(), memory.private[0].as_fd()).expect("attach");
-    let second = End::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("attach");
+    let memory = Memory::create(RegionSizes::default(), [names, Names::default()]).expect("memfds");
+    let first = Endpoint::attach(memory.common.as_fd(), memory.private[0].as_fd()).expect("attach");
+    let second = Endpoint::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("attach");
     assert_eq!(first.names(), names);
     assert_eq!(write(&first, b"question"), 8);
     assert_eq!(second.readable(), 8);
@@ -49,17 +49,17 @@ fn names_and_both_directions() {
 #[test]
 fn memory_of_somebody_else_is_refused() {
     let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
-    let other = Memory::create(Geometry::default(), [Names::default(); 2]).expect("memfds");
-    let attach = |common, private| End::attach(common, private).map(|_| ());
+    let other = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
+    let attach = |common, private| Endpoint::attach(common, private).map(|_| ());
     let wrong = attach(other.common.as_fd(), memory.private[0].as_fd());
-    assert!(matches!(wrong, Err(AttachError::Foreign)), "{wrong:?}");
+    assert!(matches!(wrong, Err(AttachError::Version)), "{wrong:?}");
     let wrong = attach(memory.common.as_fd(), memory.common.as_fd());
-    assert!(matches!(wrong, Err(AttachError::Foreign)), "{wrong:?}");
+    assert!(matches!(wrong, Err(AttachError::Version)), "{wrong:?}");
     let loose = rustix::fs::memfd_create("loose", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
     rustix::fs::ftruncate(&loose, layout::PRIVATE as u64).expect("truncate");
     let wrong = attach(memory.common.as_fd(), loose.as_fd());
     assert!(matches!(wrong, Err(AttachError::NotSealed)), "{wrong:?}");
-    assert!(Memory::create(Geometry { smallest: 20, largest: 14 }, [Names::default(); 2]).is_err());
+    assert!(Memory::create(RegionSizes { smallest: 20, largest: 14 }, [Names::default(); 2]).is_err());
 }
 
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ proptest! {
                 _ => direction(1).waiters.room.store(value, Ordering::Release),
             }
             let _ = write(&mine, &[7; 3000]);
-            mine.rang(mine.ring_for_data());
+            mine.mark_notified(mine.data_notification());
             let _ = mine.drain(0, |_| true);
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
@@ -168,13 +168,13 @@ proptest! {
                 prop_assert!(turns < 40, "{} bytes that cannot be read", mine.readable());
                 prop_assert!(!read(&mine, 100_000).is_empty() || mine.private().has(flag::RESET));
             }
-            mine.rang(mine.ring_for_room());
+            mine.mark_notified(mine.room_notification());
         }
     }
 }
 
 /// What a hostile peer sees.
-fn common(end: &End) -> &Common {
+fn common(end: &Endpoint) -> &Common {
     end.common()
 }
 
@@ -214,7 +214,7 @@ fn two_threads_move_megabytes_through_a_small_ring() {
 
 #[test]
 fn a_ring_grows_at_once_while_small_and_later_only_for_who_does_not_read() {
-    let [producer, consumer] = pair(Geometry::default());
+    let [producer, consumer] = pair(RegionSizes::default());
     let block = vec![1; 16 << 20];
     // Nobody reads: 16 + 32 + 64 + 128 + 256 KiB at once, one behind the other.
     assert_eq!(write(&producer, &block), 496 << 10);
@@ -318,30 +318,30 @@ fn a_watcher_s_edges_are_those_of_linux() {
 fn a_waiter_is_rung_once_for_each_request_and_only_for_what_it_waits_for() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"nothing waits");
-    assert!(!mine.ring_for_data().is_due());
+    assert!(!mine.data_notification().is_needed());
     theirs.arm(Want::Room);
-    assert!(!mine.ring_for_data().is_due());
+    assert!(!mine.data_notification().is_needed());
     let request = theirs.arm(Want::Data) as u32;
     assert_eq!(theirs.waiting(), 2);
-    assert!(mine.ring_for_data().is_due());
+    assert!(mine.data_notification().is_needed());
     assert!(
-        mine.ring_for_data().is_due(),
+        mine.data_notification().is_needed(),
         "a ringer that is killed before the byte is written has answered nothing"
     );
     assert!(!theirs.is_answered(Want::Data, request));
-    mine.rang(mine.ring_for_data());
+    mine.mark_notified(mine.data_notification());
     assert!(theirs.is_answered(Want::Data, request));
     assert_eq!((theirs.waiting(), theirs.undrained()), (2, 1), "a waiter is counted until it has returned");
-    assert!(!mine.ring_for_data().is_due(), "one byte a request");
+    assert!(!mine.data_notification().is_needed(), "one byte a request");
     let request = theirs.arm_again(Want::Data) as u32;
     assert!(!theirs.is_answered(Want::Data, request));
-    assert!(mine.ring_for_data().is_due());
+    assert!(mine.data_notification().is_needed());
     theirs.disarm(Want::Data);
-    assert!(!mine.ring_for_data().is_due());
-    assert!(mine.ring_for_room().is_due(), "the ring is empty: room for a quarter and more");
+    assert!(!mine.data_notification().is_needed());
+    assert!(mine.room_notification().is_needed(), "the ring is empty: room for a quarter and more");
     mine.arm(Want::Data);
     mine.disarm(Want::Data);
-    assert!(!theirs.ring_for_data().is_due());
+    assert!(!theirs.data_notification().is_needed());
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     assert_eq!(left(1), (true, Some(false)));
     mine.ask_for_others(Want::Room);
     assert_eq!(left(1), (false, Some(true)));
-    theirs.rang(theirs.ring_for_room());
+    theirs.mark_notified(theirs.room_notification());
     mine.asked_no_more(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
     // One at a time; a thread that is gone is at nothing.
@@ -386,7 +386,7 @@ fn holes_that_the_other_makes_are_zeros_and_end_its_own_connection_only() {
     for whole in [false, true] {
         let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
         let [mine, theirs] = [0, 1].map(|end: usize| {
-            End::attach(memory.common.as_fd(), memory.private[end].as_fd()).expect("its own memory")
+            Endpoint::attach(memory.common.as_fd(), memory.private[end].as_fd()).expect("its own memory")
         });
         assert_eq!(write(&theirs, &[7; 3000]), 3000);
         assert_eq!(read(&mine, 100), [7; 100]);
@@ -434,8 +434,8 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     word.store(foreign, Ordering::Relaxed);
     let request = mine.arm(Want::Data) as u32;
     assert!(mine.longest_sleep().is_some(), "it may take the byte that is the waiter's");
-    assert!(theirs.ring_for_data().is_due());
-    theirs.rang(theirs.ring_for_data());
+    assert!(theirs.data_notification().is_needed());
+    theirs.mark_notified(theirs.data_notification());
     assert!(mine.is_answered(Want::Data, request));
     for _ in 0..2000 {
         mine.arm_again(Want::Data);
@@ -460,14 +460,14 @@ fn a_doorbell_that_could_not_be_drained_is_full_still() {
     let [mine, theirs] = pair(SMALL);
     for _ in 0..3 {
         mine.arm(Want::Data);
-        theirs.rang(theirs.ring_for_data());
+        theirs.mark_notified(theirs.data_notification());
         mine.disarm(Want::Data);
     }
     let before = mine.drained();
     assert!(mine.drain(0, |_| false));
-    assert_eq!((mine.undrained(), mine.rung_since(before)), (3, 3));
+    assert_eq!((mine.undrained(), mine.notified_since(before)), (3, 3));
     assert!(mine.drain(0, |_| true));
-    assert_eq!((mine.undrained(), mine.rung_since(before)), (0, 3));
+    assert_eq!((mine.undrained(), mine.notified_since(before)), (0, 3));
 }
 
 #[test]
@@ -510,31 +510,31 @@ fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
 
 #[test]
 fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
-    let [mine, theirs] = pair(Geometry::default());
+    let [mine, theirs] = pair(RegionSizes::default());
     let hold = |bytes: &[u8]| {
         let mut send = mine.send().expect("no handler");
         // SAFETY: a slice.
         assert_eq!(unsafe { send.copy_from(bytes.as_ptr(), bytes.len()) }, Ok(bytes.len()));
-        send.hold();
+        send.cork();
     };
     let began = std::time::Instant::now();
     hold(b"first ");
     theirs.arm(Want::Data);
-    assert!(mine.ring_for_data().is_due(), "who sleeps has to know until when");
+    assert!(mine.data_notification().is_needed(), "who sleeps has to know until when");
     theirs.disarm(Want::Data);
     while theirs.readable() == 0 {
-        let left = theirs.held_for();
-        assert!(left.is_none_or(|left| left <= held::LONGEST * 1_000_000), "{left:?}");
+        let left = theirs.corked_for();
+        assert!(left.is_none_or(|left| left <= cork::LONGEST * 1_000_000), "{left:?}");
         std::thread::yield_now();
     }
-    assert!(began.elapsed().as_millis() + 10 >= u128::from(held::LONGEST), "{:?}", began.elapsed());
-    assert_eq!((read(&theirs, 100), theirs.held_for()), (b"first ".to_vec(), None));
+    assert!(began.elapsed().as_millis() + 10 >= u128::from(cork::LONGEST), "{:?}", began.elapsed());
+    assert_eq!((read(&theirs, 100), theirs.corked_for()), (b"first ".to_vec(), None));
     // The producer goes on behind what its consumer has taken, and takes its head for true.
     hold(b"second ");
     write(&mine, b"third");
-    assert_eq!((read(&theirs, 100), theirs.held_for()), (b"second third".to_vec(), None));
+    assert_eq!((read(&theirs, 100), theirs.corked_for()), (b"second third".to_vec(), None));
     // More than a segment is not held, the rest is; the end takes it along.
-    let much = vec![7; held::SEGMENT as usize + 10];
+    let much = vec![7; cork::SEGMENT as usize + 10];
     hold(&much);
     assert!(theirs.readable() > 0);
     mine.finish();
@@ -551,11 +551,11 @@ fn nonsense_about_what_is_held_back_harms_nobody_else() {
         mine.outbound().producer.held.store(word, Ordering::Relaxed);
         let readable = theirs.readable();
         assert!(readable <= 2 << SMALL.largest, "{readable}");
-        assert!(theirs.held_for().is_none_or(|left| left <= held::LONGEST * 1_000_000));
+        assert!(theirs.corked_for().is_none_or(|left| left <= cork::LONGEST * 1_000_000));
     }
     let [mine, theirs] = pair(SMALL);
-    mine.send().expect("no handler").hold();
-    assert_eq!((theirs.held_for(), theirs.readable()), (None, 0), "nothing is held of nothing");
+    mine.send().expect("no handler").cork();
+    assert_eq!((theirs.corked_for(), theirs.readable()), (None, 0), "nothing is held of nothing");
     // A consumer that takes what was never staged.
     write(&mine, b"true");
     mine.outbound().consumer.head.store(1000, Ordering::Relaxed);
@@ -614,7 +614,7 @@ fn who_closes_beside_who_sends_changes_no_position_and_is_heard() {
     let mut send = mine.send().expect("free");
     // SAFETY: a slice.
     assert_eq!(unsafe { send.copy_from(b"held ".as_ptr(), 5) }, Ok(5));
-    send.hold();
+    send.cork();
     // Another process is at it, for long.
     let lock = &mine.private().sending.lock;
     lock.store(std::process::id() | mark, Ordering::Relaxed);
@@ -636,7 +636,7 @@ fn what_is_held_back_from_who_has_closed_having_read_everything_is_no_reset() {
     let mut send = mine.send().expect("free");
     // SAFETY: a slice.
     assert_eq!(unsafe { send.copy_from(b"held".as_ptr(), 4) }, Ok(4));
-    send.hold();
+    send.cork();
     theirs.closing();
     assert_eq!(mine.hung_up(), Hangup::Finished);
 }

@@ -31,12 +31,12 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 /// The sleeps for which a ringer has rung lately: as many as an application has processes that
 /// sleep by turns.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rung {
+pub struct NotifiedSleeps {
     sleeps: [u64; 8],
     next: usize,
 }
 
-impl Rung {
+impl NotifiedSleeps {
     /// Whether it has rung for this one. One that was forgotten is rung for once more.
     #[inline]
     pub fn has(&self, sleep: u64) -> bool {

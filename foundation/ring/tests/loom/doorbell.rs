@@ -24,7 +24,7 @@ struct Socket {
 }
 
 /// One end as both sides see it, with the kernel's part.
-struct End {
+struct Endpoint {
     socket: Mutex<Socket>,
     changed: Condvar,
     waiting: [AtomicU64; 2],
@@ -47,7 +47,7 @@ enum Killed {
     Draining1,
 }
 
-impl End {
+impl Endpoint {
     fn new() -> Arc<Self> {
         let word = || AtomicU64::new(0);
         Arc::new(Self {
@@ -171,7 +171,7 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 fn two(first: usize, second: usize) {
     model(move || {
-        let end = End::new();
+        let end = Endpoint::new();
         let (a, b) = (Arc::clone(&end), Arc::clone(&end));
         let a = thread::spawn(move || a.wait(first, 1, None));
         let b = thread::spawn(move || b.wait(second, 2, None));
@@ -196,7 +196,7 @@ fn two_wait_for_data() {
 #[test]
 fn the_other_end_closes() {
     model(|| {
-        let end = End::new();
+        let end = Endpoint::new();
         let (a, b) = (Arc::clone(&end), Arc::clone(&end));
         let a = thread::spawn(move || a.wait(DATA, 1, None));
         let b = thread::spawn(move || b.wait(ROOM, 2, None));
@@ -211,7 +211,7 @@ fn the_other_end_closes() {
 fn one_of_two_is_killed() {
     for killed in [Killed::Asleep, Killed::Draining, Killed::Draining1] {
         model(move || {
-            let end = End::new();
+            let end = Endpoint::new();
             let (a, b) = (Arc::clone(&end), Arc::clone(&end));
             let a = thread::spawn(move || a.wait(DATA, 1, None));
             let b = thread::spawn(move || b.wait(ROOM, 2, Some(killed)));
@@ -227,7 +227,7 @@ fn one_of_two_is_killed() {
 #[test]
 fn a_ringer_that_is_killed_owes_the_byte_still() {
     model(|| {
-        let end = End::new();
+        let end = Endpoint::new();
         let a = Arc::clone(&end);
         let a = thread::spawn(move || a.wait(DATA, 1, None));
         end.there[DATA].fetch_add(1, Ordering::AcqRel);
@@ -241,7 +241,7 @@ fn a_ringer_that_is_killed_owes_the_byte_still() {
 mod old {
     use super::*;
 
-    fn wait(end: &End, want: usize) {
+    fn wait(end: &Endpoint, want: usize) {
         while !end.take(want) {
             end.kernel(|socket| socket.bytes = 0);
             waiters::arm(&end.waiting[want]);
@@ -254,7 +254,7 @@ mod old {
         }
     }
 
-    fn publish(end: &End, want: usize) {
+    fn publish(end: &Endpoint, want: usize) {
         end.there[want].fetch_add(1, Ordering::AcqRel);
         loom::sync::atomic::fence(Ordering::SeqCst);
         for _ in 0..end.waiting[want].swap(0, Ordering::AcqRel) & 3 {
@@ -264,7 +264,7 @@ mod old {
 
     fn two(first: usize, second: usize) {
         model(move || {
-            let end = End::new();
+            let end = Endpoint::new();
             let (a, b) = (Arc::clone(&end), Arc::clone(&end));
             let a = thread::spawn(move || wait(&a, first));
             let b = thread::spawn(move || wait(&b, second));

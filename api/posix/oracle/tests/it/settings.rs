@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_posix_oracle::session::Setting;
-use sietch_ring::stream::Geometry;
+use sietch_ring::stream::RegionSizes;
 use sietch_service::sockets::{Board, Options, Rules, Source, run};
 
 /// The kernel's sockets.
@@ -95,7 +95,7 @@ fn service() {
         socket: Source::New(listening),
         administrators: None,
         rules: Rules::default(),
-        geometry: Geometry { smallest: 14, largest: 22 },
+        geometry: RegionSizes { smallest: 14, largest: 22 },
     };
     std::thread::spawn(move || {
         // The channel for commands: none is sent, and the service ends with the process.

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Acquire;
 
 use libc::{off_t, size_t, ssize_t};
-use sietch_ring::stream::{End, Want, flag};
+use sietch_ring::stream::{Endpoint, Want, flag};
 
 use crate::calls::data::send;
 use crate::calls::data::vectors::{Found, find};
@@ -74,7 +74,7 @@ unsafe fn position(offset: *const off_t) -> Result<Option<off_t>, Errno> {
 unsafe fn send_file(
     out: c_int,
     held: &Held,
-    end: &End,
+    end: &Endpoint,
     from: c_int,
     offset: *mut off_t,
     count: size_t,
@@ -127,7 +127,7 @@ fn readable_file(fd: c_int) -> Result<(), Errno> {
 fn step(
     out: c_int,
     held: &Held,
-    end: &End,
+    end: &Endpoint,
     from: c_int,
     at: Option<off_t>,
     most: usize,
@@ -161,12 +161,12 @@ fn step(
                     });
                     let read = (room != 0).then(|| read_into(from, &vectors, at));
                     if read == Some(Err(libc::EFAULT)) {
-                        end.met_a_hole();
+                        end.page_refused();
                     }
                     if let Some(Ok(bytes)) = read {
                         send.stage(bytes);
                         if bytes != 0 && bytes < room && send::holds(end, 0) {
-                            send.hold();
+                            send.cork();
                         }
                     }
                     read
@@ -194,7 +194,7 @@ fn step(
 
 /// Whether something may be wrong with the connection: then the file is judged first, as by Linux,
 /// which has read it by then.
-fn is_doubtful(end: &End) -> bool {
+fn is_doubtful(end: &Endpoint) -> bool {
     let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
     end.private().flags.load(Acquire) & wrong != 0 || end.is_worth_asking()
 }

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::iovec;
-use sietch_ring::stream::{Cut, End, Want, flag, state};
+use sietch_ring::stream::{CopyFault, Endpoint, Want, flag, state};
 
 use crate::calls::data::vectors::{self, Stopped, total};
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
@@ -51,7 +51,7 @@ impl Peeked {
 /// The vectors are the program's, or `flags` has MSG_TRUNC.
 #[inline]
 unsafe fn take(
-    end: &End,
+    end: &Endpoint,
     vectors: &[iovec],
     done: usize,
     most: usize,
@@ -102,10 +102,10 @@ unsafe fn take(
 
 /// A copy has met a fault. After a hole in the ring the call goes on, and finds a reset.
 #[cold]
-fn cut_off(cut: Cut) -> Result<usize, Stopped> {
+fn cut_off(cut: CopyFault) -> Result<usize, Stopped> {
     match cut {
-        Cut::Buffer => Err(Stopped::Fault(0)),
-        Cut::Hole => Ok(0),
+        CopyFault::Buffer => Err(Stopped::Fault(0)),
+        CopyFault::RefusedPage => Ok(0),
     }
 }
 
@@ -116,7 +116,13 @@ fn cut_off(cut: Cut) -> Result<usize, Stopped> {
 ///
 /// # Errors
 /// As `recv(2)`.
-pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+pub(crate) unsafe fn receive(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    vectors: &[iovec],
+    flags: c_int,
+) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EINVAL);
     }
@@ -148,7 +154,7 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
             Ok(taken) => {
                 done += taken;
                 if flags & libc::MSG_PEEK == 0 {
-                    peer::notify(fd, end, end.ring_for_room());
+                    peer::notify(fd, end, end.room_notification());
                 }
             }
             Err(Stopped::Fault(_)) if done != 0 => return Ok(done),
@@ -200,7 +206,7 @@ pub(crate) unsafe fn receive(fd: c_int, held: &Held, end: &End, vectors: &[iovec
 unsafe fn receive_past_bad_address(
     fd: c_int,
     held: &Held,
-    end: &End,
+    end: &Endpoint,
     good: &[iovec],
     flags: c_int,
 ) -> Outcome {
@@ -221,13 +227,13 @@ unsafe fn receive_past_bad_address(
 /// has published something: then it has just been there, and the kernel is asked by the next.
 /// Servers that read until there is nothing would ask with every request. Who closes or exits says
 /// so, and is asked about at once; the kernel's news of who was killed come to every wait.
-fn just_emptied(held: &Held, end: &End) -> bool {
+fn just_emptied(held: &Held, end: &Endpoint) -> bool {
     let now = end.published();
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
 }
 
 /// SlotKind to answer when nothing at all could be read; none: there may be something later.
-pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
+pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     let private = end.private();
     // Before the last look at what can be read: there is nothing behind a FIN.
     let finished = end.finished_by_peer();
@@ -256,7 +262,7 @@ pub(crate) fn nothing(fd: c_int, end: &End) -> Option<Outcome> {
 }
 
 /// The same when something was read already: an error stays for the next call.
-fn nothing_more(end: &End, peeked: usize) -> Option<Outcome> {
+fn nothing_more(end: &Endpoint, peeked: usize) -> Option<Outcome> {
     let over = end.finished_by_peer()
         || end.private().flags.load(Acquire) & (flag::HUNG_UP | flag::RESET | flag::SHUT_RD) != 0;
     (over && end.readable() <= peeked).then_some(Ok(0))
@@ -269,7 +275,7 @@ fn nothing_more(end: &End, peeked: usize) -> Option<Outcome> {
 ///
 /// # Errors
 /// As `read(2)`.
-pub(crate) unsafe fn read(fd: c_int, held: &Held, end: &End, vectors: &[iovec]) -> Outcome {
+pub(crate) unsafe fn read(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iovec]) -> Outcome {
     // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of
     // nothing.
     if total(vectors)? == 0 {

@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use libc::iovec;
-use sietch_ring::stream::{Cut, End, Send, Want, flag, state};
+use sietch_ring::stream::{CopyFault, Endpoint, Send, Want, flag, state};
 
 use crate::calls::data::vectors::{self, Stopped, total};
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
@@ -35,7 +35,7 @@ const MAX_AFTER_CLOSE: usize = 16 << 15;
 /// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
 /// engine does that itself.
 #[inline]
-pub(crate) fn holds(end: &End, flags: c_int) -> bool {
+pub(crate) fn holds(end: &Endpoint, flags: c_int) -> bool {
     let now = end.private().flags.load(Relaxed);
     now & flag::CORKED != 0 || flags & libc::MSG_MORE != 0 && now & flag::SERVED == 0
 }
@@ -46,7 +46,7 @@ pub(crate) fn holds(end: &End, flags: c_int) -> bool {
 /// # Safety
 /// The vectors are the program's.
 #[inline]
-unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
+unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> Result<usize, Stopped> {
     // No handler jumps out of the copy and leaves the lock.
     let _section = Section::enter();
     let mut send = end.send().ok_or(Stopped::Reentered)?;
@@ -56,7 +56,7 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result
         let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
         let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
         if copied == vector.iov_len && holds(end, flags) {
-            send.hold();
+            send.cork();
         }
         return Ok(copied);
     }
@@ -82,7 +82,7 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result
         }
     }
     if whole && holds(end, flags) {
-        send.hold();
+        send.cork();
     }
     Ok(copied)
 }
@@ -90,11 +90,11 @@ unsafe fn put(end: &End, vectors: &[iovec], done: usize, flags: c_int) -> Result
 /// A copy has met a fault: nothing of the call counts that has not been published already. After a
 /// hole in the ring the call goes on, and finds a reset.
 #[cold]
-fn cut_off(send: &mut Send<'_>, mark: u64, cut: Cut) -> Result<usize, Stopped> {
+fn cut_off(send: &mut Send<'_>, mark: u64, cut: CopyFault) -> Result<usize, Stopped> {
     let kept = send.take_back(mark);
     match cut {
-        Cut::Buffer => Err(Stopped::Fault(kept)),
-        Cut::Hole => Ok(kept),
+        CopyFault::Buffer => Err(Stopped::Fault(kept)),
+        CopyFault::RefusedPage => Ok(kept),
     }
 }
 
@@ -111,7 +111,12 @@ pub(crate) fn broken(flags: c_int) -> Errno {
 ///
 /// # Errors
 /// As `send(2)`.
-pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Result<Option<usize>, Errno> {
+pub(crate) fn may_send(
+    fd: c_int,
+    end: &Endpoint,
+    length: usize,
+    flags: c_int,
+) -> Result<Option<usize>, Errno> {
     let private = end.private();
     if end.is_worth_asking() {
         peer::check_peer_gone(fd, end);
@@ -149,7 +154,7 @@ pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Res
         private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
         end.reset();
         if now & flag::HUNG_UP == 0 {
-            peer::notify(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.data_notification());
         }
         private.error.store(libc::EPIPE.cast_unsigned(), Release);
         return Ok(Some(taken));
@@ -165,7 +170,13 @@ pub(crate) fn may_send(fd: c_int, end: &End, length: usize, flags: c_int) -> Res
 ///
 /// # Errors
 /// As `send(2)`.
-pub(crate) unsafe fn send(fd: c_int, held: &Held, end: &End, vectors: &[iovec], flags: c_int) -> Outcome {
+pub(crate) unsafe fn send(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    vectors: &[iovec],
+    flags: c_int,
+) -> Outcome {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }

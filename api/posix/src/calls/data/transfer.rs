@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{iovec, size_t, sockaddr, socklen_t, ssize_t};
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 
 use crate::calls::data::vectors::{Found, are_empty, find, vector, vectors};
 use crate::calls::data::{fast_open, receive, send};
@@ -18,7 +18,7 @@ use crate::system::originals;
 use crate::system::sys::{self, Outcome};
 
 #[inline]
-fn with(held: &Held, act: impl FnOnce(&End) -> Outcome) -> ssize_t {
+fn with(held: &Held, act: impl FnOnce(&Endpoint) -> Outcome) -> ssize_t {
     sys::to_c(held.end().map_or(Err(libc::EBADF), act))
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use libc::socklen_t;
 use sietch_protocol::socket_service::Name;
-use sietch_ring::stream::{End, flag, option, state};
+use sietch_ring::stream::{Endpoint, flag, option, state};
 
 use crate::connection::names::{PLACE, follow, unmapped};
 use crate::connection::{option_words, status};
@@ -19,7 +19,7 @@ use crate::signal::user_memory;
 use crate::system::sys::{Errno, Outcome};
 
 /// Whether the connection's state is Linux's TCP_ESTABLISHED.
-fn is_established(end: &End) -> bool {
+fn is_established(end: &Endpoint) -> bool {
     end.private().state.load(Acquire) == state::ESTABLISHED
         && end.private().flags.load(Acquire) & (flag::SHUT_WR | flag::HUNG_UP | flag::RESET) == 0
         && !end.finished_by_peer()
@@ -29,7 +29,13 @@ fn is_established(end: &End) -> bool {
 ///
 /// # Errors
 /// As `setsockopt(2)`.
-pub(crate) fn set(fd: c_int, held: &Held, end: &End, value: *const c_void, length: socklen_t) -> Outcome {
+pub(crate) fn set(
+    fd: c_int,
+    held: &Held,
+    end: &Endpoint,
+    value: *const c_void,
+    length: socklen_t,
+) -> Outcome {
     if (length as usize) < size_of::<c_int>() {
         return Err(libc::EINVAL);
     }
@@ -45,7 +51,7 @@ pub(crate) fn set(fd: c_int, held: &Held, end: &End, value: *const c_void, lengt
     Ok(0)
 }
 
-fn may_become(end: &End) -> Result<(), Errno> {
+fn may_become(end: &Endpoint) -> Result<(), Errno> {
     if !is_established(end) {
         return Err(libc::ENOTCONN);
     }
@@ -59,6 +65,6 @@ fn may_become(end: &End) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `ENOTCONN`.
-pub(crate) fn get(end: &End) -> Result<c_int, Errno> {
+pub(crate) fn get(end: &Endpoint) -> Result<c_int, Errno> {
     if is_established(end) { Ok(libc::AF_INET6) } else { Err(libc::ENOTCONN) }
 }

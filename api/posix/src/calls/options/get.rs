@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET, socklen_t};
-use sietch_ring::stream::{End, flag, option, state};
+use sietch_ring::stream::{Endpoint, flag, option, state};
 
 use crate::connection::names;
 use crate::connection::option_words::SET;
@@ -194,7 +194,7 @@ fn linger_bytes(stored: u64) -> [u8; 8] {
 }
 
 /// `SO_ERROR`: the error that is still to be told, which is then told.
-fn error(end: &End) -> c_int {
+fn error(end: &Endpoint) -> c_int {
     status::take_error(end).unwrap_or(0)
 }
 

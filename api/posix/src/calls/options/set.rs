@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use libc::{SOL_SOCKET, socklen_t};
-use sietch_ring::stream::{End, flag, option};
+use sietch_ring::stream::{Endpoint, flag, option};
 
 use crate::connection::option_words::{
     FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_LOW, RECEIVE_TIMEOUT, SEND_BUFFER, SET,
@@ -109,7 +109,7 @@ pub(crate) unsafe fn set(
 }
 
 /// SlotKind an option that was set does to a connection at once.
-fn take_effect(fd: c_int, end: &End, place: usize) {
+fn take_effect(fd: c_int, end: &Endpoint, place: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
     match place {
@@ -119,15 +119,15 @@ fn take_effect(fd: c_int, end: &End, place: usize) {
             let section = Section::enter();
             end.push();
             drop(section);
-            peer::notify(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.data_notification());
         }
         // Publishing the linger flag has published held bytes as well.
-        LINGER => peer::notify(fd, end, end.ring_for_data()),
+        LINGER => peer::notify(fd, end, end.data_notification()),
         // Servers set TCP_CORK with every reply, so the engine is notified only if it sleeps. An
         // engine that polls reads the option before it cuts the next segment.
         option::CORK => {
             end.announce();
-            peer::notify(fd, end, end.ring_for_data());
+            peer::notify(fd, end, end.data_notification());
         }
         _ if OF_ENGINE.contains(&place) => announce(fd, end),
         _ => {}

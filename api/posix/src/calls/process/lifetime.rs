@@ -45,7 +45,7 @@ pub fn begin() {
     exec::begin();
     if context::get().is_some() {
         let before = sys::errno();
-        stream::look_at_overcommit();
+        stream::check_overcommit();
         // SAFETY: the function lives as long as the process.
         unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
         adopt::adopt_inherited();

@@ -10,7 +10,7 @@ use crate::system::seccomp::restrict;
 use crate::system::sys::{self, signed};
 
 fn begin() {
-    stream::confine();
+    stream::restrict_system_calls();
     faults::restrict();
     processor::processors();
     // SAFETY: an action of zeros is a value of it; the kernel writes the present one there.

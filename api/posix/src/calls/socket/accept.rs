@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use libc::{sockaddr, socklen_t};
 use rustix::net::RecvFlags;
 use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, Descriptors, Incoming};
-use sietch_ring::stream::{End, flag};
+use sietch_ring::stream::{Endpoint, flag};
 
 use crate::address::give_name;
 use crate::connection::option_words;
@@ -217,7 +217,7 @@ fn sleep(fd: c_int) -> Result<(), Errno> {
 fn settle(
     held: &Held,
     arrival: &Arrival,
-    (received, mapped): (&mut Descriptors, Option<End>),
+    (received, mapped): (&mut Descriptors, Option<Endpoint>),
     flags: c_int,
     reserved: Option<InFlight>,
 ) -> Result<c_int, Errno> {

@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use libc::{sockaddr, socklen_t};
-use sietch_ring::stream::{End, Want, flag, state};
+use sietch_ring::stream::{Endpoint, Want, flag, state};
 
 use crate::connection::blocked::{self, BlockedCall, SleepOptions};
 use crate::connection::status::{self, is_over, refresh};
@@ -113,7 +113,7 @@ fn finish_connect(fd: c_int, held: &Held, made: client::Made) -> Outcome {
     if made.connecting { wait_for_connection(fd, held, end) } else { Ok(0) }
 }
 
-fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
+fn wait_for_connection(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     let deadline = option_words::deadline(end, option_words::SEND_TIMEOUT);
     let mut call = BlockedCall::begin(fd, held);
     while !peer::is_set_up(end) {
@@ -133,7 +133,7 @@ fn wait_for_connection(fd: c_int, held: &Held, end: &End) -> Outcome {
     connected(end)
 }
 
-pub(crate) fn connected(end: &End) -> Outcome {
+pub(crate) fn connected(end: &Endpoint) -> Outcome {
     match end.private().state.load(Acquire) {
         state::FAILED => Err(status::take_error(end).unwrap_or(libc::ECONNABORTED)),
         _ => Ok(0),
@@ -167,7 +167,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
 }
 
 /// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
-fn dissolve(fd: c_int, held: &Held, end: &End) -> Outcome {
+fn dissolve(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     names::follow(held);
     let domain = held.socket.domain.load(Relaxed).cast_signed();
     let mut kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);

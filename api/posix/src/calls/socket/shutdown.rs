@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use sietch_ring::stream::{End, flag, state};
+use sietch_ring::stream::{Endpoint, flag, state};
 
 use crate::connection::peer;
 use crate::connection::status::is_over;
@@ -50,7 +50,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
     }
 }
 
-fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
+fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
     let private = end.private();
     if end.is_worth_asking() {
         peer::check_peer_gone(fd, end);
@@ -63,7 +63,7 @@ fn shut(fd: c_int, end: &End, how: c_int) -> Outcome {
         let section = handlers::Section::enter();
         end.finish();
         drop(section);
-        peer::notify(fd, end, end.ring_for_data());
+        peer::notify(fd, end, end.data_notification());
     }
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);

@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
-use sietch_ring::stream::End;
+use sietch_ring::stream::Endpoint;
 use sietch_ring::stream::arrivals::cycles;
 
 use crate::descriptor::description::{self, Held};
@@ -138,7 +138,7 @@ impl Registrations {
 
     /// The end of the stream that a slot registers.
     #[inline]
-    pub(crate) fn end(&mut self, number: u32) -> Option<&End> {
+    pub(crate) fn end(&mut self, number: u32) -> Option<&Endpoint> {
         self.held(number).and_then(|held| held.end())
     }
 

@@ -97,7 +97,7 @@ pub(crate) struct Slot {
     pub(crate) events: u32,
     /// The descriptor that its maker registered it by.
     pub(crate) fd: c_int,
-    /// The lower half of its request for data ([`sietch_ring::stream::End::arm`]).
+    /// The lower half of its request for data ([`sietch_ring::stream::Endpoint::arm`]).
     pub(crate) data_request: u32,
     /// The same for room.
     pub(crate) room_request: u32,

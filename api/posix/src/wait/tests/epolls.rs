@@ -118,7 +118,7 @@ fn a_close_is_a_fin_and_with_the_own_fin_a_hang_up() {
     peer.finish();
     peer.close();
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP)]);
-    stream.end(End::finish);
+    stream.end(Endpoint::finish);
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP | HUP)]);
     // Asked for nothing, it is told all the same, once the kernel was asked.
     epoll.modify(stream.0, 0, 7);
@@ -356,7 +356,7 @@ fn one_stream_in_two_epolls_is_reported_by_both() {
         for _ in 0..50 {
             let first = threads.spawn(|| one.wait(-1));
             let second = threads.spawn(|| other.wait(-1));
-            while stream.end(End::waiting) < 2 {
+            while stream.end(Endpoint::waiting) < 2 {
                 std::thread::yield_now();
             }
             peer.send(b"x");
@@ -395,9 +395,10 @@ fn a_socket_that_becomes_a_stream_keeps_its_registration() {
     let (stream, peer) = pair();
     let held = table::remove(stream.0).expect("a stream");
     let memory =
-        Memory::create(Geometry { smallest: 12, largest: 14 }, [Names::default(); 2]).expect("memory");
-    let end =
-        |index: usize| End::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end");
+        Memory::create(RegionSizes { smallest: 12, largest: 14 }, [Names::default(); 2]).expect("memory");
+    let end = |index: usize| {
+        Endpoint::attach(memory.common.as_fd(), memory.private[index].as_fd()).expect("an end")
+    };
     pending.become_stream(end(0)).expect("it was pending");
     crate::system::kernel::dup3(stream.0, fd, 0).expect("dup3");
     hooks::replaced(fd, &pending);

@@ -27,8 +27,12 @@ fn what_is_polled_for_in_vain_cools_and_is_found_all_the_same() {
         assert_eq!(epoll.wait(0), [(8, IN)]);
         busy.receive();
     }
-    assert_eq!(busy.end(End::waiting), 0, "what was ready lately is looked at, and needs no notification");
-    assert_eq!(quiet.end(End::waiting), 1, "what was not is armed, and looked at no more");
+    assert_eq!(
+        busy.end(Endpoint::waiting),
+        0,
+        "what was ready lately is looked at, and needs no notification"
+    );
+    assert_eq!(quiet.end(Endpoint::waiting), 1, "what was not is armed, and looked at no more");
     for _ in 0..3 {
         quiet_peer.send(b"hello");
         assert_eq!(epoll.wait(0), [(7, IN)]);

@@ -141,7 +141,7 @@ fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
         crate::signal::longjmp::abandon_below(within);
         assert_eq!(held.sleepers.load(SeqCst), 1, "a jump within the handler leaves the call alone");
         crate::signal::longjmp::abandon_below(usize::MAX);
-        assert_eq!((held.sleepers.load(SeqCst), stream.end(End::waiting)), (0, 0));
+        assert_eq!((held.sleepers.load(SeqCst), stream.end(Endpoint::waiting)), (0, 0));
         crate::signal::longjmp::abandon_below(usize::MAX);
     }
     drop(ManuallyDrop::into_inner(held));

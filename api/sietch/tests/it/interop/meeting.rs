@@ -27,7 +27,7 @@ use rustix::time::{
 use sietch::net::congestion::Kind;
 use sietch::net::{Config, Ipv6Config, Metrics};
 use sietch::nic::af_xdp;
-use sietch::nic::{Foreign, Frame, NicQueue, Offloads, TransmitError};
+use sietch::nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 use sietch::{Doorbell, Net, Runtime, clock};
 use sietch_sim::link::{LinkConfig, Tally};
 use sietch_sim::{Cable, Random};
@@ -415,7 +415,7 @@ impl NicQueue for Wire {
         self.cable.bytes(frame)
     }
 
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.cable.tail(frame)
     }
 

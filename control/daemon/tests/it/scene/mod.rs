@@ -16,7 +16,7 @@ use rustix::fs::MemfdFlags;
 use sietch_daemon::device::{DeviceError, Offence, OpenedVnic, VnicDevices, VnicPlan};
 use sietch_daemon::{Error, Options};
 use sietch_protocol::metrics::Metric;
-use sietch_protocol::{Connection, Geometry, SharedDescriptors, Status, VnicDescriptors};
+use sietch_protocol::{Connection, SharedDescriptors, Status, VnicDescriptors, XskLayout};
 
 /// How long anything may take before a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ impl VnicDevices for FileDevices {
     async fn open(&mut self, plan: &VnicPlan) -> Result<OpenedVnic, DeviceError> {
         std::fs::write(self.path(plan), plan.generation.to_string()).unwrap();
         let memory = || rustix::fs::memfd_create("fake", MemfdFlags::CLOEXEC).unwrap();
-        let geometry = Geometry {
+        let geometry = XskLayout {
             ifindex: 1,
             queue: 0,
             chunk_size: 2048,
@@ -428,8 +428,8 @@ fn application_process() {
                     hold(&mut held, grant.grant, grant.generation);
                     vnic = Some(grant);
                 }
-                Ok((grant, VnicDescriptors::Shared(SharedDescriptors { own, peer, bell }))) => {
-                    kept.extend([own, peer, bell]);
+                Ok((grant, VnicDescriptors::Shared(SharedDescriptors { own, peer, doorbell }))) => {
+                    kept.extend([own, peer, doorbell]);
                     hold(&mut held, grant.grant, grant.generation);
                 }
                 Err(error) => println!("GRANT refused: {error}"),
@@ -533,7 +533,7 @@ struct Rings {
 impl Rings {
     fn map(socket: &OwnedFd, grant: &sietch_protocol::VnicGrant) -> Self {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        let sietch_protocol::QueueGeometry::AfXdp(shape) = grant.geometry else { panic!("a veth VNIC") };
+        let sietch_protocol::QueueLayout::AfXdp(shape) = grant.geometry else { panic!("a veth VNIC") };
         let offsets = rustix::net::sockopt::xdp_mmap_offsets(socket).unwrap().fr;
         let length = offsets.desc as usize + shape.fill as usize * 8;
         let page = rustix::net::xdp::XDP_UMEM_PGOFF_FILL_RING;
@@ -600,7 +600,7 @@ fn rush(queue: &mut sietch::disk::AreaQueue) {
         buffer.fill(STORM);
         let write = Operation::Write { offset: round * 65536 % size, length: 65536, buffer, durable: true };
         let _ = queue.submit(round, write);
-        queue.ring().unwrap();
+        queue.notify().unwrap();
         queue.complete(&mut done);
         done.clear();
         if round == 100 {

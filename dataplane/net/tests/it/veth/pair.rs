@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use rustix::thread::UnshareFlags;
-use sietch_nic::af_xdp::{self, Geometry};
+use sietch_nic::af_xdp::{self, XskLayout};
 use sietch_nic::xdp::{Buffers, Reason, VnicPrograms, VnicSpec, offload};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -88,7 +88,7 @@ impl Pair {
         if !plan.unfinished {
             offload::disable_transmit_checksum(peer).map_err(|e| other(&e))?;
         }
-        let geometry = Geometry::for_mtu(own, 0, *mtu).map_err(|e| other(&e))?;
+        let geometry = XskLayout::for_mtu(own, 0, *mtu).map_err(|e| other(&e))?;
         let granted = af_xdp::create(geometry).map_err(|e| other(&e))?;
         let spec = VnicSpec {
             mac: MAC,

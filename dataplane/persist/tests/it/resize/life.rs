@@ -59,8 +59,8 @@ impl DiskQueue for Sized {
         self.disk.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.disk.ring()
+    fn notify(&mut self) -> io::Result<()> {
+        self.disk.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

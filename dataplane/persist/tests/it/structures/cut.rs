@@ -80,8 +80,8 @@ impl DiskQueue for Recorder {
         Ok(())
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.inner.ring()
+    fn notify(&mut self) -> io::Result<()> {
+        self.inner.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

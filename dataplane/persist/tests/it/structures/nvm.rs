@@ -48,8 +48,8 @@ impl DiskQueue for Powered {
         self.queue.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.queue.ring()?;
+    fn notify(&mut self) -> io::Result<()> {
+        self.queue.notify()?;
         if self.memory.is_off() { Err(io::Error::other("no power")) } else { Ok(()) }
     }
 
@@ -58,7 +58,7 @@ impl DiskQueue for Powered {
     }
 
     fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
-        self.ring()
+        self.notify()
     }
 
     fn in_flight(&self) -> usize {

@@ -4,11 +4,11 @@ use rustix::net::RecvFlags;
 
 use super::*;
 
-fn pair(connecting: bool) -> (Link, End, OwnedFd) {
+fn pair(connecting: bool) -> (Link, Endpoint, OwnedFd) {
     let address = |last| SocketAddr::from(([10, 0, 0, last], 7000));
-    let made = Link::make(Geometry::default(), address(2), address(1), connecting).expect("memory");
+    let made = Link::make(RegionSizes::default(), address(2), address(1), connecting).expect("memory");
     let [common, page] = made.link.memory();
-    let end = End::attach(common, page).expect("it was just made");
+    let end = Endpoint::attach(common, page).expect("it was just made");
     (made.link, end, made.handout.placeholder)
 }
 
@@ -35,7 +35,7 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
 
     end.arm(Want::Data);
     assert_eq!(link.deliver(b"and back"), 8);
-    link.ring(&mut Rung::default());
+    link.ring(&mut NotifiedSleeps::default());
     assert_eq!(rung(&placeholder), 1);
     let mut bytes = [0; 16];
     assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
@@ -47,7 +47,7 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
 
 #[test]
 fn who_sleeps_for_many_is_rung_once_a_sleep() {
-    let mut rung_for = Rung::default();
+    let mut rung_for = NotifiedSleeps::default();
     let mut both = [pair(false), pair(false)];
     for sleep in [7, 8] {
         for (_, end, _) in &both {
@@ -80,15 +80,15 @@ fn who_sleeps_for_many_is_rung_once_a_sleep() {
     }
     let mut known = 0;
     let rings = both.each_ref().map(|(_, end, _)| {
-        let due = end.ring_for_data_unless(|sleep| sleep == known);
-        if due.is_due() {
+        let due = end.data_notification_unless(|sleep| sleep == known);
+        if due.is_needed() {
             known = due.sleep();
         }
-        due.is_due()
+        due.is_needed()
     });
     assert_eq!((rings, known), ([true, false], 9));
     both.iter_mut().for_each(|(link, _, _)| link.disarm(Wanted { data: true, room: false }));
-    assert!(!both[1].1.ring_for_data().is_due(), "it took its request back");
+    assert!(!both[1].1.data_notification().is_needed(), "it took its request back");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_full_ring_takes_the_rest_when_the_application_reads() {
     link.arm(Wanted { data: false, room: true });
     let mut out = vec![0; given];
     assert_eq!(end.receive().expect("nobody else").read(&mut out), given);
-    assert!(end.ring_for_room().is_due());
+    assert!(end.room_notification().is_needed());
     assert!(link.has_room() && rung(&placeholder) == 0);
 }
 
@@ -184,7 +184,7 @@ fn scribbled_memory_costs_its_own_connection() {
             });
             assert!(total <= 64 << 10);
             link.deliver(&[3; 5000]);
-            link.ring(&mut Rung::default());
+            link.ring(&mut NotifiedSleeps::default());
             link.arm(Wanted { data: true, room: true });
             let _ = (link.has_sent(), link.has_ended(), link.has_room(), link.is_broken());
             link.disarm(Wanted { data: true, room: true });

@@ -8,11 +8,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use sietch_net::{Config, Engine};
 use sietch_nic::NicQueue as _;
-use sietch_nic::shm::{Endpoint, Geometry, create_pair};
+use sietch_nic::shm::{Endpoint, LinkLayout, create_pair};
 use sietch_protocol::socket_service::{
     Descriptors, Name, REPLY_BYTES, Reply, ReplyKind, Request, RequestKind, receive_arrival, receive_message,
 };
-use sietch_ring::stream::End;
+use sietch_ring::stream;
 
 use super::*;
 use crate::tcp::vnic::{Access, Asked};
@@ -33,7 +33,7 @@ fn engine(address: Ipv4Addr, queue: &Endpoint) -> Engine {
 }
 
 fn serve(pool: &mut Pool<Endpoint>, name: &str) -> Served {
-    let geometry = Geometry::for_mtu(1500);
+    let geometry = LinkLayout::for_mtu(1500);
     let pair = create_pair(geometry, 1).expect("memory");
     let (one, other) = (pair.near, pair.far);
     let open = |fds, last| Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, last], 1500).expect("a link");
@@ -104,7 +104,7 @@ fn vnics_change_threads_while_bytes_flow() {
         }
         let [placeholder, common, page, _] = received;
         let (common, page) = (common.expect("memory"), page.expect("a page"));
-        let end = End::attach(common.as_fd(), page.as_fd()).expect("a stream");
+        let end = stream::Endpoint::attach(common.as_fd(), page.as_fd()).expect("a stream");
         flows.push((flow, end, placeholder.expect("a placeholder"), listener, 0_usize, 0_usize));
     }
     let (mut round, mut moved) = (0_u64, 0);
@@ -133,10 +133,10 @@ fn vnics_change_threads_while_bytes_flow() {
             let room = end.writable().min(bytes.len());
             let count = end.receive().expect("nobody else").read(&mut bytes[..room]);
             assert_eq!(end.send().expect("nobody else").write(&bytes[..count]), count);
-            for due in [end.ring_for_data(), end.ring_for_room()] {
+            for due in [end.data_notification(), end.room_notification()] {
                 let flags = rustix::net::SendFlags::DONTWAIT;
-                if due.is_due() && rustix::net::send(&*placeholder, &[0], flags).is_ok() {
-                    end.rang(due);
+                if due.is_needed() && rustix::net::send(&*placeholder, &[0], flags).is_ok() {
+                    end.mark_notified(due);
                 }
             }
             let count = served.peer.read(*flow, &mut bytes);

@@ -7,9 +7,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, recv, socketpair};
 use sietch_net::{CloseReason, Config, EventKind, FlowId};
 use sietch_nic::wire::{WireQueue, pair};
-use sietch_nic::{Foreign, Frame, Offloads, TransmitError};
+use sietch_nic::{Frame, Offloads, TransmitError, Untrusted};
 use sietch_protocol::socket_service::{Incoming, Name, REPLY_BYTES, Reply, ReplyKind, receive_arrival};
-use sietch_ring::stream::{End, Hangup, flag, option};
+use sietch_ring::stream::{Endpoint, Hangup, flag, option};
 
 use super::*;
 use crate::sockets::administration::{Cut, Listing};
@@ -37,7 +37,7 @@ impl NicQueue for Wire {
     fn bytes(&self, frame: &Frame) -> &[u8] {
         self.0.bytes(frame)
     }
-    fn tail(&self, frame: &Frame) -> Foreign<'_> {
+    fn tail(&self, frame: &Frame) -> Untrusted<'_> {
         self.0.tail(frame)
     }
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
@@ -174,7 +174,7 @@ fn bound(request: &mut Request, port: u16) {
     request.backlog = 8;
 }
 
-fn accept(listener: &OwnedFd) -> (OwnedFd, End) {
+fn accept(listener: &OwnedFd) -> (OwnedFd, Endpoint) {
     let mut received = Descriptors::default();
     let arrived =
         receive_arrival(listener.as_fd(), RecvFlags::DONTWAIT, &mut received).expect("somebody connected");
@@ -182,9 +182,9 @@ fn accept(listener: &OwnedFd) -> (OwnedFd, End) {
     stream(received)
 }
 
-fn stream([placeholder, common, page, _]: Descriptors) -> (OwnedFd, End) {
+fn stream([placeholder, common, page, _]: Descriptors) -> (OwnedFd, Endpoint) {
     let (common, page) = (common.expect("memory"), page.expect("a page"));
-    (placeholder.expect("a placeholder"), End::attach(common.as_fd(), page.as_fd()).expect("a stream"))
+    (placeholder.expect("a placeholder"), Endpoint::attach(common.as_fd(), page.as_fd()).expect("a stream"))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
     assert_eq!(end.send().expect("nobody else").write(b"answer"), 6);
     // The service sleeps for this connection by now: it is rung.
     place.run();
-    assert!(end.ring_for_data().is_due());
+    assert!(end.data_notification().is_needed());
     rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
     place.run();
     assert_eq!(place.peer.read(flow, &mut bytes), 6);
@@ -271,7 +271,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
         if count == 0 && end.hung_up() == Hangup::Reset && place.vnic.shown().0.connections == 0 {
             break;
         }
-        if end.ring_for_room().is_due() {
+        if end.room_notification().is_needed() {
             // The service may have given all, and gone.
             let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
         }
@@ -417,7 +417,7 @@ fn a_service_that_ends_resets_peers_and_applications_at_once() {
 }
 
 /// An application's socket option, as its library sets it.
-fn set(placeholder: &OwnedFd, end: &End, place: usize, value: u64) {
+fn set(placeholder: &OwnedFd, end: &Endpoint, place: usize, value: u64) {
     end.private().options[place].store(option::SET | value, std::sync::atomic::Ordering::Release);
     end.announce();
     rustix::net::send(placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
@@ -490,7 +490,7 @@ fn two_applications_of_one_vnic_talk_without_the_engine() {
     let cookie = |socket| rustix::net::sockopt::socket_cookie(socket).expect("a socket");
     assert_eq!(cookies, [cookie(&_client), cookie(&_server)]);
     assert_eq!((connection.client.uid, connection.names.peer), (1000, (SERVICE, 7000).into()));
-    let again = End::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("the same end");
+    let again = Endpoint::attach(memory.common.as_fd(), memory.private[1].as_fd()).expect("the same end");
     assert_eq!(again.readable(), 5);
 }
 
@@ -504,7 +504,7 @@ fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
     let (_, [listener, ..]) = place.ask(1000, RequestKind::Listen, deep, None);
     let listener = listener.expect("a placeholder");
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
-    let clients: Vec<End> = (0..150)
+    let clients: Vec<Endpoint> = (0..150)
         .map(|_| {
             let (reply, received) = place.ask(1000, RequestKind::Connect, to, None);
             assert_eq!(reply.kind(), ReplyKind::Connected, "{}", reply.error());

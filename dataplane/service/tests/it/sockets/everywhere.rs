@@ -6,7 +6,7 @@ use std::time::Instant;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::SocketFlags;
 use sietch_protocol::socket_service::{Request, RequestKind};
-use sietch_ring::stream::{Geometry, Memory};
+use sietch_ring::stream::{Memory, RegionSizes};
 use sietch_service::sockets::administration::{Cut, Listing};
 use sietch_service::sockets::table::{Application, Connection, Names};
 use sietch_service::sockets::{Command, Paired};
@@ -124,7 +124,7 @@ fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
         let revocation = questions.recv().expect("the service asks");
         // Nobody has answered for a VNIC yet.
         assert_eq!(place.shown().listeners, 0);
-        let end = sietch_ring::stream::End::attach(
+        let end = sietch_ring::stream::Endpoint::attach(
             ends[1].as_ref().expect("memory").as_fd(),
             ends[2].as_ref().expect("a private page").as_fd(),
         );
@@ -253,7 +253,7 @@ fn enter(place: &Place) -> [OwnedFd; 2] {
     let connection =
         Connection { client: application, server: application, namespace: 1 << 63, names, accepted };
     let memory = Memory::create(
-        Geometry { smallest: 14, largest: 22 },
+        RegionSizes { smallest: 14, largest: 22 },
         [bytes(names.local, names.peer), bytes(names.peer, names.local)],
     );
     let memory = memory.expect("memory");

@@ -18,7 +18,7 @@ use sietch_protocol::administration;
 use sietch_protocol::socket_service::{
     Arrival, Descriptors, Incoming, Reply, ReplyKind, Request, RequestKind, call, call_on, receive_arrival,
 };
-use sietch_ring::stream::Geometry;
+use sietch_ring::stream::RegionSizes;
 use sietch_service::sockets::{Board, Command, Options, Registrar, Rules, Shown, Source, run};
 
 /// How long something that happens at once may take on a busy machine.
@@ -70,7 +70,7 @@ impl Place {
         let own = bell.try_clone().expect("a service in this process serves");
         let board = Arc::new(Board::default());
         let shown = Arc::clone(&board);
-        let geometry = Geometry { smallest: 14, largest: 22 };
+        let geometry = RegionSizes { smallest: 14, largest: 22 };
         let options = Options { socket: Source::New(listening), administrators, rules, geometry };
         before(&socket);
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
@@ -97,7 +97,7 @@ impl Place {
             socket: Source::Predecessor(predecessor),
             administrators: None,
             rules: Rules::default(),
-            geometry: Geometry { smallest: 14, largest: 22 },
+            geometry: RegionSizes { smallest: 14, largest: 22 },
         };
         let thread = std::thread::spawn(move || run(options, &orders, &own, &shown));
         let before = self.thread.replace(thread).expect("it runs");

@@ -47,8 +47,8 @@ impl DiskQueue for Disk {
         self.inner.submit_with(token, operation, priority)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
-        self.inner.ring()
+    fn notify(&mut self) -> io::Result<()> {
+        self.inner.notify()
     }
 
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize {

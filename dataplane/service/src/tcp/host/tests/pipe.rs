@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rustix::io::Errno;
-use sietch_ring::Foreign;
-use sietch_ring::stream::waiters::Rung;
+use sietch_ring::Untrusted;
+use sietch_ring::stream::waiters::NotifiedSleeps;
 
 use crate::tcp::channel::{Channel, Departure, Wanted};
 use crate::tcp::settings::Settings;
@@ -87,11 +87,11 @@ impl ServiceEnd {
 }
 
 impl Channel for ServiceEnd {
-    fn drain(&mut self, limit: usize, mut take: impl FnMut(Foreign<'_>) -> usize) -> usize {
+    fn drain(&mut self, limit: usize, mut take: impl FnMut(Untrusted<'_>) -> usize) -> usize {
         if let Some(lie) = self.lies() {
             // Memory that holds anything.
             let nonsense = vec![lie as u8; (lie as usize % 5000).min(limit)];
-            return take(Foreign::from_slice(&nonsense)).min(nonsense.len());
+            return take(Untrusted::from_slice(&nonsense)).min(nonsense.len());
         }
         let mut pipe = self.0.borrow_mut();
         let (first, second) = pipe.out.as_slices();
@@ -102,7 +102,7 @@ impl Channel for ServiceEnd {
             if piece.is_empty() {
                 continue;
             }
-            let now = take(Foreign::from_slice(piece));
+            let now = take(Untrusted::from_slice(piece));
             assert!(now <= piece.len());
             taken += now;
             if now < piece.len() {
@@ -160,7 +160,7 @@ impl Channel for ServiceEnd {
         pipe.news.data = true;
     }
 
-    fn ring(&mut self, _rung: &mut Rung) {
+    fn ring(&mut self, _rung: &mut NotifiedSleeps) {
         let mut pipe = self.0.borrow_mut();
         let news = std::mem::take(&mut pipe.news);
         pipe.application_rung |= (news.data && pipe.application.data) || (news.room && pipe.application.room);

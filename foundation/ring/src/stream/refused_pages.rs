@@ -24,7 +24,7 @@
 //!    a fork left behind, counts for ever. Then the end stays mapped, and its entry is not used
 //!    again.
 //!
-//! A process that runs only code of Sietch calls [`answer_faults`]. The library for other programs
+//! A process that runs only code of Sietch calls [`install_handler`]. The library for other programs
 //! has a handler of its own, because theirs come after it, and calls [`prepare`] and [`answer`].
 
 use std::ptr::{self, NonNull};
@@ -243,7 +243,7 @@ pub fn prepare() {
 ///
 /// # Safety
 /// What the kernel gave to a handler of SIGSEGV or SIGBUS.
-pub unsafe fn answer(
+pub unsafe fn handle_fault(
     signal: i32,
     information: *const libc::siginfo_t,
     context: *mut libc::ucontext_t,
@@ -261,7 +261,7 @@ pub unsafe fn answer(
         pinned.private().distrust();
     }
     // SAFETY: the caller's.
-    let landed = unsafe { guarded::landed(address, context) };
+    let landed = unsafe { guarded::recover(address, context) };
     landed || pinned.is_some() && fill(address)
 }
 
@@ -278,7 +278,7 @@ fn fill(address: usize) -> bool {
     unsafe { libc::mremap(from, 0, PAGE, flags, to) != libc::MAP_FAILED }
 }
 
-/// What was to be called for a fault before [`answer_faults`].
+/// What was to be called for a fault before [`install_handler`].
 static BEFORE: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(ptr::null_mut()) }; 2];
 
 fn before(signal: i32) -> &'static AtomicPtr<libc::sigaction> {
@@ -287,7 +287,7 @@ fn before(signal: i32) -> &'static AtomicPtr<libc::sigaction> {
 
 /// From now on faults of this kind do not end the process, which runs only code of Sietch: others
 /// meet what was installed before.
-pub fn answer_faults() {
+pub fn install_handler() {
     prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         if !before(signal).load(Acquire).is_null() {
@@ -312,7 +312,7 @@ pub fn answer_faults() {
 
 extern "C" fn handler(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: called by the kernel for these signals.
-    if unsafe { answer(signal, information, context.cast()) } {
+    if unsafe { handle_fault(signal, information, context.cast()) } {
         return;
     }
     // What was there before is called when the instruction faults again, or for a signal that was

@@ -7,7 +7,7 @@
 
 use sietch_ring::MAX_PIECES;
 
-use super::error::GeometryError;
+use super::error::XskLayoutError;
 use crate::queue::ETHERNET_HEADER;
 
 /// Bytes the kernel leaves free before a received frame (`XDP_PACKET_HEADROOM`).
@@ -22,7 +22,7 @@ const MAX_RING: u32 = 1 << 15;
 /// The most chunks: enough to fill every ring of the greatest depth. 512 MiB of the largest chunks.
 const MAX_CHUNKS: u32 = 4 * MAX_RING;
 
-/// The depth of the rings of [`Geometry::for_mtu`]: 2048 full frames are 3 MB, the bandwidth-delay
+/// The depth of the rings of [`XskLayout::for_mtu`]: 2048 full frames are 3 MB, the bandwidth-delay
 /// product of 25 Gbit/s at 1 ms.
 const DEFAULT_RING: u32 = 2048;
 
@@ -31,7 +31,7 @@ const DEFAULT_RING: u32 = 2048;
 /// timeouts.
 const LARGE_RING: u32 = 8192;
 
-/// Runs of [`Geometry::for_mtu`]: 2 MiB of frames that are on their way, which are those of one
+/// Runs of [`XskLayout::for_mtu`]: 2 MiB of frames that are on their way, which are those of one
 /// `sendto`, for the kernel copies them in that call.
 const DEFAULT_RUNS: u32 = 32;
 
@@ -43,7 +43,7 @@ pub const MAX_SINGLE_MTU: usize = largest_mtu(CHUNK_SIZES[1]);
 
 /// What was registered and bound. Plain words, so that any message can carry them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Geometry {
+pub struct XskLayout {
     /// Index of the interface that the socket is bound to.
     pub ifindex: u32,
     /// Queue of that interface.
@@ -69,16 +69,16 @@ pub struct Geometry {
     pub run_chunks: u32,
 }
 
-impl Geometry {
+impl XskLayout {
     /// The usual geometry for an interface of `mtu` bytes: rings of 2048, and chunks for a full
     /// receive ring plus a full transmit ring (8 MiB at an MTU of 1500). Above [`MAX_SINGLE_MTU`]
     /// the rings for receiving have 8192 slots, and runs come on top (42 MiB in all).
     ///
     /// # Errors
-    /// [`GeometryError::Mtu`] above 65535 bytes.
-    pub fn for_mtu(ifindex: u32, queue: u32, mtu: usize) -> Result<Self, GeometryError> {
+    /// [`XskLayoutError::Mtu`] above 65535 bytes.
+    pub fn for_mtu(ifindex: u32, queue: u32, mtu: usize) -> Result<Self, XskLayoutError> {
         if mtu > MAX_MTU {
-            return Err(GeometryError::Mtu { mtu, largest: MAX_MTU });
+            return Err(XskLayoutError::Mtu { mtu, largest: MAX_MTU });
         }
         let single = CHUNK_SIZES.into_iter().find(|&size| largest_mtu(size) >= mtu);
         let chunk_size = single.unwrap_or(CHUNK_SIZES[1]);
@@ -113,19 +113,19 @@ impl Geometry {
     /// Checks every number, wherever it came from.
     ///
     /// # Errors
-    /// [`GeometryError`] names the one that is wrong.
-    pub fn validate(&self) -> Result<(), GeometryError> {
+    /// [`XskLayoutError`] names the one that is wrong.
+    pub fn validate(&self) -> Result<(), XskLayoutError> {
         if !CHUNK_SIZES.contains(&self.chunk_size) {
-            return Err(GeometryError::ChunkSize(self.chunk_size));
+            return Err(XskLayoutError::ChunkSize(self.chunk_size));
         }
         if self.chunks < 2 || self.chunks > MAX_CHUNKS {
-            return Err(GeometryError::Chunks { chunks: self.chunks, most: MAX_CHUNKS });
+            return Err(XskLayoutError::Chunks { chunks: self.chunks, most: MAX_CHUNKS });
         }
         let run = self.run_chunks as usize;
         let sound = if self.runs == 0 { run == 0 } else { (2..=MAX_PIECES).contains(&run) };
         if !sound || self.runs > self.chunks || self.single_chunks() < 2 {
             let (runs, run_chunks) = (self.runs, self.run_chunks);
-            return Err(GeometryError::Runs { runs, run_chunks, chunks: self.chunks });
+            return Err(XskLayoutError::Runs { runs, run_chunks, chunks: self.chunks });
         }
         for (ring, slots) in [
             ("fill", self.fill),
@@ -134,7 +134,7 @@ impl Geometry {
             ("transmit", self.transmit),
         ] {
             if !slots.is_power_of_two() || slots > MAX_RING {
-                return Err(GeometryError::Ring { ring, slots, most: MAX_RING });
+                return Err(XskLayoutError::Ring { ring, slots, most: MAX_RING });
             }
         }
         Ok(())
@@ -142,14 +142,14 @@ impl Geometry {
 
     /// Checks that a frame of `mtu` bytes and its Ethernet header fit where the kernel puts a
     /// received frame.
-    pub(super) fn fits(&self, mtu: usize) -> Result<(), GeometryError> {
+    pub(super) fn fits(&self, mtu: usize) -> Result<(), XskLayoutError> {
         let largest = if self.runs == 0 {
             largest_mtu(self.chunk_size)
         } else {
             let run = self.run_chunks as usize * self.chunk_size as usize;
             run.saturating_sub(ETHERNET_HEADER).min(MAX_MTU)
         };
-        if mtu <= largest { Ok(()) } else { Err(GeometryError::Mtu { mtu, largest }) }
+        if mtu <= largest { Ok(()) } else { Err(XskLayoutError::Mtu { mtu, largest }) }
     }
 }
 
@@ -160,11 +160,11 @@ const fn largest_mtu(chunk_size: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::Geometry;
+    use super::XskLayout;
 
     #[test]
     fn chunks_follow_the_mtu() {
-        let chunk = |mtu| Geometry::for_mtu(1, 0, mtu).map(|geometry| geometry.chunk_size).ok();
+        let chunk = |mtu| XskLayout::for_mtu(1, 0, mtu).map(|geometry| geometry.chunk_size).ok();
         assert_eq!(chunk(1500), Some(2048));
         assert_eq!(chunk(1778), Some(2048));
         assert_eq!(chunk(1779), Some(4096));
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(chunk(9000), Some(4096));
         assert_eq!(chunk(65_536), None);
         for (mtu, run_chunks) in [(3826, 0), (3827, 1), (9000, 3), (65_522, 16), (65_535, 17)] {
-            let geometry = Geometry::for_mtu(1, 0, mtu).expect("an MTU of IP");
+            let geometry = XskLayout::for_mtu(1, 0, mtu).expect("an MTU of IP");
             assert_eq!(geometry.run_chunks, run_chunks.max(2 * u32::from(run_chunks > 0)), "{mtu}");
             assert_eq!((geometry.validate(), geometry.fits(mtu)), (Ok(()), Ok(())), "{mtu}");
             assert!(geometry.fits(65_536).is_err());
@@ -181,22 +181,22 @@ mod tests {
 
     #[test]
     fn every_wrong_number_is_named() {
-        let good = Geometry::for_mtu(1, 0, 1500).expect("an ordinary MTU");
+        let good = XskLayout::for_mtu(1, 0, 1500).expect("an ordinary MTU");
         assert_eq!(good.validate(), Ok(()));
         for (wrong, name) in [
-            (Geometry { chunk_size: 3000, ..good }, "chunk"),
-            (Geometry { chunk_size: 0, ..good }, "chunk"),
-            (Geometry { chunks: 0, ..good }, "chunks"),
-            (Geometry { chunks: u32::MAX, ..good }, "chunks"),
-            (Geometry { fill: 0, ..good }, "fill"),
-            (Geometry { completion: 3, ..good }, "completion"),
-            (Geometry { receive: 1 << 31, ..good }, "receive"),
-            (Geometry { transmit: 2049, ..good }, "transmit"),
-            (Geometry { runs: 1, run_chunks: 1, ..good }, "run"),
-            (Geometry { runs: 1, run_chunks: 19, ..good }, "run"),
-            (Geometry { runs: 0, run_chunks: 2, ..good }, "run"),
-            (Geometry { runs: good.chunks / 2, run_chunks: 2, ..good }, "run"),
-            (Geometry { runs: u32::MAX, run_chunks: 2, ..good }, "run"),
+            (XskLayout { chunk_size: 3000, ..good }, "chunk"),
+            (XskLayout { chunk_size: 0, ..good }, "chunk"),
+            (XskLayout { chunks: 0, ..good }, "chunks"),
+            (XskLayout { chunks: u32::MAX, ..good }, "chunks"),
+            (XskLayout { fill: 0, ..good }, "fill"),
+            (XskLayout { completion: 3, ..good }, "completion"),
+            (XskLayout { receive: 1 << 31, ..good }, "receive"),
+            (XskLayout { transmit: 2049, ..good }, "transmit"),
+            (XskLayout { runs: 1, run_chunks: 1, ..good }, "run"),
+            (XskLayout { runs: 1, run_chunks: 19, ..good }, "run"),
+            (XskLayout { runs: 0, run_chunks: 2, ..good }, "run"),
+            (XskLayout { runs: good.chunks / 2, run_chunks: 2, ..good }, "run"),
+            (XskLayout { runs: u32::MAX, run_chunks: 2, ..good }, "run"),
         ] {
             let error = wrong.validate().expect_err("a wrong number").to_string();
             assert!(error.contains(name), "{error:?} names {name:?}");

@@ -1,9 +1,9 @@
-use super::{Foreign, MAX_PIECES, Piece, Pieces};
+use super::{MAX_PIECES, Piece, Pieces, Untrusted};
 
 #[test]
 fn parts_are_those_of_the_whole() {
     let bytes: Vec<u8> = (0..100).collect();
-    let foreign = Foreign::from_slice(&bytes);
+    let foreign = Untrusted::from_slice(&bytes);
     assert_eq!((foreign.len(), foreign.to_vec()), (100, bytes.clone()));
     assert_eq!(foreign.skip(10).take(5).to_vec(), bytes[10..15]);
     assert_eq!(foreign.take(10).skip(20).len(), 0);
@@ -14,15 +14,15 @@ fn parts_are_those_of_the_whole() {
 
 #[test]
 fn nothing_can_be_copied_from_nothing() {
-    assert!(Foreign::EMPTY.is_empty());
-    Foreign::EMPTY.copy_to(0, &mut []);
-    assert!(Foreign::EMPTY.skip(7).to_vec().is_empty());
+    assert!(Untrusted::EMPTY.is_empty());
+    Untrusted::EMPTY.copy_to(0, &mut []);
+    assert!(Untrusted::EMPTY.skip(7).to_vec().is_empty());
 }
 
 #[test]
 #[should_panic(expected = "not within")]
 fn bytes_beyond_the_end_are_not_copied() {
-    Foreign::from_slice(&[1, 2, 3]).copy_to(1, &mut [0; 3]);
+    Untrusted::from_slice(&[1, 2, 3]).copy_to(1, &mut [0; 3]);
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn bytes_in_pieces_read_as_if_they_were_neighbours() {
         whole.extend_from_slice(&memory[offset as usize..(offset + length) as usize]);
     }
     // SAFETY: all pieces lie in `memory`, which outlives the value and which nobody writes.
-    let foreign = |skip| unsafe { Foreign::from_pieces(memory.as_ptr(), &pieces, skip) };
+    let foreign = |skip| unsafe { Untrusted::from_pieces(memory.as_ptr(), &pieces, skip) };
     for skip in 0..=whole.len() {
         assert_eq!(foreign(skip).to_vec(), whole[skip..]);
         for take in 0..=whole.len() - skip {

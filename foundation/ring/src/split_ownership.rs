@@ -5,7 +5,7 @@
 //!  consumer's region:  consumer -> | u32 |                                                        (read-only for the producer)
 //! ```
 //!
-//! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::lead`]).
+//! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::tail_hint`]).
 //!
 //! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer
 //! can lie in its own words, which [`crate::spsc`] checks, and cannot touch ours.
@@ -14,16 +14,16 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::lead;
-use crate::mapping::{ForeignMapping, Mapping};
+use crate::mapping::{Mapping, UntrustedMapping};
 use crate::spsc::RingMemory;
+use crate::tail_hint;
 
 /// Bytes from the producer word to the newest entry.
 pub const NEWEST: usize = 8;
 
 /// Where the words of a ring lie, in bytes from the start of their regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CrossedLayout {
+pub struct SplitOwnershipLayout {
     /// The producer word, in the producer's region, and [`NEWEST`] bytes behind it the newest
     /// entry.
     pub producer: usize,
@@ -37,7 +37,7 @@ pub struct CrossedLayout {
 
 /// One side's view of such a ring. Keeps both regions mapped.
 #[derive(Debug)]
-pub struct CrossedRing {
+pub struct SplitOwnershipRing {
     producer: NonNull<u32>,
     newest: NonNull<u64>,
     consumer: NonNull<u32>,
@@ -46,11 +46,11 @@ pub struct CrossedRing {
     /// Whoever waits here is woken otherwise.
     flags: AtomicU32,
     _mine: Arc<Mapping>,
-    _theirs: Arc<ForeignMapping>,
+    _theirs: Arc<UntrustedMapping>,
 }
 
 // SAFETY: the pointers lead into the two mappings, which are `Send` and which the ring keeps alive.
-unsafe impl Send for CrossedRing {}
+unsafe impl Send for SplitOwnershipRing {}
 
 /// The address of `bytes` bytes at `offset` of a region, aligned for `T`.
 fn at<T>(start: *mut u8, length: usize, offset: usize, bytes: usize) -> Option<NonNull<T>> {
@@ -59,15 +59,15 @@ fn at<T>(start: *mut u8, length: usize, offset: usize, bytes: usize) -> Option<N
     if inside { NonNull::new(start.wrapping_add(offset).cast::<T>()) } else { None }
 }
 
-impl CrossedRing {
+impl SplitOwnershipRing {
     /// The ring that we produce, or `None` if it does not fit the regions.
     ///
     /// # Safety
     /// It is used for one producer only, and nothing else in this process uses its words and slots.
     pub unsafe fn outgoing(
         mine: &Arc<Mapping>,
-        theirs: &Arc<ForeignMapping>,
-        layout: CrossedLayout,
+        theirs: &Arc<UntrustedMapping>,
+        layout: SplitOwnershipLayout,
     ) -> Option<Self> {
         let (start, length) = (mine.as_ptr(), mine.len());
         Self::new(
@@ -87,8 +87,8 @@ impl CrossedRing {
     /// It is used for one consumer only, and nothing else in this process uses its words.
     pub unsafe fn incoming(
         mine: &Arc<Mapping>,
-        theirs: &Arc<ForeignMapping>,
-        layout: CrossedLayout,
+        theirs: &Arc<UntrustedMapping>,
+        layout: SplitOwnershipLayout,
     ) -> Option<Self> {
         let (start, length) = (theirs.as_ptr().cast_mut(), theirs.len());
         Self::new(
@@ -109,11 +109,11 @@ impl CrossedRing {
         slots: NonNull<u64>,
         capacity: u32,
         mine: &Arc<Mapping>,
-        theirs: &Arc<ForeignMapping>,
+        theirs: &Arc<UntrustedMapping>,
     ) -> Option<Self> {
         let (_mine, _theirs) = (Arc::clone(mine), Arc::clone(theirs));
         let flags = AtomicU32::new(0);
-        (capacity.is_power_of_two() && capacity <= lead::MOST_SLOTS).then_some(Self {
+        (capacity.is_power_of_two() && capacity <= tail_hint::MOST_SLOTS).then_some(Self {
             producer,
             newest,
             consumer,
@@ -140,7 +140,7 @@ impl CrossedRing {
     }
 }
 
-impl RingMemory<u64> for CrossedRing {
+impl RingMemory<u64> for SplitOwnershipRing {
     #[inline]
     fn capacity(&self) -> u32 {
         self.capacity
@@ -173,13 +173,13 @@ impl RingMemory<u64> for CrossedRing {
 
     #[inline]
     fn read_newest(&self, index: u32) -> u64 {
-        lead::take(self.newest(), index).unwrap_or_else(|| self.read(index))
+        tail_hint::load(self.newest(), index).unwrap_or_else(|| self.read(index))
     }
 
     #[inline]
     fn note_newest(&self, index: u32) {
         // The slot is our own: what we wrote there.
-        lead::put(self.newest(), index, self.read(index));
+        tail_hint::store(self.newest(), index, self.read(index));
     }
 
     #[inline]

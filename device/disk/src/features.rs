@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 
 /// One thing that a queue could make use of, whether it does, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct Feature {
     /// The thing, by the name it is known by.
     pub what: &'static str,
     /// Whether the queue uses it.
@@ -17,7 +17,7 @@ pub struct Finding {
     pub why: String,
 }
 
-impl Finding {
+impl Feature {
     pub(crate) fn used(what: &'static str, why: impl Into<String>) -> Self {
         Self { what, used: true, why: why.into() }
     }
@@ -27,7 +27,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let no = if self.used { "" } else { "no " };
         match self.why.as_str() {

@@ -23,13 +23,13 @@ const MASK: u64 = (1 << BITS) - 1;
 
 /// Writes `entry`, with running index `index`. Publish the index afterwards, with release.
 #[inline]
-pub fn put(word: &AtomicU64, index: u32, entry: u64) {
+pub fn store(word: &AtomicU64, index: u32, entry: u64) {
     word.store(u64::from(index) << BITS | entry & MASK, Ordering::Relaxed);
 }
 
 /// The entry with running index `index`, which was seen to be published, if it is the newest.
 #[inline]
-pub fn take(word: &AtomicU64, index: u32) -> Option<u64> {
+pub fn load(word: &AtomicU64, index: u32) -> Option<u64> {
     let found = word.load(Ordering::Relaxed);
     (found >> BITS == u64::from(index as u16)).then_some(found & MASK)
 }

@@ -3,10 +3,10 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::layout::{Common, Direction, Geometry, HEADER, MAGIC, Names, PRIVATE, moved, tail};
+use super::layout::{Common, Direction, HEADER, MAGIC, Names, PRIVATE, RegionSizes, moved, tail};
 use super::memory::{AttachError, Mapped};
 use super::private::{Private, flag};
-use super::{Receive, Send, arrivals, holes, lock, waiters};
+use super::{Receive, Send, arrivals, lock, refused_pages, waiters};
 use crate::sync::{AtomicU64, Ordering};
 
 /// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more
@@ -50,7 +50,7 @@ pub struct Edge {
     /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the
     /// own shutdowns.
     pub changes: u32,
-    /// [`End::is_closing`], which is no edge.
+    /// [`Endpoint::is_closing`], which is no edge.
     pub closing: bool,
 }
 
@@ -61,20 +61,20 @@ pub struct Hint(u64);
 /// What a ringer owes to who waits at the other end.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "who is not rung sleeps on"]
-pub struct Due {
+pub struct Notification {
     want: Want,
     request: Option<u64>,
     sleep: u64,
 }
 
-impl Due {
+impl Notification {
     const fn of(want: Want, request: Option<u64>) -> Self {
         Self { want, request, sleep: 0 }
     }
 
     /// Whether a byte is to be written.
     #[inline]
-    pub const fn is_due(&self) -> bool {
+    pub const fn is_needed(&self) -> bool {
         self.request.is_some()
     }
 
@@ -87,13 +87,13 @@ impl Due {
 
 /// One end. All holders of it (threads, and processes after a fork) may use it at the same time.
 #[derive(Debug)]
-pub struct End {
+pub struct Endpoint {
     /// Taken off before the memory is unmapped.
-    listed: holes::Listed,
+    listed: refused_pages::Listed,
     common: Mapped,
     private: Mapped,
     index: usize,
-    pub(super) geometry: Geometry,
+    pub(super) geometry: RegionSizes,
     /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits
     /// the millisecond since when; 0 for none.
     pub(super) stuck: std::sync::atomic::AtomicU64,
@@ -101,11 +101,11 @@ pub struct End {
 
 // SAFETY: the two mappings are this value's own, and everything in them that is not bytes of a ring
 // is accessed through atomics; the bytes are accessed under the locks of `Receive` and `Send`.
-unsafe impl std::marker::Send for End {}
+unsafe impl std::marker::Send for Endpoint {}
 // SAFETY: as above.
-unsafe impl Sync for End {}
+unsafe impl Sync for Endpoint {}
 
-impl Drop for End {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         if !self.listed.take_off() {
             self.common.stay();
@@ -114,7 +114,7 @@ impl Drop for End {
     }
 }
 
-impl End {
+impl Endpoint {
     /// Maps the end whose private page is `private`, of the connection whose common memory is
     /// `common`.
     ///
@@ -128,10 +128,10 @@ impl End {
         let geometry = page.geometry();
         let index = page.end.load(Ordering::Relaxed) as usize;
         if page.magic.load(Ordering::Relaxed) != MAGIC || !geometry.is_valid() || index > 1 {
-            return Err(AttachError::Foreign);
+            return Err(AttachError::Version);
         }
         let common = Mapped::of(common, geometry.common())?;
-        let listed = holes::list((common.address, common.length), private.address)
+        let listed = refused_pages::list((common.address, common.length), private.address)
             .ok_or_else(|| AttachError::Io(std::io::ErrorKind::OutOfMemory.into()))?;
         Ok(Self { listed, common, private, index, geometry, stuck: std::sync::atomic::AtomicU64::new(0) })
     }
@@ -245,7 +245,7 @@ impl End {
         Some(Send::new(self, lock::take(&self.private().sending.lock)?))
     }
 
-    /// Publishes FIN: nothing more will be sent. The caller rings ([`End::ring_for_data`]).
+    /// Publishes FIN: nothing more will be sent. The caller rings ([`Endpoint::data_notification`]).
     pub fn finish(&self) {
         self.private().set(flag::SHUT_WR);
         self.publish_flags(0);
@@ -265,14 +265,14 @@ impl End {
 
     /// To be called by a process that closes its last descriptor of this end, before it closes it:
     /// the other asks the kernel soon whether it was the last of all. The caller rings
-    /// ([`End::ring_for_data`]) only if it must not rely on the hang-up itself.
+    /// ([`Endpoint::data_notification`]) only if it must not rely on the hang-up itself.
     pub fn closing(&self) {
         let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
         self.publish_flags(tail::CLOSING | unread);
     }
 
     /// Resets the connection, whoever else holds this end: the other has a reset from now on, and
-    /// so have all holders here, who know of it. The caller rings ([`End::ring_for_data`]).
+    /// so have all holders here, who know of it. The caller rings ([`Endpoint::data_notification`]).
     pub fn reset(&self) {
         self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
         self.publish_flags(0);
@@ -341,7 +341,7 @@ impl End {
             published.store(word, Ordering::Release);
             if sending.held.load(Ordering::Relaxed) != 0 {
                 Send::complete_begun_move(self);
-                self.holds_nothing();
+                self.clear_corked();
             }
             return;
         }
@@ -357,14 +357,14 @@ impl End {
     }
 
     /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the
-    /// kernel (`POLLHUP` of the own descriptor), then call [`End::hung_up`] or
-    /// [`End::still_there`].
+    /// kernel (`POLLHUP` of the own descriptor), then call [`Endpoint::hung_up`] or
+    /// [`Endpoint::still_there`].
     #[inline]
     pub fn may_be_gone(&self) -> bool {
         self.is_closing() && self.is_new(self.hint())
     }
 
-    /// As [`End::may_be_gone`], and also, however often the kernel was asked, while nobody has
+    /// As [`Endpoint::may_be_gone`], and also, however often the kernel was asked, while nobody has
     /// accepted this connection: the end of a queue in which it waits leaves no hint. For who acts,
     /// not for who waits: asking changes nothing as long as it waits.
     #[inline]
@@ -452,7 +452,7 @@ impl End {
 
     /// A page of the common memory was refused to somebody who writes or reads it for this process,
     /// as the kernel: as if the other were not to be believed.
-    pub fn met_a_hole(&self) {
+    pub fn page_refused(&self) {
         self.distrust();
     }
 
@@ -488,11 +488,11 @@ impl End {
     /// What the other answered last of the requests of this end.
     #[inline]
     fn answered(&self, want: Want) -> &AtomicU64 {
-        let rung = &self.common().rung[self.index];
+        let rung = &self.common().notified[self.index];
         if want == Want::Data { &rung.data } else { &rung.room }
     }
 
-    /// Counts the caller as a waiter until it calls [`End::disarm`], once it has returned from its
+    /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from its
     /// sleep. It must look once more before it sleeps on its descriptor. The number of its request.
     #[inline]
     pub fn arm(&self, want: Want) -> u64 {
@@ -501,7 +501,7 @@ impl End {
         if self.is_draining() { self.arm_after_drain(want) } else { request }
     }
 
-    /// As [`End::arm`], for a caller that is counted and sleeps again.
+    /// As [`Endpoint::arm`], for a caller that is counted and sleeps again.
     #[inline]
     pub fn arm_again(&self, want: Want) -> u64 {
         let request = waiters::arm_again(self.waiters(want));
@@ -515,7 +515,7 @@ impl End {
     }
 
     /// Asks to be rung in the place of others at this end who sleep without being counted, until
-    /// [`End::asked_no_more`].
+    /// [`Endpoint::asked_no_more`].
     pub fn ask_for_others(&self, want: Want) {
         waiters::ask(self.waiters(want));
         if self.is_draining() {
@@ -529,9 +529,9 @@ impl End {
         waiters::asked_no_more(self.waiters(want));
     }
 
-    /// As [`End::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for
-    /// all of them. None: somebody else waits here as well, so it has to be [`End::arm`]. The
-    /// caller fences once for all that it arms so, asks each [`End::is_draining`], and then looks
+    /// As [`Endpoint::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for
+    /// all of them. None: somebody else waits here as well, so it has to be [`Endpoint::arm`]. The
+    /// caller fences once for all that it arms so, asks each [`Endpoint::is_draining`], and then looks
     /// at all.
     #[inline]
     #[must_use = "who is not counted is not rung"]
@@ -541,7 +541,7 @@ impl End {
         Some(request)
     }
 
-    /// As [`End::arm_among_many`], for a caller that is counted so and sleeps again.
+    /// As [`Endpoint::arm_among_many`], for a caller that is counted so and sleeps again.
     #[inline]
     pub fn arm_again_among_many(&self, sleep: u64) -> u64 {
         let request = waiters::arm_again_among_many(self.waiters(Want::Data));
@@ -550,13 +550,13 @@ impl End {
     }
 
     /// Who is counted still has come to another sleep, or to one that is for this end alone (0).
-    /// Then as [`End::arm_among_many`].
+    /// Then as [`Endpoint::arm_among_many`].
     #[inline]
     pub fn number_sleep(&self, sleep: u64) {
         self.inbound().waiters.sleep.store(sleep, Ordering::Release);
     }
 
-    /// Takes the caller off the count that was counted with [`End::arm_among_many`].
+    /// Takes the caller off the count that was counted with [`Endpoint::arm_among_many`].
     #[inline]
     pub fn disarm_among_many(&self) {
         waiters::disarm_among_many(self.waiters(Want::Data));
@@ -584,7 +584,7 @@ impl End {
 
     /// Waits until nobody drains the doorbell, and makes the request again: all of it within one
     /// budget, because any holder of this end can write that word. If the budget is spent the
-    /// caller does not sleep for long ([`End::longest_sleep`]).
+    /// caller does not sleep for long ([`Endpoint::longest_sleep`]).
     #[cold]
     fn arm_after_drain(&self, want: Want) -> u64 {
         let word = &self.private().doorbell.draining;
@@ -614,7 +614,7 @@ impl End {
     fn note_stuck(&self, before: u64) {
         let word = &self.private().doorbell.draining;
         let thread = waiters::is_draining(word);
-        let now = super::held::now() as u32;
+        let now = super::cork::now() as u32;
         let since = if before as u32 == thread { (before >> 32) as u32 } else { now };
         let mut noted = u64::from(since) << 32 | u64::from(thread);
         if now.wrapping_sub(since) > STUCK {
@@ -627,15 +627,15 @@ impl End {
     }
 
     /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other
-    /// holds bytes back ([`End::held_for`]), or somebody drains the doorbell, who may take the byte
+    /// holds bytes back ([`Endpoint::corked_for`]), or somebody drains the doorbell, who may take the byte
     /// that answers the caller.
     #[inline]
     pub fn longest_sleep(&self) -> Option<u64> {
-        let held = self.held_for();
+        let held = self.corked_for();
         if self.is_draining() { Some(held.unwrap_or(UNSURE).min(UNSURE)) } else { held }
     }
 
-    /// Bytes of the doorbell that were taken so far, wrapping: for [`End::rung_since`].
+    /// Bytes of the doorbell that were taken so far, wrapping: for [`Endpoint::notified_since`].
     #[inline]
     pub fn drained(&self) -> u32 {
         self.private().doorbell.drained.load(Ordering::Acquire)
@@ -645,15 +645,15 @@ impl End {
     /// these lie in the doorbell only for a moment, or where a writer was killed before it counted
     /// its byte.
     #[inline]
-    pub fn rung_since(&self, drained: u32) -> u32 {
-        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+    pub fn notified_since(&self, drained: u32) -> u32 {
+        let rung = self.common().notified[self.index].bytes.load(Ordering::Acquire);
         rung.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
     }
 
     /// Bytes that should lie in the doorbell: a hint.
     #[inline]
     pub fn undrained(&self) -> u32 {
-        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+        let rung = self.common().notified[self.index].bytes.load(Ordering::Acquire);
         let left = rung.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
         // Who connected may have been rung by whoever set the connection up, which nobody counts.
         if left.cast_signed() < 0 { 0 } else { left }
@@ -668,7 +668,7 @@ impl End {
             lock::free_of_dead(&doorbell.draining);
             return false;
         };
-        let rung = self.common().rung[self.index].bytes.load(Ordering::Acquire);
+        let rung = self.common().notified[self.index].bytes.load(Ordering::Acquire);
         let leave = self.waiting() > own;
         if take(leave) {
             doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Release);
@@ -678,31 +678,31 @@ impl End {
     }
 
     /// After sending, finishing or closing: what is due to who waits for data at the other end: if
-    /// anything, a byte written to the own descriptor, and then [`End::rang`].
+    /// anything, a byte written to the own descriptor, and then [`Endpoint::mark_notified`].
     #[inline]
-    pub fn ring_for_data(&self) -> Due {
-        let rung = &self.common().rung[self.index ^ 1];
-        Due::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
+    pub fn data_notification(&self) -> Notification {
+        let rung = &self.common().notified[self.index ^ 1];
+        Notification::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
     }
 
-    /// As [`End::ring_for_data`], by who remembers for which sleeps it has rung ([`Due::sleep`]):
+    /// As [`Endpoint::data_notification`], by who remembers for which sleeps it has rung ([`Notification::sleep`]):
     /// nothing is due if the consumer is in one of them.
     #[inline]
-    pub fn ring_for_data_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Due {
-        let (waiters, rung) = (&self.outbound().waiters, &self.common().rung[self.index ^ 1]);
+    pub fn data_notification_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Notification {
+        let (waiters, rung) = (&self.outbound().waiters, &self.common().notified[self.index ^ 1]);
         match waiters::due_unless(&waiters.data, &rung.data, &waiters.sleep, is_rung) {
-            None => Due::of(Want::Data, None),
-            Some((request, sleep)) => Due { sleep, ..Due::of(Want::Data, Some(request)) },
+            None => Notification::of(Want::Data, None),
+            Some((request, sleep)) => Notification { sleep, ..Notification::of(Want::Data, Some(request)) },
         }
     }
 
-    /// After receiving: as [`End::ring_for_data`], for a producer that waits for room. A producer
+    /// After receiving: as [`Endpoint::data_notification`], for a producer that waits for room. A producer
     /// is rung when a quarter of its ring is free.
     #[inline]
-    pub fn ring_for_room(&self) -> Due {
-        let rung = &self.common().rung[self.index ^ 1];
-        let due = Due::of(Want::Room, waiters::due(&self.inbound().waiters.room, &rung.room));
-        if due.is_due() && !self.is_room_worth_a_ring() { Due::of(Want::Room, None) } else { due }
+    pub fn room_notification(&self) -> Notification {
+        let rung = &self.common().notified[self.index ^ 1];
+        let due = Notification::of(Want::Room, waiters::due(&self.inbound().waiters.room, &rung.room));
+        if due.is_needed() && !self.is_room_worth_a_ring() { Notification::of(Want::Room, None) } else { due }
     }
 
     #[cold]
@@ -717,9 +717,9 @@ impl End {
 
     /// What was due has been done: a byte lies in the other's doorbell.
     #[inline]
-    pub fn rang(&self, due: Due) {
+    pub fn mark_notified(&self, due: Notification) {
         if let Some(request) = due.request {
-            let rung = &self.common().rung[self.index ^ 1];
+            let rung = &self.common().notified[self.index ^ 1];
             waiters::answer(if due.want == Want::Data { &rung.data } else { &rung.room }, request);
             rung.bytes.fetch_add(1, Ordering::Release);
         }
@@ -733,7 +733,7 @@ impl End {
 
     /// How often the other has announced that, wrapping.
     #[inline]
-    pub fn news(&self) -> u32 {
+    pub fn option_changes(&self) -> u32 {
         self.inbound().producer.news.load(Ordering::Acquire)
     }
 

@@ -17,7 +17,7 @@ const PAGES: usize = 8;
 
 impl Short {
     fn new() -> Self {
-        answer_faults();
+        install_handler();
         let file = rustix::fs::memfd_create("short", MemfdFlags::CLOEXEC).expect("a memfd");
         rustix::fs::ftruncate(&file, PAGE as u64).expect("a size");
         let access = ProtFlags::READ.union(ProtFlags::WRITE);

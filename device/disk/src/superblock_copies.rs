@@ -33,7 +33,7 @@ pub enum CopyDamage {
 
 /// What the copies of an area say.
 #[derive(Debug)]
-pub struct Copies<S> {
+pub struct SuperblockCopies<S> {
     /// The newest that validates.
     pub newest: Option<S>,
     /// Offsets of copies that do not validate, or could not be read.
@@ -49,7 +49,7 @@ pub struct Copies<S> {
 }
 
 /// Where copy `index` (0 or 1) of generation `generation` lies, in bytes.
-pub fn place(generation: u64, index: u64) -> u64 {
+pub fn offset(generation: u64, index: u64) -> u64 {
     (2 * (generation % 2) + index) * BLOCK as u64
 }
 
@@ -61,8 +61,8 @@ pub fn read<D: DiskQueue, S>(
     disk: &mut D,
     read: impl Fn(&[u8]) -> Result<S, CopyDamage>,
     generation: impl Fn(&S) -> u64,
-) -> io::Result<Copies<S>> {
-    let mut copies = Copies {
+) -> io::Result<SuperblockCopies<S>> {
+    let mut copies = SuperblockCopies {
         newest: None,
         damaged: Vec::new(),
         blank: false,

@@ -2,7 +2,7 @@
 //!
 //! 1. A peer that owns a region of shared memory can change any byte of it at any time. A `&[u8]`
 //!    over such bytes would promise the compiler that they stand still, which nobody can promise.
-//!    [`Foreign`] therefore names bytes by address and length, never as a slice, and all that can
+//!    [`Untrusted`] therefore names bytes by address and length, never as a slice, and all that can
 //!    be done with them is to copy them out.
 //! 2. What was copied is the reader's own. Whoever validates, validates the copy, and reads the
 //!    original no second time.
@@ -76,7 +76,7 @@ impl Pieces {
 
 /// Bytes in memory that others may write meanwhile. Can only be copied out.
 #[derive(Clone, Copy)]
-pub struct Foreign<'memory> {
+pub struct Untrusted<'memory> {
     /// The first byte; of bytes in pieces, the first of the mapping that they lie in.
     start: *const u8,
     length: u32,
@@ -86,7 +86,7 @@ pub struct Foreign<'memory> {
     memory: PhantomData<&'memory [u8]>,
 }
 
-impl<'memory> Foreign<'memory> {
+impl<'memory> Untrusted<'memory> {
     /// No bytes.
     pub const EMPTY: Self = Self::at(std::ptr::null(), 0);
 
@@ -109,7 +109,7 @@ impl<'memory> Foreign<'memory> {
     /// The bytes in `pieces` of the mapping that begins at `base`, all but the first `skip`.
     ///
     /// # Safety
-    /// Every piece lies in that mapping; for the rest as [`Foreign::from_raw`].
+    /// Every piece lies in that mapping; for the rest as [`Untrusted::from_raw`].
     #[inline]
     pub const unsafe fn from_pieces(base: *const u8, pieces: &'memory Pieces, skip: usize) -> Self {
         let all =
@@ -163,7 +163,7 @@ impl<'memory> Foreign<'memory> {
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         assert!(
             offset <= self.len() && out.len() <= self.len() - offset,
-            "{} bytes at {offset} are not within {} foreign bytes",
+            "{} bytes at {offset} are not within {} untrusted bytes",
             out.len(),
             self.length
         );
@@ -223,8 +223,8 @@ unsafe fn copy_once(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-impl fmt::Debug for Foreign<'_> {
+impl fmt::Debug for Untrusted<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Foreign({} bytes)", self.length)
+        write!(formatter, "Untrusted({} bytes)", self.length)
     }
 }

@@ -7,8 +7,8 @@
 //! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy
 //!    with something else for ever, and nobody is to wait for that. So the producer says beside its
 //!    tail how far the bytes go and when they are due, and rings. The consumer that is woken finds
-//!    nothing, sleeps no longer than until then ([`End::held_for`], asked *before* its last look),
-//!    and publishes them itself, in the producer's place ([`End::inbound_tail`]).
+//!    nothing, sleeps no longer than until then ([`Endpoint::corked_for`], asked *before* its last look),
+//!    and publishes them itself, in the producer's place ([`Endpoint::inbound_tail`]).
 //! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word
 //!    there, with these bytes in it or behind them. A producer takes no tail from the common
 //!    memory, so for itself it has not published what its consumer may have read; it only believes
@@ -19,7 +19,7 @@
 
 use super::layout::tail;
 use super::private::flag;
-use super::{End, Send};
+use super::{Endpoint, Send};
 use crate::sync::Ordering;
 
 /// Milliseconds that bytes are held back at most (`TCP_RTO_MIN` of Linux, after which its timer
@@ -57,7 +57,7 @@ pub(super) fn now() -> u64 {
     time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / MILLISECOND
 }
 
-impl End {
+impl Endpoint {
     /// The word that the other published last, with what it held back for long enough.
     #[inline]
     pub(super) fn inbound_tail(&self) -> u64 {
@@ -95,7 +95,7 @@ impl End {
     /// bytes back until then. To be asked before the last look ahead of a sleep: another reader of
     /// this end may take them when they are due, and rings nobody.
     #[inline]
-    pub fn held_for(&self) -> Option<u64> {
+    pub fn corked_for(&self) -> Option<u64> {
         match self.inbound().producer.held.load(Ordering::Acquire) {
             0 => None,
             // The clock is some milliseconds coarse.
@@ -103,7 +103,7 @@ impl End {
         }
     }
 
-    /// Publishes what this end holds back. The caller rings ([`End::ring_for_data`]).
+    /// Publishes what this end holds back. The caller rings ([`Endpoint::data_notification`]).
     pub fn push(&self) {
         if let Some(mut send) = self.send() {
             send.publish();
@@ -119,7 +119,7 @@ impl End {
 
     /// Nothing is held back any more.
     #[cold]
-    pub(super) fn holds_nothing(&self) {
+    pub(super) fn clear_corked(&self) {
         self.private().sending.held.store(0, Ordering::Release);
         self.outbound().producer.held.store(0, Ordering::Release);
     }
@@ -127,8 +127,8 @@ impl End {
 
 impl Send<'_> {
     /// Ends without publishing what was staged, but for full segments. The caller rings all the
-    /// same ([`End::ring_for_data`]): the consumer has to know until when.
-    pub fn hold(mut self) {
+    /// same ([`Endpoint::data_notification`]): the consumer has to know until when.
+    pub fn cork(mut self) {
         self.publish_segments();
         if self.is_published() {
             return;
