@@ -1,8 +1,10 @@
-//! Whether a destination is on this host, so that asking the service pays.
+//! Socket names (`sockaddr`), and whether a destination is on this host.
 //!
-//! 1. Loopback addresses and the unspecified one (which Linux takes for loopback) are.
-//! 2. For others the kernel's routing decides: a UDP socket that is connected there (no packet
-//!    leaves) gets as its own name the destination itself, if that is local.
+//! 1. Only a destination on this host is worth a request to the service.
+//! 2. Loopback addresses are local, and so is the unspecified address, which Linux takes for
+//!    loopback.
+//! 3. For other addresses the kernel's routing decides. A UDP socket is connected to the address,
+//!    which sends no packet. If the address is local, the socket's own name becomes that address.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -100,13 +102,13 @@ pub(crate) unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut sock
     if length.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let room = unsafe { user_memory::read(length) }?;
     if room.cast_signed() < 0 {
         return Err(libc::EINVAL);
     }
     let bytes = room.min(name.length).min(28) as usize;
-    // SAFETY: the caller's: `bytes` is at most what `length` said.
+    // SAFETY: the caller upholds this function's contract: `bytes` is at most what `length` said.
     unsafe {
         user_memory::write_bytes(to.cast(), name.bytes.as_ptr(), bytes)?;
         user_memory::write(length, name.length)?;

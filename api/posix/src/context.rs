@@ -1,8 +1,8 @@
-//! SlotKind the process knows of Sietch: read once from the environment, before `main`.
+//! What the process knows of Sietch: read once from the environment, before `main`.
 //!
-//! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` nothing is
-//!    ever ours, and every call goes to the C library.
-//! 2. Nothing is allocated: the copies lie in a static.
+//! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` no descriptor
+//!    ever becomes ours, and every call goes to the C library.
+//! 2. Nothing is allocated: the copies are in a static.
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::system::sys;
 /// Bytes of a Unix socket's path.
 const PATH: usize = 108;
 
-/// SlotKind the environment said.
+/// What the environment said.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     path: [u8; PATH],
@@ -63,7 +63,7 @@ impl Context {
         &self.path[..self.path_length]
     }
 
-    /// Takes the ports that are to be published, as their variable has them. SlotKind is none is passed
+    /// Takes the ports that are to be published, as their variable has them. What is none is passed
     /// over: `sietch run` writes none such.
     #[must_use]
     pub(crate) fn publishing(mut self, list: &[u8]) -> Self {
@@ -96,8 +96,8 @@ fn digit(character: u8) -> u8 {
 pub(crate) fn variable(name: &str) -> Option<&'static [u8]> {
     let mut buffer = [0_u8; 64];
     buffer.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
-    // SAFETY: a text with a zero behind it; the answer is a text of the environment, which nobody
-    // changes before `main`.
+    // SAFETY: a text that ends with a zero; the answer is a text of the environment, which does not
+    // change before `main`.
     let value = unsafe { libc::getenv(buffer.as_ptr().cast()) };
     // SAFETY: as above.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes()).filter(|value| !value.is_empty())
@@ -121,13 +121,13 @@ pub(crate) fn set(context: Context) {
     let _ = CONTEXT.set(context);
 }
 
-/// SlotKind is known, if the process runs under Sietch.
+/// What is known, if the process runs under Sietch.
 #[inline]
 pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()
 }
 
-/// Says a line on standard error, if the user asked for it.
+/// Writes a line to standard error, if the user asked for it.
 pub(crate) fn debug_line(what: &str, why: i32) {
     if !get().is_some_and(|context| context.debug) {
         return;

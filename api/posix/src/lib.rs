@@ -1,20 +1,36 @@
-//! Unmodified programs over Sietch: what stands behind the calls of the C library's socket
-//! interface.
+//! Unmodified programs over Sietch: the implementation of the C library's socket calls.
 //!
 //! 1. `sietch run -- CMD` preloads `libsietch_posix.so`
-//!    ([`api/posix/preload`](../preload/src/lib.rs)), which exports the calls and forwards each to
-//!    a function of this crate. To link this crate alone interposes nothing.
-//! 2. Every descriptor is a kernel's descriptor. Those that are Sietch's are *placeholders*: a Unix
-//!    socket whose other end the peer or the service holds. So descriptor limits, dup, fork,
-//!    SCM_RIGHTS and close are the kernel's own.
-//! 3. [`table`] says in one load whether a descriptor is ours. If not, the call goes to the C
-//!    library.
-//! 4. SlotKind sleeps sleeps in the kernel, on placeholders; what is awake moves bytes through the
-//!    memory that two ends share (`sietch_ring::stream`).
-//! 5. No call allocates from the heap or holds a lock across a fork, and each may be called from a
-//!    signal handler.
+//!    ([`api/posix/preload`](../preload/src/lib.rs)). It exports the C library's names and forwards
+//!    each to a function of [`calls`]. Linking this crate alone interposes nothing.
+//! 2. Every descriptor is a kernel descriptor. The descriptor of a connection or a listener under
+//!    Sietch is a *placeholder*: a Unix socket whose other end the peer or the service holds. So
+//!    descriptor limits, dup, fork, SCM_RIGHTS and close remain the kernel's.
+//! 3. The descriptor table says in one load whether a descriptor is Sietch's ("ours" in this
+//!    crate). If not, the call goes to the C library's own function.
+//! 4. A call that blocks sleeps in the kernel, on placeholders. A thread that is awake moves bytes
+//!    through memory that both ends share (`sietch_ring::stream`).
+//! 5. No call allocates from the heap or holds a lock across a fork. Each call may run in a signal
+//!    handler.
 //!
-//! `docs/posix.md` lists what is supported, and what is not with the errno that it gives.
+//! The folders are the layers. A module imports from its own folder and from the folders below it:
+//!
+//! ```text
+//!  calls        what each intercepted call does: socket, data, descriptor, options, process,
+//!               epoll/poll/select, signal, syscall
+//!  wait         epoll_wait, poll, select: scan shared memory, sleep in the kernel
+//!  listener     register a listener with the service; register again after a restart
+//!  readiness    readiness checks; epoll sets: registrations, arming, changes, fork, exec
+//!  service      requests to the socket service, and arrivals from it
+//!  options      the socket options that are remembered and inherited
+//!  connection   one end: doorbell, peer, state, spinning, blocked calls
+//!  descriptor   the descriptor table; hidden and in-flight descriptors
+//!  context      what `sietch run` passed in the environment       address   socket names
+//!  signal       handlers, faults, checked copies, jumps out of handlers
+//!  system       system calls, libc originals, seccomp, processor, fork
+//! ```
+//!
+//! `docs/posix.md` lists what is supported, and which errno the rest gives.
 
 mod address;
 pub mod calls;

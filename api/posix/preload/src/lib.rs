@@ -142,7 +142,7 @@ unsafe extern "C" {
     fn __chk_fail() -> !;
 }
 
-/// SlotKind a fortified program asks for: that it dies rather than overflow.
+/// What a fortified program asks for: that it dies rather than overflow.
 fn check(length: size_t, room: size_t) {
     if length > room {
         // SAFETY: ends the process.

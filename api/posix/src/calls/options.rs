@@ -1,8 +1,8 @@
 //! `getsockopt` and `setsockopt`, by descriptor.
 //!
-//! To switch `SO_ZEROCOPY` on is refused for every TCP socket, as by a kernel that does not have
-//! it: nothing is ever sent without a copy, and a program that was granted it would wait for
-//! completions. SlotKind becomes of a socket is not known when it is set.
+//! Setting `SO_ZEROCOPY` is refused for every TCP socket, as by a kernel that lacks it. Nothing is
+//! ever sent without a copy, and a program that was granted the option would wait for completions.
+//! Whether a socket becomes ours is not known when the option is set.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,9 +35,9 @@ pub unsafe fn getsockopt(
     length: *mut socklen_t,
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Some(held) => sys::to_c_int(unsafe { get_option(fd, &held, level, name, value, length) }),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         None => unsafe { originals::getsockopt(fd, level, name, value, length) },
     }
 }
@@ -54,9 +54,9 @@ pub unsafe fn setsockopt(
     length: socklen_t,
 ) -> c_int {
     match table::find(fd).filter(|held| held.kind() != Kind::Epoll) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Some(held) => sys::to_c_int(unsafe { set_option(fd, &held, level, name, value, length) }),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         None => unsafe { originals::setsockopt(fd, level, name, value, length) },
     }
 }
@@ -75,10 +75,10 @@ unsafe fn get_option(
     match (level, name, held.end()) {
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, Some(end)) if is_ipv6(held) => {
             let family = addrform::get(end)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { get::give_number(value, length, family) }
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => unsafe { get::get(fd, held, level, name, value, length) },
     }
 }
@@ -101,13 +101,13 @@ unsafe fn set_option(
             if c_int::from_ne_bytes(number) == 1 {
                 return Err(libc::ENOPROTOOPT);
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { set::set(fd, held, level, name, value, length) }
         }
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, Some(end)) if is_ipv6(held) => {
             addrform::set(fd, held, end, value, length)
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => unsafe { set::set(fd, held, level, name, value, length) },
     }
 }

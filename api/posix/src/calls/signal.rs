@@ -13,7 +13,7 @@ pub use crate::signal::longjmp::jump as longjmp;
 /// # Safety
 /// As `sigaction(2)`.
 pub unsafe fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     to_c_int(unsafe {
         if context::get().is_some() {
             handlers::action(signal, new, old)

@@ -1,9 +1,9 @@
 //! `syscall(2)`: numbers that concern sockets go where the C library's functions go, all others to
 //! the kernel.
 //!
-//! io_uring would work on placeholders. Under Sietch it is not there, as with a kernel that is
-//! built without it: programs that have another way take that (libuv, and so Node and uvloop).
-//! liburing makes its system calls itself and does not come here.
+//! io_uring would work on placeholders. Under Sietch it does not exist, as in a kernel that is
+//! built without it: programs with another way use that one (libuv, and so Node and uvloop).
+//! liburing makes its system calls itself, and is not intercepted.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::ptr;
@@ -105,7 +105,7 @@ unsafe fn waiting(number: c_long, a: [usize; 6]) -> c_long {
     #[cfg(target_arch = "x86_64")]
     let polls = polls || number == libc::SYS_poll || number == libc::SYS_select;
     if polls && !description::has_sockets() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return sys::to_c(unsafe { sys::syscall(number, a) }) as c_long;
     }
     // The kernel refuses the size of a mask that it does not know, if there is a mask.
@@ -154,7 +154,7 @@ unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
     if pair.is_null() {
         return Some([0, 0]);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { user_memory::read(pair) }.ok()
 }
 
@@ -167,7 +167,7 @@ unsafe fn with_remaining_time(time: usize, call: impl FnOnce(*const timespec) ->
     if place.is_null() {
         return call(place);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let Ok(given) = (unsafe { user_memory::read(place) }) else { return call(place) };
     let (Ok(seconds), Ok(rest)) = (u64::try_from(given.tv_sec), u64::try_from(given.tv_nsec)) else {
         return call(place);

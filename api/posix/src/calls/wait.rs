@@ -1,5 +1,5 @@
-//! The calls of the C library: what is ours here, what is not in the C library itself (whose
-//! functions are cancellation points).
+//! The C library's `epoll_*`, `poll` and `select`: a call that concerns our sockets is handled
+//! here, any other goes to the original, which is a cancellation point.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -29,7 +29,7 @@ pub fn epoll_create(size: c_int) -> c_int {
 /// # Safety
 /// As `epoll_ctl(2)`.
 pub unsafe fn epoll_ctl(epfd: c_int, call: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     to_c_int(unsafe { control::control(epfd, call, fd, event) })
 }
 
@@ -45,11 +45,11 @@ pub unsafe fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     let time = poll::milliseconds(timeout);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     if let Some(answer) = unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
         return to_c_int(answer);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         wait_in_kernel_only(epfd, events, most, time, mask, || {
             originals::epoll_pwait(epfd, events, most, timeout, mask)
@@ -71,7 +71,7 @@ unsafe fn wait_in_kernel_only(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     let Some(waiter) = kernel_only::KernelOnlyWaiter::begin(epfd, time) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
             Some(answer) => to_c_int(answer),
             None => call(),
@@ -81,7 +81,7 @@ unsafe fn wait_in_kernel_only(
     let answer = call();
     drop(registered);
     let before = sys::errno();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { waiter.ended(answer, events, most, time, mask.cast()) } {
         Some(answer) => to_c_int(answer),
         None => {
@@ -102,15 +102,15 @@ pub unsafe fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let Ok(time) = (unsafe { nanoseconds(timeout) }) else {
-        // SAFETY: the caller's promise; the kernel refuses the time.
+        // SAFETY: the caller upholds this function's contract; the kernel refuses the time.
         return unsafe { originals::epoll_pwait2(epfd, events, most, timeout, mask) };
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { epoll::wait_if_ours(epfd, events, most, time, mask.cast()) } {
         Some(answer) => to_c_int(answer),
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         None => unsafe {
             wait_in_kernel_only(epfd, events, most, time, mask, || {
                 originals::epoll_pwait2(epfd, events, most, timeout, mask)
@@ -119,7 +119,7 @@ pub unsafe fn epoll_pwait2(
     }
 }
 
-/// A `timespec`, null for ever; an error for what the kernel refuses.
+/// A `timespec`, null forever; an error for what the kernel refuses.
 ///
 /// # Safety
 /// Null or readable.
@@ -127,7 +127,7 @@ unsafe fn nanoseconds(time: *const timespec) -> Result<Timeout, Errno> {
     if time.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let time = unsafe { user_memory::read(time) }?;
     let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     match (seconds, rest) {
@@ -146,7 +146,7 @@ pub unsafe fn poll(descriptors: *mut pollfd, count: nfds_t, timeout: c_int) -> c
     let time = poll::milliseconds(timeout);
     let until = time.map(composed);
     let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { poll_or_original(descriptors, count, time, until, ptr::null()) }
 }
 
@@ -160,11 +160,11 @@ pub unsafe fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { nanoseconds(timeout) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         Ok(time) => unsafe { poll_or_original(descriptors, count, time, timeout, mask) },
-        // SAFETY: the caller's promise; the C library refuses the time.
+        // SAFETY: the caller upholds this function's contract; the C library refuses the time.
         Err(_) => unsafe { originals::ppoll(descriptors, count, timeout, mask) },
     }
 }
@@ -177,12 +177,12 @@ unsafe fn poll_or_original(
     mask: *const sigset_t,
 ) -> c_int {
     let entries = usize::try_from(count).unwrap_or(usize::MAX);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     if unsafe { poll::names_ours(descriptors, entries) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return to_c_int(unsafe { poll::poll(descriptors, entries, time, mask.cast()) });
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { originals::ppoll(descriptors, count, until, mask) }
 }
 
@@ -197,7 +197,7 @@ pub unsafe fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let given = (!timeout.is_null()).then(|| unsafe { user_memory::read(timeout) });
     let time = match given {
         None => None,
@@ -218,7 +218,7 @@ pub unsafe fn select(
     let began = if time.is_some_and(|time| time != 0) { kernel::now() } else { 0 };
     let until = time.map(composed);
     let until = until.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let answer = unsafe { select_or_original(count, [read, write, except], time, until, ptr::null()) };
     if let Some(time) = time
         && time != 0
@@ -246,11 +246,11 @@ pub unsafe fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = [read, write, except];
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     match unsafe { nanoseconds(timeout) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         Ok(time) => unsafe { select_or_original(count, sets, time, timeout, mask) },
-        // SAFETY: the caller's promise; the C library refuses the time.
+        // SAFETY: the caller upholds this function's contract; the C library refuses the time.
         Err(_) => unsafe { originals::pselect(count, read, write, except, timeout, mask) },
     }
 }
@@ -263,12 +263,12 @@ unsafe fn select_or_original(
     mask: *const sigset_t,
 ) -> c_int {
     let mask_address: Mask = mask.cast();
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     if unsafe { select::names_ours(count, sets) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return to_c_int(unsafe { select::select(count, sets, time, mask_address) });
     }
     let [read, write, except] = sets;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { originals::pselect(count, read, write, except, until, mask) }
 }

@@ -1,19 +1,16 @@
-//! Sleeping on a connection, waking the other end, and finding out that it is gone.
+//! Calls that block on a connection.
 //!
-//! 1. [`sleep_until`]: look for a while (`crate::connection::spin`), arm, look once more, then sleep in the kernel on
-//!    the placeholder. The sleep is a `recv` that blocks and takes nothing, so that signals
-//!    interrupt it, or restart it, as they do for any socket. With a deadline it is `ppoll`; where
-//!    a byte lies that others still need, it is an epoll of the library's own
-//!    ([`crate::connection::doorbell`]).
-//! 2. Bytes on the placeholder mean "look again" and nothing else. Before sleeping, what lies there
-//!    is taken, if the other says that it wrote some ([`Endpoint::undrained`]) or the last sleep of this
-//!    call ended with one, and nobody else waits at this end.
-//! 3. That the placeholder is at its end, or refuses bytes, does not yet mean that the other is
-//!    gone: it may have shut down reading. POLLHUP does ([`check_peer_gone`]).
-//! 4. [`ring`] writes the byte that wakes those who sleep at the other end.
-//! 5. A call that sleeps is a [`BlockedCall`]. Who closes its descriptor meanwhile leaves it another one
-//!    of the same placeholder ([`leave_spare`]): the connection ends when the call does, as on Linux,
-//!    where a system call holds its file.
+//! 1. [`sleep_until`]: poll for a while ([`crate::connection::pause`]), arm, check once more, then
+//!    sleep in the kernel on the placeholder. The sleep is a `recv` that blocks and takes nothing,
+//!    so signals interrupt or restart it as they do for any socket. With a deadline it is `ppoll`.
+//!    Where a byte must stay for other waiters, it is an epoll of the library
+//!    ([`crate::connection::edges`]).
+//! 2. Bytes on the placeholder mean "check again" and nothing else. They are taken before the
+//!    sleep, if the peer says that it wrote some ([`Endpoint::undrained`]) or the last sleep of this
+//!    call ended with one, and no other thread waits at this end.
+//! 3. A call that sleeps is a [`BlockedCall`]. A thread that closes its descriptor meanwhile leaves
+//!    it another descriptor of the same placeholder ([`leave_spare`]). So the connection ends when
+//!    the call does, as on Linux, where a system call holds its file.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -47,7 +44,7 @@ const SHUT_READ_SLICE: u64 = 2_000_000;
 /// How a call sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SleepOptions {
-    /// SlotKind it waits for.
+    /// What it waits for.
     pub(crate) want: Want,
     /// When it gives up, of the monotonic clock.
     pub(crate) deadline: Option<u64>,
@@ -56,7 +53,7 @@ pub(crate) struct SleepOptions {
     pub(crate) restart: bool,
 }
 
-/// Sleeps until `ready`, or something that is worth another look (so the caller looks again).
+/// Sleeps until `ready`, or until something happens that is worth another check by the caller.
 ///
 /// # Errors
 /// `EINTR`; `EAGAIN` at the deadline; `EBADF` if the descriptor was closed meanwhile.
@@ -138,7 +135,7 @@ pub(crate) struct BlockedCall<'a> {
     handled: HandlerCount,
     /// A byte has ended its last sleep, and may lie there still.
     woken: bool,
-    /// SlotKind it is counted for as a waiter.
+    /// What it is counted for as a waiter.
     pub(crate) armed: Cell<Option<Want>>,
     /// A handler that jumps out of it knows of it ([`jump`]).
     pub(crate) registered: Cell<bool>,
@@ -205,8 +202,8 @@ fn close_spare(held: &Held, spare: u32) {
     in_flight::close(spare.cast_signed() - 1);
 }
 
-/// To be called before `fd` is closed: leaves those who sleep on it another descriptor. True: they
-/// have one, so the connection has not ended yet.
+/// To be called before `fd` is closed: leaves the calls that sleep on it another descriptor. True:
+/// they have one, so the connection has not ended yet.
 pub(crate) fn leave_spare(fd: c_int, held: &Held) -> bool {
     if held.sleepers.load(SeqCst) == 0 {
         return false;
@@ -281,7 +278,7 @@ impl Drop for Armed<'_> {
 fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     let drained = end.drained();
     let mut bytes = [0; foreign_bytes::MAX_EXAMINED];
-    // A process that gave up system calls takes what it looks at: not what others need.
+    // A restricted process takes what it reads: it must not take what other waiters need.
     let most = if seccomp::is_restricted() { 1 } else { bytes.len() };
     match kernel::receive(fd, &mut bytes[..most], libc::MSG_PEEK) {
         Ok(0) | Err(libc::ECONNRESET) => {
@@ -293,7 +290,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
             foreign_bytes::judge(fd, end, lying, foreign_bytes::Found { all, drained });
             Ok(true)
         }
-        // Somebody has set O_NONBLOCK by a way that we did not see.
+        // O_NONBLOCK was set in a way that the library did not see.
         Err(libc::EAGAIN) => {
             let how = SleepOptions { want: Want::Data, deadline: None, restart: true };
             sleep_in_poll(fd, end, how, (false, true, None))
@@ -302,7 +299,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     }
 }
 
-/// SlotKind sleeps beside the bytes that lie on a placeholder, for new ones.
+/// What sleeps beside the bytes that lie on a placeholder, for new ones.
 #[cold]
 fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
     doorbell::thin(fd, end);
@@ -337,7 +334,7 @@ fn sleep_beside(
 /// peer holds bytes back.
 type Circumstances = (bool, bool, Option<u64>);
 
-/// Nanoseconds of a sleep at most; `u64::MAX`: for ever.
+/// Nanoseconds of a sleep at most; `u64::MAX`: no limit.
 ///
 /// # Errors
 /// `EAGAIN` at the deadline.

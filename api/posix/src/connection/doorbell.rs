@@ -1,13 +1,10 @@
-//! Bytes in the placeholder of an end, and sleeping beside bytes that may not be taken.
+//! Doorbell bytes on the placeholder of an end.
 //!
-//! 1. The other end writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means
-//!    "look again" to everyone who sleeps at this end, in whatever call, thread or process. So all
-//!    bytes are taken only where no other waiter is counted ([`empty`]); else one stays ([`thin`]),
-//!    and not many more than [`MANY`], because a full placeholder takes no more.
-//! 2. A sleep that the byte left for others would end at once is a sleep in an epoll that watches
-//!    the placeholder edge-triggered ([`Edges`]): a byte that is written ends it, a byte that lies
-//!    there does not. Such an epoll is one of this library's own descriptors, out of the program's
-//!    way ([`InFlight`]). Where none is to be had the caller sleeps in slices.
+//! The peer writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "check
+//! again" to everyone who sleeps at this end, in any call, thread or process. So all bytes are
+//! taken only where no other waiter is counted ([`empty`]). Otherwise one byte stays ([`thin`]),
+//! and not many more than [`MANY`], because a full placeholder takes no more. A sleep that such a
+//! byte would end at once uses an epoll instead ([`crate::connection::edges`]).
 
 use std::ffi::c_int;
 
@@ -18,18 +15,18 @@ use crate::connection::foreign_bytes;
 use crate::signal::handlers::Section;
 use crate::system::{kernel, processor, seccomp, sys};
 
-/// Bytes that may lie in a placeholder before they are taken out, and half as many to three halves,
-/// by its number. It holds some two hundred, and when it is full the other side's ring is not
-/// heard. To take one out is some 200 nanoseconds for the kernel, which somebody's request waits
-/// for; and were the number the same for all, hundreds of connections that are served in turn would
-/// come to it in the same turn.
+/// Bytes that may lie in a placeholder before they are taken out: between half and three halves of
+/// this, depending on its number. A placeholder holds some two hundred bytes, and no notification
+/// gets through when it is full. Taking one out costs the kernel some 200 nanoseconds, during which
+/// a request waits. With one limit for all, hundreds of connections that are served in turn would
+/// reach it in the same iteration.
 const MANY: u32 = 16;
 
-/// Times that the processor is given away to other waiters of this end: who was woken with the
-/// caller has returned by then.
+/// Yields to other waiters of this end: those that were woken with the caller have returned by
+/// then.
 const MAX_YIELDS: u32 = 4;
 
-/// Takes all bytes out of a placeholder, if nobody waits at this end but `own` waiters of the
+/// Takes all bytes out of a placeholder, if no thread waits at this end but `own` waiters of the
 /// caller. False: others do, and a byte may lie there.
 pub(crate) fn empty(fd: c_int, end: &Endpoint, own: u32) -> bool {
     let _section = Section::enter();
@@ -63,7 +60,7 @@ fn thin_now(fd: c_int, end: &Endpoint) {
     end.drain(0, |_| take(fd, end, true));
 }
 
-/// Returns false if the process may not ask how many bytes are there. No byte is taken then.
+/// Returns false if the process may not ask how many bytes are there. Then no byte is taken.
 fn take(fd: c_int, end: &Endpoint, leave: bool) -> bool {
     if leave && seccomp::is_restricted() {
         return false;

@@ -23,7 +23,7 @@ static IDLE: [AtomicI32; KEPT] = [const { AtomicI32::new(0) }; KEPT];
 pub(crate) struct Edges {
     /// Its number.
     fd: c_int,
-    /// SlotKind was added last.
+    /// What was added last.
     last: c_int,
     added: u32,
 }
@@ -66,7 +66,7 @@ impl Edges {
         }
     }
 
-    /// SlotKind becomes readable.
+    /// What becomes readable.
     pub(crate) const fn fd(&self) -> c_int {
         self.fd
     }

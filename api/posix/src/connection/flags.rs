@@ -1,5 +1,4 @@
-//! The ends of connections: what the calls need of the memory that two programs share, and what
-//! this crate keeps there itself.
+//! Flags that this crate keeps in the private page of an end.
 
 use sietch_ring::stream::flag;
 

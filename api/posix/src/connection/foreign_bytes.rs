@@ -1,14 +1,14 @@
-//! Programs that go past the library: io_uring, system calls in assembly, a receiver of a
-//! descriptor that is not under Sietch.
+//! Programs that bypass the library: io_uring, system calls in assembly, a receiver of a descriptor
+//! that is not under Sietch.
 //!
-//! 1. Such a program reads and writes the placeholder itself. SlotKind it writes reaches no reader, and
+//! 1. Such a program reads and writes the placeholder itself. What it writes reaches no reader, and
 //!    what it reads are doorbells.
-//! 2. Doorbells are zeros, and the writer of each counts it ([`crate::connection::blocked`]). Any other byte on a
-//!    placeholder, and more bytes than were counted, are data of such a program: the connection is
-//!    reset, and the placeholder shut down, so that both programs hear of it instead of waiting for
-//!    each other.
-//! 3. Bytes are judged when they are taken ([`judge`]), and where they lie ([`examine`]) by a call
-//!    that was woken and found nothing.
+//! 2. Doorbells are zeros, and the writer of each counts it ([`crate::connection::peer`]). Any
+//!    other byte on a placeholder, and more bytes than were counted, come from such a program. The
+//!    connection is reset and the placeholder shut down, so that both programs get an error instead
+//!    of waiting for each other.
+//! 3. Bytes are judged when they are taken ([`judge`]). Where they still lie on the placeholder, a
+//!    call that was woken and found nothing judges them ([`examine`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Release;
@@ -25,13 +25,13 @@ use crate::system::{kernel, seccomp};
 /// connection up. More than a placeholder holds of messages of one byte.
 const MAX_UNCOUNTED: usize = 512;
 
-/// Bytes that are looked at where they lie: more than may be there uncounted.
+/// Bytes that are examined where they lie: more than may be there uncounted.
 pub(crate) const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
 
-/// SlotKind was found on a placeholder.
+/// What was found on a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    /// Bytes, of one look or one draining.
+    /// Bytes of one check or one draining.
     pub(crate) all: usize,
     /// [`Endpoint::drained`] from before.
     pub(crate) drained: u32,
@@ -51,7 +51,7 @@ pub(crate) fn judge(fd: c_int, end: &Endpoint, bytes: &[u8], found: Found) {
 /// Judges what lies on a placeholder, and takes none of it.
 #[cold]
 pub(crate) fn examine(fd: c_int, end: &Endpoint) {
-    // A process that gave up system calls cannot look without taking.
+    // A restricted process cannot look at bytes without taking them.
     if seccomp::is_restricted() || end.private().has(flag::RESET) {
         return;
     }
@@ -71,7 +71,7 @@ fn refuse(fd: c_int, end: &Endpoint) {
     end.reset();
     end.private().error.store(libc::ECONNRESET.cast_unsigned(), Release);
     peer::notify(fd, end, end.data_notification());
-    // Whoever is past the library hears it by this alone.
+    // A program that bypasses the library learns of it by this alone.
     // SAFETY: touches no memory.
     let _ = unsafe { sys::syscall(libc::SYS_shutdown, [signed(fd), signed(libc::SHUT_RDWR), 0, 0, 0, 0]) };
 }

@@ -1,10 +1,8 @@
-//! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4, as programs ask for
-//! it that serve both families by one listener.
+//! Names of a connection's two ends, as the program sees them.
 //!
-//! 1. Linux does it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From
-//!    then on the socket is one of AF_INET, for everybody who holds it.
-//! 2. It is remembered among the options of the end, so that it outlives fork and exec. Names are
-//!    told in the other form; those in the end's page stay.
+//! A connection whose option `IPV6_ADDRFORM` was set is one of IPv4
+//! ([`crate::calls::options::addrform`]): its names are reported in that form. The names in the
+//! end's page stay as they were.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,7 +14,7 @@ use crate::connection::option_words;
 use crate::connection::status::is_over;
 use crate::descriptor::description::Held;
 
-/// The place of the option: the last one, which no option that is told back has.
+/// The index of the option: the last one, which no option that `getsockopt` returns has.
 pub(crate) const PLACE: usize = option::COUNT - 1;
 
 /// The first twelve bytes of a mapped address.
@@ -34,7 +32,7 @@ pub(crate) fn follow(held: &Held) {
     }
 }
 
-/// A name of a connection as it is told.
+/// A name of a connection in the form that the program sees.
 pub(crate) fn reported(end: &Endpoint, name: Name) -> Name {
     if is_ipv4(end) { unmapped(&name).unwrap_or(name) } else { name }
 }

@@ -1,7 +1,7 @@
 //! Socket options that an end remembers in its private page, which all holders of the end share.
 //!
-//! Each option has a fixed index. A word of 0 means that the program never set the option; otherwise
-//! the top bit is set.
+//! Each option has a fixed index. A word of 0 means that the program never set the option;
+//! otherwise the top bit is set.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,7 +33,7 @@ pub(crate) const ONLY_IPV6: usize = 29;
 /// An option that was set has this bit.
 pub(crate) const SET: u64 = option::SET;
 
-/// SlotKind was set at a place of an end.
+/// What was set at a place of an end.
 #[inline]
 pub(crate) fn get(end: &Endpoint, place: usize) -> Option<u64> {
     let word = end.private().options[place].load(Relaxed);

@@ -13,10 +13,10 @@ pub(crate) const READER: usize = 0;
 /// The writer's.
 pub(crate) const WRITER: usize = 1;
 
-/// Looks until `ready` says so, no longer than it pays and for `most` nanoseconds at most, and says whether a handler ran that was installed
-/// without `SA_RESTART` ([`Spun::Interrupted`]: answer EINTR). A caller that sleeps then drops
-/// nothing and calls [`Pause::finished`] when what it waited for has come; a timeout teaches
-/// nothing.
+/// Polls until `ready` returns true, no longer than it pays and for `most` nanoseconds at most.
+/// [`Spun::Interrupted`] means that a handler ran that was installed without `SA_RESTART`: return
+/// EINTR. A caller that then sleeps keeps the pause, and calls [`Pause::finished`] when what it
+/// waited for has come. A timeout teaches nothing.
 pub(crate) fn pause<'a>(
     held: &'a Held,
     which: usize,

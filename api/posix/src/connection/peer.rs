@@ -17,7 +17,7 @@ use crate::descriptor::description::Held;
 use crate::signal::handlers;
 use crate::system::{kernel, processor};
 
-/// Times that the processor is given away to a service that has still to let go of a descriptor.
+/// Yields to a service that has still to close a descriptor.
 const MAX_YIELDS: u32 = 4;
 
 /// Writes the byte that is due to the sleepers at the other end.
@@ -28,13 +28,12 @@ pub(crate) fn notify(fd: c_int, end: &Endpoint, due: Notification) {
     }
 }
 
-/// The sleep of a service core for which this process has rung last. Those at the other ends of
-/// other streams are not to be believed: one could name the sleep of another, who would then be
-/// thought awake.
+/// The sleep of a service core for which this process has notified last. Peers of other streams are
+/// not trusted: one could name the sleep of another, which would then be thought awake.
 static NOTIFIED: AtomicU64 = AtomicU64::new(0);
 
-/// After sending: wakes who sleeps for it at the other end, unless it is a service core that was
-/// rung in this sleep of it already.
+/// After sending: wakes the sleepers at the other end, unless it is a service core that was already
+/// notified in this sleep.
 #[inline]
 pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
     if !end.private().has(flag::SERVED) {
@@ -47,7 +46,7 @@ pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
     }
 }
 
-/// Writes a byte for a service core that is to look at something else than bytes.
+/// Writes a byte for a service core that has to check something else than bytes.
 #[cold]
 pub(crate) fn notify_always(fd: c_int) {
     let _ = kernel::send(fd, &[DOORBELL], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
@@ -61,8 +60,8 @@ fn notify_now(fd: c_int, end: &Endpoint, due: Notification) -> bool {
             true
         }
         Err(errno) => {
-            // EAGAIN: so many bytes lie there that nobody sleeps past them for long, and the next
-            // message tries again.
+            // EAGAIN: so many bytes lie there that no thread sleeps past them for long, and the
+            // next message tries again.
             if matches!(errno, libc::EPIPE | libc::ECONNRESET) {
                 check_peer_gone(fd, end);
             }
@@ -71,8 +70,8 @@ fn notify_now(fd: c_int, end: &Endpoint, due: Notification) -> bool {
     }
 }
 
-/// Asks the kernel whether anybody still holds the other end, and writes down the answer. True:
-/// nobody.
+/// Asks the kernel whether any process still holds the other end, and records the answer. True:
+/// none does.
 #[cold]
 pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
     if end.private().has(flag::HUNG_UP) {
@@ -84,8 +83,8 @@ pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
     }
     let (hinted, hint) = (end.may_be_gone(), end.hint());
     let mut gone = is_hung_up(fd);
-    // The service lets go of a new connection's descriptors just after it has passed them on; who
-    // closes at once may be ahead of it.
+    // The service closes a new connection's descriptors just after it has passed them on; a program
+    // that closes at once may be faster.
     for _ in 0..if hinted { MAX_YIELDS } else { 0 } {
         if gone {
             break;
@@ -93,7 +92,7 @@ pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
         let began = kernel::now();
         processor::yield_now();
         gone = is_hung_up(fd);
-        // Others want the processor: the service has had its turn, too, or will not soon.
+        // Other threads want the processor: the service has run too, or will not run soon.
         if kernel::now().saturating_sub(began) > spin::CROWDED {
             break;
         }
@@ -120,7 +119,7 @@ fn refuses_bytes(fd: c_int) -> bool {
     kernel::send(fd, &[], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) == Err(libc::EPIPE)
 }
 
-/// Whether a reader need not sleep: more than `seen` bytes, or something to tell.
+/// Whether a reader need not sleep: more than `seen` bytes, or a state to report.
 #[inline]
 pub(crate) fn data_ready(end: &Endpoint, seen: usize) -> bool {
     end.readable() > seen || end.finished_by_peer() || end.may_be_gone() || has_ended(end, flag::SHUT_RD)
@@ -143,10 +142,10 @@ pub(crate) fn is_set_up(end: &Endpoint) -> bool {
     end.private().state.load(Acquire) != state::CONNECTING
 }
 
-/// SlotKind a doorbell consists of.
+/// The byte of a doorbell.
 pub(crate) const DOORBELL: u8 = 0;
 
-/// Tells the other end that this process is about to let go of it.
+/// Leaves the peer a hint that this process is about to close the end.
 pub(crate) fn announce_close(held: &Held) {
     if let Some(end) = held.end() {
         // No handler jumps out of it and leaves a lock.

@@ -1,22 +1,24 @@
-//! Destinations that a program speaks to only with_temporary.
+//! Destinations to which a program opens only short-lived connections: kernel TCP serves those
+//! better.
 //!
-//! To set a connection up costs the service, the client and the server some forty system calls and
-//! two maps more than the kernel's own handshake (docs/adr/0005), which some questions and answers
-//! over shared memory save again. A client that connects, asks once and closes, again and again
-//! (`ab`, a page of PHP with its database), never gets there and is better off with the kernel.
+//! Setting a connection up costs the service, the client and the server some forty system calls and
+//! two maps more than the kernel's handshake (docs/adr/0005). A few requests and replies over
+//! shared memory save that again. A client that connects, sends one request and closes, again and
+//! again (`ab`, a page of PHP with its database), never gets there.
 //!
-//! 1. The description of a connection that was made here counts its reads and writes ([`count_call`]).
-//!    When the process closes it ([`closed`]) it was *brief* if there were at most [`MAX_CALLS`].
-//! 2. After [`MIN_STREAK`] brief ones in a row to one destination the kernel gets the next
-//!    ([`prefers_kernel`]), but for every [`TRIAL_EVERY`]th, by which a change is noticed: one connection
-//!    that was not brief, and all are Sietch's again.
-//! 3. A destination that nobody connected to for [`FORGET_AFTER`] is forgotten. So only a program that
-//!    connects many times a second is ever sent to the kernel, and what it opens at leisure, to
-//!    keep, is not.
-//! 4. SlotKind is remembered is a word for each of [`PLACES`] places. Two destinations at one place
-//!    forget each other; threads that race lose a count. Both cost time and nothing else.
+//! 1. The description of a connection that was made here counts its reads and writes
+//!    ([`count_call`]). When the process closes it ([`closed`]), it was *short-lived* if there were
+//!    at most [`MAX_CALLS`].
+//! 2. After [`MIN_STREAK`] short-lived connections in a row to one destination, the kernel gets the
+//!    next ones ([`prefers_kernel`]), except every [`TRIAL_EVERY`]th. That one shows a change:
+//!    after one connection that was not short-lived, all are Sietch's again.
+//! 3. A destination without a connect for [`FORGET_AFTER`] is forgotten. So only a program that
+//!    connects many times a second is sent to the kernel; a connection that is opened once and kept
+//!    is not.
+//! 4. Each of [`PLACES`] table entries is one word. Two destinations at one entry evict each other,
+//!    and threads that race lose a count. Both cost time and nothing else.
 //!
-//! `sietch run` asks for it, and `sietch run --always` does not.
+//! `sietch run` turns this on, and `sietch run --always` does not.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +50,7 @@ const PLACES: usize = 64;
 
 static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// SlotKind is known of a destination, in a word.
+/// What is known of a destination, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     key: u32,

@@ -1,37 +1,39 @@
-//! How long a call checks at shared memory before it sleeps.
+//! How long a call polls shared memory before it sleeps.
 //!
-//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
-//!    latency, and costs the peer a system call besides. Looking pays if the answer comes shorter_sleep
-//!    than that, and is a waste if it does not.
-//! 2. So whoever waits learns from its pauses ([`Learned`]). A pause that ended within [`LONGEST`]
-//!    is one that looking could have bridged: the budget becomes at least twice its length. A
-//!    longer one halves the budget, down to [`SHORTEST`], and once it is there and pauses stay
-//!    long, to nothing: only every [`TRIAL`]th long pause is then begun by looking, a *trial*. So
-//!    what is asked once a second costs no more than it does on the kernel. A thread that waits for
-//!    many ([`MANY`]) at once is not what they wait for: nobody of them is quicker for its looking
-//!    longer than a sleep costs. There a pause that ended within [`WORTH`] is one to bridge, and
-//!    the next longest is a long one. Trials come after twice as many pauses each time, at least
-//!    every [`RAREST_TRIAL`]th: such a thread may pause ten thousand times a second.
-//! 3. Two that wait for each other can put each other to sleep: each finds its pauses long because
-//!    the other has to be woken. Hence the trials, which look for the longest time: if one meets
-//!    the answer, both are awake from then on.
-//! 4. Every [`YIELD_EVERY`] the processor is given away: where others are runnable (the very peer,
-//!    maybe) they run at once; where nobody is, that costs less than a microsecond.
-//! 5. Where the peer was last seen on the caller's own processor it cannot answer before the caller
-//!    is gone from there, so the processor is given away before each look. To sleep instead would
-//!    cost both a system call for every connection that waits, and keep them where they are: two
-//!    that sleep by turns look to the scheduler like one that runs, two that are runnable it moves
-//!    apart. (Measured: redis-benchmark with 50 connections on a busy machine of two processors,
-//!    140 thousand requests a second with sleeping, 450 with giving way.) Where the machine has one
-//!    processor, there is no looking.
-//! 6. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
-//!    has use for the processor: it is *crowded*. Who yields there waits for a whole slice each
-//!    time; who sleeps is put before the others when it is woken. So for a while ([`BACKOFF`], longer
-//!    each time that it is found so again) this thread sleeps at once. (Measured: nginx and wrk on
-//!    two processors beside six compilers, 330 to 960 requests a second with yielding, 2400 with
-//!    sleeping, as over the kernel's sockets.)
-//! 7. A signal handler that ran meanwhile ends the looking ([`handlers::count`]), as it would
-//!    have ended the sleep.
+//! 1. To fall asleep and be woken costs about 10 microseconds of processor time, more in latency,
+//!    and a system call of the peer. Polling pays if the answer comes sooner than that, and is a
+//!    waste if it does not.
+//! 2. So a waiter learns from its pauses ([`Learned`]). A pause that ended within [`LONGEST`] is
+//!    one that polling could have bridged: the budget becomes at least twice its length. A longer
+//!    pause halves the budget, down to [`SHORTEST`]. Once it is there and pauses stay long, the
+//!    budget becomes nothing. Then only every [`TRIAL`]th long pause begins with polling, a
+//!    *trial*. So a program that gets one request a second costs no more than it does on the
+//!    kernel.
+//! 3. A thread that waits for many sockets ([`MANY`]) is not what its peers wait for: polling
+//!    longer than a sleep costs makes none of them faster. There a pause that ended within
+//!    [`WORTH`] is one to bridge, and a longer one is a long one. Trials come after twice as many
+//!    pauses each time, at least every [`RAREST_TRIAL`]th, because such a thread may pause ten
+//!    thousand times a second.
+//! 4. Two threads that wait for each other can put each other to sleep: each finds its pauses long
+//!    because the other has to be woken. Hence the trials, which poll for the longest time. If one
+//!    meets the answer, both stay awake from then on.
+//! 5. Every [`YIELD_EVERY`] the thread yields the processor. Runnable threads (perhaps the peer)
+//!    run at once; without any, the yield costs less than a microsecond.
+//! 6. A peer that was last seen on the caller's processor cannot answer before the caller leaves
+//!    it, so the thread yields before each check. Sleeping instead would cost both a system call
+//!    for every connection that waits. It would also keep them on one processor: two threads that
+//!    sleep in alternation look to the scheduler like one that runs, while two runnable threads are
+//!    moved apart. (Measured: redis-benchmark with 50 connections on a busy machine of two
+//!    processors: 140 thousand requests a second with sleeping, 450 thousand with yielding.) A
+//!    machine with one processor does not poll.
+//! 7. A yield that took as long as a time slice of the scheduler ([`CROWDED`]) went to a thread
+//!    that needs the processor: the processor is *crowded*. There each yield waits for a whole time
+//!    slice, while a sleeper is scheduled first when it is woken. So for a while ([`BACKOFF`],
+//!    longer each time that the processor is still crowded) this thread sleeps at once. (Measured:
+//!    nginx and wrk on two processors beside six compilers: 330 to 960 requests a second with
+//!    yielding, 2400 with sleeping, as over kernel sockets.)
+//! 8. A signal handler that ran meanwhile ends the polling ([`handlers::count`]), as it would have
+//!    ended the sleep.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -47,16 +49,16 @@ pub(crate) const LONGEST: u64 = 50_000;
 /// The shortest spin, in nanoseconds: a third of what sleeping and waking cost.
 pub(crate) const SHORTEST: u64 = 3_000;
 
-/// The longest pause that is worth bridging, in nanoseconds, for who waits for many: what it costs
-/// the sleeper itself to fall asleep and be woken. (Measured: 400 connections at 80,000 requests a
-/// second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
+/// The longest pause that is worth bridging, in nanoseconds, for a thread that waits for many: what
+/// it costs the sleeper itself to fall asleep and be woken. (Measured: 400 connections at 80,000
+/// requests a second, 11.5 microseconds of the server's a request; with 15,000 here 12.9.)
 pub(crate) const WORTH: u64 = 6_000;
 
-/// Sockets that are many: more than the connections of one client that asks one thing after
+/// Sockets that are many: more than the connections of one client that sends one request after
 /// another.
 pub(crate) const MANY: u32 = 64;
 
-/// Nanoseconds between two yields: more than a round trip over shared memory to somebody who is
+/// Nanoseconds between two yields: more than a round trip over shared memory to a peer that is
 /// awake.
 pub(crate) const YIELD_EVERY: u64 = 2_000;
 
@@ -70,7 +72,7 @@ pub(crate) const RAREST_TRIAL: u16 = 256;
 /// Long pauses in a row, all with the shortest budget, after which there is none but in trials.
 pub(crate) const HOPELESS: u16 = 4;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: as
+/// Nanoseconds of a yield that went to another thread than the peer, as
 /// [`sietch_ring::spin::CROWDED`].
 pub(crate) const CROWDED: u64 = sietch_ring::spin::CROWDED;
 
@@ -82,13 +84,14 @@ pub(crate) const BACKOFF: u64 = 10_000_000;
 /// percent of this.
 pub(crate) const LONGEST_BACKOFF: u64 = 320_000_000;
 
-/// Looks between two readings of the clock: a look at one socket takes some nanoseconds, the clock 25.
+/// Checks between two readings of the clock: a check of one socket takes some nanoseconds, the
+/// clock 25.
 const CHECKS: u32 = 8;
 
-/// SlotKind came of looking.
+/// The outcome of polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spun {
-    /// SlotKind was waited for is there.
+    /// What was waited for is there.
     Ready,
     /// It did not come in time: sleep.
     Sleep,
@@ -96,7 +99,7 @@ pub(crate) enum Spun {
     Interrupted,
 }
 
-/// SlotKind was learned from the pauses of one place, in a word.
+/// What was learned from the pauses of one place, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Learned {
     /// Nanoseconds.
@@ -127,7 +130,7 @@ impl Learned {
         (self.budget as u64) | (self.long as u64) << 16 | (self.kept as u64) << 32 | 1 << 63
     }
 
-    /// Nanoseconds to look for in the next pause.
+    /// Nanoseconds to poll in the next pause.
     pub(crate) const fn budget(self) -> u64 {
         if self.kept == 0 && self.budget as u64 <= SHORTEST && self.long >= HOPELESS {
             return 0;
@@ -177,7 +180,7 @@ impl Crowd {
     /// A yield that ended at `now` was long.
     fn found(&self, now: u64) {
         let (until, backoff) = (self.until.get(), self.backoff.get());
-        // Soon after the last backoff: it is crowded still.
+        // Soon after the last time: it is crowded still.
         let still = backoff != 0 && now < until.saturating_add(backoff);
         let next = if still { (backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
         self.backoff.set(next);
@@ -208,7 +211,7 @@ impl<'a> Pause<'a> {
         Self { word, began: kernel::now(), worth: LONGEST }
     }
 
-    /// The same of who waits for so many sockets.
+    /// The same for a thread that waits for so many sockets.
     pub(crate) fn begin_of(word: &'a AtomicU64, sockets: u32) -> Self {
         Self { worth: if sockets > MANY { WORTH } else { LONGEST }, ..Self::begin(word) }
     }
@@ -218,8 +221,8 @@ impl<'a> Pause<'a> {
         self.began
     }
 
-    /// Looks as long as it pays, and no longer than `most` nanoseconds. `seen` is what
-    /// [`handlers::count`] said when the call began.
+    /// Polls as long as it pays, and no longer than `most` nanoseconds. `seen` is what
+    /// [`handlers::count`] returned when the call began.
     #[inline]
     pub(crate) fn poll(
         &self,
@@ -266,7 +269,7 @@ impl<'a> Pause<'a> {
         self.finish();
     }
 
-    /// As [`Pause::finished`], for who keeps it.
+    /// As [`Pause::finished`], for a caller that keeps it.
     pub(crate) fn finish(&self) {
         let mut learned = Learned::of(self.word.load(Relaxed));
         learned.ended(kernel::now().saturating_sub(self.began), self.worth);
@@ -402,7 +405,7 @@ mod tests {
 }
 
 thread_local! {
-    /// SlotKind this thread has learned about its waits.
+    /// What this thread has learned about its waits.
     static LEARNED: AtomicU64 = const { AtomicU64::new(0) };
 }
 

@@ -9,7 +9,7 @@ use crate::connection::peer;
 use crate::descriptor::description::Held;
 use crate::system::sys::Errno;
 
-/// Looks at the error that is still to be told, and takes it.
+/// Returns the pending error, and clears it.
 pub(crate) fn take_error(end: &Endpoint) -> Option<Errno> {
     let private = end.private();
     let error = private.take_error();

@@ -20,7 +20,7 @@ const STACK: usize = 256 << 10;
 /// Descriptors that the child closes of its copies: what an arrival needs.
 const NEEDED: usize = 3;
 
-/// SlotKind is done in a child, and what came of it.
+/// What is done in a child, and what came of it.
 struct Task<F, T> {
     /// A descriptor that it needs, or -1.
     needs: c_int,
@@ -46,7 +46,7 @@ pub(crate) fn in_child<T>(needs: c_int, act: impl FnOnce() -> T) -> Result<T, Er
     let before = handlers::block_all();
     run(stack, &mut task);
     handlers::restore(before);
-    // SAFETY: the mapping of above; nobody runs on it any more.
+    // SAFETY: the mapping of above; no thread runs on it any more.
     let _ = unsafe { sys::syscall(libc::SYS_munmap, [stack, STACK, 0, 0, 0, 0]) };
     task.done.ok_or(libc::EMFILE)
 }
@@ -66,7 +66,7 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     }
 }
 
-/// SlotKind the child does.
+/// What the child does.
 extern "C" fn child<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
     // SAFETY: `run`'s, which waits.
     let task = unsafe { &mut *argument.cast::<Task<F, T>>() };

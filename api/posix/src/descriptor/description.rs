@@ -1,23 +1,19 @@
-//! Which descriptors are ours, and what stands behind them.
+//! Descriptions: what stands behind one or more descriptors that are ours.
 //!
-//! 1. [`TABLE`] has a word for each descriptor that a process can have: 0 (the kernel's), or the
-//!    number and the generation of a [`Description`]. A look-up of a kernel's descriptor is one
-//!    load and one branch.
-//! 2. Descriptions lie in chunks of memory that is mapped when first needed and never unmapped. A
-//!    description's state word holds its generation and the count of references: one for each word
-//!    of the table, one for each call that is at work on it ([`Held`]).
-//! 3. A reference is taken by compare-and-swap on that word: only if the generation is the one read
-//!    from the table and the count is not 0. So a call that read the word just before another
-//!    thread closed the descriptor either keeps the description until it is done, or looks again;
-//!    it never touches what was given to somebody else.
-//! 4. Who gives back the last reference ends what is inside (unmaps the connection), raises the
-//!    generation and puts the description on the free list, which is a stack with a tag against
-//!    reuse in between.
-//! 5. There is no lock: not for a fork to leave held, not for a signal handler to wait for. A child
-//!    of fork has a copy of all of it. References of calls that other threads had under way stay
-//!    counted there for ever, which costs the child that description's memory and nothing else:
-//!    descriptors are the kernel's.
-//! 6. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or
+//! 1. Descriptions lie in chunks of memory that are mapped when first needed and never unmapped.
+//!    The state word of a description holds its generation and its reference count: one reference
+//!    for each word of the table, one for each call that uses it ([`Held`]).
+//! 2. A reference is taken by compare-and-swap on the state word, only if the generation is the one
+//!    that was read from the table and the count is not 0. Suppose that another thread closes the
+//!    descriptor just after a call read the table. Then the call either keeps the description until
+//!    it is done, or reads the table again. It never touches a description that was reused.
+//! 3. The thread that drops the last reference ends the content (unmaps the connection), raises the
+//!    generation and puts the description on the free list, a stack with a tag against reuse (ABA).
+//! 4. There is no lock that a fork could leave held or a signal handler would wait for. A child of
+//!    fork has a copy of everything. References of calls that ran in other threads stay counted
+//!    there for ever; this costs the child the memory of those descriptions and nothing else,
+//!    because the descriptors are the kernel's.
+//! 5. A description's kind changes only forward: [`Kind::Pending`] to [`Kind::Stream`] or
 //!    [`Kind::Listener`]. The new content is written once, before the kind is published.
 
 use std::cell::UnsafeCell;
@@ -72,11 +68,11 @@ static FRESH: AtomicU32 = AtomicU32::new(0);
 /// Top of the free list: tag in the upper half, number + 1 in the lower.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
-/// Streams and listeners that are there now. A child of fork may count some of its parent's for
-/// ever.
+/// Streams and listeners that exist now. A child of fork may count some of its parent's as long as
+/// it runs.
 static SOCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// SlotKind a description is.
+/// The kind of a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -88,7 +84,7 @@ pub enum Kind {
     Stream = 2,
     /// A listening socket; the descriptor is its placeholder.
     Listener = 3,
-    /// An epoll; the descriptor is the kernel's epoll. SlotKind belongs to it is behind
+    /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind
     /// [`Description::epoll`].
     Epoll = 4,
 }
@@ -110,7 +106,7 @@ impl Kind {
 pub struct SocketState {
     /// `AF_INET` or `AF_INET6`.
     pub domain: AtomicU32,
-    /// State of a connect that was told to go on by itself, and the like: bits of [`socket_flag`].
+    /// State of a nonblocking connect, and the like: bits of [`socket_flag`].
     pub(crate) flags: AtomicU32,
     /// The backlog of a listener.
     pub(crate) backlog: AtomicU32,
@@ -122,7 +118,7 @@ pub struct SocketState {
     pub(crate) listening_socket: HiddenDescriptor,
     /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
     pub(crate) local: [AtomicU32; 7],
-    /// SlotKind holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
+    /// What holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
     pub(crate) reservation: HiddenDescriptor,
     /// Bit n: option n of `options` was set by the program.
     pub(crate) set: AtomicU64,
@@ -132,7 +128,7 @@ pub struct SocketState {
 
 /// Bits of [`SocketState::flags`].
 pub(crate) mod socket_flag {
-    /// A connect was answered EINPROGRESS, and nobody has been told yet that it is done.
+    /// A connect returned EINPROGRESS, and its result was not reported yet.
     pub(crate) const CONNECTING: u32 = 1;
     /// The program has given the socket its port.
     pub(crate) const BOUND: u32 = 2;
@@ -147,7 +143,7 @@ pub(crate) mod socket_flag {
     pub(crate) const BLOCKING: u32 = 32;
 }
 
-/// SlotKind a module above keeps for a description, never unmapped.
+/// The head of what a module above keeps for a description, never unmapped.
 ///
 /// It begins with what has to happen when the last reference to the description is gone, as a file
 /// of the kernel's has a `release` among its operations: the table cannot name its type, because
@@ -162,7 +158,7 @@ pub(crate) struct Attached {
     pub(crate) release: unsafe fn(*mut Self),
 }
 
-/// SlotKind stands behind one or more descriptors.
+/// What stands behind one or more descriptors.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Description {
@@ -185,7 +181,7 @@ pub struct Description {
     pub(crate) sleepers: AtomicU32,
     /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
     pub(crate) spare: AtomicU32,
-    /// SlotKind the other had published when a call that does not sleep last found nothing.
+    /// What the other had published when a call that does not sleep last found nothing.
     pub(crate) emptied: AtomicU64,
     /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
     pub(crate) kernel_only_waiters: AtomicU32,
@@ -198,8 +194,9 @@ pub struct Description {
     pub socket: SocketState,
 }
 
-// SAFETY: `end` is written once by who changes the kind, before the kind is published, and dropped
-// by who gives back the last reference; in between it is only shared, and `End` is `Sync`.
+// SAFETY: `end` is written once, by the thread that changes the kind, before the kind is published.
+// It is dropped by the thread that drops the last reference. In between it is only shared, and
+// `Endpoint` is `Sync`.
 unsafe impl Sync for Description {}
 
 /// A reference to a description: it stays what it is until this is dropped.
@@ -250,7 +247,7 @@ impl Drop for Held {
 }
 
 impl Description {
-    /// SlotKind it is.
+    /// What it is.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         Kind::of(self.kind.load(Acquire))
@@ -283,12 +280,12 @@ impl Description {
     /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was
     /// first).
     pub(crate) fn become_stream(&self, end: Endpoint) -> Result<(), Endpoint> {
-        // The kind `Free` is taken as the lock: nobody else changes a kind that is not `Pending`.
+        // The kind `Free` serves as the lock: no other thread changes a kind that is not `Pending`.
         if self.kind.compare_exchange(Kind::Pending as u8, Kind::Free as u8, AcqRel, Acquire).is_err() {
             return Err(end);
         }
-        // SAFETY: only who took the kind away from `Pending` gets here, so nobody else writes, and
-        // nobody reads an end before the kind says so.
+        // SAFETY: only the thread that changed the kind from `Pending` gets here, so no other
+        // writes, and no reader uses an end before the kind says so.
         unsafe { (*self.end.get()).write(end) };
         SOCKETS.fetch_add(1, AcqRel);
         self.kind.store(Kind::Stream as u8, Release);
@@ -310,7 +307,7 @@ impl Description {
             SOCKETS.fetch_sub(1, AcqRel);
         }
         match self.kind() {
-            // SAFETY: this was the last reference, and nobody can take another: the count is 0.
+            // SAFETY: this was the last reference, and no thread can take another: the count is 0.
             Kind::Stream => unsafe { (*self.end.get()).assume_init_drop() },
             Kind::Epoll => {
                 let set = self.epoll.swap(ptr::null_mut(), AcqRel);
@@ -353,7 +350,7 @@ fn provide(number: u32) -> Option<&'static Description> {
             return None;
         }
         if slot.compare_exchange(ptr::null_mut(), chunk.cast(), AcqRel, Acquire).is_err() {
-            // SAFETY: the mapping of above, which nobody has seen.
+            // SAFETY: the mapping of above, to which nothing refers.
             unsafe { libc::munmap(chunk, length) };
         }
     }
@@ -420,7 +417,7 @@ pub fn describe(kind: Kind, end: Option<Endpoint>) -> Option<Held> {
     socket.set.store(0, Relaxed);
     socket.options.iter().for_each(|word| word.store(0, Relaxed));
     if let Some(end) = end {
-        // SAFETY: the description was just taken from the free list: nobody else has it.
+        // SAFETY: the description was just taken from the free list: no other thread has it.
         unsafe { (*new.end.get()).write(end) };
     }
     if is_counted(kind) {

@@ -1,11 +1,11 @@
-//! Descriptors of this library's own that go with a socket of the program: out of the program's
-//! way, and known again.
+//! Hidden descriptors: descriptors of this library that belong to a socket of the program, at
+//! numbers that the program does not use, and with a check that they are still the same.
 //!
-//! 1. They are asked for at numbers from [`FROM`] up, are closed on exec, and copied by fork, as
+//! 1. They are placed at numbers from [`FROM`] up, are closed on exec, and are copied by fork, as
 //!    the socket is.
 //! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there.
-//!    So each is known by its socket's cookie as well, and a number that is somebody else's by now
-//!    is left alone.
+//!    So the library also remembers the socket's cookie. A number that has become another file is
+//!    left alone.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -73,7 +73,7 @@ impl HiddenDescriptor {
         self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
     }
 
-    /// SlotKind is kept, if it still is what it was.
+    /// What is kept, if it still is what it was.
     pub(crate) fn get(&self) -> Option<c_int> {
         let number = self.number()?;
         (cookie(number)? == self.cookie.load(Acquire)).then_some(number)

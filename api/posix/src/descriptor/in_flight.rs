@@ -1,17 +1,18 @@
-//! Descriptors that calls under way hold, and that are none of the program's.
+//! In-flight descriptors: descriptors that running calls hold, and that do not belong to the
+//! program.
 //!
-//! 1. *Reserved*: Linux sets the number of the next connection aside before `accept` sleeps, so
-//!    that whatever is opened meanwhile gets others. Here the number is taken by a descriptor that
-//!    can do nothing (`O_PATH`: nearly every call on it is EBADF, as on a number that is not open),
-//!    and the connection is put in its entry.
-//! 2. *Outliving*: a call that sleeps on a descriptor keeps what it sleeps on, on Linux, whoever
-//!    closes the number. Here who closes it leaves the sleeper a second descriptor of the
-//!    placeholder, beyond the numbers that programs use, which the last sleeper closes
-//!    (`crate::connection::blocked`).
-//! 3. *Sleeping*: the epolls of `crate::connection::doorbell`.
-//! 4. All are written down in [`ENTRIES`], because a child of fork, in which those calls are not,
-//!    has to close them, and because the program must not close them by accident. There is room for
-//!    [`MOST`]; beyond that a call does without.
+//! 1. *Reserved*: Linux reserves the number of the next connection before `accept` sleeps, so that
+//!    descriptors opened meanwhile get other numbers. Here a descriptor without function takes the
+//!    number (`O_PATH`: nearly every call on it gives EBADF, as on a number that is not open). The
+//!    connection is then put in its place.
+//! 2. *Outliving*: on Linux a call that sleeps on a descriptor keeps its file, also when another
+//!    thread closes the number. Here the closing thread leaves the sleeper a second descriptor of
+//!    the placeholder, above the numbers that programs use. The last sleeper closes it
+//!    ([`crate::connection::blocked`]).
+//! 3. *Sleeping*: the epolls of [`crate::connection::edges`].
+//! 4. All are recorded in [`ENTRIES`]: a child of fork, in which those calls do not run, has to
+//!    close them, and the program must not close them by accident. There is room for [`MOST`]; a
+//!    call beyond that goes without.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32};
 use crate::system::kernel;
 use crate::system::sys::{self, Errno, address, signed};
 
-/// Calls that sleep in accept, and closes under sleepers, at one time: a look through all of them
+/// Calls that sleep in accept, and closes under sleepers, at one time. A scan through all of them
 /// is paid only while there is one.
 const MOST: usize = 64;
 

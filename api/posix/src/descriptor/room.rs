@@ -1,15 +1,16 @@
 //! Room for the descriptors that a call of the library needs for a moment, where the kernel's own
 //! call needs one or none.
 //!
-//! 1. A connection comes as three descriptors, of which one stays; a request to the service takes a
-//!    socket. In a process that has nearly as many as it may have, what arrives would be lost: the
-//!    kernel closes what does not fit. So it is made sure *before* that there is room ([`check`]).
-//! 2. Where there is none, the soft limit is raised for the time of the call ([`raise`]), as far as
-//!    the hard limit or the process's privileges allow. SlotKind stays is put at a number that the
-//!    program may use. So a program has as many connections as on the kernel.
-//!    Where that is not allowed, a copy of the descriptors serves ([`crate::service::arrival`]).
-//! 3. Any number of threads may have raised it; the last of them lowers it. A child of fork lowers
-//!    its own.
+//! 1. A connection arrives as three descriptors, of which one stays; a request to the service needs
+//!    a socket. In a process that is near its descriptor limit the kernel would close what does not
+//!    fit. So the library checks *before* the call that there is room ([`check`]).
+//! 2. Where there is none, it raises the soft limit for the time of the call ([`raise`]), as far as
+//!    the hard limit or the process's privileges allow. The descriptor that stays is put at a
+//!    number that the program may use. So a program has as many connections as on the kernel. Where
+//!    raising is not allowed, a child with a copy of the descriptor table serves
+//!    ([`crate::descriptor::copied_table`]).
+//! 3. Any number of threads may have raised the limit; the last of them lowers it. A child of fork
+//!    lowers its own.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -35,7 +36,7 @@ pub(crate) const REQUEST: usize = 1 + CONNECTION;
 /// By how much the limit is raised: room for a few threads at once.
 const RAISE_BY: u64 = 16;
 
-/// Most descriptors that are asked for at once.
+/// Most descriptors that are requested at once.
 const MOST: usize = 8;
 
 /// Times that the processor is given away to a thread that is changing the limit. A signal handler
@@ -50,7 +51,7 @@ const RAISED: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(NORMAL);
 
-/// Who has raised it.
+/// Threads that have raised it.
 static HOLDERS: AtomicU32 = AtomicU32::new(0);
 
 /// The limits that the process had, soft and hard.
@@ -80,7 +81,7 @@ pub(crate) fn check(count: usize) -> Option<Room> {
     }
     // A sandbox that answers neither is not to cost a program its connections.
     let Some([soft, _]) = limits(None) else { return room };
-    // Nearly always nobody uses the highest numbers.
+    // Nearly always the highest numbers are free.
     let highest =
         (1..=count as u64).map(|below| soft.checked_sub(below).and_then(|fd| c_int::try_from(fd).ok()));
     let free = |fd: c_int| kernel::fcntl(fd, libc::F_GETFD, 0) == Err(libc::EBADF);
@@ -176,7 +177,7 @@ impl Drop for Room {
     }
 }
 
-/// In the child of a fork: those who raised it are not here.
+/// In the child of a fork: the threads that raised it are not here.
 pub(crate) fn after_fork() {
     if STATE.load(Relaxed) != NORMAL {
         lower();

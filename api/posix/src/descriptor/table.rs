@@ -34,7 +34,7 @@ pub fn is_ours(fd: c_int) -> bool {
     TABLE.get(fd.cast_unsigned() as usize).is_some_and(|entry| entry.load(Acquire) != 0)
 }
 
-/// SlotKind stands behind a descriptor, if it is ours.
+/// What stands behind a descriptor, if it is ours.
 #[inline]
 pub fn find(fd: c_int) -> Option<Held> {
     let slot = TABLE.get(fd.cast_unsigned() as usize)?;
@@ -43,15 +43,16 @@ pub fn find(fd: c_int) -> Option<Held> {
         if entry == 0 {
             return None;
         }
-        // Fails only if the word has changed since: somebody closed the descriptor.
+        // Fails only if the word has changed since: another thread closed the descriptor.
         if let Some(held) = hold(entry) {
             return Some(held);
         }
     }
 }
 
-/// Lets a descriptor refer to a description. SlotKind was there before is let go (the program closed it
-/// in a way that we did not see). False: the number is too high for the table.
+/// Makes a descriptor refer to a description. A reference that was there before is dropped: the
+/// program closed the descriptor in a way that the library did not see. False: the number is too
+/// high for the table.
 pub fn put(fd: c_int, held: &Held) -> bool {
     let Some(slot) = entry(fd) else { return false };
     HIGHEST.fetch_max(fd.cast_unsigned() + 1, AcqRel);

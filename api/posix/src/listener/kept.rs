@@ -13,8 +13,7 @@ use crate::service::client;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, seccomp};
 
-/// Attempts to listen on a name that was just released, or to see it free. They are a millisecond
-/// apart.
+/// Attempts to listen on a name that was just released, or to see it free, a millisecond apart.
 pub(crate) const RETRIES: u32 = 100;
 
 /// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the
@@ -53,8 +52,8 @@ pub(crate) fn record_owner(held: &Held) {
     held.socket.process.store(kernel::process(), Relaxed);
 }
 
-/// A listener was closed here. Its name is free when the service has seen that too, which whoever
-/// made the listener waits for; a child of fork closes only what its parent goes on with.
+/// A listener was closed here. Its name is free when the service has seen that too. The process
+/// that made the listener waits for that; a child of fork closes only what its parent goes on with.
 pub(crate) fn wait_until_released(held: &Held) {
     let name = listener_name(held);
     // A sandbox may not let the question through.

@@ -1,23 +1,20 @@
-//! Listeners that leave_spare the service.
+//! Listeners that outlive the service.
 //!
-//! 1. The kernel's listening socket behind a listener stays open in the program too, at a number
-//!    out of the way ([`crate::descriptor::hidden`]). So neither port nor queue is lost with the service, be the
-//!    port one that only root may bind, and the processes of a fork go on sharing it.
-//! 2. The service's end of a placeholder closes if the service dies. Whoever next accepts finds
-//!    that, and gives the socket to the service that is there again ([`reregister`]).
-//! 3. If there is none, the kernel's socket itself takes the placeholder's place: the listener has
-//!    *fallen*. From then on no wait of this program is longer than a [`slice`], and after each all
-//!    fallen listeners are offered to the service ([`return_to_service`]): those too to which nobody
-//!    connects.
-//! 4. A listener on a VNIC has no kernel's socket behind it: it is asked for until there is a
-//!    service that has the VNIC, and is nobody's until then. Several processes of one application
-//!    each get one of their own; connections are spread over them.
-//! 5. A process that only forks those who accept (a master of workers) never accepts, and so would
-//!    never find out: before a fork its listeners are looked at ([`before_fork`]), so that children
-//!    share what is alive.
-//! 6. A program may have closed the kept socket, or put another file at its number: the socket's
-//!    cookie tells. Then a socket is made with the options and the name that the listener had; if
-//!    another process of the application has done so already, the service is asked for a
+//! 1. The kernel's listening socket stays open in the program ([`crate::listener::kept`]).
+//! 2. The service's end of a placeholder closes if the service dies. The next accept finds that,
+//!    and registers the socket with the service that is there again ([`reregister`]).
+//! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
+//!    *on the kernel*. From then on no `epoll_wait`, `poll`, `select` or `accept` of this program
+//!    sleeps longer than a [`slice`]. After each slice all such listeners are offered to the
+//!    service ([`return_to_service`]), also those without a client.
+//! 4. A listener on a VNIC has no kernel socket behind it. The library asks for it until a service
+//!    has the VNIC; until then nothing accepts for it. Several processes of one application each
+//!    get a listener of their own; connections are spread over them.
+//! 5. A process that only forks its workers never accepts, and so would never find out. Its
+//!    listeners are checked before a fork ([`before_fork`]), so that children share what is alive.
+//! 6. A program may have closed the kept socket, or put another file at its number; the socket's
+//!    cookie shows that. Then a socket is made with the options and the name that the listener had.
+//!    If another process of the application has done so already, the service is asked for a
 //!    placeholder of this process's own.
 
 use std::ffi::c_int;
@@ -43,7 +40,8 @@ use crate::system::sys::{self, Errno, Outcome, signed};
 /// in a fifth of a second.
 const RETRY_SOON: u64 = 40_000_000;
 
-/// The same after [`SOON_ATTEMPTS`] attempts: nobody starts it again, or somebody will by hand.
+/// The same after [`SOON_ATTEMPTS`] attempts: the service is not restarted, or is restarted by
+/// hand.
 const RETRY_LATER: u64 = 1_000_000_000;
 
 /// Attempts of the first sort: some ten seconds.
@@ -129,7 +127,7 @@ fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> 
     let published = publish::open(context, held, flags, &name, backlog)?;
     let answer = client::listen(context, None, name, backlog, flags, &published);
     if answer == Err(libc::EACCES) {
-        // Taken away from the application for good.
+        // The application has lost the name for good.
         held.socket.flags.fetch_or(socket_flag::STOPPED, AcqRel);
     }
     let placeholder = answer?;
@@ -139,7 +137,7 @@ fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> 
     Ok(())
 }
 
-/// The kept socket, if it listens: whoever is revoked loses that.
+/// The kept socket, if it listens: a listener that is revoked loses that.
 fn listening(held: &Held) -> Option<c_int> {
     let kernel = held.socket.listening_socket.get()?;
     (kernel::socket_option(kernel, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)).then_some(kernel)
@@ -161,7 +159,7 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
         Err(errno) => {
             context::debug_line("a listener goes to the kernel until the socket service is back", errno);
             fall_back(fd, held, kernel);
-            // Who is refused need not ask again.
+            // A listener that is refused need not ask again.
             ANY_ON_KERNEL.fetch_or(errno != libc::EACCES, AcqRel);
         }
     }
@@ -178,8 +176,8 @@ fn published(context: &Context, kernel: c_int, held: &Held) -> PublishedSockets 
 /// Puts the kernel's socket in the place of a placeholder without a service.
 fn fall_back(fd: c_int, held: &Held, kernel: c_int) {
     let Ok(other) = kernel::fcntl(kernel, libc::F_DUPFD_CLOEXEC, 0) else { return };
-    // All processes share its flags, and a service that comes back makes it one that does not wait:
-    // so waiting is done here.
+    // All processes share its flags, and a service that is back makes it nonblocking: so the
+    // blocking is done here.
     note_nonblocking(held, kernel::is_nonblocking(fd));
     set_nonblocking(other as c_int);
     put_in_place(fd, held, other as c_int);
@@ -215,7 +213,7 @@ pub(crate) fn listen_again(fd: c_int, held: &Held) -> Outcome {
         }
         let _ = kernel::close(kernel);
         tries += 1;
-        // The service may not have let go of the name yet.
+        // The service may not have released the name yet.
         if tries == RETRIES {
             return listening.map(|()| 0);
         }
@@ -283,7 +281,7 @@ pub(crate) fn return_to_service() {
     }
 }
 
-/// Before a fork: listeners that nobody accepts from here are the children's.
+/// Before a fork: listeners on which this process does not accept are the children's.
 pub(crate) fn before_fork() {
     if seccomp::is_restricted() {
         return;

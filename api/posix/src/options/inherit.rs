@@ -1,5 +1,9 @@
-//! Options of a kernel's socket, read from it: those of a socket that becomes ours, and of one that
-//! another program made.
+//! How a socket's options reach its connection: remembered when a kernel socket becomes ours,
+//! passed on by a listener, announced to an engine.
+//!
+//! When a kernel socket becomes ours, the options that the program set on it are read from the
+//! kernel and remembered ([`remember`]). Connections inherit what their listener remembers
+//! ([`pass_on_to`]).
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +38,7 @@ pub(crate) const OF_ENGINE: [usize; 14] = [
     option::PACING_RATE,
 ];
 
-/// Tells the engine behind a connection, if there is one, that its options are others.
+/// Notifies the engine behind a connection, if there is one, that its options have changed.
 pub(crate) fn announce(fd: c_int, end: &Endpoint) {
     if end.private().has(flag::SERVED) {
         end.announce();
@@ -77,7 +81,7 @@ pub(crate) fn apply(end: &Endpoint) {
     if let Some(linger) = option_words::get(end, LINGER) {
         end.abort_on_close(linger == 1 << 32);
         if end.private().has(flag::SHUT_RD | flag::SHUT_WR) {
-            // SlotKind it said of that has been written over.
+            // What it said of that has been written over.
             end.closing();
         }
     }
@@ -102,7 +106,7 @@ pub(crate) fn pass_on_to(from: &Held, end: &Endpoint) {
     apply(end);
 }
 
-/// SlotKind a listener's option is, for who makes its kernel's socket again.
+/// Calls `each` with every option of a listener, to make its kernel socket again.
 pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
     for (place, known) in KNOWN.iter().enumerate() {
         let value = held.socket.options[place].load(Relaxed);
@@ -132,7 +136,7 @@ pub(crate) unsafe fn kernel_set(
     length: socklen_t,
 ) -> Outcome {
     let arguments = [signed(fd), signed(level), signed(name), address(value), length as usize, 0];
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { sys::syscall(libc::SYS_setsockopt, arguments) }
 }
 
@@ -146,7 +150,7 @@ pub(crate) unsafe fn kernel_get(
     length: *mut socklen_t,
 ) -> Outcome {
     let arguments = [signed(fd), signed(level), signed(name), address_mut(value), address_mut(length), 0];
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }
 }
 

@@ -1,17 +1,16 @@
-//! Socket options of our sockets.
+//! Which socket options the library remembers, and how their values are encoded.
 //!
-//! 1. [`KNOWN`] lists the options that we remember, each with a place in the end's private page (so
-//!    that all who hold the end agree) or, for listeners, in the description. A word of 0 means
-//!    that the program never set it; otherwise the top bit is set.
-//! 2. When a kernel's socket becomes ours, the options that the program set on it are read from the
-//!    kernel and remembered. SlotKind a listener remembers its connections inherit.
-//! 3. An option that we do not remember is tried on a fresh kernel's TCP socket: so its errno and
-//!    its default are the kernel's. It changes nothing on a connection that no packet leaves.
-//! 4. SlotKind has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The rest
-//!    is told back as it was set.
-//! 5. A connection of a VNIC has an engine behind it, in the service: it is told when an option of
-//!    its changes ([`announce`]), TCP_INFO is asked of it, and it has its own algorithms of
-//!    congestion control.
+//! 1. [`KNOWN`] lists the options. The index of an option there is its index in the end's private
+//!    page (so that all holders of the end agree) or, for pending sockets and listeners, in the
+//!    description. A word of 0 means that the program never set the option; otherwise the top bit
+//!    is set.
+//! 2. An option that is not remembered is tried on a fresh kernel TCP socket, so its errno and its
+//!    default are the kernel's. It would change nothing on a connection that sends no packet.
+//! 3. What has an effect: timeouts, SO_RCVLOWAT, SO_LINGER with a time of zero, SO_SNDBUF. The
+//!    other options are only returned as they were set.
+//! 4. A connection of a VNIC has an engine behind it, in the service core. The engine is notified
+//!    when one of its options changes ([`crate::options::inherit::announce`]), provides TCP_INFO,
+//!    and has its own congestion-control algorithms.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicU64;
@@ -24,14 +23,14 @@ use crate::descriptor::description::{self, Held};
 use crate::signal::user_memory;
 use crate::system::sys::Errno;
 
-/// How an option's value looks.
+/// The form of an option's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// An `int`; set by anything that is not 0, told as 0 or 1.
+    /// An `int`; set by any value but 0, returned as 0 or 1.
     Switch,
     /// An `int` in bounds; outside them EINVAL.
     Number(c_int, c_int),
-    /// Buffer sizes: told twice as large as set, within bounds.
+    /// Buffer sizes: returned twice as large as set, within bounds.
     Buffer,
     /// A `struct timeval`.
     Time,
@@ -48,7 +47,7 @@ pub(crate) struct Known {
     pub(crate) level: c_int,
     pub(crate) name: c_int,
     pub(crate) shape: Shape,
-    /// SlotKind the kernel says if it was never set.
+    /// What the kernel says if it was never set.
     pub(crate) default: c_int,
 }
 
@@ -177,7 +176,7 @@ pub(crate) unsafe fn word_of(value: *const c_void, length: socklen_t) -> Option<
     }
     let mut name = [0_u8; 15];
     let length = (length as usize).min(name.len());
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { user_memory::write_bytes(name.as_mut_ptr(), value.cast(), length) }.ok()?;
     let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
     let name = &name[..end];

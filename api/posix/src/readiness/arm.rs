@@ -15,14 +15,14 @@ use crate::readiness::nested;
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 
-/// Doorbells of a connection with each of which the placeholder is looked at. A program that writes
-/// both by the library and past it does so from the beginning; later a look is only worth its
-/// system call if nothing else was found.
+/// With each of the first so many doorbells of a connection the placeholder is examined. A program
+/// that writes both with the library and past it does so from the beginning. Later the examination
+/// is worth its system call only if nothing else was found.
 const EARLY: u32 = 32;
 
 impl Registrations {
-    /// Asks to be rung for whatever a registration wants and has not. The caller looks once more
-    /// before it sleeps.
+    /// Requests notifications for what a registration wants and does not have. The caller checks
+    /// once more before it sleeps.
     #[inline]
     pub(crate) fn arm(&mut self, number: u32) {
         let sleep = self.sleep;
@@ -49,7 +49,7 @@ impl Registrations {
                 slot.data_request = end.arm_again(Want::Data) as u32;
             }
         } else if data {
-            // Only a service core knows of it, and who reads no more is rung by nobody.
+            // Only a service core uses it, and an end that reads no more is never notified.
             let among_many = sleep != 0 && end.private().has(flag::SERVED) && !has_shut_read(end);
             let request = if among_many { end.arm_among_many(sleep) } else { None };
             slot.state |= bit::DATA | if request.is_some() { bit::AMONG_MANY } else { 0 };
@@ -77,7 +77,7 @@ impl Registrations {
         (self.slot(number).state & (bit::DATA | bit::ROOM)).count_ones()
     }
 
-    /// Somebody was taking bytes from the doorbell while a registration was armed: what answered
+    /// Another thread took bytes from the doorbell while a registration was armed: the answer to
     /// its request may have been among them.
     #[cold]
     pub(crate) fn arm_after_drain(&mut self, number: u32) {
@@ -129,7 +129,7 @@ impl Registrations {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // SlotKind woke may be no doorbell, or lie beside one. Where there is something
+                        // What woke may be no doorbell, or lie beside one. Where there is something
                         // to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {

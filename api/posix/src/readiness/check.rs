@@ -1,31 +1,22 @@
-//! SlotKind a registered socket has to report, and asking to be rung for it.
+//! What a socket has to report: readiness and edges, from shared memory alone.
 //!
-//! 1. [`readiness`] says what `tcp_poll` of Linux would say of a socket in the same state:
+//! 1. [`readiness`] returns what Linux's `tcp_poll` would return for a socket in the same state:
 //!    * connecting: nothing; failed: everything, with ERR until the error was taken;
 //!    * the peer's FIN or the own `shutdown(SHUT_RD)`: IN and RDHUP, data left or not; with the own
 //!      FIN as well: HUP;
-//!    * a reset: IN, OUT, RDHUP, HUP, and ERR until it was told;
-//!    * OUT if there is room as `poll` means it, and always after the own FIN.
-//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes those who poll it
-//!    with one of the item's events, and a wait that finds it there reports it if it is ready and
-//!    takes it off. SlotKind wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
-//!    * bytes that arrive: who asked for one of [`ARRIVAL`] (not RDHUP by itself);
-//!    * room, once after somebody had found none ([`Endpoint::note_full`], Linux's `SOCK_NOSPACE`): who
-//!      asked for OUT;
-//!    * the set-up's end, the peer's FIN, a reset, the own `shutdown`: everybody. The close after a
-//!      FIN, options, and an error that was taken: nobody.
-//!
-//!    So an edge-triggered registration is due if one of its numbers differs from what it was when
-//!    it was last found ready *or not ready* ([`Registrations::peek`]), or if it was ready when it was
-//!    registered or modified (`NEW`). A one-shot one is not due again until it is modified.
-//! 3. [`Registrations::arm`] counts the registration as a waiter, so that the other side rings the
-//!    placeholder, which the kernel's epoll watches. It is counted until it is disarmed, rung or
-//!    not, so that no other waiter of the same end takes the last byte before the kernel has
-//!    reported it. A request that was answered, or for which the kernel has reported the
-//!    placeholder, is made again before the next sleep.
-//! 4. A placeholder that hung up is what says that a peer is gone; the kernel's epoll reports it
-//!    whatever is asked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is
-//!    asked at once.
+//!    * a reset: IN, OUT, RDHUP, HUP, and ERR until it was reported;
+//!    * OUT if there is room as `poll` defines it, and always after the own FIN.
+//! 2. **Edges.** The kernel puts an item on its ready list when the socket wakes its pollers with
+//!    one of the item's events. A wait that finds it there reports it if it is ready, and takes it
+//!    off. What wakes is in shared memory, as numbers that change exactly then ([`Seen`]):
+//!    * bytes that arrive wake registrations with one of [`ARRIVAL`] (not RDHUP alone);
+//!    * room, once after a writer had found none ([`Endpoint::note_full`], Linux's `SOCK_NOSPACE`),
+//!      wakes registrations with OUT;
+//!    * the end of the set-up, the peer's FIN, a reset and the own `shutdown` wake all. The close
+//!      after a FIN, options, and an error that was taken wake none.
+//! 3. A placeholder that hung up proves that the peer is gone; the kernel's epoll reports it
+//!    unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is asked at
+//!    once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -81,19 +72,19 @@ pub(crate) fn sleep_limit(end: &Endpoint) -> Option<u64> {
     if has_shut_read(end) { Some(SHUT_READ_SLICE) } else { end.longest_sleep() }
 }
 
-/// The shorter of two sleeps; none is for ever.
+/// The shorter of two sleeps; none is without limit.
 pub(crate) fn shorter_sleep(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.map_or(other, |one| Some(other.map_or(one, |other| one.min(other))))
 }
 
-/// SlotKind a registration was last found with: step 2 of the module.
+/// What a registration was last found with: step 2 of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Seen {
     /// [`sietch_ring::stream::Edge::arrived`]; of a nested epoll, its edges.
     pub(crate) arrived: u64,
     /// Of edge-triggered ones, how often there was room again; of level-triggered ones, what the
-    /// peer has read. 0 where nobody asked for room: it is another cache line.
+    /// peer has read. 0 where room is not wanted: it is another cache line.
     room: u32,
     pub(crate) changes: u32,
 }
@@ -125,7 +116,7 @@ impl Seen {
         Self { arrived: edge.arrived, room, changes: edge.changes }
     }
 
-    /// Whether something happened since `before` that wakes who asked for `events`.
+    /// Whether something happened since `before` that wakes a registration with `events`.
     #[inline]
     pub(crate) const fn is_edge(self, before: Self, events: u32) -> bool {
         self.changes != before.changes
@@ -134,8 +125,8 @@ impl Seen {
     }
 }
 
-/// SlotKind `poll(2)` would say of a TCP socket in this state, everything asked for, room maybe: see
-/// the module.
+/// What `poll(2)` would return for a TCP socket in this state with all events requested, room
+/// optionally: see the module.
 #[inline]
 pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {
     let private = end.private();
@@ -161,7 +152,8 @@ pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {
     ready
 }
 
-/// Whether there is room as `poll` means it. Who finds none is told when there is some again.
+/// Whether there is room as `poll` defines it. A caller that finds none is notified when there is
+/// some again.
 #[inline]
 fn is_writable(end: &Endpoint) -> bool {
     end.is_writable() || {
@@ -179,13 +171,13 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
     }
     match state {
         state::CONNECTING if flags & flag::HUNG_UP == 0 => 0,
-        // Who was to set the connection up is gone: it never will be.
+        // The process that was to set the connection up is gone: it never will be.
         state::CONNECTING => READ_END | OUTPUT | HANGUP | ERROR,
         _ => READ_END | OUTPUT | HANGUP | error,
     }
 }
 
-/// Asks the kernel whether the other end of a placeholder is gone, if shared memory hints at it.
+/// Asks the kernel whether the peer is gone, if shared memory hints at it.
 #[inline]
 pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     if end.is_worth_asking() {
@@ -193,7 +185,7 @@ pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     }
 }
 
-/// Whether nobody holds the other end any more, asking the kernel.
+/// Whether no process holds the other end any more, asking the kernel.
 #[cold]
 pub(crate) fn has_hung_up(fd: c_int, held: &Held, end: &Endpoint) -> bool {
     end.private().has(flag::HUNG_UP) || table::refers_to(fd, held) && check_peer_gone(fd, end)

@@ -1,22 +1,23 @@
 //! `epoll_create` and `epoll_ctl`.
 //!
-//! 1. An epoll is the kernel's. It is in the descriptor table so that what belongs to it is found;
-//!    an epoll that was inherited over exec gets into the table when the first of our sockets is
-//!    registered there.
-//! 2. Kernel descriptors go to the kernel as they are. So do listeners and sockets that are not
-//!    connected yet, which are remembered (`hooks`, step 3).
-//! 3. A stream goes to the kernel as its placeholder, edge-triggered, with [`TAG`] and its slot's
-//!    number as data; a nested epoll likewise. The kernel decides whether that is possible at all
-//!    (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC): it knows the same descriptors and files. SlotKind the
-//!    placeholder would hide (EINVAL for combinations with `EPOLLEXCLUSIVE`) is checked before. A
-//!    stream that is taken out stays in the kernel's epoll, *dormant*: programs that take out and
-//!    put in with every request (as `ae` of Redis does) cost no system call for it. Not so where
-//!    the epoll is shared with others, who would not know, nor where it survives exec (it was made
-//!    without `EPOLL_CLOEXEC`): then the kernel is told each change, so that the next program can
-//!    be told ([`crate::readiness::inherit`]).
-//! 4. A change may make something ready for a thread that sleeps in this epoll already. It is
-//!    armed, looked at, and if it is ready the kernel is made to report it ([`announce`]): its
-//!    placeholder is watched for room too, of which there always is.
+//! 1. An epoll is the kernel's. It is in the descriptor table so that its epoll set is found. An
+//!    epoll that was inherited over exec enters the table when the first of our sockets is
+//!    registered in it.
+//! 2. Kernel descriptors go to the kernel unchanged. So do listeners and sockets that are not
+//!    connected yet, which are remembered ([`crate::readiness::hooks`], step 3).
+//! 3. A stream goes to the kernel as its placeholder, edge-triggered, with
+//!    [`TAG`](crate::readiness::tag::TAG) and its slot's number as data; a nested epoll likewise.
+//!    The kernel decides whether the change is possible (EEXIST, ENOENT, EBADF, ELOOP, ENOSPC),
+//!    because it knows the same descriptors and files. What the placeholder would hide (EINVAL for
+//!    combinations with `EPOLLEXCLUSIVE`) is checked before.
+//! 4. A stream that the program removes stays in the kernel's epoll, *dormant*. Programs that
+//!    remove and add a stream with every request (as `ae` of Redis does) need no system call for
+//!    it. There are two exceptions: an epoll that is shared with others, which would not know, and
+//!    one that survives exec (made without `EPOLL_CLOEXEC`). There the kernel is told each change,
+//!    so that the next program can read it ([`crate::readiness::inherit`]).
+//! 5. A change may make something ready for a thread that sleeps in this epoll already. The
+//!    registration is armed and checked. If it is ready, the kernel is made to report it
+//!    ([`announce`]): its placeholder is watched for room too, which it always has.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -39,11 +40,11 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
-/// SlotKind may go with [`EXCLUSIVE`] (fs/eventpoll.c).
+/// What may go with [`EXCLUSIVE`] (fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
 
-/// SlotKind stays with a registration that is modified: nothing else is looked at in a scan.
+/// What stays with a registration that is modified: a scan checks nothing else.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
 
 /// `epoll_create1(2)`.
@@ -70,7 +71,7 @@ pub(crate) struct Registration {
 }
 
 impl Registrations {
-    /// SlotKind the kernel is given for a slot.
+    /// What the kernel is given for a slot.
     pub(crate) fn epoll_and_slot(&mut self, number: u32) -> Registration {
         let epfd = self.epfd;
         let (slot, held) = self.slot_and_held(number);
@@ -92,8 +93,8 @@ impl Registrations {
     }
 }
 
-/// SlotKind the kernel is asked of a socket with the program's own data: a listener is never writable,
-/// as its placeholder would be.
+/// The events for which the kernel watches a socket with the program's own data: a listener is
+/// never writable, as its placeholder would be.
 fn native_events(held: &Held, events: u32) -> u32 {
     if held.kind() == Kind::Listener { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
 }
@@ -123,7 +124,7 @@ pub(crate) fn announce(locked: &mut Locked<'_>, number: u32) {
     }
 }
 
-/// Lets the kernel report a slot to one of those who sleep. False: it has no open descriptor of it.
+/// Makes the kernel report a slot to one of the sleepers. False: it has no open descriptor of it.
 pub(crate) fn force_report(locked: &mut Registrations, number: u32) -> bool {
     if !locked.is_open(number) {
         return false;
@@ -152,7 +153,7 @@ impl Registrations {
         held.is_some_and(|held| table::refers_to(slot.fd, held))
     }
 
-    /// The kernel is to watch what a slot registers for what is asked now.
+    /// Has the kernel watch what a slot registers for the present events.
     #[cold]
     pub(crate) fn register_again(&mut self, number: u32) {
         if self.is_open(number) {
@@ -197,7 +198,7 @@ pub(crate) unsafe fn control(
 ) -> Outcome {
     let target = table::find(fd).filter(|held| held.kind() != Kind::Free);
     let (Some(target), false) = (target, event.is_null() && call != libc::EPOLL_CTL_DEL) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) };
     };
     let what = match target.kind() {
@@ -207,7 +208,7 @@ pub(crate) unsafe fn control(
     };
     let epoll = match of(epfd, what, call) {
         Ok(Some(epoll)) if epfd != fd => epoll,
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         Ok(_) => return unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
         Err(errno) => return Err(errno),
     };
@@ -231,7 +232,7 @@ pub(crate) unsafe fn control(
         }
         libc::EPOLL_CTL_DEL => {
             let gone = known.is_some_and(|number| locked.slot(number).state & bit::GONE != 0);
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds this function's contract.
             let answer = if gone { Ok(0) } else { unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) } };
             if let Some(number) = known {
                 locked.disarm(number);
@@ -252,7 +253,7 @@ pub(crate) unsafe fn control(
                 None => to.add(&mut locked),
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         _ => unsafe { multiplexing::epoll_ctl(epfd, call, fd, event) },
     }
 }
@@ -290,8 +291,7 @@ pub(crate) fn of(epfd: c_int, what: SlotKind, call: c_int) -> Result<Option<&'st
     Ok(set_of(&held))
 }
 
-/// Whether a descriptor is an epoll: the kernel takes nothing away from one that is asked for
-/// nothing.
+/// Whether a descriptor is an epoll: a wait that wants nothing takes nothing from it.
 fn is_epoll(fd: c_int) -> bool {
     // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
     // too, so the count is one and the address is null, which is refused only if there is something

@@ -1,15 +1,16 @@
-//! SlotKind happens to registrations when descriptors are closed, or become what they were not.
+//! What happens to registrations when descriptors are closed or change their nature, and at a fork.
 //!
-//! 1. A description counts its registrations in this process ([`count_watch`]), so that the close
-//!    of what is registered nowhere costs one load.
-//! 2. The close of the last descriptor of a description takes its registrations out of every epoll,
-//!    as the kernel does, unless another process may have it open still (`set`, step 6). The
-//!    close of one of several leaves them, as the kernel does: they go on reporting with the data
-//!    that they were given.
-//! 3. A kernel's socket that becomes a stream or a listener has another file put at its descriptor:
-//!    the kernel drops its registrations with the old file. They were remembered ([`SlotKind::Native`])
-//!    and are made again here, with the program's data for a listener and as a placeholder for a
-//!    stream. The same goes for a listener that is registered again after the service's death.
+//! 1. A description counts its registrations in this process, so that closing a descriptor that is
+//!    registered nowhere costs one load.
+//! 2. Closing the last descriptor of a description removes its registrations from every epoll, as
+//!    the kernel does, unless another process may still have it open ([`crate::readiness::set`],
+//!    step 6). Closing one of several leaves them, as the kernel does: they go on reporting with
+//!    their data.
+//! 3. When a kernel socket becomes a stream or a listener, another file is put at its descriptor,
+//!    and the kernel drops its registrations with the old file. They were remembered
+//!    ([`SlotKind::Native`]) and are made again here: with the program's data for a listener, as a
+//!    placeholder for a stream. The same holds for a listener that is registered again after a
+//!    restart of the service.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -41,14 +42,15 @@ pub(crate) fn after_fork() {
     }
 }
 
-/// A writer found no room: that there is some again is an edge. Who sleeps in an epoll, of this
-/// process or another, has not asked to be rung for it, so that is done here in its place.
+/// A writer found no room, so room is an edge from now on. A thread that sleeps in an epoll, of
+/// this process or another, has not requested a notification for room, so that is done here in its
+/// place.
 #[cold]
 pub(crate) fn note_no_room(held: &Held, end: &Endpoint) {
     if end.note_full() && !held.watchers.load(std::sync::atomic::Ordering::Acquire).is_null() {
         end.ask_for_others(Want::Room);
         if end.is_writable() {
-            // It came in between, and nobody was rung.
+            // It came in between, and no notification was sent.
             end.asked_no_more(Want::Room);
             wake_watchers(held);
         }
@@ -122,8 +124,7 @@ impl Registrations {
         }
     }
 
-    /// Whether the kernel has a slot's registration by a descriptor, as far as this process can
-    /// tell.
+    /// Whether the kernel has a slot's registration by a descriptor, as far as this process knows.
     fn is_registered(&mut self, number: u32, fd: c_int) -> bool {
         let slot = self.slot(number);
         slot.kind() != SlotKind::Nothing && slot.fd == fd && slot.state & (bit::LEFT_OPEN | bit::GONE) == 0
@@ -135,7 +136,7 @@ fn registers(locked: &mut Registrations, number: u32, held: &Held) -> bool {
     slot.kind() != SlotKind::Nothing && other.is_some_and(|other| other.number() == held.number())
 }
 
-/// Lets whoever sleeps in an epoll look at a description that is registered there.
+/// Has every epoll's sleepers check a description that is registered there.
 #[cold]
 pub(crate) fn wake_watchers(held: &Held) {
     for set in set::each() {
@@ -151,9 +152,9 @@ pub(crate) fn wake_watchers(held: &Held) {
     }
 }
 
-/// Another file is about to be put at a descriptor. The kernel would watch the one that was there
-/// as long as another process has it: a worker would hear for ever that the placeholder of its
-/// master has hung up.
+/// Another file is about to be put at a descriptor. The kernel would watch the old one as long as
+/// another process has it: a worker would be told without end that the placeholder of its master
+/// has hung up.
 pub(crate) fn replacing(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;

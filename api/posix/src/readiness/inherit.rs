@@ -1,12 +1,12 @@
-//! Epolls that come over exec.
+//! Epolls that survive exec.
 //!
-//! 1. The kernel's epoll lives on over exec, the library's memory does not. So what is registered
-//!    with what is told to the kernel, in bits of the placeholder's registration that mean nothing
-//!    there: the program's events ([`encoded`]) and its data, as far as it is a small number (a
-//!    pointer would lead nowhere in the next program; it is told as all ones).
-//! 2. The constructor reads each epoll's registrations in `/proc/self/fdinfo`, in the order of
-//!    their slots, and takes those over whose descriptor is a stream of the same file ([`read`]).
-//!    System calls and the stack, nothing else.
+//! 1. The kernel's epoll survives exec, the library's memory does not. So the kernel is given what
+//!    a registration consists of, in bits that mean nothing for a placeholder: the program's events
+//!    ([`encoded`](crate::readiness::tag::encoded)), and its data as far as that is a small number.
+//!    A pointer would be invalid in the next program; it is encoded as all ones.
+//! 2. The constructor reads each epoll's registrations from `/proc/self/fdinfo`, in the order of
+//!    their slots. It takes over those whose descriptor is a stream of the same file ([`read`]). It
+//!    uses system calls and the stack, nothing else.
 //! 3. `EPOLLEXCLUSIVE` leaves no room for other bits: such a registration comes back as one for
 //!    data.
 
@@ -26,8 +26,8 @@ pub(crate) fn inherited(epfd: c_int, entry: &Entry) {
     let Ok(Some(set)) = of(epfd, SlotKind::Stream, libc::EPOLL_CTL_ADD) else { return };
     let Some(mut locked) = set.lock() else { return };
     (locked.epfd, locked.shared, locked.survives) = (epfd, Flag::YES, Flag::YES);
-    // The same number: the kernel's registration stays as it is, and who shares it still finds its
-    // own.
+    // The same number: the kernel's registration stays as it is, and a process that shares it still
+    // finds its own.
     if locked.skip_to(entry.number) {
         locked.insert(SlotKind::Stream, entry.fd, &target, entry.events, entry.data);
     }

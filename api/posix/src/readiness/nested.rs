@@ -1,23 +1,23 @@
 //! An epoll that is watched by another epoll or by poll.
 //!
-//! 1. The kernel knows whether its part of the inner epoll is readable: descriptors of its own, and
-//!    placeholders that were rung. Whoever watches it asks the kernel about the inner epoll's
+//! 1. The kernel knows whether its part of the inner epoll is readable: its own descriptors, and
+//!    placeholders that were notified. The watcher asks the kernel about the inner epoll's
 //!    descriptor as about any other.
-//! 2. SlotKind is ready in shared memory and was rung before is on the inner one's list: so looking at
-//!    the list, and arming all of it before sleeping, is enough. From then on the inner epoll is
-//!    shared: everything in it stays armed.
-//! 3. A placeholder in which old doorbell bytes lie keeps the inner epoll readable in the kernel's
-//!    eyes. So when the kernel says readable and the list says nothing, the bytes are taken out
-//!    (what was rung or hung up goes on the list and is looked at), and the kernel is asked again.
-//!    Nothing is harvested: the inner epoll's own waiter gets what is due to it. A placeholder that
-//!    has hung up, or reads no more, would stay readable, and brings nothing any more: the kernel
-//!    watches it no longer. One that was kicked is watched for data alone again. So with epolls
-//!    within it. A nested epoll that was one-shot and reported is watched for nothing until it is
-//!    modified ([`Registrations::report`]): nobody would ask what it has.
-//! 4. **Edges.** In the kernel whatever wakes an item of the inner epoll wakes who watches it,
-//!    ready before or not. So the inner epoll counts what wakes its streams ([`Registrations::notice`]:
-//!    against numbers of its own, not those of its waiters), and an edge-triggered watcher is due
-//!    when the count has moved, or when the kernel has said readable for a descriptor of its own.
+//! 2. What is ready in shared memory and was notified before is on the inner epoll's list. So it is
+//!    enough to check the list, and to arm all of it before sleeping. From then on the inner epoll
+//!    is shared: everything in it stays armed.
+//! 3. A placeholder with old doorbell bytes keeps the inner epoll readable for the kernel. If the
+//!    kernel says readable and the list has nothing, the bytes are taken (what was notified or hung
+//!    up goes on the list and is checked), and the kernel is asked again. The inner epoll's own
+//!    waiter still gets what is due to it. A placeholder that has hung up, or no longer reads,
+//!    would stay readable without bringing anything: the kernel stops watching it. One that was
+//!    forced is watched for data alone again. Epolls within the inner epoll are treated in the same
+//!    way. A nested one-shot epoll that was reported is watched for nothing until it is modified
+//!    ([`Registrations::report`]).
+//! 4. **Edges.** In the kernel, whatever wakes an item of the inner epoll wakes its watcher, ready
+//!    before or not. So the inner epoll counts what wakes its streams ([`Registrations::notice`],
+//!    against numbers of its own, not those of its waiters). An edge-triggered watcher is due when
+//!    the count has moved, or when the kernel has said readable for a descriptor of its own.
 
 use std::ffi::c_int;
 
@@ -30,14 +30,14 @@ use crate::readiness::set::shared::{Flag, SlotKind, bit};
 use crate::readiness::set::{EpollSet, set_of};
 use crate::system::kernel;
 
-/// SlotKind was found in an epoll.
+/// What was found in an epoll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     /// A stream, or an epoll within, is ready.
     pub(crate) memory: bool,
     /// The kernel said that it is readable, and that was not for a doorbell alone.
     pub(crate) kernel: bool,
-    /// SlotKind has woken its watchers so far.
+    /// What has woken its watchers so far.
     pub(crate) edges: u64,
 }
 
@@ -48,13 +48,13 @@ impl Found {
     }
 }
 
-/// How long who watches an epoll may sleep at most for what is in it ([`check::sleep_limit`]).
+/// How long a watcher of an epoll may sleep at most for what is in it ([`check::sleep_limit`]).
 pub(crate) fn sleep_limit(held: &Held) -> Option<u64> {
     set_of(held).and_then(EpollSet::lock).and_then(|mut locked| locked.sleep_limit())
 }
 
-/// Looks into an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`:
-/// the caller is about to sleep.
+/// Checks an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`: the
+/// caller is about to sleep.
 pub(crate) fn check(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
     let mut found = Found::default();
     if let Some(set) = set_of(held)
@@ -83,7 +83,7 @@ fn is_readable(fd: c_int) -> bool {
 }
 
 impl Registrations {
-    /// Somebody watches from outside now: what has been so far is no edge.
+    /// The epoll has a watcher from now on: what happened before is no edge.
     fn begin_to_notice(&mut self) {
         self.share();
         if self.has_watchers.is_yes() {
@@ -107,8 +107,8 @@ impl Registrations {
         ready
     }
 
-    /// Takes the bytes out of every placeholder that was rung since it was armed, and puts it on
-    /// the list.
+    /// Takes the bytes out of every placeholder that was notified since it was armed, and puts it
+    /// on the list.
     fn take_stale_bells(&mut self) {
         for number in self.numbers() {
             let (slot, held) = self.slot_and_held(number);
@@ -135,7 +135,8 @@ impl Registrations {
             if end.undrained() == 0 {
                 continue;
             }
-            // Who sleeps in this epoll has not seen the byte yet, and gets what is due to it.
+            // A thread that sleeps in this epoll has not seen the byte yet, and gets what is due to
+            // it.
             let counted = if self.sleepers == 0 { self.counted(number) } else { 0 };
             let slot = self.slot(number);
             slot.state |= bit::NOTIFIED;

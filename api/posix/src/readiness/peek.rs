@@ -30,7 +30,7 @@ pub(crate) struct Found {
     pub(crate) peer: Option<u32>,
 }
 
-/// When and where a thread looks at what is ready.
+/// When, and on which processor, a thread checks what is ready.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Here {
     /// Cycles.
@@ -45,14 +45,14 @@ impl Here {
     }
 }
 
-/// SlotKind a registered stream would report now; 0 for nothing. And what it would then have been
+/// What a registered stream would report now, 0 for nothing; and what it would then have been
 /// reported with.
 #[inline(always)]
 fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     let none = (0, slot.seen);
     let wanted = slot.events | ALWAYS;
     let edge = slot.events & EDGE != 0 && slot.state & bit::NEW == 0;
-    // Before the look: what comes between the two is reported once more.
+    // Before the check: what comes between the two is reported once more.
     let mut edges = end.snapshot();
     if edges.closing && end.may_be_gone() {
         check_through_any(slot.fd, held, end);
@@ -79,7 +79,7 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
 }
 
 impl Registrations {
-    /// SlotKind a registration would report now; 0 for nothing. And what it would then have been
+    /// What a registration would report now, 0 for nothing; and what it would then have been
     /// reported with.
     pub(crate) fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
@@ -92,17 +92,18 @@ impl Registrations {
         peek_stream(slot, held, end)
     }
 
-    /// As [`Registrations::peek`], with what its report needs, if it is ready. `here` is asked for only
-    /// where something may be.
+    /// As [`Registrations::peek`], with what its report needs, if it is ready. `here` is called
+    /// only where something may be ready.
     ///
-    /// Since when it has been ready is what the kernel's ready list is ordered by. A
-    /// level-triggered registration that was reported stands behind all that were ready then;
-    /// another where its first arrival put it, as far as the peer is to be believed; one that
-    /// nothing has arrived for, where it was registered, modified or reported. Of what has changed
-    /// without an arrival only this look knows: that is kept, or it would stand behind all others
-    /// in each look to come.
+    /// The kernel's ready list is ordered by since when an item has been ready. A level-triggered
+    /// registration that was reported goes behind all that were ready then. Another goes where its
+    /// first arrival put it, as far as the peer's clock can be trusted. One without an arrival goes
+    /// where it was registered, modified or reported. A change without an arrival is known from
+    /// this check alone. It is recorded, or the registration would go behind all others in each
+    /// check to come.
     ///
-    /// The peer is told where this thread runs, unless another may be told of what is found.
+    /// The peer learns on which processor this thread runs, unless another thread may get what is
+    /// found.
     #[inline]
     pub(crate) fn find_ready(&mut self, number: u32, here: impl FnOnce() -> Here) -> Option<Found> {
         let (last, shared) = (self.ordered_at(number), self.shared.is_yes());
@@ -167,8 +168,7 @@ impl Registrations {
         if due || seen != slot.seen || found.kernel { (READ & slot.events, seen) } else { none }
     }
 
-    /// Counts what would wake who watches this epoll from outside. Whether the registration is
-    /// ready.
+    /// Counts what would wake a watcher of this epoll. Returns whether the registration is ready.
     pub(crate) fn notice(&mut self, number: u32) -> bool {
         if self.is_foreign(number) {
             return false;
@@ -181,7 +181,7 @@ impl Registrations {
             SlotKind::Stream => {
                 let (slot, held) = self.slot_and_held(number);
                 let end = held.and_then(|held| held.end());
-                // As an edge-triggered one: what the peer has read wakes nobody who did not find
+                // As an edge-triggered one: what the peer has read wakes only a writer that found
                 // the ring full.
                 let now = end.map_or(before, |end| Seen::of(end, events | EDGE));
                 let woken = slot.state & bit::FIRED == 0 && now.is_edge(before, events);
@@ -200,7 +200,7 @@ impl Registrations {
         ready != 0
     }
 
-    /// A registration was made or changed: that wakes who watches from outside if it is ready.
+    /// A registration was made or changed: that wakes a watcher if the registration is ready.
     pub(crate) fn notice_change(&mut self, number: u32) {
         if self.has_watchers.is_yes() {
             let before = self.edges;

@@ -1,14 +1,15 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
-//! 1. A thread that sleeps cools what was not ready for some sleeps ([`limits::COLD`]). A program
-//!    that polls never sleeps: its list would grow to [`limits::HOT`] entries, and each poll would
-//!    look at all of them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one sleep. SlotKind was
-//!    not ready in the last sleeps is armed, looked at once more, and found by the kernel from then
-//!    on ([`Registrations::cool_polled`]).
+//! 1. A thread that sleeps cools what was not ready for some sleeps
+//!    ([`COLD`](crate::readiness::limits::COLD)). A program that polls never sleeps: its list would
+//!    grow to [`HOT`](crate::readiness::limits::HOT) entries, and each poll would check all of
+//!    them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one sleep. What was not
+//!    ready in the last sleeps is armed and checked once more; from then on the kernel reports it
+//!    ([`Registrations::cool_polled`]).
 //! 2. The peer makes a system call for each armed connection that it answers. A program that has
-//!    just written to a connection polls for the answer, so the connection goes back on the list,
-//!    and the peer need not notify ([`note_write`]). This holds only for a program that polls: where a
-//!    thread sleeps, the request stands.
+//!    just written to a connection polls for the answer. So the connection goes back on the list,
+//!    and the peer need not notify ([`note_write`]). This holds only for a program that polls:
+//!    where a thread sleeps, the request stands.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -22,8 +23,8 @@ use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, set};
 
-/// Whether this process has ever cooled a connection by polling: others need not look for one at
-/// each write.
+/// Whether this process has ever cooled a connection by polling: other processes need not search
+/// for one at each write.
 static POLLS: AtomicBool = AtomicBool::new(false);
 
 impl Registrations {
@@ -58,7 +59,7 @@ impl Registrations {
             }
             self.arm(number);
             fence(SeqCst);
-            // SlotKind must be looked at again after a time stays.
+            // What must be checked again after a time stays.
             let stays = self.end(number).and_then(check::sleep_limit).is_some() || self.peek(number).0 != 0;
             if stays {
                 self.disarm(number);

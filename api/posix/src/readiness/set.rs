@@ -1,22 +1,29 @@
-//! SlotKind the library remembers of an epoll: which of our sockets are registered there, and with what.
+//! Epoll sets: what the library remembers of an epoll.
 //!
-//! 1. An [`EpollSet`] has memory that relatives share: the first registration of each descriptor, the *list* and the registrations
-//!    ([`Slot`], a cache line each), see [`crate::readiness::set::shared`]. Beside it stands what only this process reads: where that memory is, and what each
-//!    registration refers to ([`Known`]). Address space is reserved for every descriptor that the process may open; pages
-//!    come when they are touched. It is made when the first of our sockets is registered: an epoll of kernel descriptors has none.
-//! 2. Epoll sets are never unmapped, but used again: whoever walks [`each`] needs no lock for it.
-//! 3. SlotKind is known of a slot holds a reference to its description, so the connection's memory stays mapped while it may be looked at. The close
-//!    of the last descriptor takes the slots out (`hooks`), as the kernel takes out registrations of a file that is gone.
-//! 4. The lock is for the few instructions of a change or of a scan, never held asleep, always within a
-//!    [`Section`]: handlers of the program wait for the end of it. Its word is the holder's mark, so that a handler that came in by
-//!    another way (installed with a raw system call) gets an error instead of waiting for the thread that it interrupted. There are two: one among
-//!    the threads of this process, which nobody else can take away, and one among relatives, for which nobody waits longer than [`MAX_WAIT`].
-//! 5. A child of fork shares the registrations, as it shares the kernel's epoll: edges, one-shots and changes are then
-//!    everybody's, whoever waits. A child that does not touch an inherited epoll (most do not) leaves it alone, closes included ([`EpollSet::is_inherited`]);
-//!    one that uses it comes in ([`EpollSet::join`]), and from then on it is *common*: everything stays armed, and each process passes over what
-//!    it does not know ([`crate::readiness::set::sharing`]). A child recognises itself by a page that the kernel wipes on fork.
-//! 6. SlotKind a process closes while a relative lives may still be open there. The registration stays (`LEFT_OPEN`) until the kernel, asked with
-//!    `KCMP_EPOLL_TFD` before a scan, has it no more.
+//! 1. An [`EpollSet`] has memory that related processes share ([`shared`]): the first registration
+//!    of each descriptor, the *list*, and the registrations ([`Slot`](shared::Slot), a cache line
+//!    each). Beside it is memory of this process alone: where the shared memory is, and what each
+//!    registration refers to ([`Known`]). Address space is reserved for every descriptor that the
+//!    process may open; pages are allocated when touched. A set is made when the first of our
+//!    sockets is registered: an epoll of kernel descriptors has none.
+//! 2. Sets are never unmapped, but used again. So walking [`each`] needs no lock.
+//! 3. What is known of a slot holds a reference to its description, so the connection's memory
+//!    stays mapped while it may be checked. Closing the last descriptor removes the slots
+//!    ([`crate::readiness::hooks`]), as the kernel removes registrations of a closed file.
+//! 4. The lock is held for the few instructions of a change or a scan, never during a sleep, and
+//!    always within a [`Section`], so handlers of the program wait for its end. The word is the
+//!    holder's mark. A handler that was installed with a raw system call, and interrupted the
+//!    holder, gets an error instead of waiting for its own thread. There are two locks: one among
+//!    the threads of this process, which no other process can take, and one among related
+//!    processes, for which no thread waits longer than [`MAX_WAIT`].
+//! 5. A child of fork shares the registrations, as it shares the kernel's epoll: edges, one-shots
+//!    and changes apply to all. Most children do not touch an inherited epoll; such a child leaves
+//!    it alone, closes included ([`EpollSet::is_inherited`]). A child that uses it joins
+//!    ([`EpollSet::join`]). From then on the set is *multi-process*: everything stays armed, and
+//!    each process skips what it does not know ([`sharing`]). A child recognises itself by a page
+//!    that the kernel wipes on fork.
+//! 6. What a process closes may still be open in a related process. The registration stays
+//!    (`LEFT_OPEN`) until the kernel, asked with `KCMP_EPOLL_TFD` before a scan, no longer has it.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
@@ -37,7 +44,8 @@ pub(crate) mod registrations;
 pub(crate) mod shared;
 pub(crate) mod sharing;
 
-/// The first stream is about to be registered: who sleeps in the epoll already counts from now on.
+/// The first stream is about to be registered: threads that already sleep in the epoll count from
+/// now on.
 pub(crate) fn count_kernel_only_waiters(held: &Held) {
     let count = held.kernel_only_waiters.swap(0, SeqCst);
     if count != 0
@@ -69,20 +77,22 @@ pub(crate) fn set_of(held: &Held) -> Option<&'static EpollSet> {
 /// # Safety
 /// `attached` is a pointer to an set.
 pub(crate) unsafe fn release(attached: *mut Attached) {
-    // SAFETY: the caller's; an set begins with its `Attached`, and is never unmapped.
+    // SAFETY: the caller upholds this function's contract; an set begins with its `Attached`, and
+    // is never unmapped.
     unsafe { &*attached.cast::<EpollSet>() }.recycle();
 }
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// Looks at a taken lock between two yields.
+/// Checks of a held lock between two yields.
 const SPINS: u32 = 100;
 
-/// Looks between two questions whether its holder lives.
+/// Checks between two questions to the kernel whether its holder lives.
 const DEAD: u32 = 10_000;
 
-/// Nanoseconds for which a lock is waited for: its holder may be a relative that was stopped, or that means harm.
+/// Nanoseconds for which a lock is waited for: its holder may be a relative that was stopped, or
+/// that means harm.
 const MAX_WAIT: u64 = 2_000_000_000;
 
 /// Nanoseconds between two questions that were none of waiting: several slices of the scheduler.
@@ -98,7 +108,7 @@ pub(crate) struct EpollSet {
     usage: AtomicU32,
     /// Of a parent, and not used in this process.
     inherited: AtomicBool,
-    /// Who has put it recycled_at, and after how many forks ([`sharing::mark`]).
+    /// The process that has put it aside, and after how many forks ([`sharing::mark`]).
     recycled_at: AtomicU64,
     /// See [`EpollSet::missed`].
     missed: AtomicU32,
@@ -110,7 +120,7 @@ pub(crate) struct EpollSet {
 
 /// Values of [`EpollSet::usage`].
 mod usage {
-    /// For whoever needs one.
+    /// Free for the next epoll.
     pub(crate) const FREE: u32 = 0;
     /// An epoll's.
     pub(crate) const IN_USE: u32 = 1;
@@ -148,7 +158,8 @@ impl EpollSet {
             if old.usage.compare_exchange(usage::FREE, usage::IN_USE, AcqRel, Relaxed).is_err() {
                 continue;
             }
-            // Since it was put recycled_at there was a fork: a relative has this memory too, and is to have nothing of what comes.
+            // Since it was put recycled_at there was a fork: a relative has this memory too, and is
+            // to have nothing of what comes.
             let alone = old.recycled_at.load(Relaxed) == sharing::mark() || old.arrays.renew();
             old.missed.store(0, Relaxed);
             match old.lock() {
@@ -168,7 +179,8 @@ impl EpollSet {
         let slots = descriptors.min(SLOTS);
         let arrays = Arrays::map(descriptors, slots)?;
         let own = map(ptr::null_mut(), PAGE + slots * size_of::<Option<Known>>(), libc::MAP_PRIVATE)?;
-        // SAFETY: both within the new mapping, aligned, and never taken away; zeros are `None`; the parts are taken once.
+        // SAFETY: both within the new mapping, aligned, and never unmapped; zeros are `None`; the
+        // views are taken once.
         let new = unsafe {
             let known = std::slice::from_raw_parts_mut(own.add(PAGE).cast().as_ptr(), slots);
             let locked = Registrations::new(epfd, arrays.views(), known);
@@ -230,7 +242,8 @@ impl EpollSet {
         self.recycled_at.store(sharing::mark(), Relaxed);
         let Some(mut locked) = self.lock() else { return };
         if self.is_inherited() || locked.forks != sharing::forks() {
-            // A relative may go on with it, and take the lock that this process has there; or it is gone, and who knows what it left.
+            // A relative may go on with it, and take the lock that this process has there. Or it is
+            // gone, and its state is unknown.
             let numbers = locked.numbers();
             self.arrays.owner().store(0, Release);
             let renewed = self.arrays.renew();
@@ -260,7 +273,7 @@ impl EpollSet {
         self.missed.fetch_add(1, Relaxed);
     }
 
-    /// How many have since this was last asked.
+    /// How many have since the last call of this.
     #[inline]
     pub(crate) fn take_missed(&self) -> u32 {
         if self.missed.load(Relaxed) == 0 { 0 } else { self.missed.swap(0, Relaxed) }
@@ -283,7 +296,8 @@ impl EpollSet {
     }
 }
 
-/// Takes the lock of a word. Not, if the caller has it already, or has waited for so many nanoseconds.
+/// Takes the lock of a word. Not, if the caller has it already, or has waited for so many
+/// nanoseconds.
 #[inline]
 fn take(word: &AtomicU32, own: u32, patience: u64) -> bool {
     word.compare_exchange(0, own, Acquire, Relaxed).is_ok() || contend(word, own, patience)
@@ -299,7 +313,8 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
             return false;
         }
         let is_due = iterations.is_multiple_of(DEAD) && iterations != 0;
-        // SlotKind a process that was killed held is whole enough: nothing of it is an address that others follow.
+        // What a killed process held is consistent enough: nothing in it is an address that others
+        // follow.
         let free = owner == 0 || is_due && sietch_ring::stream::is_dead(owner);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;
@@ -341,7 +356,7 @@ impl Deref for Locked<'_> {
 impl DerefMut for Locked<'_> {
     #[inline]
     fn deref_mut(&mut self) -> &mut Registrations {
-        // SAFETY: the lock is held, and this is the only way to the locked.
+        // SAFETY: the lock is held, and this is the only way to what it protects.
         unsafe { &mut *self.behind.locked.get() }
     }
 }

@@ -26,8 +26,9 @@ impl Registrations {
         }
     }
 
-    /// Arms everything on the list and looks at it once more; what is not ready and was not in the last `cold` sleeps cools. Whether anything is ready, and
-    /// how long to sleep at most, which is asked before the look ([`Endpoint::corked_for`]).
+    /// Arms everything on the list and checks it once more; what is not ready and was not in the
+    /// last `cold` sleeps cools. Returns whether anything is ready, and the longest sleep, which is
+    /// read before the check ([`Endpoint::corked_for`]).
     pub(crate) fn prepare_sleep(&mut self, cold: u32) -> (bool, Option<u64>) {
         let crowded = self.listed() > HOT;
         for position in 0..self.listed() {
@@ -59,7 +60,8 @@ impl Registrations {
             let cools = old || crowded || shared || slot.state & bit::FIRED != 0;
             if cools && longest.is_none() && slot.kind() == SlotKind::Stream {
                 if slot.state & bit::AMONG_MANY != 0 {
-                    // Who wakes does not look at it any more, so it is rung for itself.
+                    // The thread that wakes does not check it any more, so it is notified for
+                    // itself.
                     if let Some(end) = self.end(number) {
                         end.number_sleep(0);
                     }
@@ -81,7 +83,8 @@ impl Registrations {
         self.sleeps = self.sleeps.wrapping_add(more as u32);
     }
 
-    /// Takes back what [`Registrations::prepare_sleep`] asked for, but for those that are not rung any more because this sleep was.
+    /// Takes back what [`Registrations::prepare_sleep`] requested, except for registrations that
+    /// are not notified any more because this sleep was.
     pub(crate) fn finish_sleep(&mut self, numbered: bool) {
         if self.shared.is_yes() || self.sleepers != 0 {
             return;
@@ -96,8 +99,8 @@ impl Registrations {
         }
     }
 
-    /// `missed` sleepers returned without the lock, and dropped the kernel's events. Any registration may have been
-    /// notified meanwhile, so all of them are checked.
+    /// `missed` sleepers returned without the lock, and dropped the kernel's events. Any
+    /// registration may have been notified meanwhile, so all of them are checked.
     pub(crate) fn recover_missed(&mut self, missed: u32) {
         if missed == 0 {
             return;
@@ -133,8 +136,8 @@ impl Registrations {
         }
     }
 
-    /// Wakes one thread that still sleeps in this epoll, if bytes are held back somewhere: the returning caller may
-    /// have been the only one that knew when they are due.
+    /// Wakes one thread that still sleeps in this epoll, if bytes are held back somewhere: the
+    /// returning caller may have been the only one that knew when they are due.
     pub(crate) fn wake_for_held_bytes(&mut self) {
         if self.sleepers == 0 {
             return;

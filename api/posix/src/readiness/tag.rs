@@ -5,8 +5,9 @@
 
 use std::ffi::c_int;
 
-/// Upper 20 bits of the kernel's data for what is ours: no address of a program (not canonical) and no small number. Below are 18 bits of the slot's
-/// number and 26 of the program's data, for who inherits the epoll over exec (`inherit`).
+/// Upper 20 bits of the kernel's data for what is ours: no address of a program (not canonical) and
+/// no small number. Below are 18 bits of the slot's number and 26 of the program's data, for a
+/// program that inherits the epoll over exec ([`crate::readiness::inherit`]).
 pub(crate) const TAG: u64 = 0x5ce7_c000_0000_0000;
 
 /// The bits of [`TAG`].
@@ -15,7 +16,8 @@ pub(crate) const TAG_MASK: u64 = !0x0fff_ffff_ffff;
 /// Bits of the program's data that the kernel is given.
 pub(crate) const DATA_BITS: u32 = 26;
 
-/// Slots of an epoll at most: 18 bits hold more than a process has memory maps for (a connection takes two).
+/// Slots of an epoll at most: 18 bits hold more than a process has memory maps for (a connection
+/// takes two).
 pub(crate) const SLOTS: usize = 1 << 18;
 
 /// The kernel's data for a slot.
@@ -24,7 +26,7 @@ pub(crate) const fn tagged(number: u32, data: u64) -> u64 {
     TAG | (number as u64) << DATA_BITS | if data < most { data } else { most }
 }
 
-/// Bits of events that are told, and where each goes.
+/// Events that the kernel is given, and the bit of each.
 const TOLD: [(c_int, u32); 11] = [
     (libc::EPOLLIN, 14),
     (libc::EPOLLPRI, 15),

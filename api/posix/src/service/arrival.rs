@@ -1,19 +1,15 @@
-//! SlotKind needs more descriptors than there are, where the limit cannot be raised ([`crate::descriptor::room`]).
+//! Connections that arrive at a listener: taking one where a single descriptor is free, and
+//! resetting all that wait.
 //!
-//! 1. A child is made that shares this process's memory but has a copy of its descriptors
-//!    (`clone(2)`: CLONE_VM without CLONE_FILES; CLONE_VFORK: the caller waits for its end). It
-//!    closes a few of its copies, does what is to be done ([`in_child`]), and its descriptors end
-//!    with it.
-//! 2. An arrival comes as three descriptors, of which one stays; the kernel's `accept` needs one.
-//!    So the child looks at the arrival without taking it (MSG_PEEK), and maps its memory. Then the
-//!    caller takes the arrival with room for its first descriptor; the kernel drops the others
-//!    ([`take`]).
-//! 3. Somebody else who accepts from the same listener may have been faster. So the socket that was
-//!    looked at and the one that was taken are compared. If they differ, what was taken cannot be
-//!    used: it is closed, which resets that connection, as Linux may end one before it is accepted.
-//!
-//! The child runs with all signals blocked, and touches nothing of the library's but what is handed
-//! to it: the numbers that it knows are not those of the process.
+//! 1. A connection arrives as three descriptors, of which one stays; the kernel's `accept` needs
+//!    one. Where only one is free and the limit cannot be raised, a child with a copy of the
+//!    descriptor table ([`crate::descriptor::copied_table`]) looks at the arrival without taking it
+//!    (MSG_PEEK), and maps its memory. Then the caller takes the arrival with room for its first
+//!    descriptor; the kernel drops the others ([`take_with_one_descriptor`]).
+//! 2. Another thread or process that accepts from the same listener may have been faster. So the
+//!    socket that was seen and the one that was taken are compared. If they differ, the one that
+//!    was taken cannot be used. It is closed, which resets that connection, as Linux may end a
+//!    connection before it is accepted.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
@@ -28,7 +24,7 @@ use crate::descriptor::copied_table::in_child;
 use crate::descriptor::hidden;
 use crate::system::sys::Errno;
 
-/// Lets go of what waits to be accepted: those connections are reset.
+/// Drops the connections that wait to be accepted, which resets them.
 pub(crate) fn refuse_all(fd: c_int) {
     let mut received = Descriptors::default();
     // SAFETY: the descriptor is open for the time of the call.
@@ -39,7 +35,7 @@ pub(crate) fn refuse_all(fd: c_int) {
     {}
 }
 
-/// SlotKind the child saw.
+/// What the child saw.
 enum Peeked {
     /// A socket of the kernel, or something that is no connection: nothing was made of it.
     Nothing,
@@ -50,7 +46,7 @@ enum Peeked {
     },
 }
 
-/// SlotKind was taken.
+/// What was taken.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A connection with its placeholder, and its end.
@@ -85,7 +81,7 @@ pub(crate) fn take_with_one_descriptor(
     Ok(Received::Stream(arrival, end))
 }
 
-/// Looks at what waits.
+/// Looks at what waits, without taking it.
 fn peek(listener: BorrowedFd<'_>) -> Result<Peeked, Errno> {
     let mut received = Descriptors::default();
     let mut bytes = [0; ARRIVAL_BYTES];

@@ -1,7 +1,7 @@
-//! SlotKind is asked of the socket service, and what its answers become.
+//! Requests to the socket service, and what its replies become.
 //!
-//! One request a call, nothing kept open. Every answer of the service is an offer: whatever goes
-//! wrong, the caller goes to the kernel.
+//! Each request is one connection to the service; nothing is kept open. Every reply is an offer: if
+//! anything fails, the caller goes to the kernel.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd as _, BorrowedFd, IntoRawFd, OwnedFd};
@@ -41,7 +41,7 @@ pub(crate) struct Made {
 /// The answer to a connect.
 #[derive(Debug)]
 pub(crate) enum Connected {
-    /// Nobody of ours listens there.
+    /// No program under Sietch listens there.
     NotOurs,
     /// A connection.
     Made(Made),
@@ -49,7 +49,7 @@ pub(crate) enum Connected {
     Refused(Errno),
 }
 
-/// SlotKind a descriptor turned out to be.
+/// The service's answer about a descriptor.
 #[derive(Debug)]
 pub(crate) enum Adopted {
     /// An end of a connection.
@@ -85,7 +85,7 @@ fn addressed(context: &Context, kind: RequestKind, name: &Name) -> Request {
     request
 }
 
-/// Asks for a name on the VNIC: the name, with its port, and the descriptor whose closing frees it.
+/// Requests a name on the VNIC: the name, with its port, and the descriptor whose closing frees it.
 ///
 /// # Errors
 /// As `bind(2)`; the service's absence.
@@ -104,7 +104,7 @@ pub(crate) fn bind(context: &Context, local: Name, flags: u32) -> Result<(Name, 
     }
 }
 
-/// Asks, and leaves errno alone.
+/// Sends a request and receives the reply; errno stays unchanged.
 pub(crate) fn send_request(
     context: &Context,
     request: &Request,
@@ -122,8 +122,8 @@ fn send_request_with(
     send: &[BorrowedFd<'_>],
     received: &mut Descriptors,
 ) -> Result<Reply, Errno> {
-    // SlotKind the service answered and the kernel could not deliver would be lost: rather it is not
-    // asked.
+    // A reply whose descriptors the kernel could not deliver would be lost; without room no request
+    // is sent.
     let Some(_room) = room::check(room::REQUEST).or_else(room::raise) else {
         context::debug_line("a request to the socket service has no room", libc::EMFILE);
         return Err(libc::EMFILE);
@@ -149,8 +149,8 @@ pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, Endpoint
     Ok((placeholder.ok_or(libc::EPROTO)?.into_raw_fd(), end))
 }
 
-/// Asks who listens at `remote`. `socket` is the program's kernel socket, or what holds its name on
-/// a VNIC; `local` that name, if it has one.
+/// Asks for a connection to the listener at `remote`. `socket` is the program's kernel socket, or
+/// what holds its name on a VNIC; `local` is that name, if it has one.
 ///
 /// # Errors
 /// The service's absence; the caller goes to the kernel, unless `remote` is beyond a VNIC.
@@ -174,8 +174,8 @@ pub(crate) fn connect(
     }
 }
 
-/// Has the service let go of a name if what held it is gone. Whether it may be free soon: the
-/// service is at it.
+/// Has the service release a name whose holder is gone. Returns whether it may be free soon,
+/// because the service is closing its sockets.
 ///
 /// # Errors
 /// The service's absence.
@@ -186,11 +186,11 @@ pub(crate) fn release_stale_name(context: &Context, name: Name) -> Result<bool, 
     Ok(reply.errno == libc::EBUSY.cast_unsigned())
 }
 
-/// How often a name is asked for that the service is about to let go of, a millisecond apart.
+/// Attempts to get a name that the service is about to release, a millisecond apart.
 const BIND_RETRIES: u32 = 100;
 
-/// Does what takes a name. A name that is taken may be that of a listener or of a connection of
-/// ours that is gone: the service, which holds their kernel's sockets too, is told to look.
+/// Runs `take`, again while the name is in use. The name may belong to a listener or a connection
+/// of ours that is gone: the service, which holds their kernel sockets too, is asked to release it.
 ///
 /// # Errors
 /// Those of `take`.
@@ -257,8 +257,8 @@ pub(crate) fn listen(
     }
 }
 
-/// Asks how a connection of the VNIC stands: its `struct tcp_info`, and how many bytes wait for an
-/// acknowledgement.
+/// Requests the state of a connection of the VNIC: its `struct tcp_info`, and how many bytes are
+/// unacknowledged.
 pub(crate) fn information(fd: c_int) -> Option<([u8; protocol::INFORMATION_BYTES], u32)> {
     let context = context::get()?;
     let request = new_request(context, RequestKind::Information);

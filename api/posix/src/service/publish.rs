@@ -1,13 +1,13 @@
-//! Ports of the host that lead to the program's own: `sietch run --publish`.
+//! Ports of the host that lead to ports of the program: `sietch run --publish`.
 //!
-//! 1. A program that listens on a port for which there are such has a kernel's socket made for
-//!    each, of its own socket's family, which listens at the host's name. Its right to do so is the
-//!    program's own, and so is the error: `listen` fails with it.
-//! 2. They go to the service together with the listener, and live there as long as it
-//!    ([`client::listen`]). Nothing of them stays here: a listener that is made again makes
-//!    them again.
-//! 3. A name that is taken may be that of a listener of ours that was closed just now; the service
-//!    is given the time to see that.
+//! 1. When a program listens on a port that is published, a kernel socket of the same family is
+//!    made for each published name, and listens there. The right to do so is the program's own, and
+//!    so is the error: `listen` fails with it.
+//! 2. The sockets go to the service together with the listener, and live as long as it does
+//!    ([`crate::service::client::listen`]). Nothing of them stays here; a listener that is made
+//!    again makes them again.
+//! 3. A name that is in use may belong to a listener of ours that was closed just now. The service
+//!    is given time to see that.
 
 use std::ffi::c_int;
 use std::os::fd::{FromRawFd as _, OwnedFd};
@@ -56,7 +56,7 @@ pub(crate) fn open(
 fn listening(name: &Name, only_six: bool, shared: bool, backlog: u32) -> Result<OwnedFd, Errno> {
     let domain = c_int::from(u16::from_ne_bytes([name.bytes[0], name.bytes[1]]));
     let fd = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)? as c_int;
-    // SAFETY: it was just opened, and is nobody else's.
+    // SAFETY: it was just opened, and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     if shared {
         kernel::set_socket_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;

@@ -1,9 +1,9 @@
 //! The name that a socket has on a VNIC between `bind` and `listen` or `connect`.
 //!
-//! 1. The service answers a bind with a descriptor whose closing frees the name. It is kept beside
-//!    the program's socket ([`crate::descriptor::hidden`]) for as long as any descriptor of this process refers
-//!    to that socket. A child of fork has a copy, as it has of the socket.
-//! 2. It is closed on exec: the program that comes then finds a kernel's socket without a name.
+//! 1. The service answers a bind with a descriptor; closing it frees the name. The library keeps it
+//!    as a hidden descriptor ([`crate::descriptor::hidden`]) for as long as any descriptor of this
+//!    process refers to the socket. A child of fork has a copy, as it has of the socket.
+//! 2. It is closed on exec: the next program finds a kernel socket without a name.
 //! 3. If the program has closed it by number, the name is free.
 
 use std::ffi::c_int;
@@ -29,7 +29,7 @@ pub(crate) fn of(socket: &SocketState) -> Option<c_int> {
     socket.reservation.get()
 }
 
-/// Lets go of it: something else holds the name, or nobody needs it any more.
+/// Releases it: something else holds the name, or it is not needed any more.
 pub(crate) fn release(socket: &SocketState) {
     socket.reservation.close();
 }

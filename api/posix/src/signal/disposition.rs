@@ -1,5 +1,5 @@
-//! SlotKind the kernel knows of a process's signals: the C library's `sigaction`, and the calling
-//! thread's mask.
+//! Signal state that the kernel keeps: dispositions, through the C library's `sigaction`, and the
+//! calling thread's mask.
 
 use std::ffi::c_int;
 use std::ptr;

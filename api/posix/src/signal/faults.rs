@@ -1,28 +1,29 @@
-//! SIGSEGV and SIGBUS: the library's own are answered, all others are the program's.
+//! SIGSEGV and SIGBUS: faults of the library are answered, all others reach the program.
 //!
-//! 1. From the first connection, listener or accepted socket of ours on, a handler of the library
-//!    stands in the kernel for both signals ([`install`]); a program that has none keeps its
-//!    dispositions untouched. SlotKind the program wants to happen is kept in [`KEPT`], and `sigaction`
-//!    and its kin change and tell that ([`action`]).
-//! 2. A fault of a copy between the program's memory and a ring, or of a look at what a call was
-//!    given, ends the copy: EFAULT. A page of a ring that the kernel refuses resets its connection
-//!    ([`sietch_ring::stream::refused_pages`]). Where the fault was, the program counter and the address
-//!    say.
-//! 3. Any other goes to the program's handler, with the kernel's arguments. The kernel has our
-//!    handler with the program's flags and mask, so the stack, the mask and restarts are as the
-//!    program asked. SA_RESETHAND alone is done here, because a fault of ours must not use it up.
-//! 4. Where the program has the default, the handler gives it to the kernel and sends the signal
-//!    again, with what the kernel said of it: when the handler returns, the process ends where the
-//!    fault was, with the same status and core.
+//! 1. With the first connection, listener or accepted socket of ours, a handler of the library is
+//!    installed in the kernel for both signals ([`install`]). A program without any keeps its
+//!    dispositions unchanged. [`KEPT`] holds what the program wants; `sigaction` and its relatives
+//!    change and return that ([`action`]).
+//! 2. A fault of a copy between the program's memory and a ring, or of a check of a call's
+//!    arguments, ends the copy with EFAULT. A page of a ring that the kernel refuses resets its
+//!    connection ([`sietch_ring::stream::refused_pages`]). The program counter and the address say where
+//!    the fault was.
+//! 3. Any other fault goes to the program's handler, with the kernel's arguments. The kernel has
+//!    our handler with the program's flags and mask, so the stack, the mask and restarts are as the
+//!    program asked. Only SA_RESETHAND is emulated here, because a fault of ours must not use it
+//!    up.
+//! 4. Where the program has the default action, the handler installs the default in the kernel and
+//!    sends the signal again with its information. When the handler returns, the process ends at
+//!    the place of the fault, with the same status and core.
 //! 5. A signal that the program ignores stays ignored in the kernel: exec keeps that, and no call
-//!    is interrupted by it. Faults end such a process, as those of any process that ignores them;
-//!    so do faults of a thread that blocks the signal.
-//! 6. A process that gives up system calls ([`restrict`]) could not do as in 4. Where it has the
-//!    default, the kernel takes our handler back with the first fault, whosever it is. Before it
-//!    had a connection, nothing is installed any more.
+//!    is interrupted by it. Faults end such a process, as they end any process that ignores them.
+//!    They also end a thread that blocks the signal.
+//! 6. A process that is about to be restricted by seccomp ([`restrict`]) could not do step 4. Where
+//!    it has the default action, our handler is installed with SA_RESETHAND, so the first fault
+//!    removes it. Before such a process has a connection, nothing is installed any more.
 //!
-//! The handler uses no memory of the thread's own and takes no lock. A child of fork has a copy of
-//! all; exec resets handlers.
+//! The handler uses no thread-local memory and takes no lock. A child of fork has a copy of all of
+//! it; exec resets handlers.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -41,15 +42,16 @@ const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 /// action.
 const RESTORER: c_int = 0x0400_0000;
 
-/// Looks at a taken lock between two yields, and between two questions whether its holder lives.
+/// Checks of a held lock between two yields, and between two questions to the kernel whether its
+/// holder lives.
 const SPINS: u32 = 100;
 
 const DEAD: u32 = 10_000;
 
-/// Looks of a process that may neither yield nor ask: some seconds.
+/// Checks of a process that may neither yield nor ask the kernel: some seconds.
 const RESTRICTED_CHECKS: u32 = 1 << 27;
 
-/// SlotKind the program wants to happen.
+/// What the program wants to happen.
 #[derive(Debug)]
 struct Kept {
     handler: AtomicUsize,
@@ -75,7 +77,7 @@ impl Kept {
         &KEPT[usize::from(signal == libc::SIGBUS)]
     }
 
-    /// As the kernel would tell it.
+    /// As the kernel would return it.
     fn get(&self) -> libc::sigaction {
         let mut action = none();
         action.sa_sigaction = self.handler.load(Acquire);
@@ -93,14 +95,15 @@ impl Kept {
 
 /// Held while the kernel's dispositions change. No handler runs in this thread meanwhile.
 ///
-/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder has not
-/// come along; a child of vfork has the parent's. So a holder that lives lets go, and is waited
-/// for, however long others have its processor. Only the lock of a dead one is taken over.
+/// The word is the holder's thread id. In a child of fork it is 0 again, because the holder does
+/// not exist there; a child of vfork has the parent's. So a live holder releases the lock, and is
+/// waited for, however long others have its processor. Only the lock of a dead holder is taken
+/// over.
 struct Changing {
     word: &'static AtomicU32,
     own: u32,
-    /// Whether this value has it. Not, within a change of the same thread: a handler of a restricted
-    /// process, whose signals cannot be blocked.
+    /// Whether this value has it. Not, within a change of the same thread: a handler of a
+    /// restricted process, whose signals cannot be blocked.
     holds: bool,
     mask: Option<u64>,
 }
@@ -136,7 +139,7 @@ fn take(word: &AtomicU32, own: u32, restricted: bool) -> bool {
     }
 }
 
-/// Whether an owner that was met so many times in a row or more will never let go.
+/// Whether an owner that was seen so many times in a row or more will never release the lock.
 fn is_lost(owner: u32, checks: u32, restricted: bool) -> bool {
     if restricted {
         return checks >= RESTRICTED_CHECKS;
@@ -160,7 +163,7 @@ fn ours() -> usize {
     handler as *const () as usize
 }
 
-/// SlotKind the kernel is given for what the program wants.
+/// What the kernel is given for what the program wants.
 fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     let mut new = *wanted;
     if wanted.sa_sigaction == libc::SIG_IGN || wanted.sa_sigaction == ours() {
@@ -247,17 +250,17 @@ pub(crate) unsafe fn action(
     old: *mut libc::sigaction,
 ) -> Outcome {
     // Before anything is held: the address may be bad, and a handler of the program may jump away.
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let given = (!new.is_null()).then(|| unsafe { *new });
     let told = change(signal, given.as_ref())?;
     if !old.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { *old = told };
     }
     Ok(0)
 }
 
-/// Installs what is given, and tells what was there before.
+/// Installs what is given, and returns what was there before.
 fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigaction, Errno> {
     let _changing = Changing::begin();
     let kept = Kept::of(signal);
@@ -287,7 +290,7 @@ fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigact
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// SlotKind the kernel calls.
+/// What the kernel calls.
 extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: called by the kernel.
     if unsafe { refused_pages::handle_fault(signal, information, context.cast()) } {
@@ -326,8 +329,8 @@ fn default_stands(signal: c_int, wanted: usize) -> bool {
     let kept = Kept::of(signal);
     // SAFETY: an action on the stack.
     let _ = unsafe { original(signal, &none(), ptr::null_mut()) };
-    // After that: a change that is told here is either seen now, or gives the kernel its own action
-    // afterwards.
+    // After that: a change that comes through this module is either seen now, or gives the kernel
+    // its own action afterwards.
     if kept.handler.load(Acquire) == wanted {
         return true;
     }

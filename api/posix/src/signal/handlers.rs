@@ -1,26 +1,24 @@
-//! Signal handlers of the program: that they end a wait, and that they never run in the middle of a
-//! change.
+//! Signal handlers of the program: they end a wait, and never run in the middle of a change.
 //!
-//! 1. The kernel ends a sleep with EINTR when a handler has run. A wait that is still looking at
-//!    shared memory must end the same way, so it has to know that a handler ran. Therefore the
-//!    calls that install handlers are interposed: the kernel is given [`trampoline`] with the
-//!    program's flags and mask, the program's handler is kept in [`ACTIONS`], and the trampoline
-//!    counts ([`count`], per thread) before it calls the handler. Whoever asks for the old action
-//!    gets the program's.
-//! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) are left alone: the first two
-//!    run nothing, and a fault is the thread's own doing; runtimes are particular about it. SIGSEGV
-//!    and SIGBUS go through [`faults`] instead.
-//! 3. While a thread changes what its own handlers may want too (a lock of this crate), it is in a
-//!    [`Section`]. A signal that comes then is put deferred: the trampoline remembers it, and returns
-//!    with every signal blocked but those two. The section's end sends it again to the thread,
-//!    unblocks, and the kernel runs the handler there, as if it had come a moment later. So no
-//!    handler ever waits for a lock of the thread that it interrupted, and `siglongjmp` never jumps
-//!    out of a section.
-//! 4. All state is atomics and thread-local cells without destructors: nothing is allocated, a
-//!    child of fork has a copy, and exec resets handlers in the kernel and forgets the rest.
+//! 1. The kernel ends a sleep with EINTR when a handler has run. A wait that still polls shared
+//!    memory must end the same way, so it has to know that a handler ran. Therefore the calls that
+//!    install handlers are intercepted. The kernel is given [`trampoline`] with the program's flags
+//!    and mask; [`ACTIONS`] keeps the program's handler. The trampoline counts ([`count`], per
+//!    thread) and then calls the handler. A query for the old action returns the program's.
+//! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) stay as they are. The first two
+//!    run nothing. A fault is caused by the thread itself, and language runtimes depend on its
+//!    exact handling. SIGSEGV and SIGBUS go through [`faults`] instead.
+//! 3. While a thread changes state that its own handlers may want too (a lock of this crate), it is
+//!    in a [`Section`]. A signal that arrives then is deferred: the trampoline remembers it and
+//!    returns with every signal blocked but those two. The end of the section sends the signal
+//!    again to the thread and unblocks it, and the kernel runs the handler there, as if it had
+//!    arrived a moment later. So no handler waits for a lock of the thread that it interrupted, and
+//!    `siglongjmp` never leaves a section.
+//! 4. All state is atomics and thread-local cells without destructors. Nothing is allocated. A
+//!    child of fork has a copy; exec resets handlers in the kernel and forgets the rest.
 //!
-//! Handlers that were installed by a raw system call are the kernel's alone: they run anywhere, and
-//! end only sleeps.
+//! A handler that was installed by a raw system call is known to the kernel alone: it runs
+//! anywhere, and ends only sleeps.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_int, c_void};
@@ -39,7 +37,7 @@ const SIGNALS: usize = 65;
 /// `SIG_HOLD` of `<signal.h>`, for `sigset`.
 pub(crate) const SIG_HOLD: usize = 2;
 
-/// SlotKind the program installed for a signal.
+/// What the program installed for a signal.
 #[derive(Debug)]
 struct Action {
     handler: AtomicUsize,
@@ -63,7 +61,7 @@ struct Local {
     /// Handlers among them that were installed without `SA_RESTART`.
     interrupting: Cell<u32>,
     depth: Cell<u32>,
-    /// The signal that was put aside, 0 for none.
+    /// The signal that was deferred, 0 for none.
     deferred: Cell<c_int>,
     information: UnsafeCell<MaybeUninit<libc::siginfo_t>>,
     /// The thread's mask before it.
@@ -122,7 +120,7 @@ impl Drop for Section {
     }
 }
 
-/// Lets the signal that was put aside come now. Every signal but [`FAULTS`] is blocked up to here.
+/// Delivers the deferred signal. Every signal but [`FAULTS`] is blocked up to here.
 #[cold]
 fn deliver(local: &Local) {
     let signal = local.deferred.replace(0);
@@ -155,7 +153,7 @@ pub(crate) fn restore(before: u64) {
 /// blocked them would end in a section by a fault that [`faults`] answers.
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
-/// SlotKind the kernel calls.
+/// What the kernel calls.
 extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize) else { return };
     let defer = LOCAL.with(|local| {
@@ -166,8 +164,8 @@ extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, conte
         if local.depth.get() == 0 {
             return false;
         }
-        // SAFETY: the kernel passes both; nothing else is put deferred: every signal that comes here
-        // has been blocked since something was.
+        // SAFETY: the kernel passes both; nothing else is put deferred: every signal that comes
+        // here has been blocked since something was.
         unsafe {
             (*local.information.get()).write(*information);
             let mask = (&raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>();
@@ -215,12 +213,12 @@ pub(crate) unsafe fn action(
     old: *mut libc::sigaction,
 ) -> Outcome {
     if faults::are_of(signal) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { faults::action(signal, new, old) };
     }
     let slot = usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal));
     let Some(slot) = slot.filter(|_| !is_fault(signal)) else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { original(signal, new, old) };
     };
     let ours = trampoline as *const () as usize;
@@ -228,7 +226,7 @@ pub(crate) unsafe fn action(
     let mut given;
     let mut passed = new;
     if !new.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         given = unsafe { *new };
         if given.sa_sigaction > libc::SIG_IGN && given.sa_sigaction != ours {
             slot.mask.store(

@@ -1,13 +1,15 @@
 //! `siglongjmp` out of a call that waits: the alarm idiom.
 //!
-//! 1. A handler that jumps leaves the call that it interrupted without a return. SlotKind the call
-//!    holds (a waiter that is counted, a sleeper, a reference, a descriptor) would be held for
-//!    ever. So each call that waits is written down, by thread, with what ends it ([`Abandon`]).
-//! 2. The C library's jumps are interposed. Before one happens the interrupted frames are whole
-//!    still: calls whose frames lie below the stack pointer that the jump goes to are ended here
-//!    ([`abandon_below`]). Where that cannot be told (processors other than x86-64) no call is ended.
-//! 3. Copies and locks are in a section (`crate::signal::handlers`), in which no handler runs. So is
-//!    whatever changes what a call holds.
+//! 1. A handler that jumps abandons the call that it interrupted, which never returns. What the
+//!    call holds (a counted waiter, a sleeper, a reference, a descriptor) would be held for ever.
+//!    So each call that waits is registered, by thread, with a function that releases what it holds
+//!    ([`Abandon`]).
+//! 2. The C library's jumps are intercepted. Before a jump happens, the interrupted frames are
+//!    still whole. Registered calls whose frames lie below the target stack pointer are released
+//!    then ([`abandon_below`]). Where the target cannot be read (processors other than x86-64), no
+//!    call is released.
+//! 3. Copies and locks run in a section ([`crate::signal::handlers`]), in which no handler runs. So
+//!    does every change of what a call holds.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -21,7 +23,7 @@ use crate::system::originals;
 /// that they are not written down.
 const MOST: usize = 8;
 
-/// SlotKind a waiting call holds.
+/// What a waiting call holds.
 pub(crate) trait Abandon {
     /// Gives it back, in place of the call's return.
     ///
@@ -41,11 +43,11 @@ thread_local! {
 fn nothing(_address: usize) {}
 
 unsafe fn abandon_at<C: Abandon>(address: usize) {
-    // SAFETY: the caller's promise, and the address is that of a `C`.
+    // SAFETY: the caller upholds this function's contract, and the address is that of a `C`.
     unsafe { C::abandon(std::ptr::with_exposed_provenance(address)) }
 }
 
-/// Writes down a call that will wait. SlotKind it holds stays where it is until [`unregister`].
+/// Writes down a call that will wait. What it holds stays where it is until [`unregister`].
 pub(crate) fn register<C: Abandon>(call: *const C) {
     // A handler that comes in between uses the same entry.
     let _section = Section::enter();
@@ -95,7 +97,7 @@ pub(crate) fn abandon_below(stack: usize) {
     }
 }
 
-/// The stack pointer that a jump goes to; 0 if that cannot be told.
+/// The stack pointer that a jump goes to; 0 if that cannot be read.
 ///
 /// # Safety
 /// `to` is what `setjmp(3)` of the C library has written.
@@ -105,7 +107,7 @@ unsafe fn stack_of(to: *const c_void) -> usize {
         /// Of the stack pointer among the registers of a `jmp_buf`
         /// (sysdeps/x86_64/jmpbuf-offsets.h).
         const STACK: usize = 6;
-        // SAFETY: the caller's promise; a `jmp_buf` has eight registers.
+        // SAFETY: the caller upholds this function's contract; a `jmp_buf` has eight registers.
         let mut value = unsafe { to.cast::<usize>().add(STACK).read() };
         // SAFETY: reads the C library's guard of this thread; as its PTR_DEMANGLE.
         unsafe {
@@ -134,7 +136,7 @@ pub(crate) fn resolve() {
 /// # Safety
 /// As `longjmp(3)`.
 pub unsafe fn jump(to: *const c_void, value: c_int) -> ! {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     abandon_below(unsafe { stack_of(to) });
     let pointer = ORIGINAL.load(Acquire);
     if pointer.is_null() {

@@ -64,7 +64,7 @@ const LOWEST_ADDRESS: usize = 4096;
 const END_OF_ADDRESSES: usize = 1 << 56;
 
 /// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one
-/// that was counted on from there, nor an error taken for an address. SlotKind is not mapped in between
+/// that was counted on from there, nor an error taken for an address. What is not mapped in between
 /// is not found out.
 #[inline]
 pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
@@ -72,7 +72,7 @@ pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
     (LOWEST_ADDRESS..END_OF_ADDRESSES).contains(&start) && bytes <= END_OF_ADDRESSES - start
 }
 
-/// Whether so many bytes of the program can be read. SlotKind another thread unmaps afterwards is not
+/// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not
 /// found out; without [`install`], what is not mapped is not either.
 #[inline]
 pub(crate) fn is_readable<T>(from: *const T, bytes: usize) -> bool {
@@ -98,8 +98,8 @@ pub(crate) unsafe fn read<T: Copy>(from: *const T) -> Result<T, Errno> {
         return Err(libc::EFAULT);
     }
     let mut value = std::mem::MaybeUninit::<T>::uninit();
-    // SAFETY: the caller's; a fault is answered, or ends the process as in any function of the C
-    // library.
+    // SAFETY: the caller upholds this function's contract; a fault is answered, or ends the process
+    // as in any function of the C library.
     unsafe {
         match guarded::copy(value.as_mut_ptr().cast(), from.cast(), size_of::<T>()) {
             Ok(()) => Ok(value.assume_init()),
@@ -123,7 +123,7 @@ pub(crate) unsafe fn write_bytes(to: *mut u8, from: *const u8, bytes: usize) -> 
     if !is_address(to, bytes) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { guarded::copy(to, from, bytes) }.map_err(|_| libc::EFAULT)
 }
 
@@ -136,7 +136,7 @@ pub(crate) unsafe fn write_bytes(to: *mut u8, from: *const u8, bytes: usize) -> 
 /// `EFAULT`.
 #[inline]
 pub(crate) unsafe fn write<T: Copy>(to: *mut T, value: T) -> Result<(), Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { write_bytes(to.cast(), (&raw const value).cast(), size_of::<T>()) }
 }
 
@@ -152,7 +152,7 @@ pub(crate) unsafe fn read_event(from: *const libc::epoll_event) -> Result<libc::
     if !is_address(from, size_of::<libc::epoll_event>()) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let (events, data) = unsafe { guarded::load_event(from) }.map_err(|_| libc::EFAULT)?;
     Ok(libc::epoll_event { events, u64: data })
 }
@@ -169,6 +169,6 @@ pub(crate) unsafe fn write_event(to: *mut libc::epoll_event, events: u32, data: 
     if !is_address(to, size_of::<libc::epoll_event>()) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { guarded::store_event(to, events, data) }.map_err(|_| libc::EFAULT)
 }

@@ -45,7 +45,7 @@ fn make_own_words() -> Option<&'static [AtomicU32; 2]> {
         // SAFETY: never unmapped from here on.
         Ok(_) => Some(unsafe { new.as_ref() }),
         Err(other) => {
-            // SAFETY: another thread was first; nobody has seen this page.
+            // SAFETY: another thread was first; nothing refers to this page.
             unsafe { libc::munmap(page.as_ptr().cast(), PAGE) };
             // SAFETY: as in `own_words`.
             unsafe { other.as_ref() }

@@ -67,7 +67,7 @@ pub(crate) fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Outcome {
     unsafe { syscall(libc::SYS_sendto, [signed(fd), from, bytes.len(), signed(flags), 0, 0]) }
 }
 
-/// `ppoll(2)` of some descriptors, at most for `timeout` (none: for ever).
+/// `ppoll(2)` of some descriptors, at most for `timeout` (none: without limit).
 pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::timespec>) -> Outcome {
     let mut timeout = timeout;
     let until = timeout.as_mut().map_or(0, |time| std::ptr::from_mut(time).expose_provenance());
@@ -81,7 +81,7 @@ pub(crate) fn poll(descriptors: &mut [libc::pollfd], timeout: Option<libc::times
         // SAFETY: the kernel writes into the entries.
         return unsafe { poll_restricted(first, descriptors.len(), nanoseconds) };
     }
-    // SAFETY: the kernel writes into the entries and the time, both of which leave_spare the call.
+    // SAFETY: the kernel writes into the entries and the time, both of which outlive the call.
     unsafe { syscall(libc::SYS_ppoll, [first, descriptors.len(), until, 0, 8, 0]) }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn now() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Sends `SIGPIPE` to the calling thread, as the kernel does for a write that nobody can read.
+/// Sends `SIGPIPE` to the calling thread, as the kernel does for a write without a reader.
 pub(crate) fn raise_sigpipe() {
     // SAFETY: touches no memory.
     unsafe {
@@ -135,7 +135,7 @@ pub(crate) fn raise_sigpipe() {
     }
 }
 
-/// SlotKind of `wanted`, or of a hang-up, holds for a descriptor at this moment.
+/// What of `wanted`, or of a hang-up, holds for a descriptor at this moment.
 fn ready_now(fd: c_int, wanted: i16) -> Result<i16, sys::Errno> {
     let mut entry = [libc::pollfd { fd, events: wanted, revents: 0 }];
     poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).map(|_| entry[0].revents)
@@ -156,7 +156,7 @@ pub(crate) fn receive_restricted(fd: c_int, out: &mut [u8], flags: c_int) -> Out
 /// `send_restricted(2)` to a placeholder, without sleeping and without a signal.
 #[cold]
 pub(crate) fn send_restricted(fd: c_int, bytes: &[u8]) -> Outcome {
-    // Whether the other has shut down reading cannot be asked in this way.
+    // Whether the peer has shut down reading cannot be found out in this way.
     if bytes.is_empty() {
         return Ok(0);
     }
@@ -182,6 +182,6 @@ pub(crate) fn milliseconds(nanoseconds: Option<u64>) -> c_int {
 #[cfg(target_arch = "x86_64")]
 #[cold]
 pub(crate) unsafe fn poll_restricted(descriptors: usize, count: usize, timeout: Option<u64>) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { sys::syscall(libc::SYS_poll, [descriptors, count, signed(milliseconds(timeout)), 0, 0, 0]) }
 }

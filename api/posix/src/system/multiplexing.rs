@@ -1,4 +1,4 @@
-//! The kernel's waiting calls, with times in nanoseconds.
+//! The kernel's multiplexing calls (epoll, poll), with times in nanoseconds.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::system::{kernel, seccomp};
 /// Kernels before 5.11 know times in milliseconds only.
 static MILLISECONDS_ONLY: AtomicBool = AtomicBool::new(false);
 
-/// How long: nanoseconds, none for ever.
+/// How long: nanoseconds, none without limit.
 pub(crate) type Timeout = Option<u64>;
 
 /// A program's signal mask for the time of a wait; null for none.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn epoll_ctl(
     fd: c_int,
     event: *const libc::epoll_event,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         sys::syscall(libc::SYS_epoll_ctl, [signed(epfd), signed(call), signed(fd), address(event), 0, 0])
     }
@@ -49,7 +49,7 @@ pub(crate) unsafe fn epoll_ctl(
 const KCMP_EPOLL_TFD: usize = 7;
 
 /// How many files are registered in an epoll under a descriptor's number, whatever that is now;
-/// none if the kernel does not tell.
+/// none if the kernel does not say.
 pub(crate) fn registrations(epfd: c_int, fd: c_int) -> Option<usize> {
     // SAFETY: touches no memory.
     let process = unsafe { sys::raw_syscall(libc::SYS_getpid, [0; 6]) }.cast_unsigned();
@@ -82,13 +82,13 @@ pub(crate) unsafe fn epoll_wait(
     #[cfg(target_arch = "x86_64")]
     if seccomp::is_restricted() && mask.is_null() {
         let milliseconds = signed(kernel::milliseconds(timeout));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { sys::syscall(libc::SYS_epoll_wait, [signed(epfd), to, most, milliseconds, 0, 0]) };
     }
     if !MILLISECONDS_ONLY.load(Relaxed) {
         let time = timeout.map(timespec);
         let until = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-        // SAFETY: the caller's promise; the time outlives the call.
+        // SAFETY: the caller upholds this function's contract; the time outlives the call.
         let answer = unsafe {
             sys::syscall(libc::SYS_epoll_pwait2, [signed(epfd), to, most, address(until), address(mask), SET])
         };
@@ -98,7 +98,7 @@ pub(crate) unsafe fn epoll_wait(
         MILLISECONDS_ONLY.store(true, Relaxed);
     }
     let milliseconds = kernel::milliseconds(timeout);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         sys::syscall(
             libc::SYS_epoll_pwait,
@@ -120,11 +120,12 @@ pub(crate) unsafe fn poll(
 ) -> Outcome {
     #[cfg(target_arch = "x86_64")]
     if seccomp::is_restricted() && mask.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { kernel::poll_restricted(address_mut(descriptors), count, timeout) };
     }
     let mut time = timeout.map(timespec);
     let until = time.as_mut().map_or(0, |time| address_mut(time));
-    // SAFETY: the caller's promise; the kernel writes what is left of the time into the copy.
+    // SAFETY: the caller upholds this function's contract; the kernel writes what is left of the
+    // time into the copy.
     unsafe { sys::syscall(libc::SYS_ppoll, [address_mut(descriptors), count, until, address(mask), SET, 0]) }
 }

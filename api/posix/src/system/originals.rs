@@ -1,10 +1,10 @@
-//! The C library's own calls, for descriptors that are not ours.
+//! The C library's own functions (the originals), for descriptors that are not ours.
 //!
-//! 1. [`resolve`] looks them up once, before `main`, behind this library in the order of loading. A
-//!    call that is made earlier (by the constructor of another library), or one that an older C
-//!    library does not have (glibc 2.34: `epoll_pwait2`), becomes the system call itself.
-//! 2. The C library's function is taken rather than the system call because it is a cancellation
-//!    point.
+//! 1. [`resolve`] looks the originals up once, before `main`: the next definition behind this
+//!    library in loading order. A call that is made earlier, by the constructor of another library,
+//!    becomes the system call itself. So does a function that an older C library lacks (glibc 2.34:
+//!    `epoll_pwait2`).
+//! 2. The original is preferred to the system call because it is a cancellation point.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -40,7 +40,7 @@ pub(crate) fn count() {
 unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
     let place = if number == libc::SYS_ppoll { 2 } else { 4 };
     let is_timed = matches!(number, libc::SYS_ppoll | libc::SYS_pselect6) && arguments[place] != 0;
-    // SAFETY: the caller's promise: a time is there.
+    // SAFETY: the caller upholds this function's contract: a time is there.
     let mut time = is_timed.then(|| unsafe { *(arguments[place] as *const timespec) });
     if let Some(time) = &mut time {
         arguments[place] = address_mut(time);
@@ -52,7 +52,8 @@ unsafe fn ask(number: c_long, mut arguments: [usize; 6]) -> Outcome {
         libc::SYS_pselect6 => arguments[5] = address(mask_and_size.as_ptr()),
         _ => {}
     }
-    // SAFETY: the caller's promise; what was put in lives until the call is over.
+    // SAFETY: the caller upholds this function's contract; what was put in lives until the call is
+    // over.
     unsafe { sys::syscall(number, arguments) }
 }
 
@@ -64,7 +65,7 @@ macro_rules! calls {
             $(pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());)*
         }
 
-        /// Looks all of them up.
+        /// Looks up all of them.
         pub(crate) fn resolve() {
             $(pointers::$name.store(look_up(concat!(stringify!($name), "\0")), Release);)*
             fcntl_pointer.store(look_up("fcntl\0"), Release);
@@ -84,15 +85,15 @@ macro_rules! calls {
                     let mut arguments = [0_usize; 6];
                     let given = [$($argument as usize),*];
                     arguments[..given.len()].copy_from_slice(&given);
-                    // SAFETY: the caller's promise; the system call takes the same arguments, and
-                    // what `ask` adds.
+                    // SAFETY: the caller upholds this function's contract; the system call takes
+                    // the same arguments, and what `ask` adds.
                     return sys::to_c(unsafe { ask(libc::$number, arguments) }) as $answer;
                 }
                 // SAFETY: the function of that name in the C library has this type.
                 let function = unsafe {
                     std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $answer>(pointer)
                 };
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller upholds this function's contract.
                 unsafe { function($($argument),*) }
             }
         )*
@@ -149,7 +150,7 @@ pub(crate) unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
     let function = unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, ...) -> c_int>(pointer)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { function(fd, command, argument) }
 }
 
@@ -165,7 +166,7 @@ pub(crate) unsafe fn fork() -> c_int {
     }
     // SAFETY: the C library's `fork` has this type.
     let function = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_int>(pointer) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { function() }
 }
 

@@ -1,11 +1,11 @@
-//! The processor that a thread runs on, how many there are, and yielding it.
+//! The processor that a thread runs on, the number of processors, and yielding.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::system::{seccomp, sys};
 
-/// Gives the processor to whoever else is runnable.
+/// Yields the processor to another runnable thread.
 pub(crate) fn yield_now() {
     if seccomp::is_restricted() {
         return std::hint::spin_loop();
@@ -22,7 +22,7 @@ pub(crate) fn processor() -> u32 {
     unsafe { libc::sched_getcpu() }.cast_unsigned()
 }
 
-/// Processors of the machine. Being pinned to one of several is no reason not to look.
+/// Processors of the machine. A thread that is pinned to one of several polls too.
 pub(crate) fn processors() -> u32 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     match COUNT.load(Relaxed) {

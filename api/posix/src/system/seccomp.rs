@@ -1,20 +1,21 @@
-//! Programs that give up system calls (seccomp): OpenSSH's and vsftpd's processes before the login,
-//! and whatever a service manager confines.
+//! Whether this process is restricted by seccomp: OpenSSH's and vsftpd's processes before the
+//! login, and what a service manager confines.
 //!
-//! Their filters let through what a program needs on sockets of the kernel, mostly `read`, `write`
-//! and a call of the `poll` family, and kill it for anything else. This library would use others on
-//! their behalf.
+//! Such a filter allows what a program needs on kernel sockets, mostly `read`, `write` and a call
+//! of the `poll` family, and kills the process for anything else. This library would use other
+//! calls on the program's behalf.
 //!
-//! 1. Filters are installed with `prctl` or `seccomp`, which are looked at here. From the first one
-//!    on this process is *restricted*, and so are its children until they exec. SlotKind is asked only
-//!    once (the thread's number, how many processors there are) is asked beforehand.
-//! 2. A restricted process reads and writes its placeholders with `read` and `write`, having asked
-//!    `poll` where they might sleep or SIGPIPE would end it, does not give the processor away, and
-//!    waits with the oldest calls of their kind.
-//! 3. That costs a system call more for each wake-up, and nothing for bytes in memory.
+//! 1. Filters are installed with `prctl` or `seccomp`, which are intercepted
+//!    ([`crate::calls::process::seccomp`]). From the first filter on, this process is *restricted*,
+//!    and so are its children until they exec. What is read only once (the thread's number, the
+//!    number of processors) is read before.
+//! 2. A restricted process reads and writes its placeholders with `read` and `write`. It calls
+//!    `poll` first where they might sleep or where SIGPIPE would end it. It does not yield the
+//!    processor, and waits with the oldest calls of their kind ([`crate::system::kernel`]).
+//! 3. That costs one more system call for each wake-up, and nothing for bytes in memory.
 //!
-//! A filter that was there before the program began (a service manager's) is not seen. Such filters
-//! answer with an error number in most cases, which is taken for "no".
+//! A filter that was installed before the program began (a service manager's) is not seen. Most
+//! such filters return an errno, which the library takes for "no".
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,18 +1,18 @@
 //! System calls without the C library: no errno until the caller wants it, nothing interposed, safe
 //! in signal handlers.
 //!
-//! 1. [`raw_syscall`] is the processor's instruction. It answers the kernel's value: negative numbers down
-//!    to -4095 are errnos.
-//! 2. [`Outcome`] is that value taken apart. Functions of this crate answer it among themselves.
-//! 3. [`to_c`] turns an outcome into what the C library answers: -1 and errno, or the value (errno
-//!    untouched).
+//! 1. [`raw_syscall`] is the processor's instruction. It returns the kernel's value; negative
+//!    numbers down to -4095 are errnos.
+//! 2. [`Outcome`] is that value as a `Result`. Functions of this crate return it among themselves.
+//! 3. [`to_c`] turns an outcome into what a C library function returns: -1 and errno, or the value
+//!    (errno unchanged).
 
 use std::ffi::{c_int, c_long, c_void};
 
 /// The number of an error (`errno.h`).
 pub(crate) type Errno = c_int;
 
-/// SlotKind a system call answers.
+/// The result of a system call.
 pub(crate) type Outcome = Result<usize, Errno>;
 
 /// Bytes of a signal set, as the kernel has it.
@@ -75,7 +75,7 @@ pub(crate) unsafe fn raw_syscall(number: c_long, arguments: [usize; 6]) -> isize
     answer
 }
 
-/// Takes a kernel's answer apart.
+/// A kernel's return value as an outcome.
 #[inline]
 pub(crate) fn outcome(answer: isize) -> Outcome {
     if (-LARGEST_ERRNO..0).contains(&answer) {
@@ -85,13 +85,13 @@ pub(crate) fn outcome(answer: isize) -> Outcome {
     }
 }
 
-/// Makes a system call and takes its answer apart.
+/// Makes a system call; its outcome.
 ///
 /// # Safety
 /// As [`raw_syscall`].
 #[inline]
 pub(crate) unsafe fn syscall(number: c_long, arguments: [usize; 6]) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     outcome(unsafe { raw_syscall(number, arguments) })
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn to_c_int(outcome: Outcome) -> c_int {
     c_int::try_from(to_c(outcome)).unwrap_or(c_int::MAX)
 }
 
-/// SlotKind a function in the C library's manner answered, taken apart.
+/// The outcome of a function that returns as the C library's do.
 #[inline]
 pub(crate) fn from_c(answer: isize) -> Outcome {
     if answer < 0 { Err(errno()) } else { Ok(answer.cast_unsigned()) }

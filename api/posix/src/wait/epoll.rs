@@ -1,19 +1,30 @@
-//! `epoll_wait` and its like.
+//! `epoll_wait` and its variants.
 //!
-//! 1. A registration is *hot* (on the list: looked at in every scan, not armed) or *cold* (armed, looked at since, found by the kernel). SlotKind
-//!    is registered, modified or rung becomes hot. SlotKind was not ready for [`COLD`] sleeps of the thread cools, of which a long sleep is
-//!    several and many polls in vain are one ([`crate::readiness::polling`]); beyond [`HOT`] entries whatever is not ready cools at once.
-//! 2. A call scans the list. If it finds something it returns that: no system call. If several are ready, those that became so first come
-//!    first, as on the kernel's ready list ([`Registrations::find_ready`]): a server that was busy serves its clients in the order in which they asked.
-//! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners are reported beside streams, if it had some the last time,
-//!    if this process has made a call of the kernel's since (which may have made one ready), or if that was not done for [`KERNEL_EVERY`]. So what
-//!    is left out of a call that reports streams can only be what somebody else did within those microseconds. If the kernel's
-//!    fill the array, it is the streams' turn in the next call. SlotKind it reports of our own goes on the list; the rest is the program's.
-//! 4. Nothing found: look on for a while ([`crate::connection::spin`]), unless a mask is given (it has to apply from here on), the time is up, or the epoll is shared.
-//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for what is left of the time. Awake, take the requests back, and scan. SlotKind
-//!    service cores serve is armed with the number of this sleep, so that they ring once for all of it; that stays armed, since nobody rings for it.
-//! 6. An epoll is *shared* from when a second thread waits in it, a child of fork uses it too, or somebody watches it from outside. SlotKind is
-//!    reported there is armed again at once, because the next to come may not be this thread.
+//! 1. A registration is *hot* (on the list: checked in every scan, not armed) or *cold* (armed,
+//!    checked since, reported by the kernel). What is registered, modified or notified becomes hot.
+//!    What was not ready for [`COLD`](crate::readiness::limits::COLD) sleeps of the thread cools. A
+//!    long sleep counts as several; many polls in vain count as one
+//!    ([`crate::readiness::polling`]). Beyond [`HOT`] entries whatever is not ready cools at once.
+//! 2. A call scans the list and returns what it finds: no system call. If several are ready, the
+//!    earliest come first, as on the kernel's ready list ([`Registrations::find_ready`]). So a
+//!    server that was busy serves its clients in the order of their requests.
+//! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners
+//!    are reported beside streams. This happens in three cases: it had some the last time, this
+//!    process has made a kernel call since (which may have made one ready), or it was not asked for
+//!    [`KERNEL_EVERY`](crate::wait::scan::KERNEL_EVERY). So a call that reports streams can only
+//!    miss what others did within those microseconds. If the kernel's events fill the array, the
+//!    next call serves streams first. Reported placeholders go on the list; the other events are
+//!    the program's.
+//! 4. If nothing is ready, poll for a while ([`crate::connection::spin`]). A call with a mask,
+//!    which has to apply from here on, does not poll; nor does one whose time is up, or whose epoll
+//!    is shared.
+//! 5. Then arm everything on the list, scan once more, and sleep in the kernel for the rest of the
+//!    time. After the sleep, take the requests back and scan. Connections that service cores serve
+//!    are armed with the number of this sleep, so that a core notifies once for all of them; they
+//!    stay armed, because nothing is notified for them.
+//! 6. An epoll is *shared* once a second thread waits in it, a child of fork uses it too, or
+//!    another epoll or poll watches it. What is reported there is armed again at once, because the
+//!    next waiter may be another thread.
 //! 7. Ready streams win over a signal, as ready descriptors do in the kernel.
 
 use std::cell::Cell;
@@ -60,7 +71,8 @@ struct Call {
 
 impl longjmp::Abandon for Call {
     unsafe fn abandon(this: *const Self) {
-        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
+        // drop.
         let Self { held, counted, set, .. } = unsafe { this.read() };
         if counted.get() {
             set.missed();
@@ -102,7 +114,7 @@ impl Call {
             locked.sweep();
         }
         let now = cycles();
-        let due = locked.is_needed(now);
+        let due = locked.is_due(now);
         let streams_first = std::mem::take(&mut locked.streams_first);
         if due && !streams_first {
             self.ask(&mut locked, now, ptr::null())?;
@@ -161,14 +173,14 @@ impl Call {
         })
     }
 
-    /// One look while spinning.
+    /// One check while polling.
     #[inline]
     fn check(&mut self) -> bool {
         let set = self.set;
         let Some(mut locked) = set.lock() else { return false };
         let now = cycles();
         if now.wrapping_sub(locked.asked) > KERNEL_EVERY_IDLE {
-            // An error will be met again by who sleeps.
+            // The sleep would meet an error again.
             let _ = self.ask(&mut locked, now, ptr::null());
         }
         locked.scan(&mut self.out);
@@ -179,7 +191,8 @@ impl Call {
         is_clear
     }
 
-    /// Arms, looks once more, sleeps, and looks again, until there is something or the time is up.
+    /// Arms, checks once more, sleeps, and checks again, until something is ready or the time is
+    /// up.
     fn sleep(&mut self, pause: Pause<'_>) -> Outcome {
         let set = self.set;
         let until = self.timeout.map(|timeout| pause.began().saturating_add(timeout));
@@ -191,7 +204,8 @@ impl Call {
             let now = cycles();
             let numbered = !locked.shared.is_yes() && locked.listed() > 1;
             if numbered {
-                // No two sleeps of this process have the same: it holds a lock, and the clock goes on.
+                // No two sleeps of this process have the same: it holds a lock, and the clock goes
+                // on.
                 (locked.sleep, locked.numbered) =
                     (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, Flag::YES);
             }
@@ -254,7 +268,8 @@ impl Call {
 /// `epoll_wait(2)`, `epoll_pwait(2)`, `epoll_pwait2(2)`.
 ///
 /// # Safety
-/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal set.
+/// `events` is writable for `most` entries, or for the kernel to refuse; `mask` is null or a signal
+/// set.
 pub(crate) unsafe fn wait(
     epfd: c_int,
     events: *mut libc::epoll_event,
@@ -262,14 +277,15 @@ pub(crate) unsafe fn wait(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         wait_if_ours(epfd, events, most, timeout, mask)
             .unwrap_or_else(|| sliced::epoll_wait(epfd, events, most, timeout, mask))
     }
 }
 
-/// As [`wait`]; none if this is an epoll of kernel descriptors alone, or the kernel has to say what is wrong with the call.
+/// As [`wait`]; none if this is an epoll of kernel descriptors alone, or the kernel has to say what
+/// is wrong with the call.
 ///
 /// # Safety
 /// As [`wait`].
@@ -291,7 +307,7 @@ pub(crate) unsafe fn wait_if_ours(
     if !user_memory::is_writable(events, size_of::<libc::epoll_event>()) {
         return Some(Err(libc::EFAULT));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     Some(unsafe { wait_with(held, set, epfd, (events, room), timeout, mask) })
 }
 

@@ -17,8 +17,9 @@ use crate::system::sys::Outcome;
 use crate::wait::epoll::wait;
 use crate::wait::output::Output;
 
-/// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another registers a stream there meanwhile, what the
-/// kernel reports has to be sorted, and the sleeper is counted as one of ours ([`count_kernel_only_waiters`]).
+/// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another
+/// registers a stream there meanwhile, what the kernel reports has to be sorted, and the sleeper is
+/// counted as one of ours ([`count_kernel_only_waiters`]).
 #[derive(Debug)]
 pub(crate) struct KernelOnlyWaiter {
     held: Held,
@@ -27,7 +28,8 @@ pub(crate) struct KernelOnlyWaiter {
 }
 
 impl KernelOnlyWaiter {
-    /// Begins to wait. None: it is no epoll that the library knows, or there are streams in it by now.
+    /// Begins to wait. None: it is no epoll that the library knows, or there are streams in it by
+    /// now.
     #[inline]
     pub(crate) fn begin(epfd: c_int, timeout: Timeout) -> Option<Self> {
         let held = table::find(epfd).filter(|held| held.kind() == Kind::Epoll)?;
@@ -41,7 +43,8 @@ impl KernelOnlyWaiter {
         Some(waiter)
     }
 
-    /// Has itself ended by a handler that jumps out of the call. It stays where it is as long as the answer lives.
+    /// Has itself ended by a handler that jumps out of the call. It stays where it is as long as
+    /// the answer lives.
     pub(crate) fn registered(&self) -> Registered {
         longjmp::registered(std::ptr::from_ref(self))
     }
@@ -87,14 +90,15 @@ impl KernelOnlyWaiter {
             return Some(answer);
         }
         let left = self.until.map(|until| until.saturating_sub(kernel::now())).or(timeout);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         Some(unsafe { wait(self.epfd, events, most, left, mask) })
     }
 }
 
 impl longjmp::Abandon for KernelOnlyWaiter {
     unsafe fn abandon(this: *const Self) {
-        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and drop.
+        // SAFETY: the jump abandons the frame that owns this value, so this is its only use and
+        // drop.
         let waiter = unsafe { this.read() };
         waiter.leave();
     }

@@ -13,7 +13,8 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Appends an event. False: the program's array ends before it says; then nothing more is appended.
+    /// Appends an event. False: the program's array ends before it says; then nothing more is
+    /// appended.
     #[inline]
     pub(crate) fn push(&mut self, events: u32, data: u64) -> bool {
         if self.is_full() {
@@ -33,7 +34,8 @@ impl Output {
         self.filled == self.room
     }
 
-    /// An entry that the kernel has just written; nothing overtakes it. None: the array has gone since.
+    /// An entry that the kernel has just written; nothing overtakes it. None: the array has gone
+    /// since.
     pub(crate) fn reported(&mut self, index: usize) -> Option<libc::epoll_event> {
         // SAFETY: the program's array, and a fault is answered.
         let event = unsafe { user_memory::read_event(self.to.wrapping_add(index)) }.ok();
@@ -43,7 +45,8 @@ impl Output {
         event
     }
 
-    /// SlotKind the call answers, if that is clear: how many events there are, or that the program's array is not there any more.
+    /// What the call answers, if that is clear: how many events there are, or that the program's
+    /// array is not there any more.
     #[inline]
     pub(crate) const fn answer(&self) -> Option<Outcome> {
         match (self.filled, self.room) {
@@ -61,8 +64,8 @@ impl Output {
         }
     }
 
-    /// Keeps only the program's own events of those that the kernel has just appended. For a caller that cannot
-    /// get the lock, and so cannot interpret the library's.
+    /// Keeps only the program's own events of those that the kernel has just appended. For a caller
+    /// that cannot get the lock, and so cannot interpret the library's.
     #[cold]
     pub(crate) fn keep_native(&mut self, reported: usize) {
         let first = self.filled;

@@ -1,20 +1,20 @@
-//! `poll`, `ppoll`, and what `select` is made of.
+//! `poll` and `ppoll`, and what `select` is made of.
 //!
-//! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel as it
-//!    is.
+//! 1. A call that names none of our streams, and no epoll that holds some, goes to the kernel
+//!    unchanged.
 //! 2. Otherwise a second array is made for the kernel. Kernel descriptors stand in it as the
-//!    program asked, and so do epolls; our streams are left out at first.
-//! 3. Look at shared memory. If something is ready, or no time was given, the kernel is asked
-//!    without waiting (it decides about its own descriptors and about hang-ups), and the call is
-//!    done. Ready descriptors win over a signal, as in the kernel.
-//! 4. Nothing: look on for a while ([`crate::connection::spin`]), unless a mask is given, which has to apply
-//!    from here on.
-//! 5. Then take old doorbell bytes out of the placeholders, arm each for what it was asked for,
-//!    look once more, and sleep in the kernel on the placeholders and everything else; afterwards
-//!    take the requests back. If others wait at the same end, the byte that lies there may be
-//!    theirs: it stays, the placeholder itself is asked for hang-ups only, and an epoll that is
-//!    asked for new bytes stands behind it in the array ([`crate::connection::doorbell`]).
-//! 6. A listener is never writable, as its placeholder would be: it is not asked for that.
+//!    program asked, and so do epolls. Our streams are left out at first.
+//! 3. Check shared memory. If something is ready, or no time was given, the kernel is asked without
+//!    waiting (it decides about its own descriptors and about hang-ups), and the call is done.
+//!    Ready descriptors win over a signal, as in the kernel.
+//! 4. If nothing is ready, poll for a while ([`crate::connection::spin`]), unless a mask is given,
+//!    which has to apply from here on.
+//! 5. Then take old doorbell bytes out of the placeholders, arm each for its events, check once
+//!    more, and sleep in the kernel on the placeholders and everything else; afterwards take the
+//!    requests back. If others wait at the same end, the byte that lies there may be theirs: it
+//!    stays. Then the placeholder itself is polled for hang-ups only, and an epoll that reports new
+//!    bytes stands behind it in the array ([`crate::connection::edges`]).
+//! 6. A listener is never writable, as its placeholder would be, so it is not polled for that.
 //! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end
 //!    every sleep, and nothing else can come.
 
@@ -44,7 +44,7 @@ use crate::wait::sliced;
 /// memory that is mapped for the call.
 const FEW: usize = 16;
 
-/// Looks between two questions to the kernel while nothing is found: some ten microseconds.
+/// Checks between two questions to the kernel while nothing is found: some ten microseconds.
 const CHECKS: u32 = 64;
 
 /// One of the descriptors: empty for the kernel's.
@@ -82,15 +82,15 @@ pub(crate) unsafe fn poll(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     if !unsafe { names_ours(descriptors, count) } {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { sliced::poll(descriptors, count, timeout, mask) };
     }
     if !user_memory::is_writable(descriptors, count * size_of::<libc::pollfd>()) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise; not null, not empty.
+    // SAFETY: the caller upholds this function's contract; not null, not empty.
     let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
     let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
     if count <= FEW {
@@ -117,8 +117,8 @@ pub(crate) unsafe fn poll(
     answer
 }
 
-/// SlotKind another thread closed while the call slept on it has ended with the call, not before: the
-/// other end is told to ask again.
+/// A connection that another thread closed while the call slept on it has ended with the call, not
+/// before: the peer is given a hint.
 fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
     if asked.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
         let held = ours.iter().filter_map(|our| our.held.as_ref());
@@ -131,7 +131,7 @@ fn leave_hints(asked: &[libc::pollfd], ours: &[Ours]) {
 /// # Safety
 /// `descriptors` is readable for `count` entries, or null.
 pub(crate) unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) -> bool {
-    // Without any socket of ours nothing is looked at: the kernel judges the address.
+    // Without any socket of ours nothing is checked: the kernel judges the address.
     let bytes = count.saturating_mul(size_of::<libc::pollfd>());
     if count == 0
         || count > DESCRIPTORS
@@ -140,7 +140,7 @@ pub(crate) unsafe fn names_ours(descriptors: *const libc::pollfd, count: usize) 
     {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { std::slice::from_raw_parts(descriptors, count) }.iter().any(|one| table::is_ours(one.fd))
 }
 
@@ -191,8 +191,8 @@ impl longjmp::Abandon for Set<'_> {
     }
 }
 
-/// SlotKind the kernel has to be asked of one of ours whenever it is asked: whether an epoll has
-/// descriptors of its own that are ready. A descriptor of -1: nothing.
+/// What the kernel is always polled for on one of ours: whether an epoll has kernel descriptors
+/// that are ready. A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
     let readable = held.kind() == Kind::Epoll && events(one) & check::READ != 0;
     if readable { (one.fd, libc::POLLIN) } else { (-1, 0) }
@@ -251,7 +251,7 @@ impl Set<'_> {
         })
     }
 
-    /// Looks at ours: writes their events, and counts those that have some. `told`: what the kernel
+    /// Checks ours: writes their events, and counts those that have some. `told`: what the kernel
     /// has just said counts too.
     fn check(&mut self, told: bool) -> usize {
         let mut ready = 0;
@@ -272,7 +272,7 @@ impl Set<'_> {
                 None => 0,
             };
             one.revents = (now & wanted) as i16;
-            // Another thread has closed it: the kernel looks descriptors up anew when something
+            // Another thread has closed it: the kernel looks up descriptors again when something
             // wakes it, and nothing can be slept on any more.
             let woken = told && one.revents != 0 && !table::refers_to(one.fd, held);
             if woken || said && other.revents & libc::POLLNVAL != 0 {
@@ -291,7 +291,7 @@ impl Set<'_> {
             *last = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         }
         let entries = count + usize::from(edges.is_some());
-        // SAFETY: a slice of one entry more than were asked for; the caller of `poll` promised the
+        // SAFETY: a slice of one entry more than were passed in; the caller of `poll` promised the
         // mask.
         unsafe { sliced::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
@@ -309,9 +309,9 @@ impl Set<'_> {
         self.merge()
     }
 
-    /// Ours are not asked of the kernel, but for epolls, and for those whose peer closed and was
-    /// still there when that was looked into: the last of several may have gone since without a
-    /// word. Whether there are any.
+    /// The kernel is not polled for ours, with two exceptions: epolls, and streams whose peer
+    /// closed but was still held when that was checked. The last holder may have gone since without
+    /// a hint. Returns whether there are any.
     fn leave_ours_out(&mut self) -> bool {
         let mut doubt = false;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
@@ -337,7 +337,7 @@ impl Set<'_> {
         ready
     }
 
-    /// Ours are asked of the kernel for what only it knows.
+    /// The kernel is polled for what only it knows of ours.
     fn ask_for_hangups(&mut self) {
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
@@ -465,7 +465,7 @@ impl Set<'_> {
         self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
     }
 
-    /// SlotKind lies on these placeholders has ended a sleep for nothing.
+    /// What lies on these placeholders has ended a sleep for nothing.
     fn note_woken(&mut self) {
         let last = self.kernel.get(self.asked.len());
         let beside = self.edges.is_some() && last.is_some_and(|last| last.revents != 0);
@@ -476,7 +476,7 @@ impl Set<'_> {
     }
 }
 
-/// SlotKind the program asked for, in the bits that epoll has for the same.
+/// The program's events, in the bits that epoll has for the same.
 fn events(one: &libc::pollfd) -> u32 {
     u32::from(one.events.cast_unsigned())
 }

@@ -11,18 +11,20 @@ use crate::readiness::tag::{TAG, TAG_MASK};
 use crate::system::originals;
 use crate::wait::output::Output;
 
-/// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of which a question is a half percent.
+/// Cycles between two questions to the kernel while streams are busy: some 100 microseconds, of
+/// which a question is a half percent.
 pub(crate) const KERNEL_EVERY: u64 = 1 << 18;
 
-/// Registrations that are ready at once of which the order is known: more than most programs ask for in one call. Of more, the earliest.
+/// Registrations that are ready at once and whose order is known: more than most programs take in
+/// one call. Of more, the earliest.
 const ORDERED: usize = 64;
 
 impl Registrations {
-    /// Reports what is ready of the list, as far as there is room: what has been so longest first. Never inlined: a caller that sleeps is not
-    /// to keep 4 KiB of the program's stack for it.
+    /// Reports what is ready of the list, as far as there is room: what has been so longest first.
+    /// Never inlined: a caller that sleeps is not to keep 4 KiB of the program's stack for it.
     ///
-    /// SlotKind lies in a connection's memory is looked at once, here: that of each begins at a page, so the same lines of 50 connections do not find room
-    /// beside each other in the first cache.
+    /// A connection's memory is read once, here: each begins at a page, so the same lines of 50
+    /// connections do not fit into the first cache beside each other.
     #[inline(never)]
     pub(crate) fn scan(&mut self, out: &mut Output) {
         let keep_armed = self.shared.is_yes() || self.sleepers != 0;
@@ -44,7 +46,7 @@ impl Registrations {
         let Some(here) = here else { return };
         // SAFETY: so many were written above.
         let found = unsafe { std::slice::from_raw_parts(found.as_ptr().cast::<Found>(), count) };
-        // After each look: who is reported stands behind all that were found.
+        // After each check: a reported registration goes behind all that were found.
         let at = cycles().max(here.now);
         if found.is_sorted_by_key(|found| found.since) {
             (at..).zip(found).for_each(|(at, found)| self.append_found(out, found, at, here));
@@ -56,7 +58,8 @@ impl Registrations {
         }
     }
 
-    /// Reports what was found ready, in the order in which it became so; what became so at once, in the order of the list.
+    /// Reports what was found ready, in the order in which it became so; what became so at once, in
+    /// the order of the list.
     #[inline]
     fn append_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
         let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
@@ -87,7 +90,8 @@ impl Registrations {
         }
     }
 
-    /// As [`Registrations::scan`], where more than [`ORDERED`] are ready. Those on the list behind `unarmed` are not armed yet.
+    /// As [`Registrations::scan`], where more than [`ORDERED`] are ready. Those on the list behind
+    /// `unarmed` are not armed yet.
     #[inline(never)]
     fn scan_many(&mut self, out: &mut Output, keep_armed: bool, unarmed: u32) {
         let here = Here::now();
@@ -154,10 +158,10 @@ impl Registrations {
         self.natives = out.filled != first;
     }
 
-    /// Whether the kernel may have something of its own, or it is time to ask again.
+    /// Whether the kernel may have an event of its own, or it is time to ask again.
     #[inline]
-    pub(crate) fn is_needed(&self, now: u64) -> bool {
-        // Without streams the kernel is asked once, by who sleeps.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        // Without streams the kernel is asked once, by the sleep.
         self.watched != 0
             && (self.natives
                 || self.asked_at_call != originals::calls()

@@ -1,6 +1,6 @@
 //! `select` and `pselect`, by way of [`crate::wait::poll`].
 //!
-//! 1. A call whose sets name none of ours goes to the kernel as it is ([`names_ours`]).
+//! 1. A call whose sets name none of ours goes to the kernel unchanged ([`names_ours`]).
 //! 2. Otherwise each descriptor that is in a set becomes an entry of a poll array, with the events
 //!    that the kernel counts for that set (fs/select.c). An entry that is no descriptor makes the
 //!    call fail with EBADF.
@@ -22,7 +22,7 @@ const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
 const EXCEPT: i16 = libc::POLLPRI;
 
-/// SlotKind makes a descriptor of each set count.
+/// What makes a descriptor of each set count.
 const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
 
 const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
@@ -38,7 +38,7 @@ pub(crate) type Sets = [*mut libc::fd_set; 3];
 /// # Safety
 /// The set is null or has more than `fd` bits.
 unsafe fn has(set: *mut libc::fd_set, fd: usize) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     !set.is_null() && unsafe { set.cast::<u64>().add(fd / 64).read() } & 1 << (fd % 64) != 0
 }
 
@@ -50,7 +50,7 @@ unsafe fn put(set: *mut libc::fd_set, fd: usize, yes: bool) {
     if set.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         let word = set.cast::<u64>().add(fd / 64);
         let bit = 1 << (fd % 64);
@@ -75,7 +75,7 @@ pub(crate) unsafe fn names_ours(count: c_int, sets: Sets) -> bool {
         return false;
     }
     (0..bits(count)).any(|fd| {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds this function's contract.
         table::is_ours(fd as c_int) && sets.iter().any(|set| unsafe { has(*set, fd) })
     })
 }
@@ -91,7 +91,7 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     if sets.iter().any(|set| !set.is_null() && !user_memory::is_writable(*set, bytes)) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();
     let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
@@ -106,7 +106,7 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     };
     for (entry, fd) in entries.iter_mut().zip((0..bits).filter(named)) {
         let asks = sets.iter().zip(ASKS).fold(0, |events, (set, asks)| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds this function's contract.
             if unsafe { has(*set, fd) } { events | asks } else { events }
         });
         *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
@@ -127,7 +127,7 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
         for ((set, counts), asks) in sets.iter().zip(COUNTS).zip(ASKS) {
             let asked = entry.events & asks == asks;
             let yes = asked && entry.revents & (counts | libc::POLLNVAL) != 0;
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { put(*set, fd, yes) };
             ready += usize::from(yes);
         }

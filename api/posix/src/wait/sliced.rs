@@ -22,7 +22,7 @@ pub(crate) unsafe fn epoll_wait(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     in_slices(timeout, |timeout| unsafe { multiplexing::epoll_wait(epfd, events, most, timeout, mask) })
 }
 
@@ -37,12 +37,12 @@ pub(crate) unsafe fn poll(
     timeout: Timeout,
     mask: Mask,
 ) -> Outcome {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds this function's contract.
     in_slices(timeout, |timeout| unsafe { multiplexing::poll(descriptors, count, timeout, mask) })
 }
 
-/// One sleep, or several short ones with a question to the socket service in between while
-/// listeners wait for it to come back.
+/// One sleep; or several short ones, each followed by a request to the socket service, while
+/// listeners wait for it to be back.
 fn in_slices(timeout: Timeout, sleep: impl Fn(Timeout) -> Outcome) -> Outcome {
     // A sandbox may end a process that makes sockets.
     if timeout == Some(0) || !reregister::any_on_kernel() || seccomp::is_restricted() {

@@ -146,7 +146,7 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    /// `(data, events)` of up to `most`, by data; milliseconds, -1 for ever.
+    /// `(data, events)` of up to `most`, by data; milliseconds, -1 forever.
     fn try_wait(&self, most: usize, timeout: c_int) -> Result<Vec<(u64, u32)>, Errno> {
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
         let time = super::poll::milliseconds(timeout);

@@ -21,13 +21,13 @@ pub(crate) unsafe fn send_fast(
     to: *const sockaddr,
     length: socklen_t,
 ) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     if unsafe { connect(fd, to, length) } != 0 {
         return -1;
     }
     let held = table::find(fd);
     if let Some((held, end)) = held.as_ref().and_then(|held| held.end().map(|end| (held, end))) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return sys::to_c(unsafe { send::send(fd, held, end, vectors, flags & !libc::MSG_FASTOPEN) });
     }
     let message = libc::msghdr {
@@ -39,7 +39,7 @@ pub(crate) unsafe fn send_fast(
         msg_controllen: 0,
         msg_flags: 0,
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe {
         originals::sendmsg(
             fd,

@@ -1,8 +1,8 @@
 //! `sendfile`, `splice` and `tee`.
 //!
-//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece.
-//!    SlotKind was read there is published only if the whole read succeeded, so an error costs nothing.
-//! 2. `splice` and `tee` of a stream are EINVAL, which is what Linux answers for descriptors
+//! 1. `sendfile` to a stream reads the file straight into the ring's free space, piece by piece. A
+//!    piece is published only if its whole read succeeded, so an error costs nothing.
+//! 2. `splice` and `tee` of a stream give EINVAL, which is what Linux returns for descriptors
 //!    without these operations; programs then copy.
 
 use std::ffi::{c_int, c_uint};
@@ -41,21 +41,21 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
         return sys::to_c(Err(libc::EINVAL));
     }
     match find(out) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(
             held.end()
                 .map_or(Err(libc::EBADF), |end| unsafe { send_file(out, &held, end, from, offset, count) }),
         ),
         // The file first, as Linux.
         Found::Listener => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             sys::to_c(
                 unsafe { position(offset) }
                     .and_then(|at| has_bytes(from, at))
                     .and_then(|any| if any && count != 0 { Err(send::broken(0)) } else { Ok(0) }),
             )
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::sendfile(out, from, offset, count) },
     }
 }
@@ -65,7 +65,7 @@ pub unsafe fn sendfile(out: c_int, from: c_int, offset: *mut off_t, count: size_
 /// # Safety
 /// The program has given the address for this.
 unsafe fn position(offset: *const off_t) -> Result<Option<off_t>, Errno> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     if offset.is_null() { Ok(None) } else { unsafe { user_memory::read(offset) }.map(Some) }
 }
 
@@ -79,7 +79,7 @@ unsafe fn send_file(
     offset: *mut off_t,
     count: size_t,
 ) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let start = unsafe { position(offset) }?;
     if start.is_none() || count == 0 {
         readable_file(from)?;
@@ -100,7 +100,7 @@ unsafe fn send_file(
         }
     };
     if !offset.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         unsafe { user_memory::write(offset, start.unwrap_or(0) + done as off_t) }?;
     }
     match answer {
@@ -176,7 +176,7 @@ fn step(
             // Also if the read failed: held bytes may have been published.
             peer::notify_data(out, end);
             match moved {
-                // The next look finds the reset.
+                // The next check finds the reset.
                 Some(Err(libc::EFAULT)) => continue,
                 Some(read) => return read,
                 None => {}
@@ -276,7 +276,7 @@ pub unsafe fn splice(
     flags: c_uint,
 ) -> ssize_t {
     if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { originals::splice(from, from_offset, to, to_offset, length, flags) };
     }
     sys::to_c(Err(libc::EINVAL))
@@ -288,7 +288,7 @@ pub unsafe fn splice(
 /// As `tee(2)`.
 pub unsafe fn tee(from: c_int, to: c_int, length: size_t, flags: c_uint) -> ssize_t {
     if matches!(find(from), Found::Kernel) && matches!(find(to), Found::Kernel) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { originals::tee(from, to, length, flags) };
     }
     sys::to_c(Err(libc::EINVAL))

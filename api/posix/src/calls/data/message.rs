@@ -1,10 +1,10 @@
-//! `sendmsg`, `recvmsg` and their plural forms; descriptors that come over Unix sockets.
+//! `sendmsg`, `recvmsg` and their plural forms; descriptors that arrive over Unix sockets.
 //!
-//! 1. A stream takes no control data and gives none, as TCP does with nothing but data to tell.
-//!    Linux looks at what is sent as control data: what is of SOL_SOCKET and unknown is EINVAL; we
-//!    accept it.
-//! 2. Descriptors of ours can be sent over any Unix socket: they are the kernel's. When some
-//!    arrive, each Unix socket among them is asked about ([`adopt::adopt_received`]).
+//! 1. A stream takes no control data and returns none, as TCP does when it has only data. Linux
+//!    checks control data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
+//! 2. Descriptors of ours can be sent over any Unix socket, because they are the kernel's. When
+//!    descriptors arrive, the service is asked about each Unix socket among them
+//!    ([`adopt`](crate::calls::descriptor::adopt)).
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Release;
@@ -26,14 +26,14 @@ use crate::system::{kernel, originals};
 /// As `sendmsg(2)`.
 pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     match find(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let message = user_memory::read(message)?;
             send::send(fd, &held, end, vectors(message.msg_iov, message.msg_iovlen, libc::EMSGSIZE)?, flags)
         })),
         Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
         Found::Listener => sys::to_c(Err(send::broken(flags))),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::sendmsg(fd, message, flags) },
     }
 }
@@ -44,7 +44,7 @@ pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
 /// As `recvmsg(2)`.
 pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     match find(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Stream(held) => sys::to_c(held.end().map_or(Err(libc::EBADF), |end| unsafe {
             let to = message;
             let mut message = user_memory::read(to)?;
@@ -62,7 +62,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
         Found::Listener if message.is_null() => sys::to_c(Err(libc::EFAULT)),
         Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
         Found::Kernel => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let answer = unsafe { originals::recvmsg(fd, message, flags) };
             if answer >= 0 && context::get().is_some() {
                 // SAFETY: the kernel has just filled the message in.
@@ -79,18 +79,19 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
 /// As `sendmmsg(2)`.
 pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     if matches!(find(fd), Found::Kernel) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { originals::sendmmsg(fd, messages, count, flags) };
     }
     let send = |index: usize| {
         let to = messages.wrapping_add(index);
-        // SAFETY: the caller's: `count` messages, or a fault is answered.
+        // SAFETY: the caller upholds this function's contract: `count` messages, or a fault is
+        // answered.
         let message = unsafe { user_memory::read(to) }?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         let sent = sys::from_c(unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) })?;
         // SAFETY: as above.
         unsafe { user_memory::write(&raw mut (*to).msg_len, sent as c_uint) }?;
-        // SAFETY: the caller's: `sendmsg` has read the same vectors.
+        // SAFETY: the caller upholds this function's contract: `sendmsg` has read the same vectors.
         let vectors = unsafe { vectors(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen, libc::EMSGSIZE) };
         // Behind a message that was sent in part the next one would leave a gap.
         Ok(sent < vectors.and_then(vectors::total)?)
@@ -98,7 +99,7 @@ pub unsafe fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: 
     sys::to_c_int(each(count, send).0)
 }
 
-/// `recvmmsg(2)`. The time-out is looked at after each message, as the kernel does.
+/// `recvmmsg(2)`. The time-out is checked after each message, as in the kernel.
 ///
 /// # Safety
 /// As `recvmmsg(2)`.
@@ -110,7 +111,7 @@ pub unsafe fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     if matches!(find(fd), Found::Kernel) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         let answer = unsafe { originals::recvmmsg(fd, messages, count, flags, timeout) };
         if answer > 0 && context::get().is_some() {
             for index in 0..answer.cast_unsigned() as usize {
@@ -120,7 +121,7 @@ pub unsafe fn recvmmsg(
         }
         return answer;
     }
-    // Linux's do_recvmmsg() tells an error before it looks for data.
+    // Linux's do_recvmmsg() returns a pending error before it checks for data.
     if flags & libc::MSG_ERRQUEUE == 0
         && let Found::Stream(held) = find(fd)
         && let () = status::refresh(fd, &held)
@@ -128,7 +129,7 @@ pub unsafe fn recvmmsg(
     {
         return sys::to_c_int(Err(errno));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let time = (!timeout.is_null()).then(|| unsafe { user_memory::read(timeout) });
     let until = match time {
         None => None,
@@ -146,7 +147,7 @@ pub unsafe fn recvmmsg(
         }
         let waiting = flags & !libc::MSG_WAITFORONE;
         let later = if flags & libc::MSG_WAITFORONE != 0 && index != 0 { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         let got = sys::from_c(unsafe { recvmsg(fd, &raw mut (*to).msg_hdr, waiting | later) })?;
         // SAFETY: as above.
         unsafe { user_memory::write(&raw mut (*to).msg_len, got as c_uint) }?;
@@ -163,7 +164,7 @@ pub unsafe fn recvmmsg(
         let left = until.saturating_sub(kernel::now());
         let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000);
         let left = timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() };
-        // SAFETY: the caller's: there is a time.
+        // SAFETY: the caller upholds this function's contract: there is a time.
         if let Err(errno) = unsafe { user_memory::write(timeout, left) } {
             return sys::to_c_int(Err(errno));
         }

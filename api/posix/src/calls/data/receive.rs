@@ -1,11 +1,11 @@
-//! Reading from a connection: `read`, `recv` and the like.
+//! Reading from a connection: `read`, `recv` and the calls like them.
 //!
-//! 1. SlotKind lies in the ring is copied out at once, data before any news of an end: a reset is
-//!    reported only when everything was read.
-//! 2. If there is nothing: the end (0), an error that is still to be told, EAGAIN, or sleep, in the
+//! 1. Bytes in the ring are copied out at once, before any news of an end: a reset is reported only
+//!    when everything was read.
+//! 2. If there are none, the call returns the end (0), a pending error or EAGAIN, or sleeps, in the
 //!    order of Linux's `tcp_recvmsg`.
-//! 3. The call answers when it has as much as `SO_RCVLOWAT` asks for (one byte, normally), or with
-//!    MSG_WAITALL all.
+//! 3. The call returns when it has as many bytes as `SO_RCVLOWAT` asks for (normally one), or all
+//!    with MSG_WAITALL.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -22,20 +22,20 @@ use crate::descriptor::description::Held;
 use crate::signal::handlers::Section;
 use crate::system::sys::{Errno, Outcome};
 
-/// SlotKind a call that peeks has copied, of what still lies in the ring.
+/// Bytes that a call with MSG_PEEK has copied, of those still in the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peeked {
     /// Where the stream had been read up to.
     from: u64,
     /// Bytes copied from there on.
     bytes: usize,
-    /// Somebody else has read some of them.
+    /// Another reader has taken some of them.
     disturbed: bool,
 }
 
 impl Peeked {
-    /// Before each look: what somebody else has read meanwhile is copied no more, and Linux's
-    /// `tcp_recvmsg` then begins at what is there, however much it has copied.
+    /// Before each check: bytes that another reader has taken meanwhile are not copied any more.
+    /// Linux's `tcp_recvmsg` then begins with the bytes that are there, however much it has copied.
     fn restart_if_read(&mut self, position: u64) {
         if self.bytes != 0 && (self.disturbed || self.from != position) {
             (self.bytes, self.disturbed) = (0, true);
@@ -62,7 +62,7 @@ unsafe fn take(
     let _section = Section::enter();
     let mut receive = end.receive().ok_or(Stopped::Reentered)?;
     if let ([vector], 0) = (vectors, done | (flags & (libc::MSG_PEEK | libc::MSG_TRUNC)) as usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { receive.read_to(vector.iov_base.cast(), vector.iov_len.min(most)) }.or_else(cut_off);
     }
     let peek = flags & libc::MSG_PEEK != 0;
@@ -84,8 +84,8 @@ unsafe fn take(
                 continue;
             }
             let to = vector.iov_base.cast::<u8>().wrapping_add(begin);
-            // SAFETY: the caller's: the vector has `iov_len` bytes, `begin + now` of which are
-            // used.
+            // SAFETY: the caller upholds this function's contract: the vector has `iov_len` bytes,
+            // `begin + now` of which are used.
             match unsafe { receive.copy_to(to, now, skip + copied) } {
                 Ok(now) => copied += now,
                 Err(cut) => return cut_off(cut),
@@ -133,7 +133,7 @@ pub(crate) unsafe fn receive(
     if flags & libc::MSG_TRUNC == 0
         && let Some(good) = vectors::before_bad_address(vectors)
     {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { receive_past_bad_address(fd, held, end, good, flags) };
     }
     let target = if flags & libc::MSG_WAITALL != 0 {
@@ -148,7 +148,7 @@ pub(crate) unsafe fn receive(
     let mut peeked = Peeked::default();
     let mut done = 0;
     loop {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         match unsafe { take(end, vectors, done, length - done, flags, &mut peeked) } {
             Ok(0) => {}
             Ok(taken) => {
@@ -211,7 +211,7 @@ unsafe fn receive_past_bad_address(
     flags: c_int,
 ) -> Outcome {
     if (1..=total(good)?).contains(&end.readable()) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { receive(fd, held, end, good, flags) };
     }
     let mut byte = 0_u8;
@@ -223,19 +223,19 @@ unsafe fn receive_past_bad_address(
     }
 }
 
-/// Whether this is the first time that a call which does not sleep finds nothing since the other
-/// has published something: then it has just been there, and the kernel is asked by the next.
-/// Servers that read until there is nothing would ask with every request. Who closes or exits says
-/// so, and is asked about at once; the kernel's news of who was killed come to every wait.
+/// Whether a nonblocking call finds nothing for the first time since the peer has published
+/// something. Then the peer was there just now, and only the next call asks the kernel: servers
+/// that read until there is nothing would ask with every request. A peer that closes or exits
+/// leaves a hint, and the kernel is asked at once. The kernel reports killed peers to every wait.
 fn just_emptied(held: &Held, end: &Endpoint) -> bool {
     let now = end.published();
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
 }
 
-/// SlotKind to answer when nothing at all could be read; none: there may be something later.
+/// What to answer when nothing at all could be read; none: there may be something later.
 pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     let private = end.private();
-    // Before the last look at what can be read: there is nothing behind a FIN.
+    // Before the last check of what can be read: there is nothing behind a FIN.
     let finished = end.finished_by_peer();
     let flags = private.flags.load(Acquire);
     if private.state.load(Acquire) == state::FAILED {
@@ -276,12 +276,12 @@ fn nothing_more(end: &Endpoint, peeked: usize) -> Option<Outcome> {
 /// # Errors
 /// As `read(2)`.
 pub(crate) unsafe fn read(fd: c_int, held: &Held, end: &Endpoint, vectors: &[iovec]) -> Outcome {
-    // Linux answers 0 to a read of nothing without looking at the socket, but not to a recv of
+    // Linux returns 0 for a read of nothing without a check of the socket, but not for a recv of
     // nothing.
     if total(vectors)? == 0 {
         return Ok(0);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { receive(fd, held, end, vectors, 0) }
 }
 

@@ -1,15 +1,15 @@
-//! Writing to a connection: `write`, `send` and the like.
+//! Writing to a connection: `write`, `send` and the calls like them.
 //!
-//! 1. As much as fits is copied into the ring and published; sleepers at the other end are rung. A
-//!    blocking call sleeps for room until everything is in, one that may not sleep answers how much
-//!    was. With MSG_MORE or TCP_CORK the bytes are written and not published, provided that all of
-//!    them fit. Sleepers are notified all the same, so that they sleep no longer than until the
-//!    bytes are due. Of bytes that the program does not have, and of those beside them in one
-//!    piece, none is sent: EFAULT, as Linux.
-//! 2. Who writes to nobody hears what Linux says: after a reset the error once, then EPIPE with
-//!    SIGPIPE; after the other's close one write succeeds (its bytes are what the reset answers),
-//!    then EPIPE. That write takes no more than Linux's buffers would ([`MAX_AFTER_CLOSE`]), so
-//!    that a program that sends much hears of it.
+//! 1. As much as fits is copied into the ring and published, and sleepers at the other end are
+//!    notified. A blocking call sleeps for room until everything is in; a nonblocking one returns
+//!    how much was. With MSG_MORE or TCP_CORK the bytes are written and not published, provided
+//!    that all of them fit. Sleepers are notified all the same, so that they sleep no longer than
+//!    until the bytes are due. If the program's memory is not mapped, the whole piece with that
+//!    byte is not sent: EFAULT, as on Linux.
+//! 2. A write to a peer that is gone returns what Linux returns. After a reset: the error once,
+//!    then EPIPE with SIGPIPE. After the peer's close: one write succeeds (its bytes are what the
+//!    reset answers), then EPIPE. That write takes no more than Linux's buffers would
+//!    ([`MAX_AFTER_CLOSE`]), so that a program that sends much notices.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -28,8 +28,8 @@ use crate::signal::handlers::Section;
 use crate::system::kernel;
 use crate::system::sys::{Errno, Outcome};
 
-/// Most bytes that a write takes whose other end has closed. Linux's `tcp_sendmsg` looks at what
-/// came meanwhile after 16 buffers of 32 KiB, and finds the reset.
+/// Most bytes that a write takes after the peer has closed. Linux's `tcp_sendmsg` checks for
+/// arrivals after 16 buffers of 32 KiB, and finds the reset.
 const MAX_AFTER_CLOSE: usize = 16 << 15;
 
 /// Whether the bytes of a call wait for those of the next (MSG_MORE, TCP_CORK). On a VNIC the
@@ -52,7 +52,7 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
     let mut send = end.send().ok_or(Stopped::Reentered)?;
     let mark = send.staged();
     if let ([vector], 0) = (vectors, done) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         let copied = unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const(), vector.iov_len) };
         let copied = copied.or_else(|cut| cut_off(&mut send, mark, cut))?;
         if copied == vector.iov_len && holds(end, flags) {
@@ -68,7 +68,7 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
         if length == 0 {
             continue;
         }
-        // SAFETY: the caller's: the vector has `iov_len` bytes.
+        // SAFETY: the caller upholds this function's contract: the vector has `iov_len` bytes.
         let now =
             unsafe { send.copy_from(vector.iov_base.cast::<u8>().cast_const().wrapping_add(begin), length) };
         let now = match now {
@@ -146,7 +146,7 @@ pub(crate) fn may_send(
     if length == 0 {
         return Ok(Some(0));
     }
-    // SlotKind the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
+    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
     // FIN).
     if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_TOLD) & SENT_AFTER_CLOSE == 0 {
         let taken = length.min(MAX_AFTER_CLOSE).min(end.most_sent());
@@ -182,7 +182,7 @@ pub(crate) unsafe fn send(
     }
     let length = total(vectors)?;
     if vectors::before_bad_address(vectors).is_some() {
-        // Linux looks at the connection before it looks at data, and takes nothing.
+        // Linux checks the connection before it checks the data, and takes nothing.
         may_send(fd, end, 0, flags)?;
         return Err(libc::EFAULT);
     }
@@ -211,7 +211,7 @@ pub(crate) unsafe fn send(
         }
         let connected = peer::is_set_up(end);
         if connected {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             match unsafe { put(end, vectors, done, flags) } {
                 Ok(copied) => {
                     done += copied;

@@ -1,7 +1,7 @@
 //! The C library's streams (`FILE`) over our sockets.
 //!
 //! The C library reads and writes the descriptor of a `FILE` by itself, without a call that could
-//! be interposed. So `fdopen` of a connection gives a `FILE` of callbacks (`fopencookie`), whose
+//! be intercepted. So `fdopen` of a connection returns a `FILE` of callbacks (`fopencookie`), whose
 //! descriptor is written into it afterwards, for `fileno`.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -59,7 +59,7 @@ unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
 pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
     match table::find(fd).map(|held| held.kind()) {
         Some(Kind::Stream) => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let file = unsafe { of_stream(fd, mode) };
             if file.is_null() {
                 sys::set_errno(libc::EINVAL);
@@ -71,7 +71,7 @@ pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
                 // The C library will use it by itself: it has to stay the kernel's.
                 drop(table::remove(fd));
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { originals::fdopen(fd, mode) }
         }
     }
@@ -82,7 +82,7 @@ pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
 unsafe fn of_stream(fd: c_int, mode: *const c_char) -> *mut c_void {
     let callbacks = Callbacks { read: Some(read), write: Some(write), seek: None, close: Some(close) };
     let cookie = std::ptr::without_provenance_mut(fd.cast_unsigned() as usize + 1);
-    // SAFETY: the caller's; the callbacks are functions.
+    // SAFETY: the caller upholds this function's contract; the callbacks are functions.
     let file = unsafe { fopencookie(cookie, mode, callbacks) };
     if !file.is_null() {
         // SAFETY: glibc's FILE is longer than that, and has an int there.

@@ -1,8 +1,8 @@
 //! The calls that move bytes, by their names in the C library.
 //!
-//! Each asks the table; what is not a stream of ours goes to the C library. A pending socket and a
-//! listener's placeholder are the kernel's to refuse, but for a placeholder the errno of a TCP
-//! socket that is not connected is given.
+//! Each looks its descriptor up; what is not a stream of ours goes to the original. Pending sockets
+//! and listeners' placeholders are the kernel's to refuse, but a placeholder gets the errno of a
+//! TCP socket that is not connected.
 
 use std::ffi::{c_int, c_void};
 
@@ -30,11 +30,11 @@ fn with(held: &Held, act: impl FnOnce(&Endpoint) -> Outcome) -> ssize_t {
 pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             with(&held, |end| unsafe { receive::read(fd, &held, end, &[vector(to, length)]) })
         }
         Found::Listener => sys::to_c(if length == 0 { Ok(0) } else { Err(libc::ENOTCONN) }),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::read(fd, to, length) },
     }
 }
@@ -47,11 +47,11 @@ pub unsafe fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
 pub unsafe fn write(fd: c_int, from: *const c_void, length: size_t) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller's; the vector is only read.
+            // SAFETY: the caller upholds this function's contract; the vector is only read.
             with(&held, |end| unsafe { send::send(fd, &held, end, &[vector(from.cast_mut(), length)], 0) })
         }
         Found::Listener => sys::to_c(Err(send::broken(0))),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::write(fd, from, length) },
     }
 }
@@ -64,15 +64,15 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => with(&held, |end| {
             let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { receive::read(fd, &held, end, vectors(first, count, libc::EINVAL)?) }
         }),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Listener => sys::to_c(
             unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(libc::ENOTCONN) }),
         ),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::readv(fd, first, count) },
     }
 }
@@ -84,20 +84,20 @@ pub unsafe fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
 pub unsafe fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => with(&held, |end| {
-            // For `write` and `send` of nothing Linux does ask the socket.
-            // SAFETY: the caller's.
+            // For `write` and `send` of nothing Linux does check the socket.
+            // SAFETY: the caller upholds this function's contract.
             if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, 0) }
         }),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Listener => sys::to_c(
             unsafe { are_empty(first, count) }
                 .and_then(|nothing| if nothing { Ok(0) } else { Err(send::broken(0)) }),
         ),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::writev(fd, first, count) },
     }
 }
@@ -125,20 +125,20 @@ fn message_flags(flags: c_int) -> Result<c_int, c_int> {
 /// As `preadv2(2)`.
 pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
     match if offset == -1 { find(fd) } else { Found::Kernel } {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Stream(_) if flags == 0 => unsafe { readv(fd, first, count) },
         Found::Stream(held) => with(&held, |end| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
             let flags = message_flags(flags)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { receive::receive(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
         }),
         _ => {
             let arguments = with_offset(fd, first, count, offset, flags);
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             sys::to_c(unsafe { sys::syscall(libc::SYS_preadv2, arguments) })
         }
     }
@@ -150,20 +150,20 @@ pub unsafe fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: i64,
 /// As `pwritev2(2)`.
 pub unsafe fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: i64, flags: c_int) -> ssize_t {
     match if offset == -1 { find(fd) } else { Found::Kernel } {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Stream(_) if flags == 0 => unsafe { writev(fd, first, count) },
         Found::Stream(held) => with(&held, |end| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             if unsafe { are_empty(first, count) }? {
                 return Ok(0);
             }
             let flags = message_flags(flags)?;
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { send::send(fd, &held, end, vectors(first, count as usize, libc::EINVAL)?, flags) }
         }),
         _ => {
             let arguments = with_offset(fd, first, count, offset, flags);
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             sys::to_c(unsafe { sys::syscall(libc::SYS_pwritev2, arguments) })
         }
     }
@@ -189,11 +189,11 @@ pub unsafe fn recvfrom(
 ) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let answer =
                 with(&held, |end| unsafe { receive::receive(fd, &held, end, &[vector(to, length)], flags) });
             if answer >= 0 && !name.is_null() && !name_length.is_null() {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds this function's contract.
                 if let Err(errno) = unsafe { user_memory::write(name_length, 0) } {
                     return sys::to_c(Err(errno));
                 }
@@ -201,7 +201,7 @@ pub unsafe fn recvfrom(
             answer
         }
         Found::Listener => sys::to_c(Err(receive::unconnected(flags))),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::recvfrom(fd, to, length, flags, name, name_length) },
     }
 }
@@ -221,17 +221,17 @@ pub unsafe fn sendto(
 ) -> ssize_t {
     match find(fd) {
         Found::Stream(held) => {
-            // SAFETY: the caller's; the vector is only read.
+            // SAFETY: the caller upholds this function's contract; the vector is only read.
             with(&held, |end| unsafe {
                 send::send(fd, &held, end, &[vector(from.cast_mut(), length)], flags)
             })
         }
         Found::Listener => sys::to_c(Err(send::broken(flags))),
         Found::Kernel if flags & libc::MSG_FASTOPEN != 0 && !name.is_null() && table::is_ours(fd) => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { fast_open::send_fast(fd, &[vector(from.cast_mut(), length)], flags, name, name_length) }
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Found::Kernel => unsafe { originals::sendto(fd, from, length, flags, name, name_length) },
     }
 }

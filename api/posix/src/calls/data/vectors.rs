@@ -12,7 +12,7 @@ use crate::system::sys::Errno;
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const VECTORS: usize = 1024;
 
-/// SlotKind stands behind a descriptor, for calls that move bytes.
+/// What stands behind a descriptor, for calls that move bytes.
 pub(crate) enum Found {
     /// The kernel's.
     Kernel,
@@ -22,7 +22,7 @@ pub(crate) enum Found {
     Listener,
 }
 
-/// Looks a descriptor up.
+/// Looks up a descriptor.
 #[inline]
 pub(crate) fn find(fd: c_int) -> Found {
     match table::find(fd) {
@@ -60,11 +60,11 @@ pub(crate) unsafe fn vectors<'a>(
     if !user_memory::is_readable(first, count * size_of::<iovec>()) {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// Those before the first that can be no address of a program; none: all can. SlotKind is not mapped
+/// Those before the first that can be no address of a program; none: all can. What is not mapped
 /// all the same the copy finds out.
 #[inline]
 pub(crate) fn before_bad_address(vectors: &[iovec]) -> Option<&[iovec]> {
@@ -73,13 +73,13 @@ pub(crate) fn before_bad_address(vectors: &[iovec]) -> Option<&[iovec]> {
     vectors.iter().position(bad).map(|first| vectors.get(..first).unwrap_or_default())
 }
 
-/// Whether vectors are of no bytes at all: then Linux does not ask the socket.
+/// Whether vectors have no bytes at all: then Linux does not check the socket.
 ///
 /// # Safety
 /// As `readv(2)`.
 pub(crate) unsafe fn are_empty(first: *const iovec, count: c_int) -> Result<bool, c_int> {
     let count = usize::try_from(count).map_err(|_| libc::EINVAL)?;
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let vectors = unsafe { vectors(first, count, libc::EINVAL) }?;
     Ok(total(vectors)? == 0)
 }

@@ -1,14 +1,14 @@
 //! Descriptors that came from elsewhere: over exec, or in a message.
 //!
-//! 1. A placeholder is a Unix socket without a name whose other end has none either. Whoever has
-//!    one may ask the service what it is; to have it is all the right that it takes. A TCP socket
-//!    of the kernel that was bound at most is one that may listen or connect still, and is treated
-//!    as one that this program made; one that listens or is connected stays the kernel's.
-//! 2. The constructor looks at everything in `/proc/self/fd`, read with system calls into the
-//!    stack. After an exec two descriptors of one socket become two descriptions; what they have in
-//!    common is in the end's private page.
-//! 3. Streams at 0, 1 and 2 are read by the C library's `stdin` and so on without a call that could
-//!    be interposed: those are replaced ([`crate::calls::data::stdio`]).
+//! 1. A placeholder is a Unix socket without a name whose other end has none either. A holder may
+//!    ask the service what it is; to have it is all the right that this takes. A kernel TCP socket
+//!    that is at most bound may still listen or connect, and is treated as one that this program
+//!    made. A socket that listens or is connected stays the kernel's.
+//! 2. The constructor checks everything in `/proc/self/fd`, read with system calls into the stack.
+//!    After an exec two descriptors of one socket become two descriptions; their common state is in
+//!    the end's private page.
+//! 3. The C library's `stdin`, `stdout` and `stderr` read descriptors 0, 1 and 2 without a call
+//!    that could be intercepted. Streams there are replaced ([`stdio`](crate::calls::data::stdio)).
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
@@ -68,7 +68,7 @@ fn adopt_unused(fd: c_int) {
     }
 }
 
-/// Asks about a descriptor, and takes it into the table if it is ours.
+/// Asks the service about a descriptor, and takes it into the table if it is ours.
 pub(crate) fn adopt(fd: c_int) -> bool {
     if table::is_ours(fd) {
         drop(table::remove(fd));
@@ -107,7 +107,7 @@ pub(crate) fn adopt(fd: c_int) -> bool {
     held.is_some_and(|held| table::put(fd, &held))
 }
 
-/// Looks at the descriptors that came with a message over a Unix socket.
+/// Checks the descriptors that arrived with a message over a Unix socket.
 ///
 /// # Safety
 /// The message is as `recvmsg` left it.

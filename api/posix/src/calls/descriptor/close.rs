@@ -1,11 +1,10 @@
-//! Closing, duplicating and controlling descriptors.
+//! `close` and its variants.
 //!
-//! 1. The kernel does what is asked, with the placeholder; the table follows. A word is taken out
-//!    of the table *before* the kernel closes the number, or another thread could get that number
-//!    and lose its word.
-//! 2. Who closes the last descriptor of an end in this process leaves the other a hint ([`hint`]),
-//!    so that it asks the kernel soon. The hang-up itself is the kernel's: other processes may hold
-//!    the end.
+//! 1. The table follows the kernel. A word is removed from the table *before* the kernel closes the
+//!    number; otherwise another thread could get that number and lose its word.
+//! 2. The thread that closes the last descriptor of an end in this process leaves the peer a hint
+//!    ([`announce_close`](crate::connection::peer::announce_close)), so that it asks the kernel
+//!    soon. The hang-up itself is the kernel's: other processes may hold the end.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::AtomicI32;
@@ -49,9 +48,10 @@ pub fn close(fd: c_int) -> c_int {
         if in_flight::is_in_flight(fd) {
             return sys::to_c_int(Err(libc::EBADF));
         }
-        // A file's close makes no other descriptor ready, so it is not counted (`originals::count`): a
-        // web server, which closes one with every request, would ask the kernel's epoll as often.
-        // Should the number stand for something else by now, the kernel is asked a little later.
+        // Closing a file makes no other descriptor ready, so it is not counted
+        // (`originals::count`). Otherwise a web server, which closes a file with every request,
+        // would ask the kernel's epoll as often. If the number stands for something else by now,
+        // the kernel is asked a little later.
         if fd >= 0 && FILE.load(Relaxed) == fd {
             FILE.store(-1, Relaxed);
             return sys::to_c_int(kernel::close(fd));

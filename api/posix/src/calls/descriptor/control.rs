@@ -33,7 +33,7 @@ pub unsafe fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
             }
             sys::to_c_int(outcome)
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => unsafe { originals::fcntl(fd, command, argument) },
     }
 }
@@ -59,12 +59,12 @@ fn note_nonblocking(fd: c_int, yes: bool) {
 pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     let held = match table::find(fd) {
         Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => return unsafe { originals::ioctl(fd, request, argument) },
     };
     let value = sys::pointer(argument).cast::<c_int>();
     let give = |number: usize| {
-        // SAFETY: the caller's: these requests write an int there.
+        // SAFETY: the caller upholds this function's contract: these requests write an int there.
         unsafe { user_memory::write(value, c_int::try_from(number).unwrap_or(c_int::MAX)) }.map(|()| 0)
     };
     let outcome = match (request, held.end()) {
@@ -74,7 +74,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             let waiting = client::information(fd).map_or(0, |(_, waiting)| waiting as usize);
             give(waiting + end.unread_by_peer())
         }
-        // SlotKind was sent to nobody was never acknowledged.
+        // Bytes sent to a vanished peer stay unacknowledged.
         (libc::TIOCOUTQ, Some(end)) => give(end.private().lost.load(Relaxed) as usize),
         (SIOCOUTQNSD | SIOCATMARK, Some(_)) => give(0),
         (libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD, None) => {
@@ -86,7 +86,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             }
         }
         (libc::FIONBIO, _) => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let outcome =
                 unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) };
             if outcome.is_ok() {
@@ -95,7 +95,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
             }
             outcome
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => unsafe { sys::syscall(libc::SYS_ioctl, [signed(fd), request as usize, argument, 0, 0, 0]) },
     };
     sys::to_c_int(outcome)

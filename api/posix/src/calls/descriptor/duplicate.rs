@@ -15,7 +15,7 @@ pub(crate) fn follow(old: c_int, new: Outcome) -> Outcome {
         let fd = number as c_int;
         match table::find(old) {
             Some(held) if table::put(fd, &held) => {}
-            // Beyond the table it would be a placeholder that nobody knows.
+            // Beyond the table it would be a placeholder that the library does not know.
             Some(_) => {
                 let _ = kernel::close(fd);
                 return Err(libc::EMFILE);

@@ -32,7 +32,7 @@ pub(crate) unsafe fn get(
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let from_kernel = |fd: c_int| unsafe { kernel_get(fd, level, name, value, length) };
     if held.kind() == Kind::Pending {
         return from_kernel(fd);
@@ -40,7 +40,7 @@ pub(crate) unsafe fn get(
     if length.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let room = unsafe { user_memory::read(length) }?;
     if room.cast_signed() < 0 {
         // Which error that is, the kernel says.
@@ -84,7 +84,7 @@ pub(crate) unsafe fn give_number(value: *mut c_void, length: *mut socklen_t, num
     if length.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let room = unsafe { user_memory::read(length) }?;
     if room.cast_signed() < 0 {
         return Err(libc::EINVAL);
@@ -114,14 +114,14 @@ impl Answer {
 
     fn number(&self, number: c_int) -> Outcome {
         match u8::try_from(number) {
-            // Options of IP are told as a byte to who has no room for more.
+            // Options of IP are returned as one byte to a caller with less room than an `int`.
             Ok(byte) if self.of_ip && (1..4).contains(&self.room) => self.bytes(&[byte]),
             _ => self.bytes(&number.to_ne_bytes()),
         }
     }
 }
 
-/// SlotKind is not remembered but found out; none: it is not one of these.
+/// What is not remembered but found out; none: it is not one of these.
 fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> Option<Outcome> {
     Some(match (level, name) {
         (SOL_SOCKET, libc::SO_ERROR) => answer.number(held.end().map_or(0, error)),
@@ -145,7 +145,7 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
             let told = if is_served(held) { client::information(fd) } else { None };
             match told {
                 Some((mut bytes, _)) => {
-                    // SlotKind the program has shut down may still be on its way to the engine.
+                    // What the program has shut down may still be on its way to the engine.
                     bytes[0] = information(held)[0];
                     answer.bytes(&bytes)
                 }
@@ -193,7 +193,7 @@ fn linger_bytes(stored: u64) -> [u8; 8] {
     bytes
 }
 
-/// `SO_ERROR`: the error that is still to be told, which is then told.
+/// `SO_ERROR`: the pending error, which is then cleared.
 fn error(end: &Endpoint) -> c_int {
     status::take_error(end).unwrap_or(0)
 }

@@ -37,11 +37,11 @@ pub(crate) unsafe fn set(
     length: socklen_t,
 ) -> Outcome {
     if held.kind() == Kind::Pending {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { set_pending(fd, held, level, name, value, length) };
     }
     let Some(place) = place(level, name) else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     };
     let known = &KNOWN[place];
@@ -55,36 +55,37 @@ pub(crate) unsafe fn set(
     };
     if (length as usize) < bytes || length.cast_signed() < 0 {
         // Which error that is, the kernel says.
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     }
     refused_by_state(held, place, length)?;
-    // SlotKind is tried, the kernel reads.
+    // What is tried, the kernel reads.
     if known.shape != Shape::JudgedByKernel && !user_memory::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
     let number = || {
-        // SAFETY: the caller's: at least four bytes; they need not be aligned.
+        // SAFETY: the caller upholds this function's contract: at least four bytes; they need not
+        // be aligned.
         unsafe { value.cast::<c_int>().read_unaligned() }
     };
     let encoded = match known.shape {
         Shape::Switch => u64::from(number() != 0),
         Shape::Number(low, high) => bounded(known.level, place, number(), low..=high)?,
         Shape::Buffer => u64::from(buffer(place, number()).cast_unsigned()),
-        // SAFETY: the caller's: `length` was compared above.
+        // SAFETY: the caller upholds this function's contract: `length` was compared above.
         Shape::Time => encode_time(unsafe { value.cast::<libc::timeval>().read_unaligned() })?,
         Shape::Linger => {
-            // SAFETY: the caller's: `length` was compared above.
+            // SAFETY: the caller upholds this function's contract: `length` was compared above.
             let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
             u64::from(linger.l_onoff != 0) << 32 | u64::from(linger.l_linger.cast_unsigned())
         }
         Shape::Word => {
-            // SAFETY: the caller's: `length` was compared above.
+            // SAFETY: the caller upholds this function's contract: `length` was compared above.
             let (fits, encoded, known) = unsafe { word_of(value, length) }.ok_or(libc::EFAULT)?;
             if is_served(held) {
                 known.then_some(encoded).ok_or(libc::ENOENT)?
             } else {
-                // SAFETY: the caller's.
+                // SAFETY: the caller upholds this function's contract.
                 let tried = |kernel| unsafe { kernel_set(kernel, level, name, value, length) };
                 let answer = with_kernel_socket(held, tried)?;
                 if !fits {
@@ -94,7 +95,7 @@ pub(crate) unsafe fn set(
             }
         }
         Shape::JudgedByKernel => with_kernel_socket(held, |kernel| {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             unsafe { kernel_set(kernel, level, name, value, length) }?;
             kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
         })? as u64,
@@ -108,7 +109,7 @@ pub(crate) unsafe fn set(
     Ok(0)
 }
 
-/// SlotKind an option that was set does to a connection at once.
+/// What an option that was set does to a connection at once.
 fn take_effect(fd: c_int, end: &Endpoint, place: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
@@ -146,10 +147,10 @@ unsafe fn set_pending(
     value: *const c_void,
     length: socklen_t,
 ) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let answer = unsafe { kernel_set(fd, level, name, value, length) };
     let Some(place) = place(level, name) else { return answer };
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let word = if KNOWN[place].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
     match (answer, word) {
         (Ok(_), _) => {
@@ -167,7 +168,7 @@ unsafe fn set_pending(
     answer
 }
 
-/// SlotKind the kernel refuses because of what has become of the socket, which a fresh one does not
+/// What the kernel refuses because of what has become of the socket, which a fresh one does not
 /// know.
 fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(status::is_over);
@@ -197,7 +198,7 @@ fn bounded(
     })
 }
 
-/// Linux doubles what is asked for and keeps it between a minimum and twice `net.core.[rw]mem_max`
+/// Linux doubles the requested size and keeps it between a minimum and twice `net.core.[rw]mem_max`
 /// (212992 unless it was changed).
 fn buffer(place: usize, asked: c_int) -> c_int {
     let least = if place == SEND_BUFFER { 4608 } else { 2304 };

@@ -1,14 +1,14 @@
-//! `dlopen`: a library that a program loads has the same calls as the program.
+//! `dlopen`: a library that a program loads uses the same calls as the program.
 //!
-//! 1. With `RTLD_DEEPBIND` the loader looks for what a library needs in that library's own
-//!    dependencies first, and so in the C library before this one. PHP opens each of its extensions
-//!    in this way. Such a library would read and write the placeholders of connections. So the flag
-//!    is taken out, in the namespace of the program.
-//! 2. The loader finds out who calls by the return address: for `RUNPATH` and `$ORIGIN`. So the
-//!    exported functions jump to the C library's (`api/posix/preload/src/dlopen.rs`), and this module
-//!    tells them where to.
+//! 1. With `RTLD_DEEPBIND` the loader searches a library's own dependencies first, and so finds the
+//!    C library before this one. PHP opens each of its extensions in this way. Such a library would
+//!    read and write the placeholders of connections. So the flag is removed, in the namespace of
+//!    the program.
+//! 2. The loader identifies its caller by the return address, for `RUNPATH` and `$ORIGIN`. So the
+//!    exported functions jump to the C library's (`api/posix/preload/src/dlopen.rs`), and this
+//!    module provides the target.
 //! 3. `dlmopen` with a namespace of its own loads another C library there, which no library of the
-//!    program stands before.
+//!    program precedes.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicPtr;
@@ -25,7 +25,7 @@ use crate::system::originals;
 pub struct Target {
     /// The C library's function.
     pub function: *mut c_void,
-    /// SlotKind the mode is masked with.
+    /// What the mode is masked with.
     pub keeps: usize,
 }
 
@@ -33,13 +33,13 @@ static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Looks the C library's functions up. To be called once, before `main`.
+/// Looks up the C library's functions. To be called once, before `main`.
 pub(crate) fn resolve() {
     DLOPEN.store(originals::look_up("dlopen\0"), Release);
     DLMOPEN.store(originals::look_up("dlmopen\0"), Release);
 }
 
-/// The way to the function; a constructor of another library may ask before [`resolve`].
+/// The target of a function; a constructor of another library may call it before [`resolve`].
 fn target(pointer: &AtomicPtr<c_void>, name: &str) -> Target {
     let mut function = pointer.load(Acquire);
     if function.is_null() {
@@ -58,7 +58,7 @@ fn kept(under_sietch: bool) -> usize {
     if under_sietch { all & !(libc::RTLD_DEEPBIND as usize) } else { all }
 }
 
-/// SlotKind a C library without the function would answer.
+/// What a C library without the function would return.
 extern "C" fn missing() -> *mut c_void {
     std::ptr::null_mut()
 }

@@ -1,19 +1,19 @@
-//! exec: the library goes along, also into an environment that was made anew.
+//! exec: the library is passed on, also into an environment that was made anew.
 //!
-//! A program that starts its workers with an environment of its own making (dovecot, Postfix, many
-//! supervisors) would cut them off from the sockets that they inherit: what stands at those numbers
-//! are placeholders, which carry nothing without this library.
+//! Some programs start their workers with an environment of their own making (dovecot, Postfix,
+//! many supervisors). That would cut the workers off from the sockets that they inherit: those are
+//! placeholders, which carry nothing without this library.
 //!
-//! 1. [`begin`] keeps, as texts, the variables by which this process came to run under Sietch.
-//! 2. An environment that names `SIETCH_SOCKETS` is left as it is, empty value included: whoever
-//!    wrote it knew what he did (`sietch run` in a program under Sietch; or one that wants out).
-//!    One without it was made anew: it gets the variables, and the library before whatever its
+//! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
+//! 2. An environment that names `SIETCH_SOCKETS` stays as it is, empty value included: its author
+//!    decided (`sietch run` in a program under Sietch, or a program that wants out). An environment
+//!    without it was made anew: it gets the variables, and the library before whatever its
 //!    `LD_PRELOAD` names.
-//! 3. SlotKind is started may be for another C library, which would refuse to start with this one:
-//!    musl's loader ends it with status 127. So the target's loader decides ([`target`]). Where it
-//!    cannot load the library, the environment goes there without it; other libraries stay.
-//! 4. The other list lies in pages of its own, so that no allocator's lock is taken between fork
-//!    and exec. If exec fails, they are given back.
+//! 3. The target may need another C library, which would refuse to start with this one: musl's
+//!    loader ends it with status 127. So the target's loader decides ([`target`]). Where it cannot
+//!    load the library, the environment goes there without it; other libraries stay.
+//! 4. The new list is in pages of its own, so no allocator lock is taken between fork and exec. If
+//!    exec fails, they are unmapped.
 //!
 //! `execl`, `execle` and `execlp` have their arguments where a caller puts those of a variadic
 //! function; the exported functions make lists of them (`api/posix/preload/src/variadic.rs`).
@@ -133,7 +133,7 @@ fn own_file() -> Option<&'static [u8]> {
     entries(context::variable(PRELOAD)?).find(|entry| *entry == file)
 }
 
-/// SlotKind a value of `LD_PRELOAD` names.
+/// The entries of a value of `LD_PRELOAD`.
 fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
@@ -148,13 +148,13 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// SlotKind the program that `named` leads to is to get in place of `given`.
+    /// What the program that `named` leads to is to get in place of `given`.
     ///
     /// # Safety
     /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].
     pub(crate) unsafe fn of(given: List, named: Named) -> Self {
         let Some(kept) = KEPT.get() else { return Self::same(given) };
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         unsafe {
             if !target::takes_the_library(named) {
                 return Self::without(kept, given);
@@ -308,7 +308,7 @@ fn write_others(to: &mut [u8], text: &[u8], own: &[u8]) -> bool {
 impl Drop for Environment {
     fn drop(&mut self) {
         if self.pages != 0 {
-            // SAFETY: these pages were made here and nobody has them any more.
+            // SAFETY: these pages were mapped here, and nothing refers to them any more.
             let _ = unsafe { sys::syscall(libc::SYS_munmap, [self.pages, self.bytes, 0, 0, 0, 0]) };
         }
     }
@@ -356,7 +356,7 @@ fn value<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 /// # Safety
 /// As `execve(2)`.
 pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
-    // SAFETY: the caller's; the list outlives the call.
+    // SAFETY: the caller upholds this function's contract; the list outlives the call.
     unsafe {
         let environment = Environment::of(environment, Named::Path(libc::AT_FDCWD, path));
         let list = environment.list();
@@ -370,7 +370,7 @@ pub unsafe fn execve(path: *const c_char, arguments: List, environment: List) ->
 /// # Safety
 /// As `execv(3)`.
 pub unsafe fn execv(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the caller's; the C library's own list.
+    // SAFETY: the caller upholds this function's contract; the C library's own list.
     unsafe { execve(path, arguments, environ) }
 }
 
@@ -379,7 +379,7 @@ pub unsafe fn execv(path: *const c_char, arguments: List) -> c_int {
 /// # Safety
 /// As `execl(3)`.
 pub unsafe extern "C" fn execl(path: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { execv(path, arguments) }
 }
 
@@ -388,7 +388,7 @@ pub unsafe extern "C" fn execl(path: *const c_char, arguments: List) -> c_int {
 /// # Safety
 /// As `execlp(3)`.
 pub unsafe extern "C" fn execlp(file: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { execvp(file, arguments) }
 }
 
@@ -398,7 +398,8 @@ pub unsafe extern "C" fn execlp(file: *const c_char, arguments: List) -> c_int {
 /// As `execle(3)`.
 pub unsafe extern "C" fn execle(path: *const c_char, arguments: List) -> c_int {
     let mut end = arguments;
-    // SAFETY: the caller's: the arguments end with a null pointer, and one more follows.
+    // SAFETY: the caller upholds this function's contract: the arguments end with a null pointer,
+    // and one more follows.
     unsafe {
         while !(*end).is_null() {
             end = end.add(1);
@@ -418,7 +419,7 @@ pub unsafe fn execveat(
     environment: List,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: the caller's; the list outlives the call.
+    // SAFETY: the caller upholds this function's contract; the list outlives the call.
     unsafe {
         let empty = flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0;
         let named = if empty { Named::Open(folder) } else { Named::Path(folder, path) };
@@ -434,11 +435,11 @@ pub unsafe fn execveat(
 /// # Safety
 /// As `fexecve(3)`.
 pub unsafe fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { execveat(fd, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
 }
 
-/// `execvpe(3)`: the C library looks in the folders.
+/// `execvpe(3)`: the C library searches the folders.
 ///
 /// # Safety
 /// As `execvpe(3)`.
@@ -464,7 +465,7 @@ pub unsafe fn execvpe(file: *const c_char, arguments: List, environment: List) -
 /// # Safety
 /// As `execvp(3)`.
 pub unsafe fn execvp(file: *const c_char, arguments: List) -> c_int {
-    // SAFETY: the caller's; the C library's own list.
+    // SAFETY: the caller upholds this function's contract; the C library's own list.
     unsafe { execvpe(file, arguments, environ) }
 }
 

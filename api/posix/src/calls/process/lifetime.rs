@@ -3,7 +3,7 @@
 //! 1. [`begin`] is the constructor: look up the C library's functions, read the environment, adopt
 //!    what exec left open.
 //! 2. A child of fork has a copy of everything; its thread has another id ([`child`]). `vfork`
-//!    becomes `fork`: a child that shares its parent's memory would take descriptors out of the
+//!    becomes `fork`: a child that shares its parent's memory would remove descriptors from the
 //!    parent's table.
 //! 3. [`end`] leaves the hints that closing would have left.
 
@@ -63,7 +63,7 @@ pub fn end() {
 /// # Safety
 /// As `fork(2)`.
 pub unsafe fn fork() -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { originals::fork() }
 }
 
@@ -76,7 +76,7 @@ pub fn exit(status: c_int) -> ! {
     }
 }
 
-/// In the child of a fork: what other threads of the parent were at, nobody here goes on with.
+/// In the child of a fork: work that other threads of the parent had begun does not continue here.
 pub(crate) fn after_fork() {
     in_flight::after_fork();
     Edges::forget_all();

@@ -31,7 +31,7 @@ pub unsafe fn prctl(option: c_int, arguments: [c_ulong; 4]) -> c_int {
         begin();
     }
     let [a, b, c, d] = arguments.map(|argument| argument as usize);
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     sys::to_c_int(unsafe { sys::syscall(libc::SYS_prctl, [signed(option), a, b, c, d, 0]) })
 }
 
@@ -43,6 +43,6 @@ pub(crate) unsafe fn seccomp(operation: usize, flags: usize, arguments: usize) -
     if matches!(u32::try_from(operation), Ok(libc::SECCOMP_SET_MODE_FILTER | libc::SECCOMP_SET_MODE_STRICT)) {
         begin();
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     sys::to_c_int(unsafe { sys::syscall(libc::SYS_seccomp, [operation, flags, arguments, 0, 0, 0]) })
 }

@@ -1,13 +1,14 @@
-//! Accepting.
+//! `accept` and `accept4`.
 //!
-//! 1. A connection arrives as a message on the listener's placeholder, so that all sleeping,
-//!    polling and sharing is the kernel's. SlotKind arrives is an end of a connection, or a kernel's
-//!    socket (of a client that is not under Sietch), which is none of ours afterwards.
-//! 2. A message whose descriptors do not fit would be lost with its connection. So there is room
-//!    for them before it is taken, or the answer is EMFILE, and the connection waits on, as with
-//!    the kernel.
-//!    Where one number is free and no more are to be had, that is enough ([`scarce`]).
-//! 3. The service's end of the placeholder closes if the service dies: [`renewal`].
+//! 1. A connection arrives as a message on the listener's placeholder, so all sleeping, polling and
+//!    sharing is the kernel's. It is an end of a connection, or a kernel socket (of a client that
+//!    is not under Sietch), which is not ours afterwards.
+//! 2. A message whose descriptors do not fit would be lost with its connection. So the call makes
+//!    sure of room before it takes the message. Otherwise it returns EMFILE, and the connection
+//!    goes on waiting, as with the kernel. Where one number is free and no more are to be had, that
+//!    is enough ([`arrival`](crate::service::arrival)).
+//! 3. The service's end of the placeholder closes if the service dies
+//!    ([`reregister`](crate::listener::reregister)).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -43,7 +44,7 @@ pub unsafe fn accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, fl
     let found = table::find(fd);
     let Some(held) = found.as_ref().filter(|held| matches!(held.kind(), Kind::Listener | Kind::Stream))
     else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         let new = unsafe { originals::accept4(fd, name, length, flags) };
         forget_stale(new);
         return new;
@@ -51,7 +52,7 @@ pub unsafe fn accept4(fd: c_int, name: *mut sockaddr, length: *mut socklen_t, fl
     if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 || held.kind() == Kind::Stream {
         return sys::to_c_int(Err(libc::EINVAL));
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     sys::to_c_int(unsafe { accept(fd, held, name, length, flags) })
 }
 
@@ -77,7 +78,7 @@ unsafe fn accept(
             if held.socket.flags.load(Acquire) & socket_flag::ON_KERNEL == 0 {
                 continue;
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let new = unsafe { originals::accept4(fd, name, length, flags) };
             forget_stale(new);
             if new >= 0 {
@@ -101,7 +102,7 @@ unsafe fn accept(
                 // The program's memory may be none, and its handler of that may jump.
                 drop((room, section));
                 if !name.is_null() {
-                    // SAFETY: the caller's.
+                    // SAFETY: the caller upholds this function's contract.
                     let named = unsafe { give_name(&arrival.peer, name, length) };
                     if let Err(errno) = named {
                         drop(table::remove(new));
@@ -127,12 +128,12 @@ unsafe fn accept(
 /// A call that waits.
 struct Waiting<'a> {
     held: &'a Held,
-    /// The number that is set aside for the connection.
+    /// The number that is reserved for the connection.
     reserved: Cell<Option<InFlight>>,
 }
 
 impl Waiting<'_> {
-    /// Sets a number aside, if none is.
+    /// Reserves a number, if none is reserved.
     fn reserve(&self) -> Result<(), Errno> {
         let before = self.reserved.take();
         self.reserved.set(if before.is_some() { before } else { InFlight::lowest()? });
@@ -150,9 +151,9 @@ impl longjmp::Abandon for Waiting<'_> {
     }
 }
 
-/// SlotKind comes next, and the room that it needed. Whoever sleeps for it has set the lowest free
-/// number aside before, as Linux does. In `section` no handler jumps away from what was taken; it
-/// ends with the caller's use of that.
+/// The next arrival, and the room that it needed. A call that sleeps for it has reserved the lowest
+/// free number before, as on Linux. In `section` no handler jumps away from what was taken; the
+/// section ends when the caller has used it.
 fn arrival(
     fd: c_int,
     received: &mut Descriptors,
@@ -177,7 +178,7 @@ fn arrival(
             let incoming = protocol::receive_arrival(placeholder, RecvFlags::DONTWAIT, received);
             incoming.map(Received::Other).map_err(|errno| errno.raw_os_error())
         } else {
-            // The number that is set aside is the one that is left.
+            // The reserved number is the one that is left.
             drop(waiting.reserved.take());
             arrival::take_with_one_descriptor(placeholder, received)
         };
@@ -197,7 +198,7 @@ fn arrival(
         drop(room);
         *section = None;
         if handlers::interrupting() != interrupting {
-            // It was put aside for the time of the section.
+            // It was deferred for the time of the section.
             return Err(libc::EINTR);
         }
         sleep(fd)?;
@@ -234,7 +235,8 @@ fn settle(
                 None => client::take_stream(received).map_err(|_| libc::ECONNABORTED)?,
             };
             inherit::pass_on_to(held, &end);
-            // Until now the end of this connection would have been a reset: nobody had accepted it.
+            // Until now closing this end would have been a reset, because the connection was not
+            // accepted.
             end.abort_on_close(option_words::get(&end, option_words::LINGER) == Some(1 << 32));
             if flags & libc::SOCK_NONBLOCK != 0 {
                 end.private().set(flag::NONBLOCKING);

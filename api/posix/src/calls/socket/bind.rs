@@ -35,7 +35,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     let ours = found.as_ref().filter(|held| matches!(held.kind(), Kind::Stream | Kind::Listener));
     let outcome = match ours {
         None => {
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             let outcome = unsafe { bind_patiently(fd, name, length) };
             if let (Ok(_), Some(held)) = (outcome, &found) {
                 note_name(fd, held);
@@ -46,7 +46,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
         // socket finds out.
         Some(held) => room::with_kernel_socket(held, |kernel| {
             let nameless = is_nameless(fd, held);
-            // SAFETY: the caller's.
+            // SAFETY: the caller upholds this function's contract.
             match unsafe { kernel_bind(kernel, name, length) } {
                 Ok(_) if nameless => kernel_name(kernel).map_or(Ok(0), |name| {
                     set_listener_name(held, &name);
@@ -89,7 +89,7 @@ fn is_nameless(fd: c_int, held: &Held) -> bool {
 /// # Safety
 /// As `bind(2)`.
 unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let ask = || unsafe { kernel_bind(fd, name, length) };
     client::retrying_bind(context::get(), address::given(name, length), ask)
 }
@@ -97,6 +97,6 @@ unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) ->
 /// # Safety
 /// As `bind(2)`.
 unsafe fn kernel_bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     unsafe { sys::syscall(libc::SYS_bind, [signed(fd), address(name), length as usize, 0, 0, 0]) }
 }

@@ -1,15 +1,11 @@
-//! Making sockets, naming them, and connecting them.
+//! `connect`.
 //!
-//! 1. `socket` of TCP gives the kernel's socket, remembered as [`Kind::Pending`]: until `connect`
-//!    or `listen` it is nothing else.
-//! 2. `listen` listens in the kernel first, so that errors of names are the kernel's, then gives
-//!    the listening socket to the service. The placeholder that comes back takes its place at every
-//!    descriptor that it has. If the service does not want it, it stays the kernel's.
-//! 3. `connect` asks the service if the destination is on this host. If somebody of ours listens
-//!    there, the placeholder of the connection takes the kernel socket's place; otherwise the
-//!    kernel connects, and the descriptor is none of ours any more.
-//! 4. A connect that does not block answers EINPROGRESS as Linux does, even where it is done
+//! 1. If the destination is on this host or beyond the VNIC, the service is asked. If a program
+//!    under Sietch listens there, the placeholder of the connection takes the kernel socket's
+//!    place. Otherwise the kernel connects, and the descriptor is no longer ours.
+//! 2. A connect that does not block returns EINPROGRESS as Linux does, even where it is done
 //!    already.
+//! 3. A connect to `AF_UNSPEC` resets the connection, and a fresh kernel socket takes its place.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -39,7 +35,7 @@ use crate::{address, context};
 /// # Safety
 /// `to` may be read for `length` bytes.
 pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let kernel = || unsafe { originals::connect(fd, to, length) };
     // A listener's placeholder becomes readable by it, in this process maybe.
     originals::count();
@@ -166,7 +162,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
     Err(libc::EISCONN)
 }
 
-/// Connects to nobody: the connection is reset, and a fresh kernel's socket takes its place.
+/// Connect to `AF_UNSPEC`: the connection is reset, and a fresh kernel socket takes its place.
 fn dissolve(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     names::follow(held);
     let domain = held.socket.domain.load(Relaxed).cast_signed();
@@ -182,7 +178,7 @@ fn dissolve(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     };
     fresh.socket.domain.store(domain.cast_unsigned(), Relaxed);
     end.reset();
-    // Wakes whoever sleeps on the placeholder, at either end.
+    // Wakes all that sleep on the placeholder, at either end.
     let _ = shutdown(fd, libc::SHUT_RDWR);
     replace(fd, held, kernel);
     for fd in 0..table::highest() {

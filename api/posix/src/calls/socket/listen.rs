@@ -55,7 +55,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
     {
         if errno == libc::EACCES {
-            // Rules forbid it. SlotKind listens in the kernel by now is closed again; its name stays
+            // Rules forbid it. What listens in the kernel by now is closed again; its name stays
             // bound.
             let _ = shutdown(fd, libc::SHUT_RDWR);
             return sys::to_c_int(Err(errno));

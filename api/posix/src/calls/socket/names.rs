@@ -18,7 +18,7 @@ use crate::system::{originals, sys};
 /// As `getsockname(2)`.
 pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let Some(held) = table::find(fd) else {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         return unsafe { originals::getsockname(fd, name, length) };
     };
     let own = match (held.kind(), held.end()) {
@@ -29,10 +29,10 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         }
         (Kind::Listener, _) => listener_name(&held),
         (Kind::Pending, _) if listener_name(&held).length != 0 => listener_name(&held),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => return unsafe { originals::getsockname(fd, name, length) },
     };
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     sys::to_c_int(unsafe { give_name(&own, name, length) })
 }
 
@@ -43,12 +43,12 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
 pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let held = match table::find(fd) {
         Some(held) if matches!(held.kind(), Kind::Stream | Kind::Listener) => held,
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         _ => return unsafe { originals::getpeername(fd, name, length) },
     };
     refresh(fd, &held);
     let outcome = match peer_of(&held) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Some((bytes, peer_length)) => unsafe {
             give_name(&Name { bytes, length: peer_length }, name, length)
         },

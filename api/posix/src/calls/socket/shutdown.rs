@@ -39,7 +39,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
                 return sys::to_c_int(Err(libc::ENOTCONN));
             }
             if how != libc::SHUT_WR {
-                // Linux stops listening; who sleeps in accept hears EINVAL.
+                // Linux stops listening; a call that sleeps in accept returns EINVAL.
                 held.socket.flags.fetch_or(socket_flag::STOPPED, Release);
                 let _ = kernel::shutdown(fd, libc::SHUT_RDWR);
                 kept::stop(&held);
@@ -67,14 +67,14 @@ fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
     }
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);
-        // Wakes whoever sleeps on the placeholder here. The other end sees that bytes are refused,
-        // asks whether we are gone, and hears that we are not.
+        // Wakes all that sleep on the placeholder here. The peer sees that bytes are refused,
+        // checks whether this end is gone, and learns that it is not.
         let _ = kernel::shutdown(fd, libc::SHUT_RD);
     }
-    // Linux wakes whoever polls the socket, whether or not this changed anything.
+    // Linux wakes all pollers of the socket, whether or not this changed anything.
     private.wake_watchers();
     if private.has(flag::SHUT_RD | flag::SHUT_WR) {
-        // The other asks the kernel, and finds that bytes are refused here.
+        // The peer asks the kernel, and finds that bytes are refused here.
         let _section = handlers::Section::enter();
         end.closing();
     }

@@ -18,34 +18,39 @@ use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit
 use crate::readiness::set::sharing;
 use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
 
-/// SlotKind this process knows of a slot.
+/// What this process knows of a slot.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// SlotKind is registered.
+    /// What is registered.
     held: Held,
-    /// The mark of the registration: another in [`ArrayViews::makers`] means that it was taken out, and the slot is another's.
+    /// The mark of the registration: another in [`ArrayViews::makers`] means that it was taken out,
+    /// and the slot is another's.
     mark: u64,
 }
 
-/// SlotKind the lock protects: what relatives share ([`State`], to which it dereferences), and what is this process's own.
+/// What the lock protects: what relatives share ([`State`], to which it dereferences), and what is
+/// this process's own.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     /// A descriptor of the epoll.
     pub(crate) epfd: c_int,
-    /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service core rings once for all that are armed with it, because the thread
-    /// looks at all of them when it wakes.
+    /// The number of the sleep that a thread is about to begin here alone; 0 for none. A service
+    /// core notifies once for all registrations that are armed with it, because the thread checks
+    /// all of them when it wakes.
     pub(crate) sleep: u64,
     /// How often a thread has gone to sleep here.
     pub(crate) sleeps: u32,
-    /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0 after a wait that was no poll.
+    /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0
+    /// after a wait that was no poll.
     pub(crate) polls: u32,
     /// When the kernel was last asked, in cycles.
     pub(crate) asked: u64,
     /// SlotKind [`originals::calls`] said then.
     pub(crate) asked_at_call: u32,
-    /// Whether the kernel had something of its own to report then: it has still, unless somebody used it up.
+    /// Whether the kernel had an event of its own to report then: it still has it, unless a thread
+    /// used it up.
     pub(crate) natives: bool,
-    /// Whether those filled the array of the last call: it is the streams' turn.
+    /// Whether those filled the array of the last call: the next call serves streams first.
     pub(crate) streams_first: bool,
     /// Where the peer of what was last reported was seen.
     pub(crate) peer: Option<u32>,
@@ -130,7 +135,7 @@ impl Registrations {
         (&mut self.views.slots[place], held)
     }
 
-    /// SlotKind a slot registers; none if that means nothing to this process.
+    /// What a slot registers; none if that means nothing to this process.
     #[inline]
     pub(crate) fn held(&mut self, number: u32) -> Option<&Held> {
         self.slot_and_held(number).1
@@ -154,7 +159,7 @@ impl Registrations {
         self.views.state.multi_process.is_yes() && !self.is_known(number)
     }
 
-    /// Lets go of what this process knew of a slot.
+    /// Drops what this process knew of a slot.
     pub(crate) fn forget(&mut self, number: u32) {
         let place = self.place(number);
         if let Some(known) = self.known[place].take() {
@@ -162,7 +167,7 @@ impl Registrations {
         }
     }
 
-    /// SlotKind lies in the memory of relatives, word by word, for a test to spoil.
+    /// What lies in the memory of relatives, word by word, for a test to spoil.
     #[cfg(test)]
     pub(crate) fn words(&mut self) -> impl Iterator<Item = &mut [u32]> {
         let used = self.highest as usize + 2;
@@ -187,7 +192,8 @@ impl Registrations {
         }
     }
 
-    /// SlotKind a relative has taken out, or replaced, of a description: the process lets go of it too.
+    /// Drops what this process knew of registrations of a description that a relative has removed
+    /// or replaced.
     pub(crate) fn forget_removed(&mut self, held: &Held) {
         for number in self.numbers() {
             let place = self.place(number);
@@ -230,7 +236,8 @@ impl Registrations {
         0..read(&self.views.state.used).min(self.known.len() as u32)
     }
 
-    /// The registration of a description by a descriptor. Those of descriptions that lost their last descriptor unseen are taken out.
+    /// The registration of a description by a descriptor. Those of descriptions that lost their
+    /// last descriptor unseen are taken out.
     pub(crate) fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
         let mut next = read(self.views.first.get(fd.cast_unsigned() as usize)?);
         let mut found = None;
@@ -298,7 +305,7 @@ impl Registrations {
         Some(number)
     }
 
-    /// Lets the next registration have this number, which nobody has.
+    /// Gives the next registration this number, which must be unused.
     pub(crate) fn skip_to(&mut self, number: u32) -> bool {
         let fits = number >= self.used && (number as usize) < self.known.len() && self.free == 0;
         if fits {
@@ -326,7 +333,7 @@ impl Registrations {
         self.count(what, true);
         let (slot, held) = self.slot_and_held(number);
         slot.set_kind(what);
-        // SlotKind lies on a placeholder lies there also while the program has taken the stream out.
+        // What lies on a placeholder lies there also while the program has taken the stream out.
         let same = matches!(
             (before, what),
             (SlotKind::Stream, SlotKind::Dormant) | (SlotKind::Dormant, SlotKind::Stream)
@@ -342,7 +349,8 @@ impl Registrations {
         }
     }
 
-    /// Takes a registration out. That of a relative goes without its reference, which is none to what this process has.
+    /// Takes a registration out. That of a relative goes without its reference, which is none to
+    /// what this process has.
     pub(crate) fn remove(&mut self, number: u32) {
         self.take_off_list(number);
         self.disarm(number);
@@ -373,7 +381,7 @@ impl Registrations {
             }
         }
         if self.numbered.is_yes() && self.sleepers != 0 {
-            // The bell that was rung for all may have gone with it.
+            // The notification that was sent for all may have gone with it.
             self.unnumber();
             self.wake_another();
         }
@@ -385,7 +393,8 @@ impl Registrations {
         self.unnumber();
     }
 
-    /// Each registration is rung for itself again. SlotKind was not, because another was, is looked at by who wakes for that, or by the caller.
+    /// Each registration is notified for itself again. Registrations that were not, because another
+    /// was, are checked by the thread that wakes for that one, or by the caller.
     pub(crate) fn unnumber(&mut self) {
         if !std::mem::take(&mut self.numbered).is_yes() {
             return;
@@ -406,7 +415,7 @@ impl Registrations {
         self.views.ordered[self.place(number)]
     }
 
-    /// SlotKind was noticed of a registration for who watches from outside.
+    /// What was noticed of a registration for a watcher of this epoll.
     pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
         let place = self.place(number);
         &mut self.views.noticed[place]
@@ -419,7 +428,7 @@ impl Registrations {
         self.views.ordered[place] = at;
     }
 
-    /// Puts a slot on the list: it will be looked at in every scan.
+    /// Puts a slot on the list: every scan checks it.
     #[inline]
     pub(crate) fn put_on_list(&mut self, number: u32) {
         let position = self.listed();

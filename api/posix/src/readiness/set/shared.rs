@@ -1,17 +1,17 @@
-//! SlotKind the processes that use one epoll write to each other: numbers.
+//! Numbers in memory that the processes of one epoll share.
 //!
-//! A child of fork has the same memory here as its parent, as it has the same epoll of the
-//! kernel's; it may have other rights by then, and it may have been taken over. So whatever stands
-//! here can be wrong, and can change while it is looked at:
+//! A child of fork has the same memory here as its parent, as it has the same kernel epoll. It may
+//! have other rights by then, and it may have been compromised. So any number here can be wrong,
+//! and can change while it is read:
 //!
-//! 1. There is no address here, and no type for which a bit pattern is invalid. SlotKind a registration
-//!    refers to is in memory of each process's own ([`registrations::Known`]).
-//! 2. Whoever reads a number to go somewhere with it clamps it to the arrays, whose lengths each
-//!    process remembers for itself, and walks no chain for longer than there are entries.
-//! 3. SlotKind a hostile relative can do here it can do with the descriptor of the kernel's epoll as
-//!    well: change or take out registrations, have the others woken for nothing or not at all. It
+//! 1. There is no address here, and no type for which a bit pattern is invalid. What a registration
+//!    refers to is in each process's own memory ([`crate::readiness::set::registrations::Known`]).
+//! 2. A number that leads somewhere is clamped to the arrays, whose lengths each process remembers
+//!    for itself. No chain is followed for longer than there are entries.
+//! 3. What a hostile relative can do here it can do with the descriptor of the kernel's epoll as
+//!    well: change or remove registrations, and have the others woken for nothing or not at all. It
 //!    cannot make them read or write elsewhere, nor wait for ever for the lock.
-//! 4. Who closes the epoll has none of it any more ([`Arrays::renew`]).
+//! 4. A process that closes the epoll replaces the memory ([`Arrays::renew`]).
 
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
@@ -21,7 +21,7 @@ use crate::readiness::check::Seen;
 
 use crate::system::memory::map;
 
-/// SlotKind a slot registers.
+/// What a slot registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SlotKind {
@@ -34,8 +34,8 @@ pub(crate) enum SlotKind {
     Stream = 2,
     /// Another epoll.
     Nested = 3,
-    /// A stream that the program has taken out; the kernel still has its placeholder, so that it
-    /// comes back without a system call.
+    /// A stream that the program has removed; the kernel still has its placeholder, so that adding
+    /// it again needs no system call.
     Dormant = 4,
 }
 
@@ -78,10 +78,11 @@ pub(crate) mod bit {
     pub(crate) const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
     pub(crate) const NOTIFIED: u16 = 2048;
-    /// SlotKind is ordered by is when it was reported, or found, and it has not been found unready
-    /// since: level-triggered and reported, or found ready by a look that alone knows since when.
+    /// The registration is ordered by when it was reported or found ready, and it has not been
+    /// found unready since. Set when it is level-triggered and reported, or when a check found it
+    /// ready that alone knows since when.
     pub(crate) const QUEUED: u16 = 4096;
-    /// SlotKind lies on its placeholder is to be examined before the next sleep.
+    /// What lies on its placeholder is to be examined before the next sleep.
     pub(crate) const EXAMINE: u16 = 8192;
 }
 
@@ -91,7 +92,7 @@ pub(crate) mod bit {
 pub(crate) struct Slot {
     /// The program's data.
     pub(crate) data: u64,
-    /// SlotKind an edge-triggered registration compares with.
+    /// What an edge-triggered registration compares with.
     pub(crate) seen: Seen,
     /// As the program gave them.
     pub(crate) events: u32,
@@ -178,9 +179,9 @@ pub(crate) struct State {
     pub(crate) survives: Flag,
     /// Registrations may have the number of a sleep still.
     pub(crate) numbered: Flag,
-    /// Whether somebody watches from outside, so that what wakes is counted.
+    /// Whether another epoll or poll watches this one, so that what wakes is counted.
     pub(crate) has_watchers: Flag,
-    /// How often something has woken who watches from outside.
+    /// How often something has woken the watchers.
     pub(crate) edges: u64,
 }
 
@@ -195,7 +196,7 @@ pub(crate) struct Arrays {
     pub(crate) slots: usize,
 }
 
-/// SlotKind is at the start.
+/// What is at the start.
 #[repr(C)]
 struct Head {
     owner: AtomicU32,
@@ -216,9 +217,9 @@ pub(crate) struct ArrayViews {
     /// Numbers of slots that are hot.
     pub(crate) list: &'static mut [u32],
     pub(crate) slots: &'static mut [Slot],
-    /// By slot: what was noticed for who watches from outside. Pages come when somebody does.
+    /// By slot: what was noticed for watchers. Pages are allocated when there is one.
     pub(crate) noticed: &'static mut [Seen],
-    /// By slot: who made it ([`sharing::mark`]).
+    /// By slot: the process that made it ([`sharing::mark`]).
     pub(crate) makers: &'static mut [u64],
     /// By slot: when it was reported, registered or modified last, in cycles.
     pub(crate) ordered: &'static mut [u64],
@@ -243,7 +244,7 @@ impl Arrays {
         [first, list, slots, noticed, makers, makers + size_of::<u64>() * self.slots]
     }
 
-    /// Puts empty memory in the place of this, which stays with who else has it.
+    /// Puts empty memory in the place of this, which other processes that have it keep.
     pub(crate) fn renew(&self) -> bool {
         map(self.start.as_ptr().cast(), self.length, libc::MAP_SHARED | libc::MAP_FIXED).is_some()
     }
@@ -251,7 +252,7 @@ impl Arrays {
     /// The lock's word: the thread that holds it, or 0.
     #[inline]
     pub(crate) const fn owner(&self) -> &'static AtomicU32 {
-        // SAFETY: at the start of a mapping that is never taken away; any value is valid.
+        // SAFETY: at the start of a mapping that is never unmapped; any value is valid.
         unsafe { &(*self.start.as_ptr()).owner }
     }
 
@@ -259,9 +260,9 @@ impl Arrays {
     /// Called once.
     pub(crate) unsafe fn views(&self) -> ArrayViews {
         let [first, list, slots, noticed, makers, ordered] = self.places();
-        // SAFETY: all are within the mapping, which is never taken away, apart from one another and
-        // aligned; every bit pattern is valid. Other processes write there too, under the lock or
-        // not: a value that was read twice may differ, and nothing here relies on it.
+        // SAFETY: all are within the mapping, which is never unmapped, disjoint and aligned; every
+        // bit pattern is valid. Other processes write there too, under the lock or not: a value
+        // that was read twice may differ, and nothing here relies on it.
         unsafe {
             let at = |place: usize| self.start.as_ptr().cast::<u8>().add(place);
             ArrayViews {

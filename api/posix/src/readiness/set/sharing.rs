@@ -1,14 +1,15 @@
-//! Processes that came from one another by fork, and share epolls.
+//! Fork sharing: processes that came from one another by fork, and share epolls.
 //!
-//! 1. SlotKind the library remembers of an epoll lies in memory that a child of fork shares with its
+//! 1. What the library remembers of an epoll is in memory that a child of fork shares with its
 //!    parent, as they share the kernel's epoll. But a registration refers to a description, which
-//!    is the memory of one process: it means something to the process that made it, and to children
-//!    that were forked later, who have a copy of what it knew.
+//!    is the memory of one process. It means something only to the process that made it, and to
+//!    children that were forked later, which have a copy.
 //! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how
-//!    often that had forked. Whoever remembers a registration remembers its mark: under another
-//!    mark the slot is not the one that was known ([`registrations::Known`]).
-//! 3. Whether anybody else may still hold a file is asked of the kernel only while a relative lives
-//!    ([`any_relative_lives`]).
+//!    often that process had forked. A process remembers the mark with what it knows of a
+//!    registration ([`crate::readiness::set::registrations::Known`]). Under another mark, the slot
+//!    is not the one that was known.
+//! 3. The kernel is asked whether another process may still hold a file only while a related
+//!    process lives ([`any_relative_lives`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +25,7 @@ static OWN: AtomicU32 = AtomicU32::new(0);
 /// How often it has forked.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// The parent of a child; 0 in who was not forked.
+/// The parent of a child; 0 in a process that was not forked.
 static PARENT: AtomicI32 = AtomicI32::new(0);
 
 pub(crate) fn own() -> u32 {

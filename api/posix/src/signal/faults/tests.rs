@@ -1,6 +1,6 @@
 use super::*;
 
-/// SlotKind a child of fork ends with. It runs `what` and nothing else, and is ended if that takes
+/// What a child of fork ends with. It runs `what` and nothing else, and is ended if that takes
 /// seconds of the processor.
 fn in_a_child(what: impl FnOnce() -> bool) -> c_int {
     let seconds = libc::rlimit { rlim_cur: 10, rlim_max: 10 };
@@ -95,7 +95,7 @@ fn a_handler_that_comes_while_the_default_is_installed_is_not_lost() {
     let status = in_a_child(|| {
         let mut action = none();
         action.sa_sigaction = address_of_the_program();
-        // SlotKind another thread has done since the default was found.
+        // What another thread has done since the default was found.
         Kept::of(libc::SIGBUS).set(&action);
         let stands = default_stands(libc::SIGBUS, libc::SIG_DFL);
         let mut now = none();

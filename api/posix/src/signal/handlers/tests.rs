@@ -26,7 +26,7 @@ fn request(handler: usize, flags: c_int) -> libc::sigaction {
 
 fn swap(signal: c_int, new: &libc::sigaction) -> libc::sigaction {
     let mut old = request(0, 0);
-    // SAFETY: both leave_spare the call.
+    // SAFETY: both outlive the call.
     unsafe { action(signal, new, &raw mut old) }.expect("sigaction");
     old
 }

@@ -255,7 +255,7 @@ fn what_became_ready_first_is_reported_first() {
             pairs.iter().skip(1).for_each(read);
             pairs[7].1.send(b"x");
             pairs[3].1.send(b"x");
-            // SlotKind was not reported stands where it stood. Behind it, level-triggered what was
+            // What was not reported stands where it stood. Behind it, level-triggered what was
             // reported, and edge-triggered what came since.
             let (told, untold) = order.split_at(53);
             let ready = |index: &&u64| [0, 3, 7].contains(*index);

@@ -22,7 +22,7 @@ use crate::system::{kernel, seccomp};
 /// Interpreters of interpreters: the kernel gives up after as many.
 const SCRIPTS: usize = 5;
 
-/// Bytes of a file that the kernel looks at first (`BINPRM_BUF_SIZE`).
+/// Bytes of a file that the kernel reads first (`BINPRM_BUF_SIZE`).
 const FIRST: usize = 256;
 
 /// Bytes of a program header, and how many are read at once. Linux refuses more than fit in 64 KiB.
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 8;
 
 const MOST_HEADERS: usize = (1 << 16) / PROGRAM_HEADER;
 
-/// Bytes of a loader's name that are looked at; longer ones are left to the kernel.
+/// Bytes of a loader's name that are read; longer names are left to the kernel.
 const LOADER_NAME: usize = 512;
 
 /// Where glibc's loader has the names of its versions: in the string table near its start.
@@ -54,13 +54,13 @@ const FLAGS: u64 = 0x6fff_fffb;
 
 const PROGRAM: u64 = 0x0800_0000;
 
-/// Entries of `PT_DYNAMIC` that are looked at: a static program has about 25.
+/// Entries of `PT_DYNAMIC` that are read: a static program has about 25.
 const MOST_ENTRIES: usize = 64;
 
 /// `EM_X86_64`, `EM_AARCH64`.
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 
-/// Where execvp(3) looks without `PATH`.
+/// Where execvp(3) searches without `PATH`.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
 /// How a call names what it starts.
@@ -68,7 +68,7 @@ const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 pub(crate) enum Named {
     /// A path from a folder, or from the current one (`AT_FDCWD`).
     Path(c_int, *const c_char),
-    /// A name that is looked for in the folders of `PATH`, unless it has a slash.
+    /// A name that is searched in the folders of `PATH`, unless it has a slash.
     Search(*const c_char),
     /// An open file.
     Open(c_int),
@@ -140,7 +140,7 @@ pub(crate) unsafe fn takes_the_library(named: Named) -> bool {
     let before = sys::errno();
     let file = match named {
         Named::Path(folder, path) => File::open(folder, path),
-        // SAFETY: the caller's.
+        // SAFETY: the caller upholds this function's contract.
         Named::Search(name) => unsafe { search(name) },
         Named::Open(fd) => Some(File { fd, own: false }),
     };
@@ -155,7 +155,7 @@ unsafe fn search(name: *const c_char) -> Option<File> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller upholds this function's contract.
     let text = unsafe { CStr::from_ptr(name) }.to_bytes();
     if text.contains(&b'/') {
         return File::open(libc::AT_FDCWD, name);
@@ -196,8 +196,8 @@ fn judge(mut file: File) -> bool {
     true
 }
 
-/// A program by its first bytes. SlotKind is no ELF file the kernel refuses, or gives to an interpreter
-/// that nobody here knows.
+/// A program, by its first bytes. The kernel refuses a file that is not ELF, or gives it to an
+/// interpreter that is not known here.
 fn judge_program(file: &File, first: &[u8]) -> bool {
     if !first.starts_with(b"\x7fELF") || first.len() < 64 {
         return true;

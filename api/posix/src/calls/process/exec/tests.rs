@@ -16,7 +16,7 @@ fn after(given: &[&str]) -> Vec<String> {
     let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
     let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
     list.push(ptr::null());
-    // SAFETY: a list of texts with a null behind it, which both leave_spare.
+    // SAFETY: a list of texts with a null behind it, both of which outlive it.
     unsafe {
         let environment = Environment::with(&kept(), list.as_ptr());
         super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
@@ -66,7 +66,7 @@ fn left(given: &[&str]) -> Vec<String> {
     let texts: Vec<_> = given.iter().map(|text| CString::new(*text).unwrap()).collect();
     let mut list: Vec<_> = texts.iter().map(|text| text.as_ptr()).collect();
     list.push(ptr::null());
-    // SAFETY: a list of texts with a null behind it, which both leave_spare.
+    // SAFETY: a list of texts with a null behind it, both of which outlive it.
     unsafe {
         let environment = Environment::without(&kept(), list.as_ptr());
         super::texts(environment.list()).map(|text| String::from_utf8(text.to_vec()).unwrap()).collect()
