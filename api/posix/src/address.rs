@@ -19,9 +19,9 @@ use crate::system::sys::{self, Outcome, address, address_mut, signed};
 /// Reads a `sockaddr` that the program connects to. None: neither IPv4 nor IPv6, too short, or not
 /// there.
 ///
-/// The unspecified address is put as the loopback address that Linux takes it for.
-pub(crate) fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
-    let Name { mut bytes, length } = given(from, length)?;
+/// The unspecified address becomes the loopback address that Linux takes it for.
+pub(crate) fn parse_destination(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+    let Name { mut bytes, length } = parse(from, length)?;
     match (Name { bytes, length }).address().map(|name| name.ip()) {
         Some(IpAddr::V4(ip)) if ip.is_unspecified() => bytes[4..8].copy_from_slice(&[127, 0, 0, 1]),
         Some(IpAddr::V6(ip)) if ip.is_unspecified() => bytes[23] = 1,
@@ -34,7 +34,7 @@ pub(crate) fn name(from: *const libc::sockaddr, length: libc::socklen_t) -> Opti
 }
 
 /// The same as it was given.
-pub(crate) fn given(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
+pub(crate) fn parse(from: *const libc::sockaddr, length: libc::socklen_t) -> Option<Name> {
     if (length as usize) < 16 {
         return None;
     }
@@ -85,7 +85,7 @@ fn routed_here(name: &Name, destination: SocketAddr) -> Option<bool> {
     Some(own.address()?.ip() == destination.ip())
 }
 
-/// The name of a kernel's socket.
+/// The name of a kernel socket.
 pub(crate) fn kernel_name(fd: c_int) -> Option<Name> {
     let mut name = Name { bytes: [0; 28], length: 28 };
     let (to, length) = (address_mut(name.bytes.as_mut_ptr()), address_mut(&raw mut name.length));
@@ -98,7 +98,7 @@ pub(crate) fn kernel_name(fd: c_int) -> Option<Name> {
 ///
 /// # Safety
 /// `length` may be read and written, `to` written for as many bytes as it says.
-pub(crate) unsafe fn give_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) -> Outcome {
+pub(crate) unsafe fn write_name(name: &Name, to: *mut sockaddr, length: *mut socklen_t) -> Outcome {
     if length.is_null() {
         return Err(libc::EFAULT);
     }

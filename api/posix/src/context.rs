@@ -28,10 +28,9 @@ pub(crate) struct Context {
     vnic_length: usize,
     /// Ports of the host that lead to ports of the program; the first ones are filled.
     published: [Option<Published>; MAX_PUBLISHED],
-    /// Whether connections that are over after a few messages are left to the kernel
-    /// ([`crate::connection::short_lived`]).
+    /// Whether short-lived connections stay on kernel TCP ([`crate::connection::short_lived`]).
     pub(crate) short_lived_to_kernel: bool,
-    /// Whether to say on standard error what falls back to the kernel, and why.
+    /// Whether to report on standard error what falls back to the kernel, and why.
     pub(crate) debug: bool,
 }
 
@@ -63,8 +62,8 @@ impl Context {
         &self.path[..self.path_length]
     }
 
-    /// Takes the ports that are to be published, as their variable has them. What is none is passed
-    /// over: `sietch run` writes none such.
+    /// Parses the ports to be published from their variable. Invalid entries are skipped: `sietch
+    /// run` writes none.
     #[must_use]
     pub(crate) fn publishing(mut self, list: &[u8]) -> Self {
         let entries = list.split(|&byte| byte == b',').filter_map(|entry| std::str::from_utf8(entry).ok());

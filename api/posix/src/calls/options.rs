@@ -76,7 +76,7 @@ unsafe fn get_option(
         (libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, Some(end)) if is_ipv6(held) => {
             let family = addrform::get(end)?;
             // SAFETY: the caller upholds this function's contract.
-            unsafe { get::give_number(value, length, family) }
+            unsafe { get::write_number(value, length, family) }
         }
         // SAFETY: the caller upholds this function's contract.
         _ => unsafe { get::get(fd, held, level, name, value, length) },

@@ -158,7 +158,8 @@ unsafe fn mask_and_size(pair: usize) -> Option<[usize; 2]> {
     unsafe { user_memory::read(pair) }.ok()
 }
 
-/// Calls what leaves a time as it is, and then writes what is left of it, as these system calls do.
+/// Makes a call that leaves the time unchanged, and then writes the remaining time, as these system
+/// calls do.
 ///
 /// # Safety
 /// `time` is that of a `timespec`, or null, or for the kernel to refuse.

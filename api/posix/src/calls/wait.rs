@@ -57,8 +57,8 @@ pub unsafe fn epoll_pwait(
     }
 }
 
-/// Waits as `call` does, of the C library's, in an epoll of kernel descriptors: streams may come
-/// into it meanwhile.
+/// Waits with `call`, which calls the C library's function, in an epoll of kernel descriptors.
+/// Streams may be registered in it meanwhile.
 ///
 /// # Safety
 /// As `epoll_pwait(2)`; `call` makes that call.
@@ -186,7 +186,7 @@ unsafe fn poll_or_original(
     unsafe { originals::ppoll(descriptors, count, until, mask) }
 }
 
-/// `select(2)`: writes what is left of the time, as Linux does.
+/// `select(2)`: writes the remaining time, as Linux does.
 ///
 /// # Safety
 /// As `select(2)`.

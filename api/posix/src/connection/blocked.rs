@@ -29,8 +29,8 @@ use crate::signal::longjmp;
 use crate::system::sys::Errno;
 use crate::system::{kernel, seccomp};
 
-/// Longest sleep where a byte lies that others need, and no epoll is to be had that would sleep
-/// beside it.
+/// Longest sleep where a byte lies that other waiters need, and no epoll could be made that would
+/// ignore it.
 pub(crate) const SLICE: u64 = 20_000_000;
 
 /// Longest sleep of a writer: another thread may shut down writing, which the placeholder does not
@@ -95,8 +95,7 @@ pub(crate) fn sleep_until(
         return Ok(());
     }
     let shut_read = end.private().has(flag::SHUT_RD);
-    // With a descriptor that its closer has left, a handler has to end the sleep, whatever it is
-    // installed with: see below.
+    // With a spare descriptor a handler has to end the sleep, whatever its flags: see below.
     let natively =
         want == Want::Data && restart && quiet && !shut_read && held_back.is_none() && !call.is_closed();
     let mut slept = match edges {
@@ -109,8 +108,7 @@ pub(crate) fn sleep_until(
     let handled = &mut call.handled;
     let again = matches!(slept, Err(libc::EBADF | libc::EINTR)) && restart && handled.happened();
     if closed && again && handlers::interrupting() == handled.interrupting {
-        // A handler has run after which Linux makes the call anew, with a number that nothing is
-        // behind any more.
+        // A handler has run after which Linux restarts the call, with a number that is closed now.
         slept = Err(libc::EBADF);
     } else if closed && slept == Err(libc::EBADF) && held.spare.load(SeqCst) != 0 {
         // Its closer has left another.
@@ -135,9 +133,9 @@ pub(crate) struct BlockedCall<'a> {
     handled: HandlerCount,
     /// A byte has ended its last sleep, and may lie there still.
     woken: bool,
-    /// What it is counted for as a waiter.
+    /// The kind of waiter that it is counted as.
     pub(crate) armed: Cell<Option<Want>>,
-    /// A handler that jumps out of it knows of it ([`jump`]).
+    /// Registered for handlers that jump out of it ([`longjmp`]).
     pub(crate) registered: Cell<bool>,
 }
 
@@ -154,7 +152,7 @@ impl<'a> BlockedCall<'a> {
         !table::refers_to(self.fd, self.held)
     }
 
-    /// The descriptor of the placeholder: the call's own, or what its closer has left. -1: neither.
+    /// The descriptor of the placeholder: the call's own, or the spare one. -1: neither.
     pub(crate) fn fd(&self) -> c_int {
         if !self.is_closed() {
             return self.fd;
@@ -242,7 +240,8 @@ impl HandlerCount {
         handlers::count() != self.all
     }
 
-    /// Whether one has run since that ends a call. One after which it goes on is forgotten.
+    /// Whether one has run since that ends a call. A handler after which the call goes on is
+    /// forgotten.
     fn interrupts(&mut self, restart: bool) -> bool {
         if !restart {
             return self.happened();
@@ -299,7 +298,7 @@ fn sleep_in_receive(fd: c_int, end: &Endpoint) -> Result<bool, Errno> {
     }
 }
 
-/// What sleeps beside the bytes that lie on a placeholder, for new ones.
+/// An epoll that ignores the bytes that lie on a placeholder, and reports new ones.
 #[cold]
 fn edges_of(fd: c_int, end: &Endpoint) -> Option<Edges> {
     doorbell::thin(fd, end);

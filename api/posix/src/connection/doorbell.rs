@@ -3,7 +3,7 @@
 //! The peer writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "check
 //! again" to everyone who sleeps at this end, in any call, thread or process. So all bytes are
 //! taken only where no other waiter is counted ([`empty`]). Otherwise one byte stays ([`thin`]),
-//! and not many more than [`MANY`], because a full placeholder takes no more. A sleep that such a
+//! and not many more than [`DRAIN_THRESHOLD`], because a full placeholder takes no more. A sleep that such a
 //! byte would end at once uses an epoll instead ([`crate::connection::edges`]).
 
 use std::ffi::c_int;
@@ -20,7 +20,7 @@ use crate::system::{kernel, processor, seccomp, sys};
 /// gets through when it is full. Taking one out costs the kernel some 200 nanoseconds, during which
 /// a request waits. With one limit for all, hundreds of connections that are served in turn would
 /// reach it in the same iteration.
-const MANY: u32 = 16;
+const DRAIN_THRESHOLD: u32 = 16;
 
 /// Yields to other waiters of this end: those that were woken with the caller have returned by
 /// then.
@@ -49,7 +49,7 @@ pub(crate) fn quieten(fd: c_int, end: &Endpoint) -> bool {
 #[inline]
 pub(crate) fn thin(fd: c_int, end: &Endpoint) {
     let spread = fd.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;
-    if end.undrained() > MANY / 2 + spread % MANY {
+    if end.undrained() > DRAIN_THRESHOLD / 2 + spread % DRAIN_THRESHOLD {
         thin_now(fd, end);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
-    /// One that watches nothing. None: there is none to be had.
+    /// One that watches nothing. None: none could be made.
     pub(crate) fn new() -> Option<Self> {
         if seccomp::is_restricted() {
             return None;

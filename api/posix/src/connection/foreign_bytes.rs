@@ -20,9 +20,9 @@ use crate::context;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, seccomp};
 
-/// Doorbells that may lie on a placeholder without being counted: each is of a writer that has lost
-/// its processor before it came to count it, or was killed, or of the service that set the
-/// connection up. More than a placeholder holds of messages of one byte.
+/// Doorbells that may lie on a placeholder without being counted. Each is of a writer that was
+/// descheduled or killed before it counted it, or of the service that set the connection up. More
+/// than a placeholder holds of messages of one byte.
 const MAX_UNCOUNTED: usize = 512;
 
 /// Bytes that are examined where they lie: more than may be there uncounted.
@@ -41,7 +41,7 @@ pub(crate) struct Found {
 #[inline]
 pub(crate) fn judge(fd: c_int, end: &Endpoint, bytes: &[u8], found: Found) {
     let counted = end.notified_since(found.drained) as usize;
-    // A service core says more by doorbells, and does not count those.
+    // A service core sends further doorbells, and does not count those.
     let surplus = found.all > counted.saturating_add(MAX_UNCOUNTED) && !end.private().has(flag::SERVED);
     if surplus || bytes.iter().any(|byte| *byte != DOORBELL) {
         refuse(fd, end);

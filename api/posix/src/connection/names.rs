@@ -15,14 +15,14 @@ use crate::connection::status::is_over;
 use crate::descriptor::description::Held;
 
 /// The index of the option: the last one, which no option that `getsockopt` returns has.
-pub(crate) const PLACE: usize = option::COUNT - 1;
+pub(crate) const INDEX: usize = option::COUNT - 1;
 
 /// The first twelve bytes of a mapped address.
 const PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Whether a connection has become one of IPv4.
 fn is_ipv4(end: &Endpoint) -> bool {
-    option_words::get(end, PLACE).is_some()
+    option_words::get(end, INDEX).is_some()
 }
 
 /// Takes note of what another holder of the end has done.
@@ -50,7 +50,7 @@ pub(crate) fn unmapped(name: &Name) -> Option<Name> {
     Some(Name { bytes, length: 16 })
 }
 
-/// The name of the other side, if this is a connection that is one.
+/// The name of the peer, if this is an established connection.
 pub(crate) fn peer_of(held: &Held) -> Option<([u8; 28], u32)> {
     let end = held.end()?;
     let names = end.names();

@@ -9,39 +9,39 @@ use sietch_ring::stream::{Endpoint, option};
 
 use crate::system::kernel;
 
-/// Place of SO_LINGER.
+/// Index of SO_LINGER.
 pub(crate) const LINGER: usize = 0;
 
-/// Place of SO_RCVTIMEO.
+/// Index of SO_RCVTIMEO.
 pub(crate) const RECEIVE_TIMEOUT: usize = 1;
 
-/// Place of SO_SNDTIMEO.
+/// Index of SO_SNDTIMEO.
 pub(crate) const SEND_TIMEOUT: usize = 2;
 
-/// Place of SO_RCVLOWAT.
+/// Index of SO_RCVLOWAT.
 pub(crate) const RECEIVE_LOW: usize = 3;
 
-/// Place of SO_SNDBUF.
+/// Index of SO_SNDBUF.
 pub(crate) const SEND_BUFFER: usize = 4;
 
-/// Place of TCP_FASTOPEN, a listener's alone.
+/// Index of TCP_FASTOPEN, a listener's alone.
 pub(crate) const FASTOPEN: usize = 34;
 
-/// Place of IPV6_V6ONLY.
+/// Index of IPV6_V6ONLY.
 pub(crate) const ONLY_IPV6: usize = 29;
 
 /// An option that was set has this bit.
 pub(crate) const SET: u64 = option::SET;
 
-/// What was set at a place of an end.
+/// The value of the option at an index of an end, if the program set it.
 #[inline]
-pub(crate) fn get(end: &Endpoint, place: usize) -> Option<u64> {
-    let word = end.private().options[place].load(Relaxed);
+pub(crate) fn get(end: &Endpoint, index: usize) -> Option<u64> {
+    let word = end.private().options[index].load(Relaxed);
     (word & SET != 0).then_some(word & !SET)
 }
 
-/// When a call that begins now must end, if the option at `place` is a time.
+/// When a call that begins now must end, if the option at `index` is a time.
 #[inline]
-pub(crate) fn deadline(end: &Endpoint, place: usize) -> Option<u64> {
-    get(end, place).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
+pub(crate) fn deadline(end: &Endpoint, index: usize) -> Option<u64> {
+    get(end, index).filter(|time| *time != 0).map(|time| kernel::now().saturating_add(time))
 }

@@ -7,7 +7,7 @@ use crate::descriptor::description::Held;
 use crate::signal::handlers;
 use crate::system::processor;
 
-/// Which of a description's waits: the reader's.
+/// Which of a description's spin words: the reader's.
 pub(crate) const READER: usize = 0;
 
 /// The writer's.

@@ -40,7 +40,7 @@ pub(crate) fn notify_data(fd: c_int, end: &Endpoint) {
         return notify(fd, end, end.data_notification());
     }
     let due = end.data_notification_unless(|sleep| NOTIFIED.load(Relaxed) == sleep);
-    // Not before: another thread that relies on it must not be ahead of the bell.
+    // Not before: another thread that relies on it must not be ahead of the notification.
     if due.is_needed() && notify_now(fd, end, due) && due.sleep() != 0 {
         NOTIFIED.store(due.sleep(), Relaxed);
     }

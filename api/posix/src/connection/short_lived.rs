@@ -29,14 +29,14 @@ use crate::context;
 use crate::descriptor::description::Held;
 use crate::system::kernel;
 
-/// Reads and writes of a brief connection, at most: two questions, their answers, and the end, read
-/// in pieces.
+/// Reads and writes of a short-lived connection, at most: two requests, their replies, and the end,
+/// read in pieces.
 const MAX_CALLS: u32 = 8;
 
-/// Brief connections in a row before the kernel gets some.
+/// Short-lived connections in a row before the kernel gets some.
 const MIN_STREAK: u64 = 16;
 
-/// Of so many connections then one is Sietch's.
+/// One of so many connections is then Sietch's.
 const TRIAL_EVERY: u64 = 32;
 
 /// Units of time ([`UNIT`]) after which a destination is forgotten: a second.
@@ -73,7 +73,7 @@ impl Known {
         (self.key as u64) << 32 | (self.at as u64) << 16 | (self.streak as u64) << 8 | self.trial as u64
     }
 
-    /// Whether a connection that begins now is the kernel's; what is known then.
+    /// Whether a connection that begins now is the kernel's; the updated record.
     fn begun(self, key: u32, at: u16) -> (bool, Self) {
         if self.key != key || at.wrapping_sub(self.at) > FORGET_AFTER {
             return (false, Self { key, at, streak: 0, trial: 0 });
@@ -116,7 +116,7 @@ fn is_wanted() -> bool {
     context::get().is_some_and(|context| context.short_lived_to_kernel)
 }
 
-/// Whether a connection to this destination is better the kernel's.
+/// Whether a connection to this destination is better left to the kernel.
 pub(crate) fn prefers_kernel(key: u32) -> bool {
     if !is_wanted() {
         return false;

@@ -9,7 +9,7 @@
 //!    budget becomes nothing. Then only every [`TRIAL`]th long pause begins with polling, a
 //!    *trial*. So a program that gets one request a second costs no more than it does on the
 //!    kernel.
-//! 3. A thread that waits for many sockets ([`MANY`]) is not what its peers wait for: polling
+//! 3. A thread that waits for many sockets ([`MANY_SOCKETS`]) is not what its peers wait for: polling
 //!    longer than a sleep costs makes none of them faster. There a pause that ended within
 //!    [`WORTH`] is one to bridge, and a longer one is a long one. Trials come after twice as many
 //!    pauses each time, at least every [`RAREST_TRIAL`]th, because such a thread may pause ten
@@ -56,7 +56,7 @@ pub(crate) const WORTH: u64 = 6_000;
 
 /// Sockets that are many: more than the connections of one client that sends one request after
 /// another.
-pub(crate) const MANY: u32 = 64;
+pub(crate) const MANY_SOCKETS: u32 = 64;
 
 /// Nanoseconds between two yields: more than a round trip over shared memory to a peer that is
 /// awake.
@@ -213,7 +213,7 @@ impl<'a> Pause<'a> {
 
     /// The same for a thread that waits for so many sockets.
     pub(crate) fn begin_of(word: &'a AtomicU64, sockets: u32) -> Self {
-        Self { worth: if sockets > MANY { WORTH } else { LONGEST }, ..Self::begin(word) }
+        Self { worth: if sockets > MANY_SOCKETS { WORTH } else { LONGEST }, ..Self::begin(word) }
     }
 
     /// When it began, in nanoseconds of the monotonic clock.
@@ -263,8 +263,8 @@ impl<'a> Pause<'a> {
         }
     }
 
-    /// It is over because what was waited for is there (a pause that a timeout or a signal ended
-    /// teaches nothing).
+    /// The pause is over because what was waited for is there. A pause that a timeout or a signal
+    /// ended teaches nothing.
     pub(crate) fn finished(self) {
         self.finish();
     }

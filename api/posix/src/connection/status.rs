@@ -23,7 +23,7 @@ pub(crate) fn take_error(end: &Endpoint) -> Option<Errno> {
     if private.set(flag::RESET_TOLD) & flag::RESET_TOLD != 0 {
         return None;
     }
-    // Linux's tcp_reset(): a side that had got FIN is in CLOSE_WAIT, and hears EPIPE.
+    // Linux's tcp_reset(): a side that had received FIN is in CLOSE_WAIT, and gets EPIPE.
     Some(if end.finished_by_peer() { libc::EPIPE } else { libc::ECONNRESET })
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn is_nonblocking(end: &Endpoint, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || end.private().has(flag::NONBLOCKING)
 }
 
-/// Finds out first whether the other end is gone, if there is a hint of that.
+/// Checks whether the peer is gone, if there is a hint of that.
 pub(crate) fn refresh(fd: c_int, held: &Held) {
     if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
         peer::check_peer_gone(fd, end);

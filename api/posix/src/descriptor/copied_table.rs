@@ -20,7 +20,7 @@ const STACK: usize = 256 << 10;
 /// Descriptors that the child closes of its copies: what an arrival needs.
 const NEEDED: usize = 3;
 
-/// What is done in a child, and what came of it.
+/// Work for a child, and its result.
 struct Task<F, T> {
     /// A descriptor that it needs, or -1.
     needs: c_int,
@@ -32,7 +32,7 @@ struct Task<F, T> {
 /// open it may use `needs`.
 ///
 /// # Errors
-/// `EMFILE`: there is no child to be had.
+/// `EMFILE`: no child could be made.
 pub(crate) fn in_child<T>(needs: c_int, act: impl FnOnce() -> T) -> Result<T, Errno> {
     // Filters may allow no child.
     if seccomp::is_restricted() {
@@ -60,7 +60,7 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     let process = unsafe { libc::clone(child::<F, T>, top, flags, argument) };
     if process >= 0 {
         let arguments = [signed(process), 0, signed(libc::__WALL), 0, 0, 0];
-        // A child without a signal is found by its number alone.
+        // Only its number finds a child that sends no signal.
         // SAFETY: the kernel writes nothing.
         let _ = unsafe { sys::syscall(libc::SYS_wait4, arguments) };
     }

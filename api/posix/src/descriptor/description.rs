@@ -30,7 +30,7 @@ use sietch_ring::stream::Endpoint;
 use crate::descriptor::hidden::HiddenDescriptor;
 use crate::signal::faults;
 
-/// The name that a listener was registered with.
+/// The name that a listener was registered with, or that a pending socket has on a VNIC.
 pub(crate) fn listener_name(held: &Held) -> Name {
     let mut name = Name { bytes: [0; 28], length: held.socket.local_length.load(Acquire).min(28) };
     for (to, word) in name.bytes.chunks_exact_mut(4).zip(&held.socket.local) {
@@ -39,7 +39,7 @@ pub(crate) fn listener_name(held: &Held) -> Name {
     name
 }
 
-/// Writes a listener's name down.
+/// Records a listener's name.
 pub(crate) fn set_listener_name(held: &Held, name: &Name) {
     for (word, bytes) in held.socket.local.iter().zip(name.bytes.chunks_exact(4)) {
         word.store(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
@@ -62,7 +62,7 @@ pub(crate) const OPTIONS: usize = sietch_ring::stream::option::COUNT;
 
 static SLAB: [AtomicPtr<Description>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
 
-/// Descriptions handed out for the first time so far.
+/// Descriptions that were ever taken.
 static FRESH: AtomicU32 = AtomicU32::new(0);
 
 /// Top of the free list: tag in the upper half, number + 1 in the lower.
@@ -101,7 +101,7 @@ impl Kind {
     }
 }
 
-/// A socket's own facts that are not in the shared memory of its end.
+/// State of a socket that is not in the shared memory of its end.
 #[derive(Debug)]
 pub struct SocketState {
     /// `AF_INET` or `AF_INET6`.
@@ -114,15 +114,16 @@ pub struct SocketState {
     pub(crate) process: AtomicU32,
     /// Bytes of `local`.
     pub(crate) local_length: AtomicU32,
-    /// A listener's own socket of the kernel.
+    /// A listener's own kernel socket.
     pub(crate) listening_socket: HiddenDescriptor,
     /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
     pub(crate) local: [AtomicU32; 7],
-    /// What holds the name on a VNIC until there is a listener or a connection ([`reservation`]).
+    /// What holds the name on a VNIC until there is a listener or a connection
+    /// (`crate::service::reservation`).
     pub(crate) reservation: HiddenDescriptor,
     /// Bit n: option n of `options` was set by the program.
     pub(crate) set: AtomicU64,
-    /// A pending socket's and a listener's options, as the shim encodes them.
+    /// A pending socket's and a listener's options, encoded (`crate::options::known`).
     pub(crate) options: [AtomicU64; OPTIONS],
 }
 
@@ -132,22 +133,22 @@ pub(crate) mod socket_flag {
     pub(crate) const CONNECTING: u32 = 1;
     /// The program has given the socket its port.
     pub(crate) const BOUND: u32 = 2;
-    /// Being registered again after the service's death, by one thread at a time.
+    /// Being registered again after a restart of the service, by one thread at a time.
     pub(crate) const REREGISTERING: u32 = 4;
     /// A listener that was shut down: accept answers EINVAL.
     pub(crate) const STOPPED: u32 = 8;
     /// A listener without a service: the descriptor is the kernel's listening socket.
     pub(crate) const ON_KERNEL: u32 = 16;
-    /// A fallen listener whose accept waits: its kernel's socket, which the service had too, does
-    /// not.
+    /// A listener on the kernel whose accept blocks. Its kernel socket, which the service had too,
+    /// is nonblocking.
     pub(crate) const BLOCKING: u32 = 32;
 }
 
 /// The head of what a module above keeps for a description, never unmapped.
 ///
-/// It begins with what has to happen when the last reference to the description is gone, as a file
-/// of the kernel's has a `release` among its operations: the table cannot name its type, because
-/// the registrations of an epoll set are themselves references to descriptions.
+/// It begins with the release operation that runs when the last reference to the description is
+/// gone, like `release` in the kernel's `struct file_operations`. The table cannot name the type
+/// behind it, because the registrations of an epoll set are themselves references to descriptions.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Attached {
@@ -158,7 +159,7 @@ pub(crate) struct Attached {
     pub(crate) release: unsafe fn(*mut Self),
 }
 
-/// What stands behind one or more descriptors.
+/// The object behind one or more descriptors, like the kernel's open file description.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Description {
@@ -170,23 +171,24 @@ pub struct Description {
     number: AtomicU32,
     next_free: AtomicU32,
     end: UnsafeCell<MaybeUninit<Endpoint>>,
-    /// For `wait`: where this description is watched (null: nowhere). Zeroed when the description
-    /// is taken.
+    /// Registrations of this description in epoll sets (null: none). Zeroed when the description is
+    /// taken.
     pub(crate) watchers: AtomicPtr<c_void>,
-    /// For `wait`: what belongs to an epoll.
+    /// The epoll set of an epoll ([`crate::readiness::set`]).
     pub(crate) epoll: AtomicPtr<Attached>,
-    /// For `wait`: words of the reader's and the writer's spin.
+    /// What the reader's and the writer's spin have learned ([`crate::connection::spin`]).
     pub(crate) spin: [AtomicU64; 4],
     /// Calls of this process that sleep on it, or may.
     pub(crate) sleepers: AtomicU32,
-    /// A descriptor that they have in place of one that was closed, plus one; 0 for none.
+    /// A spare descriptor for them in place of one that was closed, plus one; 0 for none.
     pub(crate) spare: AtomicU32,
-    /// What the other had published when a call that does not sleep last found nothing.
+    /// What the peer had published when a nonblocking call last found nothing.
     pub(crate) emptied: AtomicU64,
-    /// For `wait`: threads that sleep in an epoll in which nothing of ours is registered.
+    /// Threads that sleep in this epoll while no stream is registered in it
+    /// ([`crate::wait::kernel_only`]).
     pub(crate) kernel_only_waiters: AtomicU32,
-    /// Reads and writes so far, and where this process connected it to (0: it did not): for
-    /// `history`.
+    /// Reads and writes so far, and where this process connected it to (0: it did not), for
+    /// [`crate::connection::short_lived`].
     pub(crate) uses: AtomicU32,
     /// See above.
     pub(crate) destination: AtomicU32,
@@ -277,7 +279,7 @@ impl Description {
         word(self.number(), (self.state.load(Relaxed) >> 32) as u32)
     }
 
-    /// Makes a stream of a pending socket. Gives the end back if it is none (another thread was
+    /// Makes a stream of a pending socket. Returns the end if it is none (another thread was
     /// first).
     pub(crate) fn become_stream(&self, end: Endpoint) -> Result<(), Endpoint> {
         // The kind `Free` serves as the lock: no other thread changes a kind that is not `Pending`.
@@ -330,7 +332,7 @@ const fn word(number: u32, generation: u32) -> u64 {
     (generation as u64) << 32 | (number as u64 + 1)
 }
 
-/// The description with a number that was handed out before.
+/// The description with a number that was taken before.
 pub(crate) fn description(number: u32) -> Option<&'static Description> {
     let number = number as usize;
     let chunk = SLAB.get(number / CHUNK)?.load(Acquire);

@@ -1,7 +1,7 @@
 //! Hidden descriptors: descriptors of this library that belong to a socket of the program, at
 //! numbers that the program does not use, and with a check that they are still the same.
 //!
-//! 1. They are placed at numbers from [`FROM`] up, are closed on exec, and are copied by fork, as
+//! 1. They are placed at numbers from [`LOWEST_HIDDEN`] up, are closed on exec, and are copied by fork, as
 //!    the socket is.
 //! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there.
 //!    So the library also remembers the socket's cookie. A number that has become another file is
@@ -14,9 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crate::system::sys::{self, address_mut, signed};
 use crate::system::{kernel, seccomp};
 
-/// Where few programs come that have fewer descriptors, and within the soft limit that most have
-/// (1024).
-const FROM: usize = 512;
+/// Above the numbers of most programs, and within the soft limit that most have (1024).
+const LOWEST_HIDDEN: usize = 512;
 
 /// The number that the kernel gives to this socket and to no other.
 pub(crate) fn cookie(fd: c_int) -> Option<u64> {
@@ -42,21 +41,21 @@ impl HiddenDescriptor {
         self.number.store(0, Relaxed);
     }
 
-    /// Keeps a copy of a socket, in place of whatever was kept. False: no number from [`FROM`] up
-    /// is to be had; nothing is kept then.
+    /// Keeps a copy of a socket, in place of what was kept before. False: no number from [`LOWEST_HIDDEN`]
+    /// up is free; nothing is kept then.
     pub(crate) fn keep_copy(&self, socket: c_int) -> bool {
         let Some(cookie) = cookie(socket) else { return false };
         if self.get().is_some() && self.cookie.load(Acquire) == cookie {
             return true;
         }
         self.close();
-        let Ok(copy) = kernel::fcntl(socket, libc::F_DUPFD_CLOEXEC, FROM) else { return false };
+        let Ok(copy) = kernel::fcntl(socket, libc::F_DUPFD_CLOEXEC, LOWEST_HIDDEN) else { return false };
         self.store(copy as c_int, cookie);
         true
     }
 
-    /// Keeps a socket at the number that it has; what is no socket is not known again, and stays
-    /// the caller's.
+    /// Keeps a socket at the number that it has. A file that is no socket cannot be checked later,
+    /// and stays the caller's.
     pub(crate) fn keep(&self, socket: c_int) {
         if let Some(cookie) = cookie(socket) {
             self.store(socket, cookie);
@@ -81,7 +80,7 @@ impl HiddenDescriptor {
 
     /// Closes it.
     pub(crate) fn close(&self) {
-        // A filter may not let the question through; such a process is one of many, and soon ends.
+        // A filter may forbid the check; such a process is one of many, and soon ends.
         if self.number.load(Relaxed) == 0 || seccomp::is_restricted() {
             return;
         }

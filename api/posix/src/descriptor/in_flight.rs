@@ -11,7 +11,7 @@
 //!    ([`crate::connection::blocked`]).
 //! 3. *Sleeping*: the epolls of [`crate::connection::edges`].
 //! 4. All are recorded in [`ENTRIES`]: a child of fork, in which those calls do not run, has to
-//!    close them, and the program must not close them by accident. There is room for [`MOST`]; a
+//!    close them, and the program must not close them by accident. There is room for [`MAX_ENTRIES`]; a
 //!    call beyond that goes without.
 
 use std::ffi::c_int;
@@ -23,10 +23,10 @@ use crate::system::sys::{self, Errno, address, signed};
 
 /// Calls that sleep in accept, and closes under sleepers, at one time. A scan through all of them
 /// is paid only while there is one.
-const MOST: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// Descriptors plus one; 0 is free.
-static ENTRIES: [AtomicI32; MOST] = [const { AtomicI32::new(0) }; MOST];
+static ENTRIES: [AtomicI32; MAX_ENTRIES] = [const { AtomicI32::new(0) }; MAX_ENTRIES];
 
 /// Places that are taken.
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -39,7 +39,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Writes a new descriptor down; closed again if there is no entry.
+    /// Records a new descriptor; closes it if there is no free entry.
     fn of(fd: c_int) -> Option<Self> {
         let free = |entry: &&AtomicI32| entry.compare_exchange(0, fd + 1, AcqRel, Relaxed).is_ok();
         match ENTRIES.iter().find(free) {
@@ -54,7 +54,7 @@ impl InFlight {
         }
     }
 
-    /// Takes the lowest free number. None: it does without.
+    /// Takes the lowest free number. None: the call goes without.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: there is none.

@@ -21,26 +21,26 @@ use crate::descriptor::description::Held;
 use crate::system::sys::{self, Outcome, address, address_mut, signed};
 use crate::system::{kernel, seccomp};
 
-/// Does something with a fresh kernel's socket of the same family.
+/// Runs `act` with a fresh kernel socket of the same family.
 pub(crate) fn with_kernel_socket(held: &Held, act: impl FnOnce(c_int) -> Outcome) -> Outcome {
     let domain = held.socket.domain.load(Relaxed).cast_signed();
     with_temporary(|| kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0), act)
 }
 
 /// Descriptors that a connection comes as.
-pub(crate) const CONNECTION: usize = 3;
+pub(crate) const CONNECTION_DESCRIPTORS: usize = 3;
 
-/// Descriptors of a request to the service: its socket, and what comes with an answer.
-pub(crate) const REQUEST: usize = 1 + CONNECTION;
+/// Descriptors of a request to the service: its socket, and those of the reply.
+pub(crate) const REQUEST_DESCRIPTORS: usize = 1 + CONNECTION_DESCRIPTORS;
 
 /// By how much the limit is raised: room for a few threads at once.
 const RAISE_BY: u64 = 16;
 
 /// Most descriptors that are requested at once.
-const MOST: usize = 8;
+const MAX_COUNT: usize = 8;
 
-/// Times that the processor is given away to a thread that is changing the limit. A signal handler
-/// may have interrupted that very thread.
+/// Yields to a thread that is changing the limit. A signal handler may have interrupted that very
+/// thread.
 const MAX_YIELDS: u32 = 100;
 
 const NORMAL: u8 = 0;
@@ -75,11 +75,11 @@ fn limits(new: Option<[u64; 2]>) -> Option<[u64; 2]> {
 /// Whether so many descriptors fit.
 pub(crate) fn check(count: usize) -> Option<Room> {
     let room = Some(Room { raised: false });
-    // Filters allow neither question.
+    // Filters allow neither system call.
     if seccomp::is_restricted() {
         return room;
     }
-    // A sandbox that answers neither is not to cost a program its connections.
+    // A sandbox that forbids both must not cost a program its connections.
     let Some([soft, _]) = limits(None) else { return room };
     // Nearly always the highest numbers are free.
     let highest =
@@ -88,7 +88,7 @@ pub(crate) fn check(count: usize) -> Option<Room> {
     if highest.into_iter().all(|fd| fd.is_some_and(free)) {
         return room;
     }
-    let mut taken = [-1; MOST];
+    let mut taken = [-1; MAX_COUNT];
     let taken = taken.get_mut(..count)?;
     let fits = taken.iter_mut().all(|fd| {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
@@ -149,7 +149,7 @@ fn set_raised() -> bool {
     limits(Some([more, hard.max(more)])).is_some()
 }
 
-/// Sets the limits back, unless the program has set others meanwhile.
+/// Restores the limits, unless the program has set others meanwhile.
 fn lower() {
     let [soft, hard] = [0, 1].map(|at: usize| BEFORE[at].load(Relaxed));
     if limits(None).is_some_and(|now| now[0] == soft.saturating_add(RAISE_BY)) {

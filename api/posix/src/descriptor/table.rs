@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::descriptor::description::{DESCRIPTORS, Held, hold};
 
-/// The kernel gave out a number that the table thinks is ours: it was closed in a way that we did
-/// not see.
+/// The kernel returned a number that the table has as ours: it was closed in a way that the library
+/// did not see.
 pub(crate) fn forget_stale(fd: c_int) {
     if is_ours(fd) {
         drop(remove(fd));
@@ -34,7 +34,7 @@ pub fn is_ours(fd: c_int) -> bool {
     TABLE.get(fd.cast_unsigned() as usize).is_some_and(|entry| entry.load(Acquire) != 0)
 }
 
-/// What stands behind a descriptor, if it is ours.
+/// The description of a descriptor, if it is ours.
 #[inline]
 pub fn find(fd: c_int) -> Option<Held> {
     let slot = TABLE.get(fd.cast_unsigned() as usize)?;
@@ -61,7 +61,7 @@ pub fn put(fd: c_int, held: &Held) -> bool {
     true
 }
 
-/// Takes a descriptor's word away; the reference that it was.
+/// Removes a descriptor's word; the reference that it was.
 pub(crate) fn remove(fd: c_int) -> Option<Held> {
     Held::of_word(entry(fd)?.swap(0, AcqRel))
 }

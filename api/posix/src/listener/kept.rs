@@ -32,10 +32,10 @@ pub(crate) fn close_socket(held: &Held) {
     held.socket.listening_socket.close();
 }
 
-/// A listener was shut down here: nothing connects to it from now on, though the service sees that
+/// A listener was shut down here: clients cannot connect from now on, though the service sees that
 /// only later.
 pub(crate) fn stop(held: &Held) {
-    // A sandbox may not let it through; the service's answer is the only one then.
+    // A sandbox may forbid it; then only the service's answer counts.
     if !seccomp::is_restricted()
         && let Some(kernel) = held.socket.listening_socket.get()
     {
@@ -56,13 +56,14 @@ pub(crate) fn record_owner(held: &Held) {
 /// that made the listener waits for that; a child of fork closes only what its parent goes on with.
 pub(crate) fn wait_until_released(held: &Held) {
     let name = listener_name(held);
-    // A sandbox may not let the question through.
+    // A sandbox may forbid the request.
     if held.socket.process.load(Relaxed) == kernel::process()
         && !seccomp::is_restricted()
         && let Some(context) = context::get().filter(|context| !client::is_of_vnic(context, &name))
     {
         for _ in 0..RETRIES {
-            // The service closes sockets of this user still, and this listener's may be among them.
+            // The service is still closing sockets of this user, and this listener's may be among
+            // them.
             if client::release_stale_name(context, name) != Ok(true) {
                 break;
             }

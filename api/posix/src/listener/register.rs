@@ -62,8 +62,8 @@ pub(crate) fn listen_on_vnic(context: &Context, fd: c_int, held: &Held, backlog:
     Ok(0)
 }
 
-/// Ports of the host that lead to the port of a listener of the host. With a VNIC they lead to its
-/// ports alone.
+/// Ports of the host that lead to the port of a listener of the host. With a VNIC they lead to the
+/// VNIC's ports alone.
 ///
 /// # Errors
 /// As [`publish::open`].
@@ -81,7 +81,7 @@ pub(crate) fn publish_on_host(
     }
 }
 
-/// Gives a kernel's listening socket to the service, and puts the placeholder in its place.
+/// Passes a kernel's listening socket to the service, and puts the placeholder in its place.
 pub(crate) fn hand_over(
     context: &Context,
     fd: c_int,

@@ -36,18 +36,18 @@ use crate::system::kernel::{self, set_nonblocking};
 use crate::system::seccomp;
 use crate::system::sys::{self, Errno, Outcome, signed};
 
-/// Nanoseconds between two attempts to give fallen listeners to a service: a supervisor has it back
-/// in a fifth of a second.
+/// Nanoseconds between two attempts to return listeners to a service: a supervisor restarts it
+/// within a fifth of a second.
 const RETRY_SOON: u64 = 40_000_000;
 
 /// The same after [`SOON_ATTEMPTS`] attempts: the service is not restarted, or is restarted by
 /// hand.
 const RETRY_LATER: u64 = 1_000_000_000;
 
-/// Attempts of the first sort: some ten seconds.
+/// Attempts at the shorter distance: some ten seconds.
 const SOON_ATTEMPTS: u32 = 250;
 
-/// Whether any listener of this process may have fallen.
+/// Whether any listener of this process may be on the kernel.
 static ANY_ON_KERNEL: AtomicBool = AtomicBool::new(false);
 
 static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
@@ -58,8 +58,8 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 /// Makes a listener again whose service is gone; one thread at a time.
 ///
 /// # Errors
-/// `ECONNABORTED`, which servers know to pass over: the next accept tries again. `EAGAIN` while
-/// another thread is at it.
+/// `ECONNABORTED`, which servers ignore: the next accept tries again. `EAGAIN` while another thread
+/// does this.
 pub(crate) fn reregister(fd: c_int, held: &Held) -> Result<(), Errno> {
     if held.socket.flags.fetch_or(socket_flag::REREGISTERING, AcqRel) & socket_flag::REREGISTERING != 0 {
         if kernel::is_nonblocking(fd) {
@@ -119,8 +119,8 @@ fn reregister_now(fd: c_int, held: &Held) -> Result<(), Errno> {
     answer
 }
 
-/// The same for a listener on a VNIC. Another process of the application may have been first: so
-/// the port is one that is shared.
+/// The same for a listener on a VNIC. Another process of the application may have been first, so
+/// the port is a shared one.
 fn reregister_on_vnic(context: &Context, fd: c_int, held: &Held, name: Name) -> Result<(), Errno> {
     let backlog = held.socket.backlog.load(Relaxed);
     let flags = protocol::SHARED_PORT | inherit::name_flags(held);
@@ -143,11 +143,12 @@ fn listening(held: &Held) -> Option<c_int> {
     (kernel::socket_option(kernel, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Ok(1)).then_some(kernel)
 }
 
-/// Gives a listening socket to the service, or lets the listener fall to the kernel. `kernel` stays
-/// open.
+/// Passes a listening socket to the service, or lets the listener fall back to the kernel. `kernel`
+/// stays open.
 fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
     let backlog = held.socket.backlog.load(Relaxed);
-    // A service leaves the kernel a part of it, which is all there is until another one is back.
+    // A service leaves the kernel a smaller backlog, which would be all until another service is
+    // there.
     // SAFETY: touches no memory.
     let _ = unsafe { sys::syscall(libc::SYS_listen, [signed(kernel), backlog as usize, 0, 0, 0, 0]) };
     let published = published(context, kernel, held);
@@ -173,7 +174,7 @@ fn published(context: &Context, kernel: c_int, held: &Held) -> PublishedSockets 
     publish_on_host(context, kernel, held, backlog).unwrap_or_default()
 }
 
-/// Puts the kernel's socket in the place of a placeholder without a service.
+/// Puts the kernel socket in the place of a placeholder without a service.
 fn fall_back(fd: c_int, held: &Held, kernel: c_int) {
     let Ok(other) = kernel::fcntl(kernel, libc::F_DUPFD_CLOEXEC, 0) else { return };
     // All processes share its flags, and a service that is back makes it nonblocking: so the
@@ -239,7 +240,7 @@ pub(crate) fn slice() -> u64 {
     if ATTEMPTS.load(Relaxed) < SOON_ATTEMPTS { RETRY_SOON } else { RETRY_LATER }
 }
 
-/// Waits at a fallen listener for a connection, a [`slice`] at most.
+/// Waits at a listener on the kernel for a connection, a [`slice`] at most.
 ///
 /// # Errors
 /// As `poll(2)`.
@@ -248,7 +249,8 @@ pub(crate) fn wait(fd: c_int) -> Result<(), Errno> {
     kernel::poll(&mut [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }], Some(time)).map(|_| ())
 }
 
-/// Offers all fallen listeners of this process to the service, unless that was done just now.
+/// Offers all listeners of this process that are on the kernel to the service, unless that was done
+/// just now.
 pub(crate) fn return_to_service() {
     let now = kernel::now();
     let last = LAST_ATTEMPT.load(Relaxed);
@@ -269,7 +271,7 @@ pub(crate) fn return_to_service() {
             && held.kind() == Kind::Listener
             && held.socket.flags.load(Acquire) & socket_flag::ON_KERNEL != 0
         {
-            // Where one is refused for want of a service, the next would be.
+            // If one is refused because there is no service, the next would be too.
             all = all && offer(context, fd, &held);
         }
     }
@@ -306,7 +308,7 @@ pub(crate) fn before_fork() {
     sys::set_errno(errno);
 }
 
-/// Gives one fallen listener to the service. True: done, refused, or another thread is at it.
+/// Returns one listener to the service. True: done, refused, or another thread does it.
 fn offer(context: &Context, fd: c_int, held: &Held) -> bool {
     if held.socket.flags.fetch_or(socket_flag::REREGISTERING, AcqRel) & socket_flag::REREGISTERING != 0 {
         return true;

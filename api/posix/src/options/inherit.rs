@@ -15,13 +15,13 @@ use sietch_ring::stream::{Endpoint, flag, option};
 use crate::connection::option_words::{self, FASTOPEN, LINGER, ONLY_IPV6, RECEIVE_TIMEOUT, SEND_BUFFER, SET};
 use crate::connection::peer;
 use crate::descriptor::description::Held;
-use crate::options::known::{KNOWN, Known, Shape, encode_time, place, word_of};
+use crate::options::known::{KNOWN, Known, Shape, encode_time, index_of, word_of};
 use crate::signal::handlers::Section;
 use crate::system::kernel;
 use crate::system::sys::{self, Outcome, address, address_mut, signed};
 
-/// Places of what an engine does.
-pub(crate) const OF_ENGINE: [usize; 14] = [
+/// Indices of options that an engine implements.
+pub(crate) const ENGINE_OPTIONS: [usize; 14] = [
     option::RECEIVE_BUFFER,
     option::KEEPALIVE,
     option::NO_DELAY,
@@ -46,21 +46,21 @@ pub(crate) fn announce(fd: c_int, end: &Endpoint) {
     }
 }
 
-/// The same for a connection that has just got what its socket or listener remembers.
+/// The same for a connection that has just inherited options of its socket or listener.
 pub(crate) fn announce_inherited(fd: c_int, end: &Endpoint) {
-    if OF_ENGINE.iter().any(|place| option_words::get(end, *place).is_some()) {
+    if ENGINE_OPTIONS.iter().any(|index| option_words::get(end, *index).is_some()) {
         announce(fd, end);
     }
 }
 
-/// A pending socket was bound. To a name of IPv6 that is no wildcard, Linux then gives IPv6 alone.
+/// A pending socket was bound. For an IPv6 name that is no wildcard, Linux then sets IPV6_V6ONLY.
 pub(crate) fn note_bound(held: &Held) {
     if held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned() {
         held.socket.set.fetch_or(1 << ONLY_IPV6, Relaxed);
     }
 }
 
-/// Gives a listener's placeholder the time-out that accept has, whose sleep is the kernel's.
+/// Sets the time-out of accept on a listener's placeholder, whose sleep is the kernel's.
 pub(crate) fn set_accept_timeout(fd: c_int, held: &Held) {
     let word = held.socket.options[RECEIVE_TIMEOUT].load(Relaxed);
     if word & SET == 0 {
@@ -81,7 +81,7 @@ pub(crate) fn apply(end: &Endpoint) {
     if let Some(linger) = option_words::get(end, LINGER) {
         end.abort_on_close(linger == 1 << 32);
         if end.private().has(flag::SHUT_RD | flag::SHUT_WR) {
-            // What it said of that has been written over.
+            // The announcement of that has been overwritten.
             end.closing();
         }
     }
@@ -97,9 +97,9 @@ pub(crate) fn apply(end: &Endpoint) {
 
 /// Gives an end the options that a socket or a listener remembers.
 pub(crate) fn pass_on_to(from: &Held, end: &Endpoint) {
-    for (place, (to, from)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
+    for (index, (to, from)) in end.private().options.iter().zip(&from.socket.options).enumerate() {
         let value = from.load(Relaxed);
-        if value != 0 && place != FASTOPEN {
+        if value != 0 && index != FASTOPEN {
             to.store(value, Relaxed);
         }
     }
@@ -108,8 +108,8 @@ pub(crate) fn pass_on_to(from: &Held, end: &Endpoint) {
 
 /// Calls `each` with every option of a listener, to make its kernel socket again.
 pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
-    for (place, known) in KNOWN.iter().enumerate() {
-        let value = held.socket.options[place].load(Relaxed);
+    for (index, known) in KNOWN.iter().enumerate() {
+        let value = held.socket.options[index].load(Relaxed);
         if value & SET != 0 && !matches!(known.shape, Shape::Time | Shape::Linger | Shape::Word) {
             let value = (value as u32).cast_signed();
             each(known.level, known.name, if known.shape == Shape::Buffer { value / 2 } else { value });
@@ -120,7 +120,7 @@ pub(crate) fn each_set(held: &Held, mut each: impl FnMut(c_int, c_int, c_int)) {
 /// Flags of a request about a listener's own name on a VNIC.
 pub(crate) fn name_flags(held: &Held) -> u32 {
     let is_set = |level, name| {
-        let stored = place(level, name).map_or(0, |place| held.socket.options[place].load(Relaxed));
+        let stored = index_of(level, name).map_or(0, |index| held.socket.options[index].load(Relaxed));
         stored & !SET != 0
     };
     if is_set(IPPROTO_IPV6, libc::IPV6_V6ONLY) { protocol::ONLY_IPV6 } else { 0 }
@@ -154,12 +154,12 @@ pub(crate) unsafe fn kernel_get(
     unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }
 }
 
-/// Remembers what the program set on a kernel's socket that becomes ours.
+/// Remembers what the program set on a kernel socket that becomes ours.
 pub(crate) fn remember(kernel: c_int, held: &Held) {
     let set = held.socket.set.load(Relaxed);
-    for (place, known) in KNOWN.iter().enumerate().filter(|(place, _)| set >> place & 1 != 0) {
+    for (index, known) in KNOWN.iter().enumerate().filter(|(index, _)| set >> index & 1 != 0) {
         if let Some(encoded) = of_kernel(kernel, known) {
-            held.socket.options[place].store(SET | encoded & !SET, Relaxed);
+            held.socket.options[index].store(SET | encoded & !SET, Relaxed);
         }
     }
 }
@@ -168,15 +168,15 @@ pub(crate) fn remember(kernel: c_int, held: &Held) {
 pub(crate) fn inherit(fd: c_int, held: &Held) {
     let domain = held.socket.domain.load(Relaxed).cast_signed();
     let Ok(fresh) = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) else { return };
-    for (place, known) in KNOWN.iter().enumerate() {
+    for (index, known) in KNOWN.iter().enumerate() {
         if of_kernel(fd, known) != of_kernel(fresh as c_int, known) {
-            held.socket.set.fetch_or(1 << place, Relaxed);
+            held.socket.set.fetch_or(1 << index, Relaxed);
         }
     }
     let _ = kernel::close(fresh as c_int);
 }
 
-/// An option of a kernel's socket, encoded.
+/// An option of a kernel socket, encoded.
 fn of_kernel(kernel: c_int, known: &Known) -> Option<u64> {
     match known.shape {
         Shape::Time | Shape::Linger => wide(kernel, known),

@@ -36,7 +36,7 @@ pub(crate) enum Shape {
     Time,
     /// A `struct linger`.
     Linger,
-    /// An `int` that the kernel has to judge: tried on a kernel's socket, and what that says is
+    /// An `int` that the kernel has to judge: tried on a kernel socket, and what that says is
     /// remembered.
     JudgedByKernel,
     /// A name of at most fifteen letters, of which eight are remembered; judged as the above.
@@ -102,25 +102,25 @@ pub(crate) const KNOWN: [Known; 38] = [
 ];
 
 const _: () = {
-    // The last place is `crate::connection::names`'s.
+    // The last index belongs to `crate::connection::names`.
     assert!(KNOWN.len() < description::OPTIONS);
     assert!(KNOWN[FASTOPEN].name == libc::TCP_FASTOPEN && KNOWN[FASTOPEN].level == IPPROTO_TCP);
     assert!(KNOWN[ONLY_IPV6].name == libc::IPV6_V6ONLY && KNOWN[ONLY_IPV6].level == IPPROTO_IPV6);
 };
 
-/// Algorithms of congestion control that an engine has; the first is what it does by itself.
+/// Congestion-control algorithms that an engine has; the first is its default.
 pub(crate) const ALGORITHMS: [&[u8]; 5] = [b"cubic", b"reno", b"newreno", b"dctcp", b"timely"];
 
-/// Names that the tables of [`place`] cover: all that are known.
-const NAMES: usize = 80;
+/// Names that the tables of [`index_of`] cover: all that are known.
+const MAX_NAME: usize = 80;
 
 /// No option of that name.
 const UNKNOWN: u8 = u8::MAX;
 
-/// Places by name, of a level. Programs set options with every request (nginx corks and uncorks),
+/// Indices by name, of a level. Programs set options with every request (nginx corks and uncorks),
 /// so they are not searched for.
-const fn places(level: c_int) -> [u8; NAMES] {
-    let mut table = [UNKNOWN; NAMES];
+const fn indices(level: c_int) -> [u8; MAX_NAME] {
+    let mut table = [UNKNOWN; MAX_NAME];
     let mut at = 0;
     while at < KNOWN.len() {
         if KNOWN[at].level == level {
@@ -139,15 +139,15 @@ const _: () = {
     }
 };
 
-static OF_SOCKET: [u8; NAMES] = places(SOL_SOCKET);
+static OF_SOCKET: [u8; MAX_NAME] = indices(SOL_SOCKET);
 
-static OF_TCP: [u8; NAMES] = places(IPPROTO_TCP);
+static OF_TCP: [u8; MAX_NAME] = indices(IPPROTO_TCP);
 
-static OF_IP: [u8; NAMES] = places(IPPROTO_IP);
+static OF_IP: [u8; MAX_NAME] = indices(IPPROTO_IP);
 
-static OF_IPV6: [u8; NAMES] = places(IPPROTO_IPV6);
+static OF_IPV6: [u8; MAX_NAME] = indices(IPPROTO_IPV6);
 
-pub(crate) fn place(level: c_int, name: c_int) -> Option<usize> {
+pub(crate) fn index_of(level: c_int, name: c_int) -> Option<usize> {
     let table = match level {
         SOL_SOCKET => &OF_SOCKET,
         IPPROTO_TCP => &OF_TCP,
@@ -155,14 +155,14 @@ pub(crate) fn place(level: c_int, name: c_int) -> Option<usize> {
         IPPROTO_IPV6 => &OF_IPV6,
         _ => return None,
     };
-    let place = *table.get(usize::try_from(name).ok()?)?;
-    (place != UNKNOWN).then_some(usize::from(place))
+    let index = *table.get(usize::try_from(name).ok()?)?;
+    (index != UNKNOWN).then_some(usize::from(index))
 }
 
-pub(crate) fn word(held: &Held, place: usize) -> &AtomicU64 {
+pub(crate) fn word(held: &Held, index: usize) -> &AtomicU64 {
     match held.end() {
-        Some(end) => &end.private().options[place],
-        None => &held.socket.options[place],
+        Some(end) => &end.private().options[index],
+        None => &held.socket.options[index],
     }
 }
 

@@ -18,7 +18,7 @@ use crate::readiness::set::shared::{SlotKind, bit};
 /// With each of the first so many doorbells of a connection the placeholder is examined. A program
 /// that writes both with the library and past it does so from the beginning. Later the examination
 /// is worth its system call only if nothing else was found.
-const EARLY: u32 = 32;
+const EXAMINED_DOORBELLS: u32 = 32;
 
 impl Registrations {
     /// Requests notifications for what a registration wants and does not have. The caller checks
@@ -37,7 +37,7 @@ impl Registrations {
         slot.state &= !bit::NOTIFIED;
         let again = |want, request| rung || end.is_answered(want, request);
         // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN
-        // is an edge for everybody.
+        // is an edge for all registrations.
         let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);
         if slot.state & bit::DATA != 0 {
             let answered = again(Want::Data, slot.data_request);
@@ -129,12 +129,12 @@ impl Registrations {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // What woke may be no doorbell, or lie beside one. Where there is something
-                        // to serve as well, that comes first.
+                        // What woke may be no doorbell, or lie beside one. If there is something to
+                        // serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
                                 foreign_bytes::examine(slot.fd, end);
-                            } else if end.notified_since(0) < EARLY {
+                            } else if end.notified_since(0) < EXAMINED_DOORBELLS {
                                 slot.state |= bit::EXAMINE;
                             }
                         }

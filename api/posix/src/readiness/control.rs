@@ -99,7 +99,7 @@ fn native_events(held: &Held, events: u32) -> u32 {
     if held.kind() == Kind::Listener { events & !(check::OUTPUT | libc::EPOLLWRBAND as u32) } else { events }
 }
 
-/// Registers with the kernel what it may have dropped or not.
+/// Registers with the kernel a slot that it may have dropped or not.
 pub(crate) fn register(to: &Registration) -> Outcome {
     // SAFETY: the event outlives the calls.
     unsafe {
@@ -171,7 +171,7 @@ impl Registrations {
         }
     }
 
-    /// The kernel is to watch a placeholder that was kicked for data alone again.
+    /// Has the kernel watch a placeholder that was forced for data alone again.
     pub(crate) fn quieten(&mut self, number: u32) {
         if self.slot(number).state & bit::FORCED != 0 && self.is_open(number) {
             self.slot(number).state &= !bit::FORCED;
@@ -308,7 +308,7 @@ struct Change<'a> {
     event: libc::epoll_event,
 }
 
-/// Gives the kernel what is new to it.
+/// Makes a registration with the kernel that is new to it.
 fn register_new(epfd: c_int, to: &Change<'_>, slot: Option<&Registration>) -> Outcome {
     let mut event = slot.map_or(to.event, |slot| slot.event);
     if to.what == SlotKind::Native {
@@ -330,7 +330,7 @@ impl Change<'_> {
         if exclusive && refused { Err(libc::EINVAL) } else { Ok(0) }
     }
 
-    /// ADD, or a MOD of what the kernel may know and we do not.
+    /// ADD, or a MOD of a registration that the kernel may know and the library does not.
     fn add(&self, locked: &mut Locked<'_>) -> Outcome {
         self.check()?;
         let (events, data) = (self.event.events, self.event.u64);

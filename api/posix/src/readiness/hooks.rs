@@ -107,7 +107,7 @@ fn leave(held: &Held) {
 }
 
 impl Registrations {
-    /// Takes out what was left here and has been closed elsewhere too.
+    /// Removes what was left here and has been closed elsewhere too.
     #[cold]
     pub(crate) fn sweep(&mut self) {
         for number in self.numbers() {
@@ -142,7 +142,7 @@ pub(crate) fn wake_watchers(held: &Held) {
     for set in set::each() {
         let Some(mut locked) = set.lock() else { continue };
         for number in locked.numbers() {
-            // Not what the program has taken out.
+            // Not what the program has removed.
             let watched = matches!(locked.slot(number).kind(), SlotKind::Stream | SlotKind::Nested);
             if watched && registers(&mut locked, number, held) {
                 locked.put_on_list(number);

@@ -59,8 +59,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
         edges = end.snapshot();
     }
     let seen = Seen::from_edge(end, edges, slot.events);
-    // Nothing the program does by itself makes ready what was not: it reads and writes less room
-    // away, or it changes these numbers.
+    // Nothing that the program does makes ready what was not: it reads and writes, which takes room
+    // or data away, or it changes these numbers.
     if seen == slot.seen && (edge || slot.state & bit::IDLE != 0) {
         return none;
     }

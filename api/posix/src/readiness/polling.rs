@@ -1,8 +1,8 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
 //! 1. A thread that sleeps cools what was not ready for some sleeps
-//!    ([`COLD`](crate::readiness::limits::COLD)). A program that polls never sleeps: its list would
-//!    grow to [`HOT`](crate::readiness::limits::HOT) entries, and each poll would check all of
+//!    ([`COOL_AFTER`](crate::readiness::limits::COOL_AFTER)). A program that polls never sleeps: its list would
+//!    grow to [`MAX_HOT`](crate::readiness::limits::MAX_HOT) entries, and each poll would check all of
 //!    them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one sleep. What was not
 //!    ready in the last sleeps is armed and checked once more; from then on the kernel reports it
 //!    ([`Registrations::cool_polled`]).
@@ -51,7 +51,7 @@ impl Registrations {
             let slot = self.slot(number);
             // One that a service core notifies once for all cools in the next sleep.
             let apart = slot.kind() != SlotKind::Stream || slot.state & bit::AMONG_MANY != 0;
-            if apart || sleeps.wrapping_sub(slot.ready_at) < limits::COLD {
+            if apart || sleeps.wrapping_sub(slot.ready_at) < limits::COOL_AFTER {
                 continue;
             }
             if self.is_foreign(number) || self.peek(number).0 != 0 {

@@ -11,7 +11,7 @@ use crate::readiness::hooks;
 use crate::system::kernel::{self, is_nonblocking, set_nonblocking};
 
 /// Puts another file at every descriptor of a description, with each one's close-on-exec flag; the
-/// other's own number is closed. O_NONBLOCK is carried over.
+/// new file's own number is closed. O_NONBLOCK is carried over.
 pub(crate) fn replace(fd: c_int, held: &Held, with: c_int) {
     if is_nonblocking(fd) {
         set_nonblocking(with);
@@ -19,7 +19,7 @@ pub(crate) fn replace(fd: c_int, held: &Held, with: c_int) {
     put_in_place(fd, held, with);
 }
 
-/// As [`replace`], with whatever flags the other has.
+/// As [`replace`], with the flags that the new file has.
 pub(crate) fn put_in_place(fd: c_int, held: &Held, with: c_int) {
     let put = |fd: c_int| {
         hooks::replacing(fd, held);

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::descriptor::description::{Attached, DESCRIPTORS, Held, Kind};
 use crate::readiness::set::registrations::{Known, Registrations};
 use crate::readiness::set::shared::{Arrays, Flag, SlotKind};
-use crate::readiness::tag::SLOTS;
+use crate::readiness::tag::MAX_SLOTS;
 use crate::signal::handlers::Section;
 use crate::system::memory::map;
 use crate::system::{fork, kernel, processor};
@@ -75,7 +75,7 @@ pub(crate) fn set_of(held: &Held) -> Option<&'static EpollSet> {
 /// The last reference to an epoll's description went.
 ///
 /// # Safety
-/// `attached` is a pointer to an set.
+/// `attached` is a pointer to an epoll set.
 pub(crate) unsafe fn release(attached: *mut Attached) {
     // SAFETY: the caller upholds this function's contract; an set begins with its `Attached`, and
     // is never unmapped.
@@ -91,11 +91,11 @@ const SPINS: u32 = 100;
 /// Checks between two questions to the kernel whether its holder lives.
 const DEAD: u32 = 10_000;
 
-/// Nanoseconds for which a lock is waited for: its holder may be a relative that was stopped, or
-/// that means harm.
+/// Nanoseconds to wait for a lock: its holder may be a relative that was stopped, or that is
+/// hostile.
 const MAX_WAIT: u64 = 2_000_000_000;
 
-/// Nanoseconds between two questions that were none of waiting: several slices of the scheduler.
+/// Nanoseconds between two checks that do not count as waiting: several slices of the scheduler.
 const STOPPED: u64 = 50_000_000;
 
 /// See the module.
@@ -158,8 +158,8 @@ impl EpollSet {
             if old.usage.compare_exchange(usage::FREE, usage::IN_USE, AcqRel, Relaxed).is_err() {
                 continue;
             }
-            // Since it was put recycled_at there was a fork: a relative has this memory too, and is
-            // to have nothing of what comes.
+            // There was a fork since it was put aside: a relative has this memory too, and must not
+            // see what comes.
             let alone = old.recycled_at.load(Relaxed) == sharing::mark() || old.arrays.renew();
             old.missed.store(0, Relaxed);
             match old.lock() {
@@ -176,7 +176,7 @@ impl EpollSet {
 
     fn map(epfd: c_int) -> Option<&'static Self> {
         let descriptors = descriptors();
-        let slots = descriptors.min(SLOTS);
+        let slots = descriptors.min(MAX_SLOTS);
         let arrays = Arrays::map(descriptors, slots)?;
         let own = map(ptr::null_mut(), PAGE + slots * size_of::<Option<Known>>(), libc::MAP_PRIVATE)?;
         // SAFETY: both within the new mapping, aligned, and never unmapped; zeros are `None`; the
@@ -228,7 +228,7 @@ impl EpollSet {
             locked.multi_process = Flag::YES;
             return;
         }
-        // The parent has left it to this process: what it registered since the fork went with it.
+        // The parent has ended: what it registered since the fork went with it.
         locked.sleepers = 0;
         for number in locked.used() {
             if locked.slot(number).kind() != SlotKind::Nothing && !locked.is_known(number) {
@@ -237,7 +237,7 @@ impl EpollSet {
         }
     }
 
-    /// Empties it and puts it recycled_at for the next epoll.
+    /// Empties it and puts it aside for the next epoll.
     pub(crate) fn recycle(&self) {
         self.recycled_at.store(sharing::mark(), Relaxed);
         let Some(mut locked) = self.lock() else { return };
@@ -262,7 +262,7 @@ impl EpollSet {
         self.usage.store(usage::FREE, Release);
     }
 
-    /// The word of the lock among relatives, for a test to spoil.
+    /// The word of the lock among relatives, for a test to corrupt.
     #[cfg(test)]
     pub(crate) fn owner_among_relatives(&self) -> &AtomicU32 {
         self.arrays.owner()
@@ -296,7 +296,7 @@ impl EpollSet {
     }
 }
 
-/// Takes the lock of a word. Not, if the caller has it already, or has waited for so many
+/// Takes the lock of a word. False: the caller has it already, or has waited for so many
 /// nanoseconds.
 #[inline]
 fn take(word: &AtomicU32, own: u32, patience: u64) -> bool {
@@ -336,7 +336,7 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
     }
 }
 
-/// An set whose lock the caller holds.
+/// An epoll set whose lock the caller holds.
 #[derive(Debug)]
 pub(crate) struct Locked<'a> {
     behind: &'a EpollSet,
@@ -398,7 +398,7 @@ pub(crate) fn begin(word: &AtomicU32) {
     // SAFETY: sets are never unmapped.
     while let Some(now) = unsafe { at.as_ref() } {
         now.inherited.store(true, Relaxed);
-        // A thread that held it has not come along.
+        // A thread that held it does not exist here.
         now.owner.store(0, Relaxed);
         // The parent uses it again for an epoll of its own.
         let _ = now.usage.compare_exchange(usage::FREE, usage::LOST, AcqRel, Relaxed);

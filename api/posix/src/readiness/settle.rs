@@ -8,13 +8,13 @@ use std::sync::atomic::fence;
 
 use sietch_ring::stream::Endpoint;
 
-use crate::readiness::limits::{AS_MANY_SLEEPS, COLD, HOT};
+use crate::readiness::limits::{AS_MANY_SLEEPS, COOL_AFTER, MAX_HOT};
 use crate::readiness::set::registrations::Registrations;
 use crate::readiness::set::shared::{SlotKind, bit};
 use crate::readiness::{check, control, nested};
 
 impl Registrations {
-    /// There was no room for everything, and others sleep: one of them gets the rest.
+    /// There was no room for everything, and other threads sleep: one of them gets the remainder.
     #[cold]
     pub(crate) fn wake_another(&mut self) {
         for position in 0..self.listed() {
@@ -30,7 +30,7 @@ impl Registrations {
     /// last `cold` sleeps cools. Returns whether anything is ready, and the longest sleep, which is
     /// read before the check ([`Endpoint::corked_for`]).
     pub(crate) fn prepare_sleep(&mut self, cold: u32) -> (bool, Option<u64>) {
-        let crowded = self.listed() > HOT;
+        let crowded = self.listed() > MAX_HOT;
         for position in 0..self.listed() {
             self.arm(self.at(position));
         }
@@ -77,9 +77,9 @@ impl Registrations {
         (ready, slice)
     }
 
-    /// A sleep took so many nanoseconds: a long one counts as several.
+    /// Counts a sleep of so many nanoseconds: a long one counts as several.
     pub(crate) fn count_long_sleep(&mut self, nanoseconds: u64) {
-        let more = (nanoseconds / AS_MANY_SLEEPS).min(u64::from(COLD));
+        let more = (nanoseconds / AS_MANY_SLEEPS).min(u64::from(COOL_AFTER));
         self.sleeps = self.sleeps.wrapping_add(more as u32);
     }
 

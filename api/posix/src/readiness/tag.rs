@@ -18,7 +18,7 @@ pub(crate) const DATA_BITS: u32 = 26;
 
 /// Slots of an epoll at most: 18 bits hold more than a process has memory maps for (a connection
 /// takes two).
-pub(crate) const SLOTS: usize = 1 << 18;
+pub(crate) const MAX_SLOTS: usize = 1 << 18;
 
 /// The kernel's data for a slot.
 pub(crate) const fn tagged(number: u32, data: u64) -> u64 {
@@ -41,7 +41,7 @@ const TOLD: [(c_int, u32); 11] = [
     (libc::EPOLLET, 24),
 ];
 
-/// Says that the others say something.
+/// Marks that the other bits are set.
 const ENCODED: u32 = 1 << 25;
 
 /// Events in bits that mean nothing to a Unix socket.

@@ -37,7 +37,7 @@ pub(crate) fn refuse_all(fd: c_int) {
 
 /// What the child saw.
 enum Peeked {
-    /// A socket of the kernel, or something that is no connection: nothing was made of it.
+    /// A kernel socket, or something that is no connection.
     Nothing,
     Stream {
         end: Endpoint,
@@ -58,7 +58,7 @@ pub(crate) enum Received {
 /// Takes what waits at a listener, with one free descriptor, without sleeping.
 ///
 /// # Errors
-/// `EAGAIN`: nothing waits. `EMFILE`: there is no descriptor, or no child to be had.
+/// `EAGAIN`: nothing waits. `EMFILE`: no descriptor is free, or no child could be made.
 /// `ECONNABORTED`: another was faster.
 pub(crate) fn take_with_one_descriptor(
     listener: BorrowedFd<'_>,
@@ -99,8 +99,8 @@ fn peek(listener: BorrowedFd<'_>) -> Result<Peeked, Errno> {
     seen
 }
 
-/// Leaves a descriptor to the end of the child: its number is of this table, and the library's
-/// `close` would forget what the program has at that number.
+/// Leaves a descriptor open until the child ends: its number is of the child's table, and the
+/// library's `close` would forget what the program has at that number.
 fn leak(descriptor: OwnedFd) {
     let _ = descriptor.into_raw_fd();
 }

@@ -61,7 +61,7 @@ pub(crate) enum Adopted {
     Unknown,
 }
 
-/// A request with what every request has.
+/// A request with the fields that every request has.
 pub(crate) fn new_request(context: &Context, kind: RequestKind) -> Request {
     let mut request = Request::new(kind, context.application);
     if let Some(vnic) = context.vnic() {
@@ -124,7 +124,7 @@ fn send_request_with(
 ) -> Result<Reply, Errno> {
     // A reply whose descriptors the kernel could not deliver would be lost; without room no request
     // is sent.
-    let Some(_room) = room::check(room::REQUEST).or_else(room::raise) else {
+    let Some(_room) = room::check(room::REQUEST_DESCRIPTORS).or_else(room::raise) else {
         context::debug_line("a request to the socket service has no room", libc::EMFILE);
         return Err(libc::EMFILE);
     };
@@ -142,7 +142,7 @@ fn attach(common: Option<OwnedFd>, private: Option<OwnedFd>) -> Result<Endpoint,
     Endpoint::attach(common.as_fd(), private.as_fd()).map_err(|_| libc::ENOMEM)
 }
 
-/// Takes a stream's three descriptors.
+/// Takes the three descriptors of a stream.
 pub(crate) fn take_stream(received: &mut Descriptors) -> Result<(c_int, Endpoint), Errno> {
     let [placeholder, common, private, _] = received;
     let (placeholder, end) = (placeholder.take(), attach(common.take(), private.take())?);
@@ -215,9 +215,9 @@ pub(crate) fn retrying_bind<T>(
     outcome
 }
 
-/// Gives a listening socket to the service, or listens on a VNIC with what holds the name there, if
-/// anything does; and with it the ports of the host that lead there. The placeholder. `flags` as in
-/// the protocol.
+/// Passes a listening socket to the service, or listens on a VNIC with what holds the name there,
+/// if anything does; and passes the ports of the host that lead there. Returns the placeholder.
+/// `flags` as in the protocol.
 ///
 /// # Errors
 /// The service's absence or refusal.
@@ -234,8 +234,7 @@ pub(crate) fn listen(
     let mut received = Descriptors::default();
     // SAFETY: the descriptor is the caller's, and open for the time of the call.
     let own = socket.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
-    // Published ports have the places behind the first one; where nothing else is there, any of
-    // them holds it.
+    // Published ports follow the first descriptor; without one, any of them takes its place.
     let first = own.or_else(|| published.sockets().next());
     let mut places = [first; protocol::MAX_DESCRIPTORS];
     let mut count = usize::from(first.is_some());
@@ -279,7 +278,7 @@ pub(crate) fn adopt(context: &Context, fd: c_int) -> Result<Adopted, Errno> {
             let [common, private, ..] = received;
             Ok(Adopted::Stream(attach(common, private)?))
         }
-        // One more than the backlog: services that do not say it leave the field 0.
+        // One more than the backlog: services that do not report it leave the field 0.
         ReplyKind::Listener => {
             Ok(Adopted::Listener(reply.local, reply.limit.checked_sub(1), received[0].take()))
         }

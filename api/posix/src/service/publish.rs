@@ -68,8 +68,7 @@ fn listening(name: &Name, only_six: bool, shared: bool, backlog: u32) -> Result<
     Ok(socket)
 }
 
-/// Has a socket of the kernel listen at a name, also while connections of before are still closing
-/// there.
+/// Has a kernel socket listen at a name, also while earlier connections are still closing there.
 ///
 /// # Errors
 /// As `bind(2)` and `listen(2)`.

@@ -62,10 +62,10 @@ struct Kept {
 static KEPT: [Kept; 2] =
     [const { Kept { handler: AtomicUsize::new(0), flags: AtomicU32::new(0), mask: AtomicU64::new(0) } }; 2];
 
-/// Whether our handlers stand in the kernel.
+/// Whether our handlers are installed in the kernel.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the process may have given up system calls.
+/// Whether the process may be restricted by seccomp.
 static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
 /// The thread that changes what the kernel knows, or 0; where there is no memory for
@@ -179,8 +179,7 @@ fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     new
 }
 
-/// Begins to answer faults, if that has not begun. A process that may have given up system calls
-/// goes without.
+/// Begins to answer faults, if that has not begun. A process that may be restricted goes without.
 #[inline]
 pub(crate) fn install() {
     if !ACTIVE.load(Acquire) && !RESTRICTED.load(Relaxed) {
@@ -210,7 +209,7 @@ fn begin() {
     sys::set_errno(before);
 }
 
-/// The process is about to give up system calls.
+/// The process is about to be restricted by seccomp.
 pub(crate) fn restrict() {
     RESTRICTED.store(true, Relaxed);
     if !ACTIVE.load(Acquire) {
@@ -311,7 +310,7 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
         // SAFETY: the kernel's.
         let sent = unsafe { (*information).si_code } <= 0;
         if wanted == libc::SIG_IGN && sent {
-            // The program has come to ignore it while it was on its way. A fault cannot be ignored.
+            // The program began to ignore it while it was on its way. A fault cannot be ignored.
             return;
         }
         if RESTRICTED.load(Relaxed) {
@@ -323,8 +322,8 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
     }
 }
 
-/// Gives the kernel the default. False: the program wants something else than it did, which the
-/// kernel has again.
+/// Installs the default in the kernel. False: the program wants something else by now, which is
+/// installed again.
 fn default_stands(signal: c_int, wanted: usize) -> bool {
     let kept = Kept::of(signal);
     // SAFETY: an action on the stack.

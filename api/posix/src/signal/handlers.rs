@@ -149,8 +149,8 @@ pub(crate) fn restore(before: u64) {
     set_mask(libc::SIG_SETMASK, before);
 }
 
-/// Signals by which the kernel says that memory is not there, never put deferred: a thread that
-/// blocked them would end in a section by a fault that [`faults`] answers.
+/// Signals by which the kernel reports memory faults, never deferred: a thread that blocked them
+/// would end in a section by a fault that [`faults`] answers.
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
 /// What the kernel calls.

@@ -19,24 +19,24 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use crate::signal::handlers::Section;
 use crate::system::originals;
 
-/// Calls of one thread that sleep within one another's handlers, two entries each at most: beyond
-/// that they are not written down.
-const MOST: usize = 8;
+/// Calls of one thread that sleep within one another's handlers, two entries each at most: further
+/// calls are not registered.
+const MAX_CALLS: usize = 8;
 
 /// What a waiting call holds.
 pub(crate) trait Abandon {
-    /// Gives it back, in place of the call's return.
+    /// Releases it, in place of the call's return.
     ///
     /// # Safety
-    /// `this` was written down; its frames are whole and will not be returned to.
+    /// `this` was registered; its frames are whole and will not be returned to.
     unsafe fn abandon(this: *const Self);
 }
 
-/// One call: where what it holds lies on the stack, and what gives that back.
+/// One call: where what it holds lies on the stack, and the function that releases it.
 type Record = (usize, unsafe fn(usize));
 
 thread_local! {
-    static CALLS: [Cell<Record>; MOST] = const { [const { Cell::new((0, nothing)) }; MOST] };
+    static CALLS: [Cell<Record>; MAX_CALLS] = const { [const { Cell::new((0, nothing)) }; MAX_CALLS] };
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -47,7 +47,7 @@ unsafe fn abandon_at<C: Abandon>(address: usize) {
     unsafe { C::abandon(std::ptr::with_exposed_provenance(address)) }
 }
 
-/// Writes down a call that will wait. What it holds stays where it is until [`unregister`].
+/// Registers a call that will wait. What it holds stays where it is until [`unregister`].
 pub(crate) fn register<C: Abandon>(call: *const C) {
     // A handler that comes in between uses the same entry.
     let _section = Section::enter();
@@ -65,7 +65,7 @@ pub(crate) fn unregister() {
     DEPTH.set(DEPTH.get().saturating_sub(1));
 }
 
-/// A call that is written down until this is dropped.
+/// A call that is registered until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registered(());
 
@@ -81,7 +81,7 @@ impl Drop for Registered {
     }
 }
 
-/// Ends the calls whose frames a jump to `stack` leaves.
+/// Releases the calls whose frames a jump to `stack` abandons.
 pub(crate) fn abandon_below(stack: usize) {
     while let Some(last) = DEPTH.get().checked_sub(1) {
         match CALLS.with(|calls| calls.get(last).map(Cell::get)) {

@@ -13,7 +13,7 @@ use crate::system::kernel::process;
 use crate::system::seccomp;
 use crate::system::sys::{self, Errno, address, address_mut, syscall};
 
-/// Copies what a program points at, which may be nothing.
+/// Copies from an address that the program passed, which may not be mapped.
 ///
 /// # Errors
 /// `EFAULT`.
@@ -31,7 +31,7 @@ pub(crate) fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     match unsafe { sys::syscall(libc::SYS_process_vm_readv, arguments) } {
         Ok(bytes) if bytes == to.len() => Ok(()),
         Ok(_) | Err(libc::EFAULT) => Err(libc::EFAULT),
-        // A sandbox forbids the call: then as any function of the C library.
+        // A sandbox forbids the call: then copy as any function of the C library does.
         Err(_) if !from.is_null() => {
             // SAFETY: the caller of the C library's function promised it.
             unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
@@ -41,8 +41,8 @@ pub(crate) fn copy_in(from: *const u8, to: &mut [u8]) -> Result<(), Errno> {
     }
 }
 
-/// Writes a value to the program, if it can be written there: the kernel tries. A process that gave
-/// up system calls goes without.
+/// Writes a value to the program, if it can be written there: the kernel tries. A restricted
+/// process goes without.
 pub(crate) fn write_if_possible<T>(to: *mut T, value: &T) {
     if seccomp::is_restricted() {
         return;
@@ -63,9 +63,8 @@ const LOWEST_ADDRESS: usize = 4096;
 /// At it the kernel's own addresses begin, on every machine of 64 bits.
 const END_OF_ADDRESSES: usize = 1 << 56;
 
-/// Whether so many bytes at an address can be a program's at all: neither a null pointer, or one
-/// that was counted on from there, nor an error taken for an address. What is not mapped in between
-/// is not found out.
+/// Whether so many bytes at an address can be a program's at all: not a null pointer or an offset
+/// from one, and not an error code. Unmapped addresses in between are not found.
 #[inline]
 pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
     let start = pointer.addr();
@@ -73,7 +72,7 @@ pub(crate) fn is_address<T>(pointer: *const T, bytes: usize) -> bool {
 }
 
 /// Whether so many bytes of the program can be read. What another thread unmaps afterwards is not
-/// found out; without [`install`], what is not mapped is not either.
+/// found, and without [`install`](crate::signal::faults::install) no unmapped address is.
 #[inline]
 pub(crate) fn is_readable<T>(from: *const T, bytes: usize) -> bool {
     is_address(from, bytes) && (!are_answered() || guarded::is_readable(from, bytes))

@@ -19,8 +19,8 @@ pub(crate) fn own_word() -> Option<&'static AtomicU32> {
     own_words().map(|[own, _]| own)
 }
 
-/// A word for a lock among the threads of this process: free in a child of fork, whose parent's
-/// holder has not come along. `None`: no memory.
+/// A word for a lock among the threads of this process: free in a child of fork, in which the
+/// parent's holder does not exist. `None`: no memory.
 pub(crate) fn forgotten_by_fork() -> Option<&'static AtomicU32> {
     own_words().map(|[_, lock]| lock)
 }

@@ -135,7 +135,7 @@ pub(crate) fn raise_sigpipe() {
     }
 }
 
-/// What of `wanted`, or of a hang-up, holds for a descriptor at this moment.
+/// Which of `wanted`, or a hang-up, a descriptor has at this moment.
 fn ready_now(fd: c_int, wanted: i16) -> Result<i16, sys::Errno> {
     let mut entry = [libc::pollfd { fd, events: wanted, revents: 0 }];
     poll(&mut entry, Some(libc::timespec { tv_sec: 0, tv_nsec: 0 })).map(|_| entry[0].revents)
@@ -153,7 +153,7 @@ pub(crate) fn receive_restricted(fd: c_int, out: &mut [u8], flags: c_int) -> Out
     }
 }
 
-/// `send_restricted(2)` to a placeholder, without sleeping and without a signal.
+/// `send(2)` to a placeholder, without sleeping and without a signal.
 #[cold]
 pub(crate) fn send_restricted(fd: c_int, bytes: &[u8]) -> Outcome {
     // Whether the peer has shut down reading cannot be found out in this way.
@@ -170,12 +170,12 @@ pub(crate) fn send_restricted(fd: c_int, bytes: &[u8]) -> Outcome {
     unsafe { sys::syscall(libc::SYS_write, [signed(fd), sys::address(bytes.as_ptr()), bytes.len(), 0, 0, 0]) }
 }
 
-/// Whole milliseconds for the calls that know no others: at least as long.
+/// Whole milliseconds, rounded up, for calls without a finer time.
 pub(crate) fn milliseconds(nanoseconds: Option<u64>) -> c_int {
     nanoseconds.map_or(-1, |time| c_int::try_from(time.div_ceil(1_000_000)).unwrap_or(c_int::MAX))
 }
 
-/// `poll_restricted(2)`, where there is one.
+/// `poll(2)`, where there is one.
 ///
 /// # Safety
 /// `descriptors` is writable for `count` entries, or for the kernel to refuse.

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-/// Anonymous memory of zeros, somewhere or, with `MAP_FIXED`, in the place of what is at `place`,
-/// which the caller owns.
+/// Anonymous memory of zeros: anywhere or, with `MAP_FIXED`, in the place of the mapping at
+/// `place`, which the caller owns.
 pub(crate) fn map(place: *mut u8, length: usize, sharing: c_int) -> Option<NonNull<u8>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = sharing | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

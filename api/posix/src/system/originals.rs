@@ -15,7 +15,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, 
 use crate::system::kernel;
 use crate::system::sys::{self, Outcome, SIGNAL_SET, address, address_mut};
 
-/// Calls of the C library made so far, about.
+/// An approximate count of calls to the C library so far.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// Changes whenever this process makes a call of the C library's: what it does to a kernel's
@@ -25,15 +25,15 @@ pub(crate) fn calls() -> u32 {
     CALLS.load(Relaxed)
 }
 
-/// Two threads at once may count one: the number has changed all the same.
+/// Two threads at once may count one; the number has changed all the same.
 #[inline]
 pub(crate) fn count() {
     CALLS.store(CALLS.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// Makes the system call that a function of the C library stands for, with that function's
-/// arguments. Behind a signal set the kernel wants the set's size; what is left of a time it writes
-/// into a copy.
+/// arguments. The kernel also wants the size of a signal set; it writes the remaining time into a
+/// copy.
 ///
 /// # Safety
 /// As the C library's function.
@@ -170,7 +170,7 @@ pub(crate) unsafe fn fork() -> c_int {
     unsafe { function() }
 }
 
-/// A function of the C library, or of whatever stands behind this library; null if there is none.
+/// A function of the C library, or of another library behind this one; null if there is none.
 /// `name` ends with a zero.
 pub(crate) fn look_up(name: &str) -> *mut c_void {
     CStr::from_bytes_with_nul(name.as_bytes()).map_or(std::ptr::null_mut(), |name| {

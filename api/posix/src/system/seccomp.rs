@@ -22,16 +22,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 static RESTRICTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether SIGPIPE ended the process when it gave up system calls. Servers ignore it.
+/// Whether SIGPIPE would have ended the process when it became restricted. Servers ignore the
+/// signal.
 static DIES_OF_PIPE: AtomicBool = AtomicBool::new(true);
 
-/// Whether this process has given up system calls.
+/// Whether this process is restricted.
 #[inline]
 pub(crate) fn is_restricted() -> bool {
     RESTRICTED.load(Relaxed)
 }
 
-/// The process gives up system calls; `dies`: SIGPIPE would end it.
+/// The process becomes restricted; `dies`: SIGPIPE would end it.
 pub(crate) fn restrict(dies: bool) {
     DIES_OF_PIPE.store(dies, Relaxed);
     RESTRICTED.store(true, Relaxed);

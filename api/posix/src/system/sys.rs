@@ -18,7 +18,7 @@ pub(crate) type Outcome = Result<usize, Errno>;
 /// Bytes of a signal set, as the kernel has it.
 pub(crate) const SIGNAL_SET: usize = 8;
 
-/// Highest errno that the kernel answers as a negative number.
+/// Highest errno that the kernel returns as a negative number.
 const LARGEST_ERRNO: isize = 4095;
 
 /// Makes a system call.
@@ -95,7 +95,7 @@ pub(crate) unsafe fn syscall(number: c_long, arguments: [usize; 6]) -> Outcome {
     outcome(unsafe { raw_syscall(number, arguments) })
 }
 
-/// An outcome as the C library answers it.
+/// An outcome as the C library returns it.
 #[inline]
 pub(crate) fn to_c(outcome: Outcome) -> isize {
     match outcome {
@@ -107,7 +107,7 @@ pub(crate) fn to_c(outcome: Outcome) -> isize {
     }
 }
 
-/// [`to_c`] for calls that answer an `int`.
+/// [`to_c`] for calls that return an `int`.
 #[inline]
 pub(crate) fn to_c_int(outcome: Outcome) -> c_int {
     c_int::try_from(to_c(outcome)).unwrap_or(c_int::MAX)

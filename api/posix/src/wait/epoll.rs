@@ -2,9 +2,9 @@
 //!
 //! 1. A registration is *hot* (on the list: checked in every scan, not armed) or *cold* (armed,
 //!    checked since, reported by the kernel). What is registered, modified or notified becomes hot.
-//!    What was not ready for [`COLD`](crate::readiness::limits::COLD) sleeps of the thread cools. A
+//!    What was not ready for [`COOL_AFTER`](crate::readiness::limits::COOL_AFTER) sleeps of the thread cools. A
 //!    long sleep counts as several; many polls in vain count as one
-//!    ([`crate::readiness::polling`]). Beyond [`HOT`] entries whatever is not ready cools at once.
+//!    ([`crate::readiness::polling`]). Beyond [`MAX_HOT`] entries whatever is not ready cools at once.
 //! 2. A call scans the list and returns what it finds: no system call. If several are ready, the
 //!    earliest come first, as on the kernel's ready list ([`Registrations::find_ready`]). So a
 //!    server that was busy serves its clients in the order of their requests.
@@ -36,7 +36,7 @@ use sietch_ring::stream::arrivals::cycles;
 use crate::connection::spin::{LONGEST, Pause, Spun, learned};
 use crate::descriptor::description::Held;
 use crate::descriptor::table;
-use crate::readiness::limits::{COLD, HOT};
+use crate::readiness::limits::{COOL_AFTER, MAX_HOT};
 
 use crate::readiness::set::shared::Flag;
 use crate::readiness::set::{EpollSet, Locked, with_streams};
@@ -52,7 +52,7 @@ use crate::wait::sliced;
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
 
 /// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
-const MOST: usize = c_int::MAX as usize / size_of::<libc::epoll_event>();
+const MAX_EVENTS: usize = c_int::MAX as usize / size_of::<libc::epoll_event>();
 
 /// One call.
 struct Call {
@@ -82,7 +82,7 @@ impl longjmp::Abandon for Call {
 }
 
 impl Call {
-    /// The kernel's epoll: what it has goes behind what there is.
+    /// Asks the kernel's epoll; its events go behind those that are there.
     fn kernel(&mut self, timeout: Timeout, mask: Mask) -> Outcome {
         let left = self.out.room - self.out.filled;
         if left == 0 {
@@ -123,7 +123,7 @@ impl Call {
                 return self.out.answer_now();
             }
         }
-        if locked.listed() > HOT {
+        if locked.listed() > MAX_HOT {
             locked.prepare_sleep(0);
         }
         locked.scan(&mut self.out);
@@ -204,13 +204,13 @@ impl Call {
             let now = cycles();
             let numbered = !locked.shared.is_yes() && locked.listed() > 1;
             if numbered {
-                // No two sleeps of this process have the same: it holds a lock, and the clock goes
-                // on.
+                // No two sleeps of this process have the same: the thread holds a lock, and the
+                // clock advances.
                 (locked.sleep, locked.numbered) =
                     (now << 16 | u64::from(sietch_ring::stream::thread()) & 0xffff, Flag::YES);
             }
             locked.sleeps = locked.sleeps.wrapping_add(1);
-            let (ready, slice) = locked.prepare_sleep(COLD);
+            let (ready, slice) = locked.prepare_sleep(COOL_AFTER);
             locked.sleep = 0;
             if ready {
                 locked.scan(&mut self.out);
@@ -284,8 +284,8 @@ pub(crate) unsafe fn wait(
     }
 }
 
-/// As [`wait`]; none if this is an epoll of kernel descriptors alone, or the kernel has to say what
-/// is wrong with the call.
+/// As [`wait`]; none if this is an epoll of kernel descriptors alone, or if the kernel has to
+/// report an error of the call.
 ///
 /// # Safety
 /// As [`wait`].
@@ -297,7 +297,7 @@ pub(crate) unsafe fn wait_if_ours(
     timeout: Timeout,
     mask: Mask,
 ) -> Option<Outcome> {
-    let room = usize::try_from(most).ok().filter(|room| (1..=MOST).contains(room))?;
+    let room = usize::try_from(most).ok().filter(|room| (1..=MAX_EVENTS).contains(room))?;
     let held = table::find(epfd)?;
     let set = with_streams(&held)?;
     // The kernel judges such an address.
@@ -311,7 +311,7 @@ pub(crate) unsafe fn wait_if_ours(
     Some(unsafe { wait_with(held, set, epfd, (events, room), timeout, mask) })
 }
 
-/// Waits. An array that is not there any more when there is something to say is a fault.
+/// Waits. If the array is no longer mapped when there is something to report, that is a fault.
 ///
 /// # Safety
 /// As [`wait`], of an array with so many entries.

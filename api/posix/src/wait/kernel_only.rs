@@ -18,8 +18,9 @@ use crate::wait::epoll::wait;
 use crate::wait::output::Output;
 
 /// A thread that waits in an epoll of kernel descriptors alone, in the C library's call. If another
-/// registers a stream there meanwhile, what the kernel reports has to be sorted, and the sleeper is
-/// counted as one of ours ([`count_kernel_only_waiters`]).
+/// thread registers a stream there meanwhile, the kernel's events have to be sorted, and the
+/// sleeper is counted as one of ours
+/// ([`count_kernel_only_waiters`](crate::readiness::set::count_kernel_only_waiters)).
 #[derive(Debug)]
 pub(crate) struct KernelOnlyWaiter {
     held: Held,
@@ -28,7 +29,7 @@ pub(crate) struct KernelOnlyWaiter {
 }
 
 impl KernelOnlyWaiter {
-    /// Begins to wait. None: it is no epoll that the library knows, or there are streams in it by
+    /// Begins to wait. None: the library does not know the epoll, or there are streams in it by
     /// now.
     #[inline]
     pub(crate) fn begin(epfd: c_int, timeout: Timeout) -> Option<Self> {
@@ -43,13 +44,13 @@ impl KernelOnlyWaiter {
         Some(waiter)
     }
 
-    /// Has itself ended by a handler that jumps out of the call. It stays where it is as long as
-    /// the answer lives.
+    /// Registers itself for handlers that jump out of the call. It must stay where it is as long as
+    /// the result lives.
     pub(crate) fn registered(&self) -> Registered {
         longjmp::registered(std::ptr::from_ref(self))
     }
 
-    /// Takes itself back, here or where [`count_kernel_only_waiters`] has counted it.
+    /// Uncounts itself, here or where [`count_kernel_only_waiters`] has counted it.
     fn leave(&self) {
         let counted =
             self.held.kernel_only_waiters.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));
@@ -61,7 +62,7 @@ impl KernelOnlyWaiter {
         }
     }
 
-    /// The kernel has answered; none if that stands.
+    /// The kernel has returned; none if its answer is final.
     ///
     /// # Safety
     /// As [`wait`]; `answer` is what `epoll_wait` wrote into `events`.

@@ -34,8 +34,8 @@ impl Output {
         self.filled == self.room
     }
 
-    /// An entry that the kernel has just written; nothing overtakes it. None: the array has gone
-    /// since.
+    /// An entry that the kernel has just written and that nothing overwrites. None: the array is no
+    /// longer mapped.
     pub(crate) fn reported(&mut self, index: usize) -> Option<libc::epoll_event> {
         // SAFETY: the program's array, and a fault is answered.
         let event = unsafe { user_memory::read_event(self.to.wrapping_add(index)) }.ok();
@@ -45,8 +45,8 @@ impl Output {
         event
     }
 
-    /// What the call answers, if that is clear: how many events there are, or that the program's
-    /// array is not there any more.
+    /// The result of the call, if it is known: the number of events, or that the program's array is
+    /// not mapped any more.
     #[inline]
     pub(crate) const fn answer(&self) -> Option<Outcome> {
         match (self.filled, self.room) {
@@ -56,7 +56,7 @@ impl Output {
         }
     }
 
-    /// The same of a call that does not wait.
+    /// The same for a call that does not wait.
     pub(crate) const fn answer_now(&self) -> Outcome {
         match self.answer() {
             Some(answer) => answer,

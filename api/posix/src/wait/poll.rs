@@ -42,7 +42,7 @@ use crate::wait::sliced;
 
 /// Descriptors for which there is room on the stack: most programs' whole set. More are put in
 /// memory that is mapped for the call.
-const FEW: usize = 16;
+const ON_STACK: usize = 16;
 
 /// Checks between two questions to the kernel while nothing is found: some ten microseconds.
 const CHECKS: u32 = 64;
@@ -93,8 +93,8 @@ pub(crate) unsafe fn poll(
     // SAFETY: the caller upholds this function's contract; not null, not empty.
     let asked = unsafe { std::slice::from_raw_parts_mut(descriptors, count) };
     let empty = libc::pollfd { fd: -1, events: 0, revents: 0 };
-    if count <= FEW {
-        let (mut ours, mut others): ([Ours; FEW], _) = (Default::default(), [empty; FEW + 1]);
+    if count <= ON_STACK {
+        let (mut ours, mut others): ([Ours; ON_STACK], _) = (Default::default(), [empty; ON_STACK + 1]);
         let answer = all(asked, &mut ours[..count], &mut others[..=count], timeout, mask);
         leave_hints(asked, &ours[..count]);
         return answer;
@@ -296,7 +296,7 @@ impl Set<'_> {
         unsafe { sliced::poll(self.kernel.as_mut_ptr(), entries, timeout, mask) }
     }
 
-    /// Something is ready: what of the kernel's is ready as well belongs to the answer. 0 if
+    /// Something is ready: kernel descriptors that are ready as well belong to the result. 0 if
     /// another thread has taken it meanwhile.
     fn finish(&mut self) -> usize {
         let doubt = self.leave_ours_out();
@@ -347,8 +347,8 @@ impl Set<'_> {
         }
     }
 
-    /// Puts placeholders where the kernel watches them for new bytes, and arms ours. How long to
-    /// sleep at most.
+    /// Puts placeholders where the kernel watches them for new bytes, and arms ours. Returns the
+    /// longest sleep.
     fn arm(&mut self) -> Option<u64> {
         let _section = Section::enter();
         self.ask_for_hangups();
@@ -378,8 +378,8 @@ impl Set<'_> {
         slice
     }
 
-    /// Has the kernel watch the placeholders of ours: itself, where no byte lies, else by the epoll
-    /// behind the array. How long to sleep at most if there is none.
+    /// Has the kernel watch the placeholders of ours: directly where no byte lies, otherwise
+    /// through the epoll behind the array. Returns the longest sleep if there is no epoll.
     fn watch(&mut self) -> Option<u64> {
         let mut slice = None;
         self.edges = None;

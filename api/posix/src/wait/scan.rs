@@ -20,8 +20,8 @@ pub(crate) const KERNEL_EVERY: u64 = 1 << 18;
 const ORDERED: usize = 64;
 
 impl Registrations {
-    /// Reports what is ready of the list, as far as there is room: what has been so longest first.
-    /// Never inlined: a caller that sleeps is not to keep 4 KiB of the program's stack for it.
+    /// Reports what is ready on the list, as far as there is room, longest ready first. Never
+    /// inlined: a caller that sleeps must not keep 4 KiB of the program's stack for it.
     ///
     /// A connection's memory is read once, here: each begins at a page, so the same lines of 50
     /// connections do not fit into the first cache beside each other.
@@ -58,8 +58,8 @@ impl Registrations {
         }
     }
 
-    /// Reports what was found ready, in the order in which it became so; what became so at once, in
-    /// the order of the list.
+    /// Reports what was found ready, in the order in which it became so; at equal times, in the
+    /// order of the list.
     #[inline]
     fn append_in_order(&mut self, out: &mut Output, found: &[Found], from: u64, here: Here) {
         let mut order = [const { MaybeUninit::<(u64, u32)>::uninit() }; ORDERED];
@@ -144,7 +144,7 @@ impl Registrations {
         found.is_some()
     }
 
-    /// Sorts what the kernel has put behind `out`: ours on the list, the rest stays.
+    /// Sorts what the kernel has put behind `out`: ours go on the list, the other events stay.
     pub(crate) fn sort(&mut self, out: &mut Output, reported: usize) {
         let first = out.filled;
         for index in first..first + reported {

@@ -28,7 +28,7 @@ const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::PO
 const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];
 
 /// Descriptors for which there is room on the stack.
-const FEW: usize = 16;
+const ON_STACK: usize = 16;
 
 /// The three sets of a call; null for none.
 pub(crate) type Sets = [*mut libc::fd_set; 3];
@@ -94,9 +94,9 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
     // SAFETY: the caller upholds this function's contract.
     let named = |fd: &usize| sets.iter().any(|set| unsafe { has(*set, *fd) });
     let total = (0..bits).filter(named).count();
-    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+    let mut few = [libc::pollfd { fd: -1, events: 0, revents: 0 }; ON_STACK];
     let (memory, _registered);
-    let entries = if total <= FEW {
+    let entries = if total <= ON_STACK {
         &mut few[..total]
     } else {
         memory = Memory::map(total * size_of::<libc::pollfd>()).ok_or(libc::ENOMEM)?;
@@ -111,8 +111,8 @@ pub(crate) unsafe fn select(count: c_int, sets: Sets, timeout: Timeout, mask: Ma
         });
         *entry = libc::pollfd { fd: fd as c_int, events: asks, revents: 0 };
     }
-    // Open when the call began, for certain. Linux says EBADF of what is not, but that it is ready
-    // of what another thread closes meanwhile.
+    // Descriptors that were certainly open when the call began. Linux returns EBADF for a
+    // descriptor that is not open, but reports as ready one that another thread closes meanwhile.
     let open = entries.iter().take(64).enumerate();
     let open = open.fold(0_u64, |open, (at, entry)| open | u64::from(table::is_ours(entry.fd)) << at);
     // SAFETY: a slice; the mask is the caller's promise.

@@ -26,9 +26,9 @@ use crate::system::sys::{self, Errno, Outcome, signed};
 use crate::system::{kernel, originals};
 
 /// Most bytes of a call (`MAX_RW_COUNT`).
-const MOST: usize = 0x7fff_f000;
+const MAX_BYTES: usize = 0x7fff_f000;
 
-/// Most bytes that Linux takes from the file before it hands them to the socket: a pipe of 16
+/// Most bytes that Linux reads from the file before it passes them to the socket: a pipe of 16
 /// pages.
 const PIECE: usize = 16 << 12;
 
@@ -87,7 +87,7 @@ unsafe fn send_file(
     if start.is_some_and(|start| start < 0) {
         return Err(libc::EINVAL);
     }
-    let count = count.min(MOST);
+    let count = count.min(MAX_BYTES);
     let mut done = 0;
     let answer = loop {
         if done == count {
@@ -109,9 +109,9 @@ unsafe fn send_file(
     }
 }
 
-/// Linux reads only from what can be mapped or seeked in; sockets and the like are EINVAL. Where
-/// there is an offset to read from, the read itself says so, and two system calls for each file
-/// that a web server sends are saved.
+/// Linux reads only from files that can be mapped or seeked in; sockets and the like give EINVAL.
+/// With an offset the read itself returns that, which saves two system calls for each file that a
+/// web server sends.
 fn readable_file(fd: c_int) -> Result<(), Errno> {
     let mode = kernel::fcntl(fd, libc::F_GETFL, 0)? as c_int;
     if mode & libc::O_ACCMODE == libc::O_WRONLY {
@@ -192,7 +192,7 @@ fn step(
     }
 }
 
-/// Whether something may be wrong with the connection: then the file is judged first, as by Linux,
+/// Whether something may be wrong with the connection. Then the file is checked first, as on Linux,
 /// which has read it by then.
 fn is_doubtful(end: &Endpoint) -> bool {
     let wrong = flag::SHUT_WR | flag::HUNG_UP | flag::RESET | PEER_SHUT_READ;
@@ -214,7 +214,7 @@ fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
     Ok(read_into(from, &vectors, Some(at))? != 0)
 }
 
-/// The other is gone: the file is read all the same, and what was read is dropped.
+/// The peer is gone: the file is read all the same, and what was read is dropped.
 fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
     let mut dropped = [0_u8; 4096];
     let to = dropped.as_mut_ptr();
@@ -243,7 +243,7 @@ fn read_into(from: c_int, vectors: &[libc::iovec; 2], at: Option<off_t>) -> Outc
     let first = sys::address(vectors.as_ptr());
     let [whole, rest] = vectors;
     match at {
-        // Nearly always in one piece; the kernel has less to do for it.
+        // Nearly always one piece, which costs the kernel less.
         Some(at) if rest.iov_len == 0 => {
             let to = sys::address(whole.iov_base);
             // SAFETY: as below.

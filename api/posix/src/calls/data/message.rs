@@ -52,7 +52,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
                 .and_then(|vectors| receive::receive(fd, &held, end, vectors, flags))?;
             message.msg_namelen = 0;
             message.msg_controllen = 0;
-            // MSG_TRUNC on a stream throws bytes away, and says nothing.
+            // MSG_TRUNC on a stream drops bytes, and reports nothing.
             message.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
             user_memory::write(&raw mut (*to).msg_namelen, message.msg_namelen)?;
             user_memory::write(&raw mut (*to).msg_controllen, message.msg_controllen)?;
@@ -154,7 +154,7 @@ pub unsafe fn recvmmsg(
         Ok(until.is_some_and(|until| kernel::now() >= until))
     };
     let (answer, ended) = each(count, receive);
-    // Linux's do_recvmmsg() keeps an error that came behind some messages for the next call.
+    // Linux's do_recvmmsg() keeps an error that follows some messages for the next call.
     if let (Some(errno), Found::Stream(held)) = (ended.filter(|errno| *errno != libc::EAGAIN), find(fd))
         && let Some(end) = held.end()
     {
@@ -172,12 +172,12 @@ pub unsafe fn recvmmsg(
     sys::to_c_int(answer)
 }
 
-/// Goes through messages until `act` says that it is enough, or one fails: how many were done, or
-/// the error of the first; and the error of a later one.
+/// Handles messages until `act` returns true or one fails. Returns how many were done, or the error
+/// of the first; and the error of a later one.
 fn each(count: c_uint, mut act: impl FnMut(usize) -> Result<bool, Errno>) -> (Outcome, Option<Errno>) {
     let before = sys::errno();
     let mut done = 0;
-    while done < (count as usize).min(vectors::VECTORS) {
+    while done < (count as usize).min(vectors::MAX_VECTORS) {
         match act(done) {
             Ok(enough) => {
                 done += 1;

@@ -45,7 +45,7 @@ impl Peeked {
 }
 
 /// Takes what is there, up to `most` bytes beginning `done` bytes into the vectors. If a vector is
-/// not there, nothing is taken.
+/// not mapped, nothing is taken.
 ///
 /// # Safety
 /// The vectors are the program's, or `flags` has MSG_TRUNC.
@@ -197,8 +197,8 @@ pub(crate) unsafe fn receive(
     }
 }
 
-/// A receive of which not all vectors can be addresses: what fits into the `good` ones before, or
-/// else `EFAULT` once there is something, which stays.
+/// A receive of which not all vectors can be addresses. It fills the `good` vectors before the
+/// first bad one if that is enough; otherwise it returns `EFAULT` once there are bytes, which stay.
 ///
 /// # Safety
 /// The vectors may be written.
@@ -232,7 +232,7 @@ fn just_emptied(held: &Held, end: &Endpoint) -> bool {
     held.emptied.load(Relaxed) != now && held.emptied.swap(now, Relaxed) != now
 }
 
-/// What to answer when nothing at all could be read; none: there may be something later.
+/// The result when nothing at all could be read; none: there may be something later.
 pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     let private = end.private();
     // Before the last check of what can be read: there is nothing behind a FIN.
@@ -244,7 +244,7 @@ pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     if end.readable() != 0 {
         return None;
     }
-    // A reset that comes after FIN is for writers: the reader has had its end.
+    // A reset that comes after FIN is for writers: the reader has had its end of the stream.
     if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_AFTER_CLOSE != 0 {
         return Some(Ok(0));
     }
@@ -254,7 +254,7 @@ pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     if flags & (flag::SHUT_RD | flag::RESET) == 0 {
         return None;
     }
-    // Behind the end that this side has made itself there may be a reset.
+    // Behind this side's own shutdown there may be a reset.
     if flags & flag::RESET == 0 && end.is_worth_asking() && peer::check_peer_gone(fd, end) {
         return None;
     }

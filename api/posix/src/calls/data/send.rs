@@ -106,8 +106,8 @@ pub(crate) fn broken(flags: c_int) -> Errno {
     libc::EPIPE
 }
 
-/// Why nothing may be sent, or that the other is gone: then this many of the bytes are taken, and
-/// go nowhere.
+/// An error if nothing may be sent. If the peer is gone, the number of bytes that are taken and
+/// dropped.
 ///
 /// # Errors
 /// As `send(2)`.
@@ -146,11 +146,12 @@ pub(crate) fn may_send(
     if length == 0 {
         return Ok(Some(0));
     }
-    // What the other's kernel answers is a reset, which leaves this side with EPIPE (it had got
-    // FIN).
+    // The peer's kernel would answer with a reset, which leaves this side with EPIPE (it had
+    // received FIN).
     if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_TOLD) & SENT_AFTER_CLOSE == 0 {
         let taken = length.min(MAX_AFTER_CLOSE).min(end.most_sent());
-        // It may be there still, without ears, and then hears the same from its kernel.
+        // The peer may still exist and have shut down reading; then it sees the same from its
+        // kernel.
         private.lost.store(u32::try_from(taken).unwrap_or(u32::MAX), Relaxed);
         end.reset();
         if now & flag::HUNG_UP == 0 {

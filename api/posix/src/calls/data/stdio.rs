@@ -68,7 +68,7 @@ pub unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void {
         }
         kind => {
             if kind == Some(Kind::Pending) {
-                // The C library will use it by itself: it has to stay the kernel's.
+                // The C library will use it without this library, so it has to stay the kernel's.
                 drop(table::remove(fd));
             }
             // SAFETY: the caller upholds this function's contract.

@@ -10,9 +10,9 @@ use crate::signal::user_memory;
 use crate::system::sys::Errno;
 
 /// Most vectors of a call (`UIO_MAXIOV`).
-pub(crate) const VECTORS: usize = 1024;
+pub(crate) const MAX_VECTORS: usize = 1024;
 
-/// What stands behind a descriptor, for calls that move bytes.
+/// What a descriptor is, for calls that move bytes.
 pub(crate) enum Found {
     /// The kernel's.
     Kernel,
@@ -51,7 +51,7 @@ pub(crate) unsafe fn vectors<'a>(
     count: usize,
     too_many: c_int,
 ) -> Result<&'a [iovec], c_int> {
-    if count > VECTORS {
+    if count > MAX_VECTORS {
         return Err(too_many);
     }
     if count == 0 {
@@ -64,8 +64,8 @@ pub(crate) unsafe fn vectors<'a>(
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-/// Those before the first that can be no address of a program; none: all can. What is not mapped
-/// all the same the copy finds out.
+/// The vectors before the first that cannot be an address of a program; none: all can. A fault of
+/// the copy finds addresses that are not mapped.
 #[inline]
 pub(crate) fn before_bad_address(vectors: &[iovec]) -> Option<&[iovec]> {
     let bad =
@@ -102,8 +102,8 @@ pub(crate) fn total(vectors: &[iovec]) -> Result<usize, Errno> {
 /// Why a call copied nothing, or less than it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// A signal handler interrupted this very thread at it.
+    /// A signal handler interrupted this thread in the same operation.
     Reentered,
-    /// The program's memory is not there. So many bytes had been published before that was found.
+    /// The program's memory is not mapped. So many bytes had been published before that was found.
     Fault(usize),
 }

@@ -28,7 +28,7 @@ use crate::system::kernel;
 use crate::system::sys::{self, address, address_mut, signed};
 
 /// Descriptors that one message can carry (`SCM_MAX_FD`).
-const MOST: usize = 253;
+const MAX_DESCRIPTORS: usize = 253;
 
 /// Whether a descriptor may be a placeholder: a connected Unix socket, stream or of packets, both
 /// sides without names.
@@ -122,7 +122,7 @@ pub(crate) unsafe fn adopt_received(message: &msghdr) {
             if this.cmsg_level == libc::SOL_SOCKET && this.cmsg_type == libc::SCM_RIGHTS {
                 let data = libc::CMSG_DATA(this).cast_const();
                 let bytes = this.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
-                for index in 0..(bytes / size_of::<c_int>()).min(MOST) {
+                for index in 0..(bytes / size_of::<c_int>()).min(MAX_DESCRIPTORS) {
                     let mut number = [0; size_of::<c_int>()];
                     std::ptr::copy_nonoverlapping(
                         data.add(index * number.len()),

@@ -19,7 +19,7 @@ use crate::readiness::hooks;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, originals};
 
-/// Takes a descriptor out of the table; what stood behind it.
+/// Removes a descriptor from the table; its description.
 pub(crate) fn take(fd: c_int) -> Option<Held> {
     let held = table::remove(fd)?;
     if !blocked::leave_spare(fd, &held) && held.descriptors() == 0 {
@@ -87,7 +87,8 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
             && alone
             && is_closed_listener(&held)
         {
-            // Closed by itself, for the service has to have seen that before the caller returns.
+            // Closed separately, because the service has to have seen that before the caller
+            // returns.
             let _ = kernel::close(fd);
             kept::wait_until_released(&held);
         }

@@ -69,7 +69,7 @@ pub unsafe fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     };
     let outcome = match (request, held.end()) {
         (libc::FIONREAD, Some(end)) => give(end.readable()),
-        // The other's kernel would have acknowledged everything at once.
+        // The peer's kernel would have acknowledged everything at once.
         (libc::TIOCOUTQ, Some(end)) if end.private().has(flag::SERVED) => {
             let waiting = client::information(fd).map_or(0, |(_, waiting)| waiting as usize);
             give(waiting + end.unread_by_peer())

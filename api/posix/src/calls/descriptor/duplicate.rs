@@ -9,7 +9,7 @@ use crate::listener::kept;
 use crate::system::kernel;
 use crate::system::sys::{self, Outcome, signed};
 
-/// A kernel's answer is a new descriptor for what `old` is.
+/// The kernel has made a new descriptor for what `old` is.
 pub(crate) fn follow(old: c_int, new: Outcome) -> Outcome {
     if let Ok(number) = new {
         let fd = number as c_int;
@@ -49,7 +49,7 @@ pub fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
         return sys::to_c_int(Err(libc::EBADF));
     }
     if in_flight::is_in_flight(new) {
-        // As Linux says of a number that another thread is about to fill.
+        // As Linux returns for a number that another thread is about to fill.
         return sys::to_c_int(Err(libc::EBUSY));
     }
     // A failing dup3 must leave `new` alone: what can fail is judged before its word is taken.

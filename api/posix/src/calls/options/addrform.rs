@@ -12,7 +12,7 @@ use libc::socklen_t;
 use sietch_protocol::socket_service::Name;
 use sietch_ring::stream::{Endpoint, flag, option, state};
 
-use crate::connection::names::{PLACE, follow, unmapped};
+use crate::connection::names::{INDEX, follow, unmapped};
 use crate::connection::{option_words, status};
 use crate::descriptor::description::Held;
 use crate::signal::user_memory;
@@ -46,7 +46,7 @@ pub(crate) fn set(
     }
     status::refresh(fd, held);
     may_become(end)?;
-    end.private().options[PLACE].store(option::SET | 1, Release);
+    end.private().options[INDEX].store(option::SET | 1, Release);
     follow(held);
     Ok(0)
 }

@@ -12,7 +12,7 @@ use crate::connection::status::{self, is_served};
 use crate::descriptor::description::{Held, Kind, socket_flag};
 use crate::descriptor::room::with_kernel_socket;
 use crate::options::inherit::kernel_get;
-use crate::options::known::{ALGORITHMS, KNOWN, Shape, place, word};
+use crate::options::known::{ALGORITHMS, KNOWN, Shape, index_of, word};
 use crate::service::client;
 use crate::signal::user_memory;
 use crate::system::sys::Outcome;
@@ -43,7 +43,7 @@ pub(crate) unsafe fn get(
     // SAFETY: the caller upholds this function's contract.
     let room = unsafe { user_memory::read(length) }?;
     if room.cast_signed() < 0 {
-        // Which error that is, the kernel says.
+        // The kernel decides which error that is.
         return with_kernel_socket(held, from_kernel);
     }
     let answer = Answer { value, length, room, of_ip: level == IPPROTO_IP };
@@ -51,9 +51,9 @@ pub(crate) unsafe fn get(
     if let Some(told) = computed(fd, held, level, name, &answer) {
         return told;
     }
-    let Some(place) = place(level, name) else { return with_kernel_socket(held, from_kernel) };
-    let stored = word(held, place).load(Acquire);
-    let known = &KNOWN[place];
+    let Some(index) = index_of(level, name) else { return with_kernel_socket(held, from_kernel) };
+    let stored = word(held, index).load(Acquire);
+    let known = &KNOWN[index];
     let segment = (known.level, known.name) == (IPPROTO_TCP, libc::TCP_MAXSEG);
     if stored & SET == 0
         && known.shape == Shape::JudgedByKernel
@@ -80,7 +80,7 @@ pub(crate) unsafe fn get(
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`.
-pub(crate) unsafe fn give_number(value: *mut c_void, length: *mut socklen_t, number: c_int) -> Outcome {
+pub(crate) unsafe fn write_number(value: *mut c_void, length: *mut socklen_t, number: c_int) -> Outcome {
     if length.is_null() {
         return Err(libc::EFAULT);
     }
@@ -121,7 +121,7 @@ impl Answer {
     }
 }
 
-/// What is not remembered but found out; none: it is not one of these.
+/// Values that are not remembered but computed; none: it is not one of these.
 fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) -> Option<Outcome> {
     Some(match (level, name) {
         (SOL_SOCKET, libc::SO_ERROR) => answer.number(held.end().map_or(0, error)),

@@ -14,8 +14,8 @@ use crate::connection::status::{self, is_served};
 use crate::context;
 use crate::descriptor::description::{Held, Kind};
 use crate::descriptor::room::with_kernel_socket;
-use crate::options::inherit::{OF_ENGINE, announce, apply, kernel_set, set_accept_timeout};
-use crate::options::known::{KNOWN, Shape, encode_time, place, word, word_of};
+use crate::options::inherit::{ENGINE_OPTIONS, announce, apply, kernel_set, set_accept_timeout};
+use crate::options::known::{KNOWN, Shape, encode_time, index_of, word, word_of};
 use crate::signal::handlers::Section;
 use crate::signal::user_memory;
 use crate::system::kernel;
@@ -40,11 +40,11 @@ pub(crate) unsafe fn set(
         // SAFETY: the caller upholds this function's contract.
         return unsafe { set_pending(fd, held, level, name, value, length) };
     }
-    let Some(place) = place(level, name) else {
+    let Some(index) = index_of(level, name) else {
         // SAFETY: the caller upholds this function's contract.
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     };
-    let known = &KNOWN[place];
+    let known = &KNOWN[index];
     let bytes = match known.shape {
         // The kernel judges.
         Shape::JudgedByKernel => 0,
@@ -54,12 +54,12 @@ pub(crate) unsafe fn set(
         _ => 4,
     };
     if (length as usize) < bytes || length.cast_signed() < 0 {
-        // Which error that is, the kernel says.
+        // The kernel decides which error that is.
         // SAFETY: the caller upholds this function's contract.
         return with_kernel_socket(held, |kernel| unsafe { kernel_set(kernel, level, name, value, length) });
     }
-    refused_by_state(held, place, length)?;
-    // What is tried, the kernel reads.
+    refused_by_state(held, index, length)?;
+    // The kernel reads a value that it judges.
     if known.shape != Shape::JudgedByKernel && !user_memory::is_readable(value, bytes) {
         return Err(libc::EFAULT);
     }
@@ -70,8 +70,8 @@ pub(crate) unsafe fn set(
     };
     let encoded = match known.shape {
         Shape::Switch => u64::from(number() != 0),
-        Shape::Number(low, high) => bounded(known.level, place, number(), low..=high)?,
-        Shape::Buffer => u64::from(buffer(place, number()).cast_unsigned()),
+        Shape::Number(low, high) => bounded(known.level, index, number(), low..=high)?,
+        Shape::Buffer => u64::from(buffer(index, number()).cast_unsigned()),
         // SAFETY: the caller upholds this function's contract: `length` was compared above.
         Shape::Time => encode_time(unsafe { value.cast::<libc::timeval>().read_unaligned() })?,
         Shape::Linger => {
@@ -100,20 +100,20 @@ pub(crate) unsafe fn set(
             kernel::socket_option(kernel, level, name).map(|value| value.cast_unsigned() as usize)
         })? as u64,
     };
-    word(held, place).store(SET | encoded & !SET, Release);
+    word(held, index).store(SET | encoded & !SET, Release);
     match held.end() {
-        Some(end) => take_effect(fd, end, place),
-        None if place == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
+        Some(end) => take_effect(fd, end, index),
+        None if index == RECEIVE_TIMEOUT => set_accept_timeout(fd, held),
         None => {}
     }
     Ok(0)
 }
 
-/// What an option that was set does to a connection at once.
-fn take_effect(fd: c_int, end: &Endpoint, place: usize) {
+/// The effect of an option on a connection at once.
+fn take_effect(fd: c_int, end: &Endpoint, index: usize) {
     apply(end);
     let served = end.private().has(flag::SERVED);
-    match place {
+    match index {
         // As on Linux, clearing TCP_CORK sends held bytes; so does setting TCP_NODELAY, even while
         // corked.
         option::CORK | option::NO_DELAY if !served => {
@@ -130,7 +130,7 @@ fn take_effect(fd: c_int, end: &Endpoint, place: usize) {
             end.announce();
             peer::notify(fd, end, end.data_notification());
         }
-        _ if OF_ENGINE.contains(&place) => announce(fd, end),
+        _ if ENGINE_OPTIONS.contains(&index) => announce(fd, end),
         _ => {}
     }
 }
@@ -149,18 +149,18 @@ unsafe fn set_pending(
 ) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
     let answer = unsafe { kernel_set(fd, level, name, value, length) };
-    let Some(place) = place(level, name) else { return answer };
+    let Some(index) = index_of(level, name) else { return answer };
     // SAFETY: the caller upholds this function's contract.
-    let word = if KNOWN[place].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
+    let word = if KNOWN[index].shape == Shape::Word { unsafe { word_of(value, length) } } else { None };
     match (answer, word) {
         (Ok(_), _) => {
-            held.socket.set.fetch_or(1 << place, Relaxed);
+            held.socket.set.fetch_or(1 << index, Relaxed);
         }
-        // The kernel may not have what the VNIC's engine has.
+        // The kernel may lack an algorithm that the VNIC's engine has.
         (Err(libc::ENOENT), Some((_, encoded, true)))
             if context::get().is_some_and(|it| it.vnic().is_some()) =>
         {
-            held.socket.options[place].store(SET | encoded, Relaxed);
+            held.socket.options[index].store(SET | encoded, Relaxed);
             return Ok(0);
         }
         (Err(_), _) => {}
@@ -168,12 +168,11 @@ unsafe fn set_pending(
     answer
 }
 
-/// What the kernel refuses because of what has become of the socket, which a fresh one does not
-/// know.
-fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), Errno> {
+/// What the kernel refuses because of the socket's state, which a fresh socket does not have.
+fn refused_by_state(held: &Held, index: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(status::is_over);
     let six = held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();
-    let refused = match place {
+    let refused = match index {
         FASTOPEN => held.end().is_some() && !over,
         ONLY_IPV6 => six && !over,
         _ => false,
@@ -184,7 +183,7 @@ fn refused_by_state(held: &Held, place: usize, length: socklen_t) -> Result<(), 
 /// A number that has bounds.
 fn bounded(
     level: c_int,
-    place: usize,
+    index: usize,
     number: c_int,
     bounds: std::ops::RangeInclusive<c_int>,
 ) -> Result<u64, Errno> {
@@ -192,7 +191,7 @@ fn bounded(
         return Err(if level == SOL_SOCKET { libc::EPERM } else { libc::EINVAL });
     }
     Ok(match number {
-        _ if place != RECEIVE_LOW => number.cast_unsigned().into(),
+        _ if index != RECEIVE_LOW => number.cast_unsigned().into(),
         ..0 => i32::MAX.cast_unsigned().into(),
         _ => number.max(1).cast_unsigned().into(),
     })
@@ -200,7 +199,7 @@ fn bounded(
 
 /// Linux doubles the requested size and keeps it between a minimum and twice `net.core.[rw]mem_max`
 /// (212992 unless it was changed).
-fn buffer(place: usize, asked: c_int) -> c_int {
-    let least = if place == SEND_BUFFER { 4608 } else { 2304 };
+fn buffer(index: usize, asked: c_int) -> c_int {
+    let least = if index == SEND_BUFFER { 4608 } else { 2304 };
     (asked.clamp(0, 212_992) * 2).max(least)
 }

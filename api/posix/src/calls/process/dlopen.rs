@@ -19,7 +19,7 @@ use sietch_protocol::socket_service::SOCKET_VARIABLE;
 use crate::context;
 use crate::system::originals;
 
-/// Where an exported function goes on, and the bits of the program's mode that it keeps.
+/// Where an exported function jumps to, and the bits of the program's mode that it keeps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
@@ -48,7 +48,7 @@ fn target(pointer: &AtomicPtr<c_void>, name: &str) -> Target {
             function = missing as extern "C" fn() -> *mut c_void as *mut c_void;
         }
     }
-    // Before the constructor only the environment knows.
+    // Before the constructor has run, only the environment says so.
     let under_sietch = context::get().is_some() || context::variable(SOCKET_VARIABLE).is_some();
     Target { function, keeps: kept(under_sietch) }
 }

@@ -104,8 +104,8 @@ pub(crate) fn begin() {
     let Some(library) = own_file() else { return };
     let _ = KEPT.get_or_init(|| {
         let mut kept = Kept { carried: [const { Text::new() }; CARRIED.len()], library: Text::new() };
-        // Without a service the library does nothing, but is in the way of other C libraries all
-        // the same.
+        // Without a service the library does nothing, but it would still prevent other C libraries
+        // from starting.
         if context::get().is_some() {
             for (text, name) in kept.carried.iter_mut().zip(CARRIED) {
                 if let Some(value) = context::variable(name) {
@@ -138,8 +138,8 @@ fn entries(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
 
-/// An environment for exec: the program's own, or a longer one in pages that are given back when
-/// this is dropped.
+/// An environment for exec: the program's own, or a longer one in pages that are unmapped when this
+/// is dropped.
 #[derive(Debug)]
 pub(crate) struct Environment {
     list: List,
@@ -148,7 +148,7 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// What the program that `named` leads to is to get in place of `given`.
+    /// The environment that the program at `named` gets in place of `given`.
     ///
     /// # Safety
     /// `given` is null or a list of texts; `named` as for [`target::takes_the_library`].

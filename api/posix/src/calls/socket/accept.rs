@@ -20,7 +20,7 @@ use rustix::net::RecvFlags;
 use sietch_protocol::socket_service::{self as protocol, Arrival, ArrivalKind, Descriptors, Incoming};
 use sietch_ring::stream::{Endpoint, flag};
 
-use crate::address::give_name;
+use crate::address::write_name;
 use crate::connection::option_words;
 use crate::descriptor::description::{self, Held, Kind, socket_flag};
 use crate::descriptor::in_flight::InFlight;
@@ -99,11 +99,11 @@ unsafe fn accept(
         match incoming {
             Incoming::Arrived(arrival) => {
                 let new = settle(held, &arrival, (&mut received, end), flags, waiting.reserved.take())?;
-                // The program's memory may be none, and its handler of that may jump.
+                // The program's memory may not be mapped, and its fault handler may jump.
                 drop((room, section));
                 if !name.is_null() {
                     // SAFETY: the caller upholds this function's contract.
-                    let named = unsafe { give_name(&arrival.peer, name, length) };
+                    let named = unsafe { write_name(&arrival.peer, name, length) };
                     if let Err(errno) = named {
                         drop(table::remove(new));
                         let _ = kernel::close(new);
@@ -165,7 +165,7 @@ fn arrival(
     let placeholder = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
         *section = Some(Section::enter());
-        let room = match room::check(room::CONNECTION) {
+        let room = match room::check(room::CONNECTION_DESCRIPTORS) {
             Some(room) => Some(room),
             None => {
                 // One number is what the program has to have, as on Linux; the others are beyond
@@ -205,7 +205,7 @@ fn arrival(
     }
 }
 
-/// Sleeps until something arrives, which stays where it is: there may be no room for it any more.
+/// Sleeps until something arrives, without taking it: there may be no room for it any more.
 fn sleep(fd: c_int) -> Result<(), Errno> {
     let mut byte = [0_u8; 1];
     let arguments = [signed(fd), address_mut(byte.as_mut_ptr()), 1, signed(libc::MSG_PEEK), 0, 0];

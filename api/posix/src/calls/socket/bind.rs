@@ -16,9 +16,9 @@ use crate::options::inherit;
 use crate::service::client;
 use crate::system::sys::{self, Outcome, address, signed};
 
-/// `bind(2)`: the kernel's. In host addressing the kernel gives out names, on a VNIC the service. A
-/// name that is taken may be that of a listener of ours that was closed just now: the service,
-/// which holds its kernel socket too, is given the time to see that.
+/// `bind(2)`. In host addressing the kernel assigns names, on a VNIC the service. A name that is in
+/// use may belong to a listener of ours that was closed just now. The service, which holds its
+/// kernel socket too, is given the time to see that.
 ///
 /// # Safety
 /// As `bind(2)`.
@@ -27,7 +27,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     if let Some((held, context)) =
         found.as_ref().filter(|held| held.kind() == Kind::Pending).zip(context::get())
     {
-        let name = address::given(name, length);
+        let name = address::parse(name, length);
         if let Some(name) = name.filter(|name| client::is_of_vnic(context, name)) {
             return sys::to_c_int(bind_on_vnic(context, fd, held, name));
         }
@@ -42,7 +42,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
             }
             outcome
         }
-        // It has a name already: EINVAL, unless the new one is wrong in itself, which a fresh
+        // It has a name already: EINVAL, unless the new name is invalid in itself, which a fresh
         // socket finds out.
         Some(held) => room::with_kernel_socket(held, |kernel| {
             let nameless = is_nameless(fd, held);
@@ -60,7 +60,7 @@ pub unsafe fn bind(fd: c_int, name: *const sockaddr, length: socklen_t) -> c_int
     sys::to_c_int(outcome)
 }
 
-/// A pending socket was bound: what of that outlives its becoming ours.
+/// A pending socket was bound: records what still matters when it becomes ours.
 pub(crate) fn note_name(fd: c_int, held: &Held) {
     if held.kind() != Kind::Pending {
         return;
@@ -71,9 +71,8 @@ pub(crate) fn note_name(fd: c_int, held: &Held) {
     }
 }
 
-/// Whether Linux has taken a connection's port away: the connection is over, and the port was none
-/// that the program had asked for. Such a socket may be bound once more (and do nothing with its
-/// name).
+/// Whether Linux has released a connection's port: the connection is over, and the program had not
+/// requested that port. Such a socket may be bound once more (and do nothing with its name).
 fn is_nameless(fd: c_int, held: &Held) -> bool {
     let Some(end) = held.end() else { return false };
     refresh(fd, held);
@@ -91,7 +90,7 @@ fn is_nameless(fd: c_int, held: &Held) -> bool {
 unsafe fn bind_patiently(fd: c_int, name: *const sockaddr, length: socklen_t) -> Outcome {
     // SAFETY: the caller upholds this function's contract.
     let ask = || unsafe { kernel_bind(fd, name, length) };
-    client::retrying_bind(context::get(), address::given(name, length), ask)
+    client::retrying_bind(context::get(), address::parse(name, length), ask)
 }
 
 /// # Safety

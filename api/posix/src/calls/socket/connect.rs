@@ -37,7 +37,7 @@ use crate::{address, context};
 pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: the caller upholds this function's contract.
     let kernel = || unsafe { originals::connect(fd, to, length) };
-    // A listener's placeholder becomes readable by it, in this process maybe.
+    // It makes a listener's placeholder readable, in this process maybe.
     originals::count();
     let found = table::find(fd);
     let Some((held, context)) = found.as_ref().zip(context::get()) else { return kernel() };
@@ -54,7 +54,7 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         }
         _ => return kernel(),
     }
-    let remote = address::name(to, length);
+    let remote = address::parse_destination(to, length);
     if let Some(remote) = remote
         && family_fits(held, &remote)
         && (context.vnic().is_some() || address::is_local(&remote))
@@ -62,7 +62,7 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
         let of_vnic = client::is_of_vnic(context, &remote);
         let key = short_lived::key(&remote);
         if !of_vnic && short_lived::prefers_kernel(key) {
-            return left_to_kernel(fd, kernel());
+            return stays_with_kernel(fd, kernel());
         }
         let sent = if of_vnic { reservation::of(&held.socket) } else { Some(fd) };
         match client::connect(context, sent, listener_name(held), remote) {
@@ -71,16 +71,16 @@ pub unsafe fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_in
                 return sys::to_c_int(finish_connect(fd, held, made));
             }
             Ok(Connected::Refused(errno)) => return sys::to_c_int(Err(errno)),
-            // The way to it is the VNIC's and no other.
+            // It is reached through the VNIC only.
             Err(_) if of_vnic => return sys::to_c_int(Err(libc::ENETUNREACH)),
             Ok(Connected::NotOurs) | Err(_) => {}
         }
     }
-    left_to_kernel(fd, kernel())
+    stays_with_kernel(fd, kernel())
 }
 
-/// Connected (or at it) in the kernel: it is the kernel's from now on.
-fn left_to_kernel(fd: c_int, answer: c_int) -> c_int {
+/// Connected or connecting in the kernel: the socket is the kernel's from now on.
+fn stays_with_kernel(fd: c_int, answer: c_int) -> c_int {
     if answer == 0 || sys::errno() == libc::EINPROGRESS {
         drop(table::remove(fd));
     }
@@ -116,7 +116,7 @@ fn wait_for_connection(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
         let how = SleepOptions { want: Want::Data, deadline, restart: true };
         match blocked::sleep_until(&mut call, end, how, || peer::is_set_up(end)) {
             Ok(()) => {}
-            // A later connect of this descriptor hears how it went.
+            // A later connect of this descriptor returns the result.
             Err(errno) => {
                 held.socket.flags.fetch_or(socket_flag::CONNECTING, Relaxed);
                 return Err(if errno == libc::EAGAIN { libc::EINPROGRESS } else { errno });
@@ -144,7 +144,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
     }
     user_memory::copy_in(to.cast(), &mut family)?;
     if c_int::from(u16::from_ne_bytes(family)) == libc::AF_UNSPEC {
-        return dissolve(fd, held, end);
+        return disconnect(fd, held, end);
     }
     if !peer::is_set_up(end) {
         if end.private().has(flag::NONBLOCKING) {
@@ -163,7 +163,7 @@ fn connect_again(fd: c_int, held: &Held, to: *const sockaddr, length: socklen_t)
 }
 
 /// Connect to `AF_UNSPEC`: the connection is reset, and a fresh kernel socket takes its place.
-fn dissolve(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
+fn disconnect(fd: c_int, held: &Held, end: &Endpoint) -> Outcome {
     names::follow(held);
     let domain = held.socket.domain.load(Relaxed).cast_signed();
     let mut kernel = kernel::socket(domain, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);

@@ -31,7 +31,7 @@ fn remember(fd: c_int, domain: c_int) {
     }
 }
 
-/// The same with a socket that another program made, and may have bound.
+/// The same for a socket that another program made, and may have bound.
 pub(crate) fn remember_inherited(fd: c_int, domain: c_int) {
     remember(fd, domain);
     if let Some(held) = table::find(fd) {

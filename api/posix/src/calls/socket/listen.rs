@@ -55,8 +55,8 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
         && let Err(errno) = hand_over(context, fd, held, backlog.cast_unsigned(), &published)
     {
         if errno == libc::EACCES {
-            // Rules forbid it. What listens in the kernel by now is closed again; its name stays
-            // bound.
+            // The service's rules forbid it. The socket, which listens in the kernel by now, is
+            // shut down; its name stays bound.
             let _ = shutdown(fd, libc::SHUT_RDWR);
             return sys::to_c_int(Err(errno));
         }

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 use sietch_protocol::socket_service::Name;
 
-use crate::address::give_name;
+use crate::address::write_name;
 use crate::connection::names::{self, peer_of};
 use crate::connection::status::refresh;
 use crate::descriptor::description::{Kind, listener_name};
@@ -33,7 +33,7 @@ pub unsafe fn getsockname(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
         _ => return unsafe { originals::getsockname(fd, name, length) },
     };
     // SAFETY: the caller upholds this function's contract.
-    sys::to_c_int(unsafe { give_name(&own, name, length) })
+    sys::to_c_int(unsafe { write_name(&own, name, length) })
 }
 
 /// `getpeername(2)`.
@@ -50,7 +50,7 @@ pub unsafe fn getpeername(fd: c_int, name: *mut sockaddr, length: *mut socklen_t
     let outcome = match peer_of(&held) {
         // SAFETY: the caller upholds this function's contract.
         Some((bytes, peer_length)) => unsafe {
-            give_name(&Name { bytes, length: peer_length }, name, length)
+            write_name(&Name { bytes, length: peer_length }, name, length)
         },
         None => Err(libc::ENOTCONN),
     };

@@ -29,7 +29,7 @@ pub fn shutdown(fd: c_int, how: c_int) -> c_int {
         Some(end) => {
             let outcome = shut(fd, end, how);
             if outcome.is_ok() {
-                // Nor does a connect that did not wait hear any more how it went.
+                // A connect that did not wait does not report its result any more either.
                 held.socket.flags.fetch_and(!socket_flag::CONNECTING, Relaxed);
             }
             sys::to_c_int(outcome)

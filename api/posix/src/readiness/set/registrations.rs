@@ -23,8 +23,8 @@ use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
 pub(crate) struct Known {
     /// What is registered.
     held: Held,
-    /// The mark of the registration: another in [`ArrayViews::makers`] means that it was taken out,
-    /// and the slot is another's.
+    /// The mark of the registration: another mark in [`ArrayViews::makers`] means that it was
+    /// removed, and the slot is another's.
     mark: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Registrations {
     pub(crate) polls: u32,
     /// When the kernel was last asked, in cycles.
     pub(crate) asked: u64,
-    /// SlotKind [`originals::calls`] said then.
+    /// What [`originals::calls`] returned then.
     pub(crate) asked_at_call: u32,
     /// Whether the kernel had an event of its own to report then: it still has it, unless a thread
     /// used it up.
@@ -56,7 +56,7 @@ pub(crate) struct Registrations {
     pub(crate) peer: Option<u32>,
     views: ArrayViews,
     known: &'static mut [Option<Known>],
-    /// Numbers from this on this process never knew.
+    /// This process never knew slots with numbers from this on.
     highest: u32,
     /// How often this process had forked when the epoll was made.
     pub(crate) forks: u32,
@@ -78,7 +78,7 @@ impl DerefMut for Registrations {
     }
 }
 
-/// A number of the shared memory that says where to go, read once.
+/// A number of the shared memory that is used as an index, read once.
 #[inline]
 fn read(word: &u32) -> u32 {
     // SAFETY: a reference. Volatile: another process may write there between two readings.
@@ -167,7 +167,7 @@ impl Registrations {
         }
     }
 
-    /// What lies in the memory of relatives, word by word, for a test to spoil.
+    /// The memory of relatives, word by word, for a test to corrupt.
     #[cfg(test)]
     pub(crate) fn words(&mut self) -> impl Iterator<Item = &mut [u32]> {
         let used = self.highest as usize + 2;
@@ -236,8 +236,8 @@ impl Registrations {
         0..read(&self.views.state.used).min(self.known.len() as u32)
     }
 
-    /// The registration of a description by a descriptor. Those of descriptions that lost their
-    /// last descriptor unseen are taken out.
+    /// The registration of a description by a descriptor. Registrations of descriptions that lost
+    /// their last descriptor unseen are removed.
     pub(crate) fn find(&mut self, fd: c_int, held: &Held) -> Option<u32> {
         let mut next = read(self.views.first.get(fd.cast_unsigned() as usize)?);
         let mut found = None;
@@ -326,14 +326,14 @@ impl Registrations {
         }
     }
 
-    /// A socket has become what it was not.
+    /// The kind of a socket has changed.
     pub(crate) fn change_kind(&mut self, number: u32, what: SlotKind) {
         let before = self.slot(number).kind();
         self.count(before, false);
         self.count(what, true);
         let (slot, held) = self.slot_and_held(number);
         slot.set_kind(what);
-        // What lies on a placeholder lies there also while the program has taken the stream out.
+        // Bytes on a placeholder lie there also while the program has removed the stream.
         let same = matches!(
             (before, what),
             (SlotKind::Stream, SlotKind::Dormant) | (SlotKind::Dormant, SlotKind::Stream)
@@ -349,8 +349,7 @@ impl Registrations {
         }
     }
 
-    /// Takes a registration out. That of a relative goes without its reference, which is none to
-    /// what this process has.
+    /// Removes a registration. One of a relative has no reference in this process.
     pub(crate) fn remove(&mut self, number: u32) {
         self.take_off_list(number);
         self.disarm(number);

@@ -1,10 +1,10 @@
 use super::*;
-use crate::readiness::limits::{COLD, POLLS_PER_SLEEP};
+use crate::readiness::limits::{COOL_AFTER, POLLS_PER_SLEEP};
 use crate::readiness::polling;
 
 /// Polls long enough for what is not ready to cool.
 fn poll_in_vain(epoll: &Epoll) {
-    for _ in 0..(COLD + 1) * POLLS_PER_SLEEP {
+    for _ in 0..(COOL_AFTER + 1) * POLLS_PER_SLEEP {
         assert_eq!(epoll.wait(0), []);
     }
 }
@@ -21,7 +21,7 @@ fn what_is_polled_for_in_vain_cools_and_is_found_all_the_same() {
     let epoll = Epoll::new();
     epoll.add(quiet.0, IN, 7);
     epoll.add(busy.0, IN, 8);
-    for _ in 0..(COLD + 1) * POLLS_PER_SLEEP {
+    for _ in 0..(COOL_AFTER + 1) * POLLS_PER_SLEEP {
         assert_eq!(epoll.wait(0), []);
         busy_peer.send(b"hello");
         assert_eq!(epoll.wait(0), [(8, IN)]);

@@ -261,8 +261,8 @@ fn segment(file: &File, header: &[u8], kind: u32) -> Segment {
     Segment::None
 }
 
-/// Whether a file without an interpreter is a program, and not a loader: at a fixed place in
-/// memory, or marked as a program that runs at any.
+/// Whether a file without an interpreter is a program and not a loader: it has a fixed address, or
+/// is marked as a program that runs at any.
 fn is_static(file: &File, header: &[u8]) -> bool {
     if u16_at(header, 16) == Some(FIXED) {
         return true;
