@@ -5,7 +5,7 @@
 //!
 //! 1. It says to the daemon that it is the service core, and is sent its ports with their rules,
 //!    one after the other, and which of them have ended. The same for volumes and areas.
-//! 2. One thread switches ([`sietch_service::run`]), one moves blocks ([`sietch_service::block`]);
+//! 2. One thread switches ([`sietch_service::switch`]), one moves blocks ([`sietch_service::broker`]);
 //!    this one talks to the daemon.
 //! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
 //! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports,
@@ -31,8 +31,9 @@ use sietch::nic::shm::{EndpointFds, LinkLayout};
 use sietch::nic::xdp::{Ipv4Prefix, Ipv6Prefix, Reason, VnicSpec};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::{CallError, Connection, ErrorKind, HeldGrant, Notice, PortGrant, PortRange};
+use sietch_service::Snapshot;
 use sietch_service::sockets::Rules;
-use sietch_service::{Board, Command, PortCounters};
+use sietch_service::switch::{Command, PortCounters, PortReport};
 
 use crate::arguments::ServiceArguments;
 use crate::error::Error;
@@ -60,7 +61,7 @@ struct Core {
     commands: Sender<Command>,
     bell: OwnedFd,
     gone: Receiver<u64>,
-    board: Arc<Board>,
+    ports_report: Arc<Snapshot<Vec<PortReport>>>,
     /// Ports by grant.
     ports: BTreeMap<u64, Port>,
     storage: Storage,
@@ -101,11 +102,11 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     let (commands, orders) = channel();
     let (lost, gone) = channel();
     let own = bell.try_clone().map_err(failed)?;
-    let board = Arc::new(Board::default());
-    let shown = Arc::clone(&board);
+    let report = Arc::<Snapshot<Vec<PortReport>>>::default();
+    let shown = Arc::clone(&report);
     let switch = std::thread::Builder::new()
         .name("sietch-switch".to_owned())
-        .spawn(move || sietch_service::run(&orders, &own, &lost, &shown))
+        .spawn(move || sietch_service::switch::run(&orders, &own, &lost, &shown))
         .map_err(failed)?;
     let broker = |source| Error::Start { what: "the storage broker", source };
     let storage = Storage::start().map_err(broker)?;
@@ -115,12 +116,13 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
         sockets.map_err(|cause| tracing::warn!("{cause}; programs under `sietch run` are not served")).ok();
     let mut keeper = None;
     if let Some(sockets) = &sockets {
-        let started = sockets.registrar().and_then(|registrar| vnics::start(socket, registrar));
+        let started = sockets.command_sender().and_then(|sender| vnics::start(socket, sender));
         let (requests, thread) = started.map_err(|source| Error::Start { what: "the VNICs", source })?;
         sockets.serve_vnics(requests);
         keeper = Some(thread);
     }
-    let mut core = Core { commands, bell, gone, board, ports: BTreeMap::new(), storage, sockets };
+    let mut core =
+        Core { commands, bell, gone, ports_report: report, ports: BTreeMap::new(), storage, sockets };
     let mut connection = core.begin(socket, arguments.succeed)?;
     if arguments.parent.is_some() {
         // Who started it waits for this.
@@ -236,7 +238,7 @@ impl Core {
 
     /// Puts what was noted on the ports' pages.
     fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        for report in self.board.read() {
+        for report in self.ports_report.read() {
             let Some(port) = self.ports.get_mut(&report.id) else { continue };
             let Some(page) = &mut port.page else { continue };
             page.set_all(0, values(&report.counters));

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use sietch_protocol::administration;
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call};
-use sietch_service::sockets::administration::{Cut, Listing};
+use sietch_service::sockets::{Listing, Revocation};
 
 use crate::arguments::SocketsArguments;
 use crate::error::Error;
@@ -61,7 +61,7 @@ pub(crate) fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     let (id, user) = application(name).unwrap_or_default();
     let mut request = Request::new(RequestKind::Revoke, id);
     user.into_iter().for_each(|uid| request.set_user(uid));
-    let cut: Cut = ask(&path, &request)?;
+    let cut: Revocation = ask(&path, &request)?;
     wake(&cut.connections.iter().flatten().copied().collect());
     output::print(&format!(
         "{name}: {} listeners closed, {} connections reset\n",
@@ -194,7 +194,7 @@ fn render(listing: &Listing, palette: Palette) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sietch_service::sockets::administration::{ListedApplication, ListedConnection, ListedListener};
+    use sietch_service::sockets::{ListedApplication, ListedConnection, ListedListener};
 
     #[test]
     fn an_application_is_named_by_all_its_digits() {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use sietch_protocol::socket_service::{APPLICATION_VARIABLE, Request, RequestKind};
 use sietch_protocol::{Connection, SOCKETS_PAGE};
-use sietch_service::sockets::administration::Listing;
+use sietch_service::sockets::Listing;
 
 use crate::administration;
 use crate::arguments::TopArguments;

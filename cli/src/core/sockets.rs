@@ -26,10 +26,11 @@ use sietch::{Kind, Metrics, clock};
 use sietch_protocol::administration;
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, Request, RequestKind, call, call_on};
 use sietch_protocol::{CallError, Connection, SOCKETS_PAGE};
+use sietch_service::Snapshot;
 use sietch_service::sockets::{
-    Board, Command, Counters, Options, RegionSizes, Registrar, Rules, Shown, Source, run,
+    Command, CommandSender, Counters, Options, RegionSizes, Rules, SocketReport, Source, run,
 };
-use sietch_service::tcp::Asked;
+use sietch_service::tcp::VnicRequest;
 
 use crate::error::Error;
 use crate::output;
@@ -43,7 +44,7 @@ pub(super) struct Sockets {
     path: PathBuf,
     commands: Sender<Command>,
     bell: OwnedFd,
-    board: Arc<Board>,
+    report: Arc<Snapshot<SocketReport>>,
     thread: JoinHandle<std::io::Result<()>>,
     /// The counters' page, and whether the daemon has it.
     page: Option<Metrics>,
@@ -114,8 +115,8 @@ impl Sockets {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| failed(error.into()))?;
         let (commands, orders) = channel();
-        let board = Arc::new(Board::default());
-        let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&board));
+        let report = Arc::<Snapshot<SocketReport>>::default();
+        let (own, shown) = (bell.try_clone().map_err(failed)?, Arc::clone(&report));
         let Listening { socket, administrators } = listening;
         let geometry = RegionSizes { smallest: 14, largest: 22 };
         let options = Options { socket, administrators, rules, geometry };
@@ -124,19 +125,19 @@ impl Sockets {
             .spawn(move || run(options, &orders, &own, &shown))
             .map_err(failed)?;
         let page = page().map_err(|cause| tracing::warn!("the socket service: {cause}")).ok();
-        Ok(Self { path, commands, bell, board, thread, page, shared: false })
+        Ok(Self { path, commands, bell, report, thread, page, shared: false })
     }
 
     /// How others tell it something.
     ///
     /// # Errors
     /// No descriptors are left.
-    pub(super) fn registrar(&self) -> std::io::Result<Registrar> {
-        Ok(Registrar { commands: self.commands.clone(), bell: self.bell.try_clone()? })
+    pub(super) fn command_sender(&self) -> std::io::Result<CommandSender> {
+        Ok(CommandSender { commands: self.commands.clone(), doorbell: self.bell.try_clone()? })
     }
 
     /// Has requests that name a VNIC go there.
-    pub(super) fn serve_vnics(&self, vnics: Sender<Asked>) {
+    pub(super) fn serve_vnics(&self, vnics: Sender<VnicRequest>) {
         // A thread that has ended is found out by the caller.
         let _ = self.commands.send(Command::Vnics(vnics));
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -170,7 +171,7 @@ impl Sockets {
     /// # Errors
     /// The daemon has gone.
     pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        let shown = self.board.read();
+        let shown = self.report.read();
         let Some(page) = &mut self.page else { return Ok(()) };
         page.set_all(0, values(&shown));
         if let Err(cause) = page.publish(clock::now()) {
@@ -219,10 +220,10 @@ pub(super) fn alone(
     let shown = path.display().to_string();
     let sockets = Sockets::start(listening, path, rules)?;
     let (woken, _waker) = signals::stream().map_err(failed)?;
-    let registrar = sockets.registrar().map_err(failed)?;
+    let sender = sockets.command_sender().map_err(failed)?;
     let tell = move || {
         signals::wait(woken);
-        registrar.tell(Command::Stop);
+        sender.send(Command::Stop);
     };
     // It ends with the process where no signal comes.
     let _ = std::thread::Builder::new().name("sietch-signals".to_owned()).spawn(tell).map_err(failed)?;
@@ -249,7 +250,7 @@ fn page() -> Result<Metrics, sietch::MetricsError> {
 }
 
 /// In the order of the names of a page.
-fn values(shown: &Shown) -> Vec<u64> {
+fn values(shown: &SocketReport) -> Vec<u64> {
     let gauges = [shown.applications, shown.listeners, shown.connections, shown.requests];
     let gauges = gauges.map(|value| value as u64);
     gauges.into_iter().chain(shown.counters.entries().map(|(_, value)| value)).collect()

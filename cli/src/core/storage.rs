@@ -1,7 +1,7 @@
 //! The storage role of a service core: areas on volumes of extents, for applications that must not
 //! have the volume (docs/spec/broker.md).
 //!
-//! 1. One thread drives the devices ([`sietch_service::block`]); this side hands it what the daemon
+//! 1. One thread drives the devices ([`sietch_service::broker`]); this side hands it what the daemon
 //!    sends (a volume's descriptor, an area with its end of the shared memory, other extents, the
 //!    end of an area), and tells the daemon what has come of it.
 //! 2. An area counts as ours until nothing of it is under way, also for a daemon that was restarted
@@ -20,7 +20,8 @@ use sietch::disk::broker::{BrokerFds, BrokerLayout};
 use sietch::{Kind, Metrics, clock};
 use sietch_protocol::storage::{AreaExtent, AreaGrant, HeldArea, HeldStorage};
 use sietch_protocol::{CallError, Connection, Notice};
-use sietch_service::block::{AreaCounters, Board, Command, Event, Refusal, Span, Told, run};
+use sietch_service::Snapshot;
+use sietch_service::broker::{AreaCounters, AreaReport, Command, Event, EventSink, Refusal, Span, run};
 
 /// An area that is served.
 struct Area {
@@ -37,7 +38,7 @@ pub(super) struct Storage {
     bell: OwnedFd,
     events: Receiver<Event>,
     told: OwnedFd,
-    board: Arc<Board>,
+    report: Arc<Snapshot<Vec<AreaReport>>>,
     thread: JoinHandle<std::io::Result<()>>,
     volumes: BTreeSet<String>,
     /// By grant.
@@ -54,14 +55,14 @@ impl Storage {
         let (bell, told) = (eventfd(0, flags)?, eventfd(0, flags)?);
         let (commands, orders) = channel();
         let (sender, events) = channel();
-        let board = Arc::new(Board::default());
-        let (own, shown) = (bell.try_clone()?, Arc::clone(&board));
-        let teller = Told { events: sender, bell: told.try_clone()? };
+        let report = Arc::<Snapshot<Vec<AreaReport>>>::default();
+        let (own, shown) = (bell.try_clone()?, Arc::clone(&report));
+        let sink = EventSink { events: sender, doorbell: told.try_clone()? };
         let thread = std::thread::Builder::new()
             .name("sietch-broker".to_owned())
-            .spawn(move || run(&orders, &own, &teller, &shown))?;
+            .spawn(move || run(&orders, &own, &sink, &shown))?;
         let (volumes, areas) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { commands, bell, events, told, board, thread, volumes, areas })
+        Ok(Self { commands, bell, events, told, report, thread, volumes, areas })
     }
 
     /// Whether the thread has ended.
@@ -194,7 +195,7 @@ impl Storage {
     /// # Errors
     /// The daemon is gone.
     pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        for report in self.board.read() {
+        for report in self.report.read() {
             let Some(area) = self.areas.get_mut(&report.id) else { continue };
             let Some(page) = &mut area.page else { continue };
             page.set_all(0, values(&report.counters));
@@ -225,7 +226,7 @@ fn page(grant: u64) -> Result<Metrics, sietch::MetricsError> {
         "discards",
         "failed",
         "cancelled",
-        "rings",
+        "notifications",
         "violations",
     ]
     .map(str::to_owned)
@@ -247,7 +248,7 @@ fn values(counted: &AreaCounters) -> Vec<u64> {
         counted.discards,
         counted.failed,
         counted.cancelled,
-        counted.rings,
+        counted.notifications,
         counted.violations,
     ];
     values.extend(counted.refused);

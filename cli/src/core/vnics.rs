@@ -35,9 +35,12 @@ use sietch::net::Engine;
 use sietch::nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 use sietch::{Client, Doorbell as _, Grant, Kind, Lease, Metrics, VnicQueue, clock};
 use sietch_protocol::{CallError, ErrorKind, VnicGrant};
-use sietch_service::sockets::Registrar;
-use sietch_service::tcp::gather;
-use sietch_service::tcp::{Access, Asked, Board, Counters, Device, Options, Pool, Ports, Vnic, VnicShown};
+use sietch_service::Snapshot;
+use sietch_service::sockets::CommandSender;
+use sietch_service::tcp::{
+    Access, Counters, Device, Options, Pool, PoolReport, Ports, RequestQueue, RevocationFilter, Vnic,
+    VnicReport, VnicRequest, fan_out,
+};
 
 /// How often counters are put on their pages, while there is a VNIC.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -127,11 +130,11 @@ impl Device for Served {
         self.lease.clear_doorbell();
     }
 
-    fn control(&self) -> Option<BorrowedFd<'_>> {
+    fn diagnostics(&self) -> Option<BorrowedFd<'_>> {
         Some(self.lease.doorbell())
     }
 
-    fn attend(&mut self, engine: &Engine) {
+    fn answer_diagnostics(&mut self, engine: &Engine) {
         self.lease.answer_diagnostics(&self.grant, engine, &mut self.queue);
     }
 
@@ -142,7 +145,7 @@ impl Device for Served {
 
 /// Where requests of one VNIC go.
 struct Line {
-    orders: Sender<Asked>,
+    orders: Sender<VnicRequest>,
     bell: OwnedFd,
     page: Metrics,
 }
@@ -152,7 +155,7 @@ struct Line {
 struct State {
     lines: BTreeMap<String, Line>,
     /// Refuses applications that were revoked.
-    gate: gather::Gate,
+    gate: RevocationFilter,
 }
 
 type Shared = Arc<Mutex<State>>;
@@ -163,7 +166,7 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 
 impl State {
     /// Passes a request on to its VNIC; the request again, if that is not there.
-    fn pass_on(&mut self, asked: Asked) -> Option<(String, Asked)> {
+    fn pass_on(&mut self, asked: VnicRequest) -> Option<(String, VnicRequest)> {
         let asked = self.gate.admit(asked)?;
         let Some(name) = asked.request.vnic().map(str::to_owned) else {
             asked.refuse(Errno::INVAL);
@@ -181,30 +184,30 @@ impl State {
 
 /// Requests that came and were not looked at: an administrator's come first.
 #[derive(Default)]
-struct Waiting([VecDeque<Asked>; 2]);
+struct Waiting([VecDeque<VnicRequest>; 2]);
 
 impl Waiting {
-    fn push(&mut self, asked: Asked) {
+    fn push(&mut self, asked: VnicRequest) {
         self.0[usize::from(!asked.administers)].push_back(asked);
     }
 
-    fn pop(&mut self) -> Option<Asked> {
+    fn pop(&mut self) -> Option<VnicRequest> {
         self.0.iter_mut().find_map(VecDeque::pop_front)
     }
 }
 
 /// Passes requests on, and asks all VNICs at once. It waits for nobody else but VNICs, and for
-/// those as long as [`gather`] says.
+/// those as long as [`fan_out`] says.
 struct Desk {
     state: Shared,
     /// Whom VNICs tell of connections between their programs.
-    registrar: Registrar,
-    keeper: Sender<Asked>,
+    registrar: CommandSender,
+    keeper: Sender<VnicRequest>,
 }
 
 impl Desk {
     /// Until nobody can send any more.
-    fn run(self, asked: &Receiver<Asked>) {
+    fn run(self, asked: &Receiver<VnicRequest>) {
         let mut waiting = Waiting::default();
         loop {
             asked.try_iter().for_each(|asked| waiting.push(asked));
@@ -220,8 +223,10 @@ impl Desk {
                 continue;
             }
             let State { lines, gate } = &mut *lock(&self.state);
-            let lines = lines.values().map(|Line { orders, bell, .. }| gather::Line { orders, bell });
-            gather::gather(next, lines, Some(&self.registrar), gate);
+            let lines = lines
+                .values()
+                .map(|Line { orders, bell, .. }| RequestQueue { requests: orders, doorbell: bell });
+            fan_out(next, lines, Some(&self.registrar), gate);
         }
     }
 }
@@ -256,9 +261,9 @@ struct Keeper {
     socket: PathBuf,
     kept: Kept,
     pool: Pool<Served>,
-    board: Arc<Board>,
+    board: Arc<Snapshot<PoolReport>>,
     state: Shared,
-    registrar: Registrar,
+    registrar: CommandSender,
 }
 
 /// The threads that keep the VNICs.
@@ -278,11 +283,11 @@ impl Vnics {
 ///
 /// # Errors
 /// No descriptors or threads are left.
-pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<Asked>, Vnics)> {
+pub(super) fn start(socket: &Path, registrar: CommandSender) -> io::Result<(Sender<VnicRequest>, Vnics)> {
     let (sender, asked) = channel();
     let (absent, wanted) = channel();
     let pool = Pool::start(Options::default())?;
-    let (board, state) = (pool.board(), Shared::default());
+    let (board, state) = (pool.report(), Shared::default());
     let desk = Desk { state: Arc::clone(&state), registrar: registrar.try_clone()?, keeper: absent };
     let mut keeper =
         Keeper { socket: socket.to_owned(), kept: Kept::default(), pool, board, state, registrar };
@@ -294,7 +299,7 @@ pub(super) fn start(socket: &Path, registrar: Registrar) -> io::Result<(Sender<A
 
 impl Keeper {
     /// Acquires what is asked for until nobody can ask any more.
-    fn run(&mut self, wanted: &Receiver<Asked>) {
+    fn run(&mut self, wanted: &Receiver<VnicRequest>) {
         loop {
             let next = if lock(&self.state).lines.is_empty() {
                 wanted.recv().map_err(|_| RecvTimeoutError::Disconnected)
@@ -313,7 +318,7 @@ impl Keeper {
         }
     }
 
-    fn pass_on(&mut self, asked: Asked) {
+    fn pass_on(&mut self, asked: VnicRequest) {
         // It may be there by now.
         let absent = lock(&self.state).pass_on(asked);
         let Some((name, asked)) = absent else { return };
@@ -423,17 +428,17 @@ fn access(granted: &VnicGrant) -> Access {
 
 /// The page of a VNIC.
 fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
-    let gauges = ["thread", "thread.busy", "busy", "applications", "connections", "active", "claims"];
+    let gauges = ["thread", "thread.busy", "busy", "applications", "connections", "active", "bindings"];
     let counters = [
         "accepted",
         "connected",
         "failed",
         "aborted",
         "reset",
-        "unwanted",
+        "unmatched",
         "sent.bytes",
         "received.bytes",
-        "rings",
+        "notifications",
         "deferred",
         "busy.ns",
     ];
@@ -446,39 +451,39 @@ fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
 }
 
 /// In the order of the names of a page.
-fn values(thread: u64, busy: u32, vnic: &VnicShown) -> [u64; 18] {
+fn values(thread: u64, busy: u32, vnic: &VnicReport) -> [u64; 18] {
     let Counters {
         accepted,
         connected,
         failed,
         aborted,
         reset,
-        unwanted,
+        unmatched,
         sent_bytes,
         received_bytes,
-        rings,
+        notifications,
         deferred,
         connections,
         active,
-        claims,
+        bindings,
     } = vnic.counters;
     [
         thread,
         busy.into(),
         vnic.busy.into(),
-        vnic.shares.len() as u64,
+        vnic.usages.len() as u64,
         connections,
         active,
-        claims,
+        bindings,
         accepted,
         connected,
         failed,
         aborted,
         reset,
-        unwanted,
+        unmatched,
         sent_bytes,
         received_bytes,
-        rings,
+        notifications,
         deferred,
         vnic.worked,
     ]
@@ -490,18 +495,27 @@ mod tests {
         AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv, socket_with, socketpair,
     };
     use sietch_protocol::socket_service::{Request, RequestKind};
-    use sietch_service::sockets::Sent;
+    use sietch_service::sockets::RequestDescriptors;
 
     use super::*;
 
-    fn ask(vnics: &Sender<Asked>, kind: RequestKind, vnic: Option<&str>) -> OwnedFd {
+    fn ask(vnics: &Sender<VnicRequest>, kind: RequestKind, vnic: Option<&str>) -> OwnedFd {
         let (own, socket) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .expect("descriptors");
         let mut request = Request::new(kind, [7; 16]);
         vnic.into_iter().for_each(|vnic| request.set_vnic(vnic));
-        let (sent, administers) = (Sent::default(), vnic.is_none());
-        let asked = Asked { uid: 0, administers, request, kind, sent, pair: None, rehearsal: false, socket };
+        let (descriptors, administers) = (RequestDescriptors::default(), vnic.is_none());
+        let asked = VnicRequest {
+            uid: 0,
+            administers,
+            request,
+            kind,
+            descriptors,
+            pair: None,
+            dry_run: false,
+            socket,
+        };
         vnics.send(asked).expect("a thread hears it");
         own
     }
@@ -533,7 +547,7 @@ mod tests {
         rustix::net::listen(&daemon, 16).expect("bound");
         let (commands, _orders) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-        let (vnics, threads) = start(&path, Registrar { commands, bell }).expect("threads");
+        let (vnics, threads) = start(&path, CommandSender { commands, doorbell: bell }).expect("threads");
         let program = ask(&vnics, RequestKind::Connect, Some("v0"));
         let call = rustix::net::accept(&daemon).expect("it asks for the VNIC");
         let administrator = ask(&vnics, RequestKind::List, None);

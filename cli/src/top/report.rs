@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use sietch_protocol::StatGroup;
-use sietch_service::sockets::administration::{ListedApplication, Listing};
+use sietch_service::sockets::{ListedApplication, Listing};
 
 use crate::style::{Cell, Palette, Table, Tone, bytes};
 

@@ -1,22 +1,31 @@
-//! Service cores: what stands after the rings of applications that are not trusted with a device.
+//! The service core: one process that serves applications which are not trusted with a device.
 //!
-//! - [`switch`]: a software switch, sans-I/O, over any [`sietch_nic::NicQueue`].
-//! - [`run`]: the loop that drives one over shared-memory links: spins while traffic flows, sleeps
-//!   when it does not.
-//! - [`sockets`]: the socket service of unmodified programs: set-up, hand-over, limits.
-//! - [`block`]: a storage broker, sans-I/O, for areas that lie as extents on one file or device,
-//!   and its loop.
-//! - [`tcp`]: TCP/IP engines for applications that live on a VNIC and link none.
+//! It has four roles. Each is a module with the same files: `limits.rs`, `metrics.rs`, `run.rs` (its
+//! threads), and `commands.rs` where another thread sends it commands.
+//!
+//! - [`switch`]: the software switch between shared-memory VNICs, sans-I/O over any
+//!   [`sietch_nic::NicQueue`].
+//! - [`broker`]: the storage broker for areas that lie as extents on one file or device, sans-I/O
+//!   over any [`sietch_disk::DiskQueue`].
+//! - [`sockets`]: the socket service of unmodified programs: set-up, transfer, limits.
+//! - [`tcp`]: the TCP host: TCP/IP engines for applications that live on a VNIC and link none.
+//!
+//! Layers, lowest first; each file imports only from those below it:
+//!
+//! ```text
+//! tcp                            uses the socket service's commands
+//! sockets
+//! requests    switch    broker   what sockets and tcp share; two roles of their own
+//! snapshot    limits             status for other threads; bounds that several roles share
+//! ```
 #![forbid(unsafe_code)]
 
-pub mod block;
-mod counters;
-mod rate;
-pub mod run;
+pub mod broker;
+mod limits;
+mod requests;
+mod snapshot;
 pub mod sockets;
 pub mod switch;
 pub mod tcp;
 
-pub use counters::PortCounters;
-pub use run::{Board, Command, PortReport, run};
-pub use switch::{AddError, PortId, Switch};
+pub use snapshot::Snapshot;

@@ -1,76 +1,54 @@
-//! The software switch: ports, rules, and who is next. Sans-I/O: queues are a trait, time is an
-//! argument.
+//! The software switch: ports, rules, and which port is served next. Sans-I/O: queues are a trait,
+//! time is an argument.
 //!
-//! One turn:
+//! One iteration ([`Switch::poll`]):
 //!
 //! 1. Every port in rotation gets [`QUANTUM`] bytes of credit (deficit round robin). A frame costs
 //!    its length and [`FRAME_COST`], so neither large nor many small frames buy a port more than
-//!    its share. A port with nothing waiting saves nothing.
-//! 2. A frame is judged by its sender's transmit rules, then by its sender's rate. One that exceeds
-//!    the rate waits, and all of that port's behind it with it, in the sender's own memory: nothing
-//!    is lost, and a sender whose ring is full knows that it must wait. What passes goes to the
-//!    port that the control plane's table names for its destination MAC. A question to everybody or
-//!    to a group, of ARP or of neighbour discovery, goes to the port that has the address in
-//!    question, and to no other: who else would hear it could only answer falsely. Nothing is ever
-//!    learnt from a frame. What a port announces of itself (its rules saw to it that it is true)
-//!    goes to all others. Each copy counts as a frame of its own, for the sender's rate and for its
-//!    share.
-//! 3. There it is judged by that port's receive rules and copied into a frame of that port's queue.
-//!    The head that is copied is the very bytes that were judged: the sender cannot change them in
+//!    its share. A port with nothing waiting saves no credit.
+//! 2. The sender's transmit rules judge a frame, then the sender's rate. A frame beyond the rate
+//!    waits in the sender's own memory, with all later frames of that port. So nothing is lost, and
+//!    the sender finds its ring full.
+//! 3. A frame that passes goes to the port that the control plane's table names for its
+//!    destination MAC. The switch learns nothing from frames.
+//! 4. A broadcast or multicast request (ARP, neighbour discovery) goes to the port that has the
+//!    requested address, and to no other: any other receiver could only answer falsely. What a port
+//!    announces of itself goes to all others, because its rules have checked that it is true. Each
+//!    copy counts as a frame of its own, for the sender's rate and for its share.
+//! 5. The receiver's rules judge the frame, which is then copied into a frame of the receiver's
+//!    queue. The copied head is the very bytes that were judged: the sender cannot change them in
 //!    between.
-//! 4. A port without room loses the frame (it is counted); nobody waits for it.
-//! 5. Ports that were handed something are flushed, once. A port whose queue fails is taken out.
+//! 6. A port without room loses the frame, and a counter says so. Nothing waits for a slow receiver.
+//! 7. Ports that received something are flushed once. A port whose queue fails is removed.
 //!
-//! No turn does more than [`BATCH`] frames a port.
+//! One iteration takes at most [`BATCH`] frames from a port.
+
+mod commands;
+pub mod limits;
+mod metrics;
+mod port;
+mod rate;
+mod run;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use sietch_nic::xdp::{Reason, VnicSpec, XdpError, software};
+use sietch_nic::xdp::{Reason, VnicSpec, software};
 use sietch_nic::{Frame, NicQueue};
 
-use crate::counters::PortCounters;
-use crate::rate::Bucket;
+use limits::{BATCH, FRAME_COST, PORTS, QUANTUM};
+use rate::Bucket;
 
-/// Bytes that a port may send in a turn before the next has its turn: more than the largest frame
-/// costs, so every turn moves something; little enough that a hundred busy ports all have theirs
-/// within a millisecond.
-pub const QUANTUM: u32 = 72 << 10;
-/// What a frame costs beside its bytes: about what forwarding one takes, in the time of copying so
-/// many bytes.
-pub const FRAME_COST: u32 = 512;
-/// Most frames taken from a port at a time.
-pub const BATCH: usize = 64;
-/// Most ports.
-pub const PORTS: usize = 256;
-
-const _: () = assert!(QUANTUM > 65_535 + 14 + FRAME_COST);
+pub use commands::Command;
+pub use metrics::{PortCounters, PortReport};
+pub use port::{AddError, PortId};
+pub use run::run;
 
 /// Types of neighbour discovery (RFC 4861 section 4.3 and 4.4).
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-
-/// What the control plane calls a port: the number of its grant.
-pub type PortId = u64;
-
-/// Why a port was not added.
-#[derive(Debug, thiserror::Error)]
-pub enum AddError {
-    /// The rules cannot be enforced.
-    #[error("port {0}: its rules cannot be enforced")]
-    Rules(PortId, #[source] XdpError),
-    /// Another port has its name, MAC or address.
-    #[error("port {0}: port {1} has the same number, MAC or address; give each VNIC its own")]
-    Taken(PortId, PortId),
-    /// There are too many.
-    #[error("port {0}: the switch has {PORTS} ports already; start another service core")]
-    Full(PortId),
-    /// The medium needs checksums that frames on the switch do not have.
-    #[error("port {0}: its queue is not over memory; the switch joins shared-memory links only")]
-    Medium(PortId),
-}
 
 #[derive(Debug)]
 struct Port<Q> {
@@ -78,14 +56,14 @@ struct Port<Q> {
     spec: VnicSpec,
     bucket: Option<Bucket>,
     queue: Q,
-    /// Frames received and not yet looked at.
+    /// Frames received and not yet judged.
     waiting: VecDeque<Frame>,
-    /// Until when the first of them waits for its sender's rate; zero if it does not.
+    /// When the first of them may pass, if it waits for the port's rate; else zero.
     held_until: u64,
-    /// Below zero: what copies of an announcement cost more than there was.
+    /// Negative after an announcement whose copies cost more than the port had.
     credit: i64,
-    /// Something was handed to it since its last flush.
-    touched: bool,
+    /// A frame was delivered to it since its last flush.
+    needs_flush: bool,
     counters: PortCounters,
 }
 
@@ -96,9 +74,9 @@ pub struct Switch<Q> {
     by_mac: HashMap<[u8; 6], usize, RandomState>,
     by_address: HashMap<Ipv4Addr, usize, RandomState>,
     by_address6: HashMap<Ipv6Addr, usize, RandomState>,
-    /// Ports that speak IPv6.
-    six: usize,
-    /// Who is first in the next turn.
+    /// The number of ports with an IPv6 address.
+    ipv6_ports: usize,
+    /// The port that is served first in the next iteration.
     first: usize,
     batch: Vec<Frame>,
     dead: Vec<PortId>,
@@ -111,7 +89,7 @@ impl<Q: NicQueue> Default for Switch<Q> {
             by_mac: HashMap::default(),
             by_address: HashMap::default(),
             by_address6: HashMap::default(),
-            six: 0,
+            ipv6_ports: 0,
             first: 0,
             batch: Vec::with_capacity(BATCH),
             dead: Vec::new(),
@@ -124,11 +102,11 @@ fn bucket(spec: &VnicSpec) -> Option<Bucket> {
 }
 
 impl<Q: NicQueue> Switch<Q> {
-    /// Adds a port: the queue's other end belongs to the holder of grant `id`, whom `spec`
+    /// Adds a port. The queue's other end belongs to the holder of grant `id`, which `spec`
     /// confines.
     ///
     /// # Errors
-    /// [`AddError`] says why not; the queue is dropped, which ends its link.
+    /// [`AddError`]; the queue is dropped, which ends its link.
     pub fn add(&mut self, id: PortId, spec: VnicSpec, queue: Q) -> Result<(), AddError> {
         spec.validate().map_err(|error| AddError::Rules(id, error))?;
         if !queue.offloads().checksums {
@@ -146,14 +124,14 @@ impl<Q: NicQueue> Switch<Q> {
             waiting: VecDeque::with_capacity(BATCH),
             held_until: 0,
             credit: 0,
-            touched: false,
+            needs_flush: false,
             counters: PortCounters::default(),
         });
         self.index();
         Ok(())
     }
 
-    /// Gives a port other rules. False if there is no such port.
+    /// Gives a port other rules. Returns false if there is no such port.
     ///
     /// # Errors
     /// As [`Switch::add`]; the old rules stay.
@@ -169,7 +147,7 @@ impl<Q: NicQueue> Switch<Q> {
         Ok(true)
     }
 
-    /// Takes a port out and returns its queue: what its holder writes from now on nobody reads.
+    /// Removes a port and returns its queue. What its holder writes from now on is not read.
     pub fn remove(&mut self, id: PortId) -> Option<Q> {
         let at = self.ports.iter().position(|port| port.id == id)?;
         let mut port = self.ports.remove(at);
@@ -180,40 +158,40 @@ impl<Q: NicQueue> Switch<Q> {
         Some(port.queue)
     }
 
-    /// What a port counted.
+    /// Returns the counters of a port.
     pub fn counters(&self, id: PortId) -> Option<PortCounters> {
         self.ports.iter().find(|port| port.id == id).map(|port| port.counters)
     }
 
-    /// The ports' numbers.
+    /// Iterates over the numbers of the ports.
     pub fn ids(&self) -> impl Iterator<Item = PortId> + '_ {
         self.ports.iter().map(|port| port.id)
     }
 
-    /// The ports' queues.
+    /// Iterates over the queues of the ports.
     pub fn queues_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Q)> {
         self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
     }
 
-    /// The queues that are looked at in each turn, for who sleeps on their doorbells: not those of
-    /// ports that wait for their rate.
-    pub fn watched_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
+    /// Iterates over the queues that are polled in each iteration, for a caller that sleeps on their
+    /// doorbells. Ports that wait for their rate are not among them.
+    pub fn polled_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
         self.ports.iter_mut().filter(|port| port.held_until == 0).map(|port| &mut port.queue)
     }
 
-    /// The ports' queues.
+    /// Iterates over the queues of the ports.
     pub fn queues(&self) -> impl Iterator<Item = &Q> {
         self.ports.iter().map(|port| &port.queue)
     }
 
-    /// Ports that were taken out since the last call because their queue failed.
+    /// Returns the ports that were removed since the last call because their queue failed.
     pub fn take_dead(&mut self) -> Vec<PortId> {
         std::mem::take(&mut self.dead)
     }
 
-    fn check_free(&self, id: PortId, spec: &VnicSpec, but: Option<usize>) -> Result<(), AddError> {
+    fn check_free(&self, id: PortId, spec: &VnicSpec, except: Option<usize>) -> Result<(), AddError> {
         let same = |(at, port): &(usize, &Port<Q>)| {
-            Some(*at) != but
+            Some(*at) != except
                 && (port.id == id
                     || port.spec.mac == spec.mac
                     || port.spec.address == spec.address
@@ -228,17 +206,18 @@ impl<Q: NicQueue> Switch<Q> {
     fn index(&mut self) {
         self.by_mac = self.ports.iter().enumerate().map(|(at, port)| (port.spec.mac, at)).collect();
         self.by_address = self.ports.iter().enumerate().map(|(at, port)| (port.spec.address, at)).collect();
-        self.six = self.ports.iter().filter(|port| port.spec.address6.is_some()).count();
-        // With a granted address comes the one that follows from the MAC.
+        self.ipv6_ports = self.ports.iter().filter(|port| port.spec.address6.is_some()).count();
+        // A port with a granted IPv6 address also has the link-local one that follows from its MAC.
         let six = |(at, port): (usize, &Port<Q>)| {
             port.spec.address6.map(|own| [(own, at), (port.spec.link_local(), at)])
         };
         self.by_address6 = self.ports.iter().enumerate().filter_map(six).flatten().collect();
     }
 
-    /// Moves what has arrived, at most one batch a port. `now` is in nanoseconds and never goes
-    /// back. Returns whether there was anything to do but wait.
-    pub fn turn(&mut self, now: u64) -> bool {
+    /// Runs one iteration: forwards what has arrived, at most one batch a port. `now` is in
+    /// nanoseconds and monotonic. Returns whether any port had something that did not wait for its
+    /// rate.
+    pub fn poll(&mut self, now: u64) -> bool {
         let count = self.ports.len();
         if count == 0 {
             return false;
@@ -253,9 +232,9 @@ impl<Q: NicQueue> Switch<Q> {
         busy
     }
 
-    /// When a port that waits for its rate may go on, if one does: [`Switch::turn`] has nothing to
-    /// do for it before.
-    pub fn held_until(&self) -> Option<u64> {
+    /// Returns when the first port that waits for its rate may go on. [`Switch::poll`] has nothing
+    /// to do for it before.
+    pub fn next_deadline(&self) -> Option<u64> {
         self.ports.iter().map(|port| port.held_until).filter(|until| *until > 0).min()
     }
 
@@ -270,7 +249,7 @@ impl<Q: NicQueue> Switch<Q> {
             port.waiting.extend(self.batch.drain(..));
         }
         if port.waiting.is_empty() {
-            // A debt is paid off even if nothing more is asked for.
+            // An idle port still pays off its debt.
             port.credit = (port.credit + i64::from(QUANTUM)).min(0);
             return false;
         }
@@ -300,25 +279,25 @@ impl<Q: NicQueue> Switch<Q> {
         true
     }
 
-    /// Hands a frame to whom it is for, or drops it. Returns how many ports it was for.
+    /// Delivers a frame to the ports that it is for, or drops it. Returns the number of those ports.
     ///
     /// # Errors
-    /// Its sender's rate: the frame, and when to come again.
+    /// The frame exceeds its sender's rate: returns it, and when to try again.
     fn forward(&mut self, from: usize, frame: Frame, now: u64) -> Result<i64, (Frame, u64)> {
         let port = &mut self.ports[from];
         let (head, length) = (port.queue.bytes(&frame), frame.len());
         let judged = software::transmit(&port.spec, head, length);
         let is_allowed = judged.is_ok();
-        let way = judged.and_then(|()| match to_group(head) {
-            None => found(self.by_mac.get(&head[..6])),
-            Some(Group::Asks(address)) => found(self.by_address.get(&address)),
-            Some(Group::Asks6(address)) => found(self.by_address6.get(&address)),
-            Some(Group::Tells { six }) => Ok(Way::All { six }),
+        let target = judged.and_then(|()| match group_request(head) {
+            None => to_port(self.by_mac.get(&head[..6])),
+            Some(Group::Request(address)) => to_port(self.by_address.get(&address)),
+            Some(Group::Request6(address)) => to_port(self.by_address6.get(&address)),
+            Some(Group::Announcement(family)) => Ok(Target::All(family)),
             Some(Group::Other) => Err(Reason::Target),
         });
-        let copies = match way {
-            Ok(Way::All { six: true }) => self.six.saturating_sub(1),
-            Ok(Way::All { six: false }) => self.ports.len() - 1,
+        let copies = match target {
+            Ok(Target::All(Family::Ipv6)) => self.ipv6_ports.saturating_sub(1),
+            Ok(Target::All(Family::Ipv4)) => self.ports.len() - 1,
             _ => 1,
         };
         let port = &mut self.ports[from];
@@ -328,10 +307,10 @@ impl<Q: NicQueue> Switch<Q> {
         {
             return Err((frame, until));
         }
-        match way {
-            Ok(Way::One(to)) if to != from => self.hand_over(from, to, &frame),
-            Ok(Way::One(_)) => port.counters.send_drops[Reason::Target as usize] += 1,
-            Ok(Way::All { six }) => self.announce(from, &frame, six),
+        match target {
+            Ok(Target::One(to)) if to != from => self.deliver(from, to, &frame),
+            Ok(Target::One(_)) => port.counters.send_drops[Reason::Target as usize] += 1,
+            Ok(Target::All(family)) => self.announce(from, &frame, family),
             Err(reason) => port.counters.send_drops[reason as usize] += 1,
         }
         self.ports[from].queue.release(frame);
@@ -339,16 +318,17 @@ impl<Q: NicQueue> Switch<Q> {
         Ok(copies as i64)
     }
 
-    /// Hands a frame to all others that speak its family.
-    fn announce(&mut self, from: usize, frame: &Frame, six: bool) {
+    /// Delivers a frame to all other ports that have an address of its family.
+    fn announce(&mut self, from: usize, frame: &Frame, family: Family) {
         for to in 0..self.ports.len() {
-            if to != from && (!six || self.ports[to].spec.address6.is_some()) {
-                self.hand_over(from, to, frame);
+            if to != from && (family == Family::Ipv4 || self.ports[to].spec.address6.is_some()) {
+                self.deliver(from, to, frame);
             }
         }
     }
 
-    fn hand_over(&mut self, from: usize, to: usize, frame: &Frame) {
+    /// Judges a frame by the receiver's rules and copies it into the receiver's queue.
+    fn deliver(&mut self, from: usize, to: usize, frame: &Frame) {
         let Ok([source, target]) = self.ports.get_disjoint_mut([from, to]) else { return };
         let (head, length) = (source.queue.bytes(frame), frame.len());
         if let Err(reason) = software::receive(&target.spec, head, length) {
@@ -371,7 +351,7 @@ impl<Q: NicQueue> Switch<Q> {
             target.counters.receive_full += 1;
             return;
         }
-        target.touched = true;
+        target.needs_flush = true;
         target.counters.received_frames += 1;
         target.counters.received_bytes += length as u64;
         source.counters.sent_frames += 1;
@@ -381,7 +361,7 @@ impl<Q: NicQueue> Switch<Q> {
     fn flush(&mut self) {
         let mut failed = Vec::new();
         for port in &mut self.ports {
-            if std::mem::take(&mut port.touched) && port.queue.flush().is_err() {
+            if std::mem::take(&mut port.needs_flush) && port.queue.flush().is_err() {
                 failed.push(port.id);
             }
         }
@@ -392,50 +372,59 @@ impl<Q: NicQueue> Switch<Q> {
     }
 }
 
-/// Where a frame goes.
+/// The ports that a frame is for.
 #[derive(Clone, Copy)]
-enum Way {
+enum Target {
     One(usize),
-    /// To all others; of those with IPv6 alone.
-    All {
-        six: bool,
-    },
+    /// All others that have an address of the family; every port has one of IPv4.
+    All(Family),
+}
+
+/// An address family.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Ipv4,
+    Ipv6,
 }
 
 #[inline]
-fn found(port: Option<&usize>) -> Result<Way, Reason> {
-    port.copied().map(Way::One).ok_or(Reason::Target)
+fn to_port(port: Option<&usize>) -> Result<Target, Reason> {
+    port.copied().map(Target::One).ok_or(Reason::Target)
 }
 
-/// What a frame to everybody or to a group wants.
+/// What a broadcast or multicast frame is.
 enum Group {
-    Asks(Ipv4Addr),
-    Asks6(Ipv6Addr),
-    /// It says where its sender's address is.
-    Tells {
-        six: bool,
-    },
+    /// A request for this address.
+    Request(Ipv4Addr),
+    /// The same of IPv6.
+    Request6(Ipv6Addr),
+    /// The sender announces its own address.
+    Announcement(Family),
     Other,
 }
 
-/// Reads a frame that passed its sender's rules: to everybody goes ARP alone, which has 42 bytes,
-/// and to groups neighbour discovery without extension headers. `None`: it goes to one station.
+/// Classifies a frame that passed its sender's rules. Only ARP (42 bytes) is broadcast, and only
+/// neighbour discovery without extension headers is multicast. `None`: a unicast frame.
 #[inline]
-fn to_group(head: &[u8]) -> Option<Group> {
+fn group_request(head: &[u8]) -> Option<Group> {
     if head[0] & 1 == 0 {
         return None;
     }
     let bytes = |at: usize| head.get(at..).and_then(|rest| rest.first_chunk::<4>()).copied();
     if head[0] == 0xff {
         let (sender, target) = (bytes(28)?, bytes(38)?);
-        return Some(if sender == target { Group::Tells { six: false } } else { Group::Asks(target.into()) });
+        return Some(if sender == target {
+            Group::Announcement(Family::Ipv4)
+        } else {
+            Group::Request(target.into())
+        });
     }
     match head.get(54) {
         Some(&SOLICITATION) => {
             let target = head.get(62..).and_then(|rest| rest.first_chunk::<16>());
-            Some(target.map_or(Group::Other, |target| Group::Asks6(Ipv6Addr::from(*target))))
+            Some(target.map_or(Group::Other, |target| Group::Request6(Ipv6Addr::from(*target))))
         }
-        Some(&ADVERTISEMENT) => Some(Group::Tells { six: true }),
+        Some(&ADVERTISEMENT) => Some(Group::Announcement(Family::Ipv6)),
         _ => Some(Group::Other),
     }
 }

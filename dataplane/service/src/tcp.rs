@@ -1,45 +1,50 @@
-//! TCP as a service: engines that run here, for applications that live on a VNIC and link none.
+//! The TCP host: TCP/IP engines that run in the service core, for applications that live on a VNIC and
+//! link none.
 //!
 //! ```text
-//!  application          | service                                   | network
-//!  socket <-- rings --> | channel <-- host: pump --> engine flow <--|--> peer
-//!         <- placeholder->  (doorbell, hang-up)                     |
+//!  application          | service core                                | network
+//!  socket <-- rings --> | channel <-- host: relay --> engine flow <--|--> peer
+//!         <- placeholder->  (doorbell, hang-up)                       |
 //! ```
 //!
-//! - [`channel`]: the service's side of one connection with an application: its bytes, its end, its
-//!   doorbell.
-//! - [`settings`]: the socket options of a connection that an engine knows.
-//! - [`information`]: what `TCP_INFO` tells of one.
-//! - [`gather`]: what is asked of all VNICs at once.
-//! - [`ports`]: who has which port of the VNIC: reservations, listeners.
-//! - [`link`]: a channel over the memory of a connection and a pair of placeholders.
-//! - [`vnic`]: a host on a queue, with its applications' requests and doorbells.
-//! - [`placement`]: which thread drives which VNIC, and how many threads there are.
-//! - [`run`]: those threads.
-//! - [`host`]: an engine with its applications, sans-I/O: connections, listeners, and bytes moved
-//!   both ways.
+//! The memory that an application can write is untrusted; the header of `channel.rs` says what follows
+//! from that. What an application does wrong costs it its own connections.
 //!
-//! What stands in memory that an application can write is hostile ([`channel`] says what follows
-//! from that). What an application does wrong costs it its own connections.
+//! Layers, lowest first; each file imports only from those below it:
+//!
+//! ```text
+//! run                     the threads that drive VNICs
+//! report     balancing    what they report; which thread drives which VNIC
+//! fan_out                 requests that all VNICs answer
+//! vnic                    a host on a queue, with its applications' requests and doorbells
+//! host                    an engine with its applications, sans-I/O
+//! stream_channel          a channel over the memory of a connection and a pair of placeholders
+//! channel                 one connection with an application, as a host needs it
+//! ports                   the ports of a VNIC: bindings and listeners
+//! socket_options tcp_info what the engine supports and reports of a connection
+//! limits  metrics  slots
+//! ```
 
-pub mod channel;
-pub mod gather;
-pub mod host;
-pub mod information;
+mod balancing;
+mod channel;
+mod fan_out;
+mod host;
 pub mod limits;
-pub mod link;
-pub mod metrics;
-pub mod placement;
-pub mod ports;
-pub mod run;
-pub mod settings;
+mod metrics;
+mod ports;
+mod report;
+mod run;
 mod slots;
-pub mod vnic;
+mod socket_options;
+mod stream_channel;
+mod tcp_info;
+mod vnic;
 
-pub use channel::{Channel, Departure, Wanted};
-pub use host::{Arrival, Host, Share};
+pub use crate::requests::vnic::VnicRequest;
+pub use fan_out::{RequestQueue, RevocationFilter, fan_out};
+pub use host::ApplicationUsage;
 pub use metrics::Counters;
-pub use ports::{Claim, Listening, Name, Ports, Refused};
-pub use run::{Board, Options, Pool, Shown, ThreadShown, VnicShown};
-pub use settings::Settings;
-pub use vnic::{Access, Asked, Device, Vnic};
+pub use ports::Ports;
+pub use report::{PoolReport, ThreadReport, VnicReport};
+pub use run::{Options, Pool};
+pub use vnic::{Access, Device, Vnic};

@@ -18,7 +18,8 @@ use sietch_protocol::{
     AreaExtent, AreaGrant, CallError, Connection, ErrorKind, HeldArea, HeldStorage, Notice, Protection,
     Target,
 };
-use sietch_service::block::{Board, Command, Event, Span, Told, run};
+use sietch_service::Snapshot;
+use sietch_service::broker::{Command, Event, EventSink, Span, run};
 
 const MIB: u64 = 1 << 20;
 const STRANGER: u32 = 61_896;
@@ -55,7 +56,7 @@ impl Broker {
         let ((commands, orders), (sender, events)) = (channel(), channel());
         let own = bell.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
-            run(&orders, &own, &Told { events: sender, bell: told }, &Board::default())
+            run(&orders, &own, &EventSink { events: sender, doorbell: told }, &Snapshot::default())
         });
         Self { commands, bell, events, thread, held: HeldStorage::default() }
     }

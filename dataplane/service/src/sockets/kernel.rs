@@ -1,4 +1,9 @@
-//! What the kernel says of a socket that an application sent.
+//! What the kernel says of a socket that an application sent, and what the service changes on one.
+//!
+//! Calls that take the lock of such a socket may block: [`blocking_calls`] makes them.
+
+pub(super) mod blocking_calls;
+pub(super) mod users;
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -13,24 +18,26 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sietch_socket::kernel::{accept_queue, bound_interface, namespace as namespace_of, namespace_cookie};
 use sietch_socket::patience::accept_waiting;
 
+use super::limits;
+
 /// A TCP socket of the kernel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tcp {
+pub(super) struct TcpSocket {
     /// Its network namespace.
     pub namespace: u64,
-    /// Its own name; port 0 if it is not bound.
+    /// Its own name; the port is 0 if it is not bound.
     pub name: SocketAddr,
     /// Whether it listens.
     pub listens: bool,
-    /// Whether it takes IPv6 alone.
+    /// Whether it takes only IPv6.
     pub only_ipv6: bool,
-    /// Whether it is bound to an interface or a VRF, which the addresses alone do not tell.
-    pub of_interface: bool,
+    /// Whether it is bound to an interface or a VRF, which its name does not show.
+    pub is_bound_to_interface: bool,
 }
 
-/// Whether a descriptor is a socket. Nothing else is to be duplicated here: each close of a file is
-/// told to its file system, which may be its sender's, and only the last one of a socket can take
-/// long.
+/// Checks that a descriptor is a socket. Nothing else may be duplicated here: every close of a file
+/// reaches its file system, which may be the sender's own, while only the last close of a socket can
+/// take long.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -38,10 +45,13 @@ pub(super) fn check_socket(sent: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_type(sent).map(drop)
 }
 
-impl Tcp {
-    /// Of a descriptor that claims to be one.
-    pub fn of(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
-        // First, because it touches nothing but sockets.
+impl TcpSocket {
+    /// Reads what the kernel says of a descriptor.
+    ///
+    /// # Errors
+    /// It is no TCP socket of the kernel.
+    pub(super) fn of(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+        // First, because this call has no effect on other files.
         if sockopt::socket_type(socket)? != SocketType::STREAM {
             return Err(Errno::PROTOTYPE);
         }
@@ -60,26 +70,25 @@ impl Tcp {
             name,
             listens: sockopt::socket_acceptconn(socket)?,
             only_ipv6: domain == AddressFamily::INET6 && sockopt::ipv6_v6only(socket)?,
-            of_interface: is_of_interface(socket, name),
+            is_bound_to_interface: is_bound_to_interface(socket, name),
         })
     }
 }
 
-/// Whether an address is one of the host, in the network namespace of a socket.
+/// Returns whether an address belongs to the host, in the network namespace of a socket.
 ///
-/// The kernel's routes say so: a socket without a name that is connected to an address of the host
-/// (no packet leaves) gets that very address as its own. Neither the options of a program's socket
-/// nor `ip_nonlocal_bind` change that, by which a socket can be bound to an address of another
-/// host.
+/// The kernel's routes decide: an unbound socket that is connected to an address of the host (no
+/// packet leaves) gets that very address as its own. Socket options and `ip_nonlocal_bind` let a
+/// program bind to an address of another host, but they do not change the route.
 pub(super) fn is_local(socket: BorrowedFd<'_>, namespace: u64, address: SocketAddr) -> bool {
-    if super::table::is_loopback(address.ip()) {
+    if super::table::canonical_name::is_loopback(address.ip()) {
         return true;
     }
     match is_routed_here(Some(namespace), address) {
         Ok(local) => local,
-        // Of another namespace: a thread goes there, if this process may.
+        // Another namespace: a thread enters it, if this process may.
         Err(Errno::XDEV) => std::thread::scope(|scope| {
-            // Where there are no threads left nothing is known.
+            // Without a thread the address counts as foreign.
             let there = std::thread::Builder::new().spawn_scoped(scope, || {
                 let namespace = namespace_of(socket).map_err(|_| Errno::PERM)?;
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -91,12 +100,12 @@ pub(super) fn is_local(socket: BorrowedFd<'_>, namespace: u64, address: SocketAd
     }
 }
 
-/// See [`is_local`]; in the namespace of this thread, which must be the one that is given.
+/// Does the work of [`is_local`] in the namespace of this thread.
 ///
 /// # Errors
-/// `EXDEV`: it is another one. That no route leads there, and others of `connect(2)`.
+/// `EXDEV`: this thread is not in the given namespace. Those of `connect(2)`: there is no route.
 fn is_routed_here(namespace: Option<u64>, address: SocketAddr) -> Result<bool, Errno> {
-    /// Any port; nothing is sent.
+    /// Any port will do, because nothing is sent.
     const DISCARD: u16 = 9;
     let mut address = match address {
         SocketAddr::V6(six) => match six.ip().to_ipv4_mapped() {
@@ -115,48 +124,45 @@ fn is_routed_here(namespace: Option<u64>, address: SocketAddr) -> Result<bool, E
     Ok(local(&socket).is_some_and(|own| own.ip() == address.ip()))
 }
 
-/// Whether a socket is bound to an interface or a VRF by more than the scope of its own name.
-fn is_of_interface(socket: impl AsFd, name: SocketAddr) -> bool {
+/// Returns whether a socket is bound to an interface or a VRF by more than the scope of its name.
+fn is_bound_to_interface(socket: impl AsFd, name: SocketAddr) -> bool {
     let scope = match name {
         SocketAddr::V6(six) => six.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    // A socket that cannot be asked is left to the kernel.
+    // If the call fails, the socket is left to the kernel.
     bound_interface(socket).map_or(true, |index| index != 0 && index != scope)
 }
 
-/// Whether a socket listens at this name now. What its program has told once may have changed
-/// since: it can shut the socket down, bind it anew, and bind it to an interface.
+/// Returns whether a socket listens at this name now. Its program may have changed it since: it can
+/// shut the socket down, bind it again, and bind it to an interface.
 pub(super) fn listens_at(socket: impl AsFd, name: SocketAddr) -> bool {
     sockopt::socket_acceptconn(&socket).unwrap_or(false)
         && local(&socket) == Some(name)
-        && !is_of_interface(&socket, name)
+        && !is_bound_to_interface(&socket, name)
 }
 
-/// Gives a listening socket another backlog; what the kernel makes of it.
+/// Gives a listening socket another backlog. Returns what the kernel makes of it.
 pub(super) fn set_backlog(listening: BorrowedFd<'_>, backlog: u32) -> u32 {
-    // What does not listen any more is found out elsewhere.
+    // A socket that no longer listens is found before the next connection.
     let _ = rustix::net::listen(listening, backlog.cast_signed());
     let queue = accept_queue(listening).ok().flatten();
-    queue.map_or(backlog.min(super::limits::MOST_BACKLOG), |queue| queue.backlog)
+    queue.map_or(backlog.min(limits::MOST_BACKLOG), |queue| queue.backlog)
 }
 
-/// Makes a socket of this service return where it would wait.
-pub(super) fn do_not_wait(socket: impl AsFd) -> Result<(), Errno> {
+/// Makes a socket of this service non-blocking.
+pub(super) fn set_nonblocking(socket: impl AsFd) -> Result<(), Errno> {
     let flags = fcntl_getfl(&socket)?;
     if flags.contains(OFlags::NONBLOCK) { Ok(()) } else { fcntl_setfl(&socket, flags | OFlags::NONBLOCK) }
 }
 
-/// Whether nothing lies in a connection to this service that would have to be closed with it, and
-/// nothing can come any more. Messages without descriptors are thrown away; who sends anything from
-/// now on fails (`EPIPE`).
+/// Shuts a connection to this service down, and returns whether no descriptors are queued in it.
+/// Messages without descriptors are discarded. Later sends fail with `EPIPE`.
 pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
-    /// A program sends one message; a crowd of others is not for the thread of the loop to walk
-    /// through.
+    /// A program sends one message. The loop's thread does not walk through many.
     const MOST: usize = 2;
-    // Without room for descriptors none is taken out; the kernel says that there was something for
-    // which there was no room.
-    let is_cut = || {
+    // A peek without room for descriptors takes none out; the kernel reports the truncation.
+    let is_truncated = || {
         let mut byte = [0; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut nothing = RecvAncillaryBuffer::default();
@@ -164,18 +170,18 @@ pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
             rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut byte)], &mut nothing, flags);
         message.map(|message| message.flags.contains(ReturnFlags::CTRUNC))
     };
-    // With credentials that is so of every message, and of the end it is not.
+    // With credentials every message is truncated, and the end of the stream is not.
     let with_credentials = |on| sockopt::set_socket_passcred(connection, on);
     if rustix::net::shutdown(connection, Shutdown::Both).is_err() {
         return false;
     }
     for _ in 0..MOST {
-        match with_credentials(true).and_then(|()| is_cut()) {
+        match with_credentials(true).and_then(|()| is_truncated()) {
             Ok(false) => return true,
             Ok(true) => {}
             Err(_) => return false,
         }
-        if with_credentials(false).and_then(|()| is_cut()) != Ok(false)
+        if with_credentials(false).and_then(|()| is_truncated()) != Ok(false)
             || rustix::net::recv(connection, &mut [0; 1][..], RecvFlags::DONTWAIT).is_err()
         {
             return false;
@@ -184,15 +190,15 @@ pub(super) fn holds_nothing(connection: &OwnedFd) -> bool {
     false
 }
 
-/// Accepts one connection, with nothing of the listener's flags, and without setting any of them:
-/// others may hold the socket, and wait in `accept`.
+/// Accepts one connection without changing the listener's flags: others may hold the socket, and
+/// block in `accept`.
 pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     accept_waiting(listener)
         .map_err(|error| error.raw_os_error().map_or(Errno::INVAL, Errno::from_raw_os_error))
 }
 
-/// Gives a listening socket that others may go on with the backlog that its program wanted. One
-/// that was shut down stays so.
+/// Restores the backlog of a listening socket that others may still use. A socket that was shut down
+/// stays so.
 pub(super) fn restore_backlog(listening: BorrowedFd<'_>, backlog: u32) {
     if let Ok(Some(queue)) = accept_queue(listening)
         && queue.backlog != backlog
@@ -201,12 +207,12 @@ pub(super) fn restore_backlog(listening: BorrowedFd<'_>, backlog: u32) {
     }
 }
 
-/// The other end's name, if it has one still.
+/// Returns the name of the other end, if it is still connected.
 pub(super) fn peer(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getpeername(socket).ok().flatten().and_then(|name| SocketAddr::try_from(name).ok())
 }
 
-/// A socket's own name.
+/// Returns a socket's own name.
 pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket).ok().and_then(|name| SocketAddr::try_from(name).ok())
 }
@@ -218,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection with these messages in it: bytes, and whether a descriptor comes along.
+    /// A connection with these messages queued: bytes, and whether a descriptor comes along.
     fn with(messages: &[(&str, bool)]) -> [OwnedFd; 2] {
         let pair =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -233,21 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_descriptors_in_it_is_told_from_one_without() {
+    fn queued_descriptors_are_detected() {
         for messages in [&[][..], &[("", false)], &[("request", false)]] {
             let [own, other] = with(messages);
             assert!(holds_nothing(&own), "{messages:?}");
             let sent = send_message(other.as_fd(), b"x", &[], SendFlags::NOSIGNAL);
-            assert_eq!(sent, Err(Errno::PIPE), "nothing comes any more");
+            assert_eq!(sent, Err(Errno::PIPE), "nothing more can arrive");
         }
         for messages in [&[("x", true)][..], &[("", true)], &[("", false), ("", true)]] {
             let [own, _other] = with(messages);
             assert!(!holds_nothing(&own), "{messages:?}");
         }
-        // Nobody's crowd of messages is walked through: it may be full of nothing.
+        // Many messages are not walked through, even if none has a descriptor.
         let [own, _other] = with(&[("x", false); 100]);
-        assert!(!holds_nothing(&own), "it counts as one that holds something");
+        assert!(!holds_nothing(&own), "many messages count as descriptors");
         let next = || rustix::net::recv(&own, &mut [0; 1][..], RecvFlags::DONTWAIT).map_or(0, |(_, got)| got);
-        assert!((0..100).take_while(|_| next() == 1).count() >= 98, "it has been walked through");
+        assert!((0..100).take_while(|_| next() == 1).count() >= 98, "too many messages were taken out");
     }
 }

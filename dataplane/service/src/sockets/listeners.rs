@@ -1,22 +1,25 @@
-//! Listeners at work: what arrives, and how it reaches the program.
+//! Listeners at work: how connections reach the listening program.
 //!
-//! 1. A listener has the service's end of its pair and, in host addressing, the kernel's listening
-//!    socket. Both are watched.
-//! 2. An arrival goes into the pair at once. If the pair is full it waits here; then the kernel's
-//!    socket is not watched either, so that the kernel's own backlog fills, and the pair is watched
+//! 1. A listener has the service's end of its pair and the kernel's listening socket. Both are
+//!    watched.
+//! 2. A connection goes into the pair at once. If the pair is full, the connection waits here. Then
+//!    the kernel's socket is not watched, so the kernel's own backlog fills, and the pair is watched
 //!    for room.
-//! 3. More than the backlog do not wait ([`super::backlog`]): who connects then is sent to the
-//!    kernel, where it is treated as the kernel treats it.
-//! 4. When the last holder of the placeholder is gone, the pair hangs up: the port is free, and
-//!    what waits is closed, which resets it, unless another process has a listener of the same
-//!    kernel's socket.
-//! 5. A message that is none costs the application this listener. So does a kernel's socket that
-//!    does not listen any more: its name may be somebody else's by now, so it is asked again before
-//!    each connection.
+//! 3. No more connections wait than the backlog allows (`backlog.rs`). A program that connects beyond
+//!    that is sent to the kernel, which treats it as usual.
+//! 4. When the last holder of the placeholder is gone, the pair hangs up. Then the port is free, and
+//!    waiting connections are closed, which resets them, unless another process has a listener of
+//!    the same kernel's socket.
+//! 5. An invalid message costs the application this listener. So does a kernel's socket that no
+//!    longer listens. Another program may have its name by now, so the socket is checked before each
+//!    connection.
 
-use std::collections::VecDeque;
+pub(super) mod backlog;
+pub(super) mod entry;
+mod publish;
+
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,185 +30,135 @@ use sietch_protocol::socket_service::{
 };
 use zerocopy::IntoBytes as _;
 
-use super::expendable::NoAnswer;
-use super::publish::LeadsTo;
-use super::run::{Service, Token};
-use super::table::{ConnectionId, ListenerId};
-use super::{administration, kernel, limits, registry};
+use super::kernel::blocking_calls::CallError;
+use super::registry::memory;
+use super::state::{SocketService, Token};
+use super::table::ListenerId;
+use super::{kernel, limits};
+use entry::{Delivery, OpenListener, PendingConnection, UNKNOWN_UID};
 
-/// Whose descriptors are closed if that is not known: no user has this number.
-pub(super) const NOBODY: u32 = u32::MAX;
-
-/// A listener's descriptors, and who waits.
-#[derive(Debug)]
-pub(super) struct Open {
-    /// The service's end.
-    pub pair: OwnedFd,
-    /// The placeholder's cookie.
-    pub cookie: u64,
-    /// The kernel's listening socket.
-    pub kernel: Option<OwnedFd>,
-    /// A port of the host that was published for another listener, whose pair this is.
-    pub leads_to: Option<LeadsTo>,
-    pub waiting: VecDeque<Waiting>,
-    /// The cookie of the kernel's socket: those who have the same are one listener to the kernel.
-    pub group: u64,
-    /// What is watched on the pair, and whether the kernel's socket is.
-    watched: (EventFlags, bool),
-    /// An arrival was not sent though there was room: nobody tells when that is over.
-    short: bool,
-}
-
-/// An arrival that the pair had no room for.
-#[derive(Debug)]
-pub(super) enum Waiting {
-    /// The accepting end's placeholder; its memory is in the registry.
-    Stream(ConnectionId, OwnedFd),
-    /// A socket of the kernel.
-    Kernel(Arrival, OwnedFd),
-}
-
-/// What became of an arrival.
+/// Whether a delivered connection was sent at once or had waited in the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Handed {
-    /// It lies in the pair.
-    Over,
-    /// The pair is full; it was not sent.
-    Full,
-    /// Nobody is there.
-    Gone,
+pub(super) enum DeliveredCopy {
+    Fresh,
+    Waited,
 }
 
-impl Open {
-    /// A listener that nobody has come to yet, and that is not watched.
-    pub fn new(pair: OwnedFd, cookie: u64, kernel: Option<OwnedFd>, leads_to: Option<LeadsTo>) -> Self {
-        let group = kernel.as_ref().and_then(|kernel| registry::cookie(kernel).ok()).unwrap_or(cookie);
-        let watched = (EventFlags::empty(), false);
-        Self { pair, cookie, kernel, leads_to, waiting: VecDeque::new(), group, watched, short: false }
-    }
-
-    /// What is watched on a listener with room. What the program says over a pair is for the
-    /// listener to which a published port leads.
-    fn events(&self) -> EventFlags {
-        if self.leads_to.is_some() { EventFlags::empty() } else { EventFlags::IN.union(EventFlags::RDHUP) }
-    }
-}
-
-impl Service {
-    /// The listener that a connection to `remote` goes to. Those that are found and do not listen
-    /// any more are closed.
+impl SocketService {
+    /// Returns the listener that a connection to `remote` goes to. Closes those that no longer listen.
     pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         loop {
             let id = self.table.find(namespace, remote)?;
             match self.still_listens(id) {
                 Ok(true) => return Some(id),
                 Ok(false) => self.close_listener(id),
-                // Whoever holds it up is not served; the kernel has its listener too.
+                // A program that blocks the call is not served; the kernel has its listener too.
                 Err(_) => return None,
             }
         }
     }
 
-    fn still_listens(&self, id: ListenerId) -> Result<bool, NoAnswer> {
-        let (Some(open), Some(listener)) = (self.open.get(&id), self.table.listener(id)) else {
+    fn still_listens(&self, id: ListenerId) -> Result<bool, CallError> {
+        let (Some(open), Some(listener)) = (self.listeners.get(&id), self.table.listener(id)) else {
             return Ok(false);
         };
         let Some(kernel) = &open.kernel else { return Ok(false) };
         let name = listener.name;
-        self.expendable.ask(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name))
+        self.calls.call(listener.application.uid, kernel, move |fd| kernel::listens_at(fd, name))
     }
 
-    /// Gives a connection to a listener or to another one of its group, or lets it wait there.
-    pub(super) fn hand_over(&mut self, id: ListenerId, what: Waiting) -> Handed {
+    /// Delivers a connection to a listener or to another one of its group, or lets it wait there.
+    pub(super) fn deliver(&mut self, id: ListenerId, what: PendingConnection) -> Delivery {
         let group = self.group(id);
-        let nobody_waits =
-            group.iter().all(|id| self.open.get(id).is_none_or(|open| open.waiting.is_empty()));
-        for &mate in group.iter().filter(|_| nobody_waits) {
+        let none_waits =
+            group.iter().all(|id| self.listeners.get(id).is_none_or(|open| open.waiting.is_empty()));
+        for &mate in group.iter().filter(|_| none_waits) {
             match self.send(mate, &what) {
-                Handed::Over => {
-                    self.let_go(id, what, false);
+                Delivery::Sent => {
+                    self.close_copy(id, what, DeliveredCopy::Fresh);
                     self.watch(id);
-                    return Handed::Over;
+                    return Delivery::Sent;
                 }
-                Handed::Full => {}
-                Handed::Gone => self.close_listener(mate),
+                Delivery::Full => {}
+                Delivery::Closed => self.close_listener(mate),
             }
         }
-        // All of a group wait at one, so that they stay in order.
-        let first = group.into_iter().filter(|id| self.open.contains_key(id)).min();
-        let Some((first, open)) = first.and_then(|id| Some((id, self.open.get_mut(&id)?))) else {
-            self.let_go(id, what, false);
-            return Handed::Gone;
+        // All connections of a group wait at one listener, so that they stay in order.
+        let first = group.into_iter().filter(|id| self.listeners.contains_key(id)).min();
+        let Some((first, open)) = first.and_then(|id| Some((id, self.listeners.get_mut(&id)?))) else {
+            self.close_copy(id, what, DeliveredCopy::Fresh);
+            return Delivery::Closed;
         };
         open.waiting.push_back(what);
         self.watch(first);
-        Handed::Full
+        Delivery::Full
     }
 
-    fn send(&mut self, id: ListenerId, what: &Waiting) -> Handed {
-        let Some(open) = self.open.get(&id) else { return Handed::Gone };
+    fn send(&mut self, id: ListenerId, what: &PendingConnection) -> Delivery {
+        let Some(open) = self.listeners.get(&id) else { return Delivery::Closed };
         if !self.pair_has_room(id) {
-            return Handed::Full;
+            return Delivery::Full;
         }
         let pair = open.pair.as_fd();
         let sent = match what {
-            Waiting::Kernel(arrival, socket) => deliver(pair, arrival, &[socket.as_fd()]),
-            Waiting::Stream(connection, placeholder) => {
+            PendingConnection::Kernel(arrival, socket) => send_arrival(pair, arrival, &[socket.as_fd()]),
+            PendingConnection::Stream(connection, placeholder) => {
                 let (Some(found), Some(entry)) =
                     (self.table.connection(*connection), self.registry.get(*connection))
                 else {
-                    return Handed::Over;
+                    return Delivery::Sent;
                 };
                 let names = found.accepted;
                 let arrival = Arrival::new(ArrivalKind::Stream, names.local.into(), names.peer.into());
                 let memory = &entry.memory;
                 let descriptors = [placeholder.as_fd(), memory.common.as_fd(), memory.private[1].as_fd()];
-                deliver(pair, &arrival, &descriptors)
+                send_arrival(pair, &arrival, &descriptors)
             }
         };
         match sent {
-            Ok(()) => Handed::Over,
-            Err(Errno::AGAIN) => Handed::Full,
-            // Too many descriptors in flight, or no memory: as if it were full.
+            Ok(()) => Delivery::Sent,
+            Err(Errno::AGAIN) => Delivery::Full,
+            // Too many descriptors in flight, or no memory: treated like a full pair.
             Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
-                if let Some(open) = self.open.get_mut(&id) {
-                    open.short = true;
+                if let Some(open) = self.listeners.get_mut(&id) {
+                    open.exhausted = true;
                 }
-                self.rest();
-                Handed::Full
+                self.pause();
+                Delivery::Full
             }
-            Err(_) => Handed::Gone,
+            Err(_) => Delivery::Closed,
         }
     }
 
-    /// Closes this service's copy of what was handed over. A socket of the kernel may have been
-    /// accepted and closed by then, to linger, and an end of a stream that has waited may hold what
-    /// its client sent: those are the closer's. An end that nobody has had before is closed at
-    /// once, so that the other hears in time who has closed it.
-    pub(super) fn let_go(&self, id: ListenerId, what: Waiting, has_waited: bool) {
+    /// Closes this service's copy of a delivered connection.
+    ///
+    /// The program may have accepted and closed a socket of the kernel by then, so that it lingers.
+    /// An end of a stream that has waited may hold descriptors that its client sent. The closer closes
+    /// both. A fresh end is closed at once, so that the other end learns in time which side closed it.
+    pub(super) fn close_copy(&self, id: ListenerId, what: PendingConnection, copy: DeliveredCopy) {
         let socket = match what {
-            Waiting::Kernel(_, socket) => socket,
-            Waiting::Stream(_, placeholder) if has_waited => placeholder,
-            Waiting::Stream(..) => return,
+            PendingConnection::Kernel(_, socket) => socket,
+            PendingConnection::Stream(_, placeholder) if copy == DeliveredCopy::Waited => placeholder,
+            PendingConnection::Stream(..) => return,
         };
-        let uid = self.table.listener(id).map_or(NOBODY, |found| found.application.uid);
+        let uid = self.table.listener(id).map_or(UNKNOWN_UID, |found| found.application.uid);
         self.closer.close(uid, socket);
     }
 
-    /// Whether an arrival fits into a listener's pair. One of a group has one at a time: what lies
-    /// in a pair no other process can take.
+    /// Returns whether an arrival fits into a listener's pair. A listener of a group has one at a time,
+    /// because no other process can take what is queued in its pair.
     fn pair_has_room(&self, id: ListenerId) -> bool {
         let alone = self.table.of_same_name(id).nth(1).is_none() || self.group(id).len() == 1;
         let most = if alone { limits::IN_PAIR } else { 1 };
-        self.open.get(&id).is_some_and(|open| self.in_pair(open) < most)
+        self.listeners.get(&id).is_some_and(|open| self.in_pair(open) < most)
     }
 
-    /// The pair has room, something to say, or has hung up.
-    pub(super) fn attend(&mut self, id: ListenerId, flags: EventFlags) {
+    /// Handles an event of a pair: it has room, a message, or has hung up.
+    pub(super) fn pair_event(&mut self, id: ListenerId, flags: EventFlags) {
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             return self.close_listener(id);
         }
-        if flags.intersects(EventFlags::IN | EventFlags::RDHUP) && !self.listen_to(id) {
+        if flags.intersects(EventFlags::IN | EventFlags::RDHUP) && !self.read_messages(id) {
             return self.close_listener(id);
         }
         if flags.contains(EventFlags::OUT) {
@@ -213,31 +166,32 @@ impl Service {
         }
     }
 
-    /// What was short may be there again.
-    pub(super) fn try_again(&mut self, id: ListenerId) {
-        if let Some(open) = self.open.get_mut(&id) {
-            open.short = false;
+    /// Tries again after descriptors or memory were exhausted.
+    pub(super) fn retry(&mut self, id: ListenerId) {
+        if let Some(open) = self.listeners.get_mut(&id) {
+            open.exhausted = false;
         }
         self.drain(id);
     }
 
-    /// Sends what waits at a listener or at others of its group, and takes more from the kernel.
-    /// Whoever of the group is next gets it, and not who was heard first: the loop may come to
-    /// several that have accepted at once.
+    /// Sends what waits at a listener or at others of its group, and accepts more from the kernel. The
+    /// group takes turns: the loop may handle several members that have accepted at once, and the
+    /// order of events must not decide.
     pub(super) fn drain(&mut self, id: ListenerId) {
         let group = self.group(id);
         for &holder in &group {
-            while let Some(first) = self.open.get_mut(&holder).and_then(|open| open.waiting.pop_front()) {
+            while let Some(first) = self.listeners.get_mut(&holder).and_then(|open| open.waiting.pop_front())
+            {
                 let mut mates = group.clone();
-                mates.sort_by_key(|&mate| self.table.turn(mate));
+                mates.sort_by_key(|&mate| self.table.rotation(mate));
                 let mut sent = mates.into_iter().map(|mate| (mate, self.send(mate, &first)));
-                let sent = sent.find(|(_, sent)| *sent != Handed::Full);
-                if let Some((mate, Handed::Over)) = sent {
-                    self.table.had_turn(mate);
-                    self.let_go(mate, first, true);
+                let sent = sent.find(|(_, sent)| *sent != Delivery::Full);
+                if let Some((mate, Delivery::Sent)) = sent {
+                    self.table.rotate(mate);
+                    self.close_copy(mate, first, DeliveredCopy::Waited);
                     continue;
                 }
-                if let Some(open) = self.open.get_mut(&holder) {
+                if let Some(open) = self.listeners.get_mut(&holder) {
                     open.waiting.push_front(first);
                 }
                 return match sent {
@@ -249,25 +203,25 @@ impl Service {
         self.accept_from_kernel(id);
     }
 
-    /// Closes the listeners at a port whose last holder is gone. The loop has not come to them yet,
-    /// and somebody asks for their name.
-    pub(super) fn close_those_that_hung_up(&mut self, port: u16) {
-        let gone = |open: &Open| {
+    /// Closes the listeners at a port whose last holder is gone. A program needs their name before the
+    /// loop has handled their hang-up.
+    pub(super) fn close_hung_up(&mut self, port: u16) {
+        let gone = |open: &OpenListener| {
             let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             poll(&mut pair, Some(&now)).is_ok() && pair[0].revents().contains(PollFlags::HUP)
         };
         let at_port = self.table.listeners().filter(|(_, listener)| listener.name.port() == port);
         let gone: Vec<ListenerId> =
-            at_port.map(|(id, _)| id).filter(|id| self.open.get(id).is_some_and(gone)).collect();
+            at_port.map(|(id, _)| id).filter(|id| self.listeners.get(id).is_some_and(gone)).collect();
         gone.into_iter().for_each(|id| self.close_listener(id));
     }
 
-    /// Takes what the program says over its placeholder; whether it made sense.
-    fn listen_to(&mut self, id: ListenerId) -> bool {
-        for _ in 0..limits::PER_TURN {
-            let Some(open) = self.open.get(&id) else { return true };
-            let uid = self.table.listener(id).map_or(NOBODY, |listener| listener.application.uid);
+    /// Reads the program's messages on the pair. Returns whether all were valid.
+    fn read_messages(&mut self, id: ListenerId) -> bool {
+        for _ in 0..limits::BATCH {
+            let Some(open) = self.listeners.get(&id) else { return true };
+            let uid = self.table.listener(id).map_or(UNKNOWN_UID, |listener| listener.application.uid);
             let mut bytes = [0; 64];
             let mut received = Descriptors::default();
             let found =
@@ -293,32 +247,32 @@ impl Service {
                 Err(_) => return false,
             }
         }
-        // It is told of what is left only if it is watched anew.
-        if let Some(open) = self.open.get(&id) {
+        // The watch is edge-triggered: modifying it reports what is left.
+        if let Some(open) = self.listeners.get(&id) {
             self.modify(&open.pair, Token::Pair(id), open.watched.0);
         }
         true
     }
 
-    /// Connections have come over the kernel, or its socket does not listen any more: then it hangs
-    /// up, which is told again and again.
-    pub(super) fn attend_kernel(&mut self, id: ListenerId, flags: EventFlags) {
+    /// Handles an event of the kernel's socket: connections have arrived, or it no longer listens. Then
+    /// it hangs up, which epoll reports in every iteration, so the listener is closed.
+    pub(super) fn kernel_event(&mut self, id: ListenerId, flags: EventFlags) {
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             return self.close_listener(id);
         }
         self.accept_from_kernel(id);
     }
 
-    /// Takes connections of the kernel's queue, as many as may wait here.
+    /// Accepts connections from the kernel's queue, as many as may wait here.
     pub(super) fn accept_from_kernel(&mut self, id: ListenerId) {
         let mut group = self.group(id);
-        group.sort_by_key(|&id| self.table.turn(id));
+        group.sort_by_key(|&id| self.table.rotation(id));
         let queued = if self.waits_in_kernel(id) { self.in_kernel(id) } else { 0 };
         let here = self.waiting_here(&group);
         let backlog = self.table.listener(id).map_or(0, |listener| listener.backlog);
-        let room = super::backlog::most_here(backlog).saturating_sub(here);
-        let some = queued.min(room).min(limits::PER_TURN as u32);
-        // Before they leave room in the kernel's queue.
+        let room = backlog::most_here(backlog).saturating_sub(here);
+        let some = queued.min(room).min(limits::BATCH as u32);
+        // First, because accepting makes room in the kernel's queue.
         self.leave_to_kernel(id, here + some);
         self.accept_some(id, &group, some);
         self.watch(id);
@@ -326,44 +280,43 @@ impl Service {
 
     fn accept_some(&mut self, id: ListenerId, group: &[ListenerId], some: u32) {
         for turn in 0..some as usize {
-            // Each of the group in its turn, so that one that never accepts has one of them.
+            // Round robin in the group, so that a member that never accepts holds one connection.
             let next = group.iter().cycle().skip(turn).take(group.len());
             let Some(&next) = next.into_iter().find(|&&id| self.pair_has_room(id)) else { return };
-            let Some(open) = self.open.get(&id) else { return };
+            let Some(open) = self.listeners.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };
             let Some(uid) = self.table.listener(id).map(|listener| listener.application.uid) else { return };
-            let accepted = match self.expendable.ask(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd))
-            {
+            let accepted = match self.calls.call(uid, listening, |fd: BorrowedFd<'_>| kernel::accept(fd)) {
                 Ok(accepted) => accepted,
-                // It is asked again after a rest.
-                Err(NoAnswer::Short | NoAnswer::Spent) => Err(Errno::MFILE),
-                Err(NoAnswer::HeldUp) => {
-                    // Whoever keeps `accept` waiting loses its listener. What waits there is woken
-                    // by this.
+                // Tried again after a pause.
+                Err(CallError::NoResources | CallError::OverBudget) => Err(Errno::MFILE),
+                Err(CallError::TimedOut) => {
+                    // A program that blocks `accept` loses its listener. The shutdown wakes the
+                    // blocked call.
                     let shut = |fd: BorrowedFd<'_>| rustix::net::shutdown(fd, Shutdown::Both);
-                    let _ = self.expendable.ask(uid, listening, shut);
+                    let _ = self.calls.call(uid, listening, shut);
                     return self.close_listener(id);
                 }
             };
             match accepted {
                 Ok(socket) => {
-                    let name = |address: Option<std::net::SocketAddr>| address.map_or(Name::NONE, Name::from);
-                    // Its program does not have it yet: nobody holds these up.
+                    let name = |address: Option<SocketAddr>| address.map_or(Name::NONE, Name::from);
+                    // The program does not have this socket yet, so it cannot block these calls.
                     let arrival = Arrival::new(
                         ArrivalKind::Kernel,
                         name(kernel::local(&socket)),
                         name(kernel::peer(&socket)),
                     );
-                    match self.hand_over(next, Waiting::Kernel(arrival, socket)) {
-                        Handed::Over | Handed::Full => {
-                            self.counters.handed_over += 1;
-                            self.table.had_turn(next);
+                    match self.deliver(next, PendingConnection::Kernel(arrival, socket)) {
+                        Delivery::Sent | Delivery::Full => {
+                            self.counters.kernel_accepted += 1;
+                            self.table.rotate(next);
                         }
-                        Handed::Gone => return self.close_listener(id),
+                        Delivery::Closed => return self.close_listener(id),
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // The client has gone again, or the network failed it (accept(2)).
+                // The client is gone, or the network failed (accept(2)).
                 Err(
                     Errno::INTR
                     | Errno::CONNABORTED
@@ -379,36 +332,37 @@ impl Service {
                     | Errno::TIMEDOUT,
                 ) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    if let Some(open) = self.open.get_mut(&id) {
-                        open.short = true;
+                    if let Some(open) = self.listeners.get_mut(&id) {
+                        open.exhausted = true;
                     }
-                    return self.is_short();
+                    return self.pause_for_resources();
                 }
-                // It listens no more: somebody shut it down.
+                // It no longer listens: a program shut it down.
                 Err(_) => return self.close_listener(id),
             }
         }
     }
 
-    /// Watches what there is to watch now on a listener and on the others of its group, and leaves
-    /// the kernel its part of the backlog.
+    /// Updates what is watched on a listener and on the others of its group, and gives the kernel its
+    /// part of the backlog.
     pub(super) fn watch(&mut self, id: ListenerId) {
         let group = self.group(id);
         let here = self.waiting_here(&group);
         let backlog = self.table.listener(id).map_or(0, |listener| listener.backlog);
         self.leave_to_kernel(id, here);
-        let room = here < super::backlog::most_here(backlog);
-        let waits = group.iter().any(|id| self.open.get(id).is_some_and(|open| !open.waiting.is_empty()));
+        let room = here < backlog::most_here(backlog);
+        let waits =
+            group.iter().any(|id| self.listeners.get(id).is_some_and(|open| !open.waiting.is_empty()));
         for id in group {
             let fits = self.pair_has_room(id);
-            let Some(open) = self.open.get_mut(&id) else { continue };
-            let accepts = room && fits && !waits && !open.short;
-            // Told once for each arrival that is taken, and not for as long as there is room.
-            let wakes = !open.short && (waits || !room || !fits || super::backlog::is_tight(backlog, here));
+            let Some(open) = self.listeners.get_mut(&id) else { continue };
+            let accepts = room && fits && !waits && !open.exhausted;
+            // Edge-triggered: one event for each arrival that is taken, not one while there is room.
+            let wakes = !open.exhausted && (waits || !room || !fits || backlog::is_tight(backlog, here));
             let once = EventFlags::OUT | EventFlags::ET;
             let flags = if wakes { open.events() | once } else { open.events() };
             let (before, accepted) = std::mem::replace(&mut open.watched, (flags, accepts));
-            let Some(open) = self.open.get(&id) else { continue };
+            let Some(open) = self.listeners.get(&id) else { continue };
             if before != flags {
                 self.modify(&open.pair, Token::Pair(id), flags);
             }
@@ -419,12 +373,12 @@ impl Service {
         }
     }
 
-    /// Enters a listener's descriptors.
+    /// Opens a listener: stores and watches its descriptors.
     ///
     /// # Errors
-    /// `ENOBUFS`: there are as many of this kernel's socket as there may be. Those of epoll.
-    pub(super) fn open_listener(&mut self, id: ListenerId, mut open: Open) -> Result<(), Errno> {
-        let mates = self.open.values().filter(|other| other.group == open.group).count();
+    /// `ENOBUFS`: the kernel's socket has too many listeners. Those of epoll.
+    pub(super) fn open_listener(&mut self, id: ListenerId, mut open: OpenListener) -> Result<(), Errno> {
+        let mates = self.listeners.values().filter(|other| other.group == open.group).count();
         let entered = if mates >= limits::LISTENERS_OF_ONE_SOCKET {
             self.counters.limited += 1;
             Err(Errno::NOBUFS)
@@ -433,79 +387,79 @@ impl Service {
             self.watch_both(id, &open)
         };
         if let Err(error) = entered {
-            let uid = self.table.listener(id).map_or(NOBODY, |listener| listener.application.uid);
+            let uid = self.table.listener(id).map_or(UNKNOWN_UID, |listener| listener.application.uid);
             self.closer.close_all(uid, open.kernel.into_iter().chain([open.pair]).collect());
             return Err(error);
         }
         if open.leads_to.is_none() {
             self.registry.insert_listener(id, open.cookie);
         }
-        self.open.insert(id, open);
+        self.listeners.insert(id, open);
         self.watch(id);
         Ok(())
     }
 
-    fn watch_both(&self, id: ListenerId, open: &Open) -> Result<(), Errno> {
+    fn watch_both(&self, id: ListenerId, open: &OpenListener) -> Result<(), Errno> {
         self.add(&open.pair, Token::Pair(id), open.events())?;
         let Some(kernel) = &open.kernel else { return Ok(()) };
-        // Others may hold the pair: its entry would outlive this descriptor.
+        // Others may hold the pair, so its epoll entry would outlive this descriptor.
         self.add(kernel, Token::Kernel(id), EventFlags::IN).inspect_err(|_| self.remove(&open.pair))
     }
 
-    /// Takes a listener out: its port is free, and what waits is reset, or goes to another one of
+    /// Closes a listener: its port is free, and waiting connections are reset, or go to another one of
     /// its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
         let mate = self.group(id).get(1).copied();
         let listener = self.table.close(id);
-        let uid = listener.as_ref().map_or(NOBODY, |listener| listener.application.uid);
-        let Some(open) = self.open.remove(&id) else { return };
+        let uid = listener.as_ref().map_or(UNKNOWN_UID, |listener| listener.application.uid);
+        let Some(open) = self.listeners.remove(&id) else { return };
         self.counters.closed += 1;
         self.remove(&open.pair);
         if open.leads_to.is_none() {
             self.registry.remove_listener(open.cookie);
-            // Published ports have this pair too: closing it here would not be its end.
+            // Published ports share this pair, so closing this descriptor would not end it.
             let _ = rustix::net::shutdown(&open.pair, Shutdown::Both);
         }
-        match mate.and_then(|mate| self.open.get_mut(&mate)) {
+        match mate.and_then(|mate| self.listeners.get_mut(&mate)) {
             Some(mate) => mate.waiting.extend(open.waiting),
             None => {
-                let left = self.left.remove(&open.group);
+                let left = self.kernel_backlogs.remove(&open.group);
                 let backlog = listener.map_or(0, |listener| listener.backlog);
                 if let Some(kernel) =
                     open.kernel.as_ref().filter(|_| left.is_some_and(|left| left != backlog))
                 {
                     let restore = move |fd: BorrowedFd<'_>| kernel::restore_backlog(fd, backlog);
-                    let _ = self.expendable.ask(uid, kernel, restore);
+                    let _ = self.calls.call(uid, kernel, restore);
                 }
                 open.waiting.into_iter().for_each(|waiting| self.reset_waiting(uid, waiting));
             }
         }
-        // What the program has said and nobody has read.
+        // Messages of the program may be unread in it.
         self.closer.close(uid, open.pair);
         if let Some(kernel) = open.kernel {
-            // Others may hold it too: then its entry would outlive this descriptor.
+            // Others may hold it too, so its epoll entry would outlive this descriptor.
             self.remove(&kernel);
-            self.freed.push((uid, kernel));
+            self.to_close.push((uid, kernel));
         }
         if let Some(mate) = mate {
             self.watch(mate);
-            // It has room, perhaps: then it is told so, and takes what waits.
-            if let Some(open) = self.open.get(&mate) {
+            // If it has room, this reports an event, and it takes what waits.
+            if let Some(open) = self.listeners.get(&mate) {
                 self.modify(&open.pair, Token::Pair(mate), open.watched.0);
             }
         }
     }
 
-    /// Closes a connection that nobody will accept.
-    fn reset_waiting(&mut self, uid: u32, waiting: Waiting) {
+    /// Closes a connection that will not be accepted.
+    fn reset_waiting(&mut self, uid: u32, waiting: PendingConnection) {
         let socket = match waiting {
-            Waiting::Kernel(_, socket) => socket,
-            Waiting::Stream(connection, placeholder) => {
+            PendingConnection::Kernel(_, socket) => socket,
+            PendingConnection::Stream(connection, placeholder) => {
                 self.forget(connection);
                 if let Some(entry) = self.registry.remove(connection) {
-                    // Whoever connected sees a reset, not an end. A page that cannot be written
-                    // says less.
-                    let _ = administration::cut(&entry.memory);
+                    // The client sees a reset, not an end. If the page cannot be written, it sees an
+                    // end.
+                    let _ = memory::reset(&entry.memory);
                 }
                 placeholder
             }
@@ -514,6 +468,10 @@ impl Service {
     }
 }
 
-fn deliver(pair: BorrowedFd<'_>, arrival: &Arrival, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+fn send_arrival(
+    pair: BorrowedFd<'_>,
+    arrival: &Arrival,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
     send_message(pair, arrival.as_bytes(), descriptors, SendFlags::DONTWAIT)
 }

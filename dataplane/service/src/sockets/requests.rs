@@ -1,106 +1,49 @@
-//! What is asked, judged, and answered.
+//! Requests, judged and answered.
 //!
-//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel is asked what
-//!    they are: a name, a namespace, whether it listens.
-//! 2. What does not fit is refused with an error number. What a limit forbids is
+//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel says what they
+//!    are: a name, a namespace, whether the socket listens.
+//! 2. An invalid request is refused with an error number. A request beyond a limit gets
 //!    [`ReplyKind::UseKernel`]: the program goes on with the kernel.
-//! 3. An address of a connection is believed only if it is loopback or the kernel's routes say that
-//!    it is the host's. What the two sockets are bound to proves nothing: a program can bind to any
-//!    address (IP_FREEBIND).
+//! 3. An address of a connection is accepted only if it is loopback, or the kernel's routes say that
+//!    it belongs to the host. The names of the two sockets prove nothing, because a program can bind
+//!    to any address (IP_FREEBIND).
 //! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can
 //!    reach them.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+mod administration;
+mod forwarding;
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use sietch_protocol::socket_service::{
-    Action, Descriptors, MAX_DESCRIPTORS, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
+    Action, Descriptors, Name, REJOIN, Reply, ReplyKind, Request, RequestKind,
 };
 use sietch_ring::stream::Memory;
 
-use super::kernel::{self, Tcp};
-use super::listeners::{Handed, Open, Waiting};
-use super::publish::LeadsTo;
+use super::answer::{Answer, Caller};
+use super::build::BUILD;
+use super::kernel::{self, TcpSocket};
+use super::limits;
+use super::listeners::backlog;
+use super::listeners::entry::{Delivery, OpenListener, PendingConnection, PublishTarget};
 use super::registry::{self, Placeholder};
-use super::run::Service;
-use super::table::{Application, ConnectionId, Full, Listener, ListenerId};
+use super::state::SocketService;
+use super::table::{ConnectionId, Listener, ListenerId, TableError};
+use crate::requests::application::{Application, page_names};
 
-/// Who asks, as the kernel says it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Caller {
-    pub uid: u32,
-    /// 0: it lives outside the PID namespace of the service.
-    pub pid: i32,
-    /// It came over the administrators' socket. No uid alone is an administrator: a container's
-    /// root has uid 0 too.
-    pub administers: bool,
+/// A listener that is about to be opened.
+struct NewListener {
+    id: ListenerId,
+    /// The service's end of its pair.
+    pair: OwnedFd,
+    placeholder: OwnedFd,
+    kernel: TcpSocket,
 }
 
-impl Caller {
-    /// For whom its open requests are counted; `None`: administrators.
-    pub fn bucket(self) -> Option<u32> {
-        (!self.administers).then_some(self.uid)
-    }
-
-    /// Whether it may see and end what this application has. Uid 0 is shared by host and
-    /// containers: it sees nothing here.
-    pub fn may_see(self, application: Application) -> bool {
-        self.administers || (self.uid != 0 && application.uid == self.uid)
-    }
-}
-
-/// An answer, and which descriptors go with it.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub reply: Reply,
-    /// Sent, and then closed here.
-    pub own: [Option<OwnedFd>; MAX_DESCRIPTORS],
-    /// Sent behind those, and kept: the common memory and the private page of this end.
-    pub memory: Option<(ConnectionId, usize)>,
-    /// What came with the request and is not kept: closed before the answer is sent.
-    pub spent: Vec<OwnedFd>,
-    /// The same, but nobody sees when it is closed: after the answer.
-    pub later: Vec<OwnedFd>,
-    /// The program's socket was bound to a name, which the connection that was made has.
-    pub bound: bool,
-}
-
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Self {
-        Self {
-            reply,
-            own: [const { None }; MAX_DESCRIPTORS],
-            memory: None,
-            spent: Vec::new(),
-            later: Vec::new(),
-            bound: false,
-        }
-    }
-}
-
-impl Answer {
-    pub fn with(reply: Reply, descriptor: OwnedFd) -> Self {
-        let mut answer = Self::from(reply);
-        answer.own[0] = Some(descriptor);
-        answer
-    }
-
-    pub fn refused(errno: Errno) -> Self {
-        Reply::refused(errno).into()
-    }
-
-    fn not_ours() -> Self {
-        Reply::new(ReplyKind::UseKernel).into()
-    }
-
-    pub fn having_spent(self, spent: Vec<OwnedFd>) -> Self {
-        Self { spent, ..self }
-    }
-}
-
-impl Service {
-    /// Does what is asked.
+impl SocketService {
+    /// Judges and answers a request.
     pub(super) fn answer(
         &mut self,
         caller: Caller,
@@ -111,28 +54,28 @@ impl Service {
         let application = Application { uid: caller.uid, id: request.application };
         let first = sent[0].take();
         let more: Vec<OwnedFd> = sent.iter_mut().filter_map(Option::take).collect();
-        let strange = !more.is_empty() && (kind != RequestKind::Listen || request.flags & REJOIN != 0);
+        let malformed = !more.is_empty() && (kind != RequestKind::Listen || request.flags & REJOIN != 0);
         let revoked =
             matches!(kind, RequestKind::Listen | RequestKind::Connect) && self.revoked.contains(application);
-        if strange || revoked {
-            let counter = if strange { &mut self.counters.malformed } else { &mut self.counters.denied };
+        if malformed || revoked {
+            let counter = if malformed { &mut self.counters.malformed } else { &mut self.counters.denied };
             *counter += 1;
-            let answer = Answer::refused(if strange { Errno::INVAL } else { Errno::ACCESS });
+            let answer = Answer::refused(if malformed { Errno::INVAL } else { Errno::ACCESS });
             return answer.having_spent(first.into_iter().chain(more).collect());
         }
         let answer = match (kind, first) {
             (RequestKind::Listen, Some(socket)) => {
-                self.counters.asked_listen += 1;
+                self.counters.listen_requests += 1;
                 return self.listen(caller, application, request, socket, more);
             }
             (RequestKind::Connect, Some(socket)) => {
-                self.counters.asked_connect += 1;
+                self.counters.connect_requests += 1;
                 return match self.connect(application, request, &socket) {
-                    // Its program has something else in its place: nobody sees when this is closed.
+                    // The program has the placeholder instead: it cannot see when this is closed.
                     Ok(mut answer) if let Some((id, _)) = answer.memory => {
-                        // While the connection lives its name is taken in the kernel too.
+                        // While the connection lives, its name stays in use in the kernel too.
                         match answer.bound {
-                            true => answer.later.extend(self.names.insert(id, socket)),
+                            true => answer.later.extend(self.bound_sockets.insert(id, socket)),
                             false => answer.later.push(socket),
                         }
                         answer
@@ -141,7 +84,7 @@ impl Service {
                 };
             }
             (RequestKind::Adopt, Some(socket)) => {
-                self.counters.asked_adopt += 1;
+                self.counters.adopt_requests += 1;
                 return self.adopt(&socket).having_spent(vec![socket]);
             }
             (RequestKind::Hello, None) => self.hello(caller, request),
@@ -149,12 +92,12 @@ impl Service {
             (RequestKind::Revoke, None) => self.revoke(caller, request),
             (_, first) => Answer::refused(Errno::OPNOTSUPP).having_spent(first.into_iter().collect()),
         };
-        self.counters.asked_other += 1;
+        self.counters.other_requests += 1;
         answer
     }
 
-    /// The answer about a socket of which nothing can be learned: what it is, the kernel knows.
-    fn held_up(&mut self) -> Answer {
+    /// Answers a request whose socket cannot be examined: it is left to the kernel.
+    fn not_examined(&mut self) -> Answer {
         self.counters.limited += 1;
         Answer::not_ours()
     }
@@ -168,24 +111,24 @@ impl Service {
         published: Vec<OwnedFd>,
     ) -> Answer {
         match self.try_listen(caller, application, request, &socket) {
-            Ok((id, pair, placeholder, kernel)) => {
+            Ok(NewListener { id, pair, placeholder, kernel }) => {
                 let name = kernel.name;
-                // What was sent is the listener's, or closed elsewhere, whatever comes of this.
+                // The sent socket becomes the listener's, or is closed with the answer.
                 let (mut held, mut spent) = (None, None);
                 let kept = if request.flags & REJOIN == 0 {
                     held = Some(socket);
                     Ok(())
                 } else {
                     spent = Some(socket);
-                    self.of_same_name(id).map(|own| held = Some(own))
+                    self.kernel_socket_of_same_name(id).map(|own| held = Some(own))
                 };
                 let opened = kept.and_then(|()| {
-                    let cookie = registry::cookie(&placeholder)?;
+                    let cookie = registry::cookie_of(&placeholder)?;
                     if !published.is_empty() {
-                        let leads_to = LeadsTo { vnic: None, name: name.to_string() };
+                        let leads_to = PublishTarget { vnic: None, name: name.to_string() };
                         self.publish(caller, request, &pair, &leads_to, published)?;
                     }
-                    self.open_listener(id, Open::new(pair, cookie, held.take(), None))?;
+                    self.open_listener(id, OpenListener::new(pair, cookie, held.take(), None))?;
                     self.change_backlog(id, request.backlog);
                     Ok(())
                 });
@@ -205,20 +148,19 @@ impl Service {
         }
     }
 
-    #[allow(clippy::type_complexity)]
     fn try_listen(
         &mut self,
         caller: Caller,
         application: Application,
         request: &Request,
         socket: &OwnedFd,
-    ) -> Result<(ListenerId, OwnedFd, OwnedFd, Tcp), Box<Answer>> {
+    ) -> Result<NewListener, Box<Answer>> {
         let no = |error: Errno| Box::new(Answer::refused(error));
         kernel::check_socket(socket).map_err(no)?;
-        let asked = self.expendable.ask(caller.uid, socket, Tcp::of);
-        let mut tcp = asked.map_err(|_| Box::new(self.held_up()))?.map_err(no)?;
+        let asked = self.calls.call(caller.uid, socket, TcpSocket::of);
+        let mut tcp = asked.map_err(|_| Box::new(self.not_examined()))?.map_err(no)?;
         if request.flags & REJOIN != 0 {
-            // The socket says in which namespace; the listener that is there says the rest.
+            // The namespace is the socket's; everything else is the existing listener's.
             let wanted = request.local.address().ok_or(no(Errno::INVAL))?;
             let same = |listener: &&Listener| {
                 (listener.application, listener.namespace, listener.name)
@@ -226,12 +168,12 @@ impl Service {
             };
             let found = self.table.listeners().map(|(_, listener)| listener).find(same);
             let found = found.ok_or(no(Errno::NOENT))?;
-            tcp = Tcp { name: found.name, only_ipv6: found.only_ipv6, listens: true, ..tcp };
+            tcp = TcpSocket { name: found.name, only_ipv6: found.only_ipv6, listens: true, ..tcp };
         }
         if !tcp.listens {
             return Err(no(Errno::INVAL));
         }
-        if tcp.of_interface {
+        if tcp.is_bound_to_interface {
             self.counters.not_ours += 1;
             return Err(Box::new(Answer::not_ours()));
         }
@@ -239,7 +181,7 @@ impl Service {
             self.counters.denied += 1;
             return Err(no(Errno::ACCESS));
         }
-        if !self.has_descriptors(caller.uid, super::limits::DESCRIPTORS_PER_LISTENER) {
+        if !self.has_descriptors(caller.uid, limits::DESCRIPTORS_PER_LISTENER) {
             self.counters.limited += 1;
             return Err(Box::new(Answer::not_ours()));
         }
@@ -253,7 +195,7 @@ impl Service {
             pid: caller.pid,
         };
         match self.table.listen(listener) {
-            Ok(id) => Ok((id, pair, placeholder, tcp)),
+            Ok(id) => Ok(NewListener { id, pair, placeholder, kernel: tcp }),
             Err(_) => {
                 self.counters.limited += 1;
                 Err(Box::new(Answer::not_ours()))
@@ -261,24 +203,23 @@ impl Service {
         }
     }
 
-    /// Another descriptor for the kernel's listening socket of a listener with the same name as
-    /// this one.
-    fn of_same_name(&self, id: ListenerId) -> Result<OwnedFd, Errno> {
+    /// Duplicates the kernel's listening socket of another listener with the same name.
+    fn kernel_socket_of_same_name(&self, id: ListenerId) -> Result<OwnedFd, Errno> {
         let own = self.table.listener(id).ok_or(Errno::NOENT)?;
         let same = |other: &Listener| {
             (other.application, other.namespace, other.name) == (own.application, own.namespace, own.name)
         };
         let mut others = self.table.listeners().filter(|&(other, listener)| other != id && same(listener));
         let kernel =
-            others.find_map(|(other, _)| self.open.get(&other).and_then(|open| open.kernel.as_ref()));
+            others.find_map(|(other, _)| self.listeners.get(&other).and_then(|open| open.kernel.as_ref()));
         kernel.ok_or(Errno::NOENT)?.try_clone().map_err(|_| Errno::MFILE)
     }
 
-    /// A listener's pair: the service's end and the placeholder.
-    pub(super) fn pair(&self, backlog: u32) -> Result<(OwnedFd, OwnedFd), Errno> {
+    /// Makes a listener's pair: the service's end and the placeholder.
+    pub(in crate::sockets) fn pair(&self, backlog: u32) -> Result<(OwnedFd, OwnedFd), Errno> {
         let (pair, placeholder) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        super::backlog::size_pair(&pair, self.message_size, backlog)?;
+        backlog::size_pair(&pair, self.message_size, backlog)?;
         Ok((pair, placeholder))
     }
 
@@ -289,24 +230,23 @@ impl Service {
         socket: &OwnedFd,
     ) -> Result<Answer, Errno> {
         kernel::check_socket(socket)?;
-        let fd = std::os::fd::AsFd::as_fd(socket);
-        let about = |fd: BorrowedFd<'_>| (Tcp::of(fd), kernel::peer(fd).is_some());
-        let Ok((tcp, connected)) = self.expendable.ask(application.uid, socket, about) else {
-            return Ok(self.held_up());
+        let fd = socket.as_fd();
+        let about = |fd: BorrowedFd<'_>| (TcpSocket::of(fd), kernel::peer(fd).is_some());
+        let Ok((tcp, connected)) = self.calls.call(application.uid, socket, about) else {
+            return Ok(self.not_examined());
         };
         let tcp = tcp?;
         let remote = request.remote.address().ok_or(Errno::AFNOSUPPORT)?;
         if tcp.listens || connected {
             return Err(Errno::ISCONN);
         }
-        if tcp.of_interface {
+        if tcp.is_bound_to_interface {
             self.counters.not_ours += 1;
             return Ok(Answer::not_ours());
         }
-        // Before anything else: the kernel's own connect would make a second connection of these
-        // two names.
+        // First of all: the kernel's own connect would make a second connection of these two names.
         let taken = |own: &Self| tcp.name.port() != 0 && own.table.is_taken(tcp.namespace, tcp.name, remote);
-        if taken(self) && (!self.bury() || taken(self)) {
+        if taken(self) && (!self.reap() || taken(self)) {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let Some(listener) = self.find_listening(tcp.namespace, remote) else {
@@ -321,11 +261,11 @@ impl Service {
         let from_here = bound && !tcp.name.ip().is_unspecified();
         let is_local = |address| kernel::is_local(fd, tcp.namespace, address);
         if !is_local(remote) || (from_here && tcp.name.ip() != remote.ip() && !is_local(tcp.name)) {
-            // The one or the other name may be anybody's.
+            // One of the names may belong to another host.
             return Ok(Answer::not_ours());
         }
         if !self.has_room(listener)
-            || !self.has_descriptors(application.uid, super::limits::DESCRIPTORS_PER_CONNECTION)
+            || !self.has_descriptors(application.uid, limits::DESCRIPTORS_PER_CONNECTION)
         {
             self.counters.limited += 1;
             self.sweep_if_full();
@@ -333,14 +273,14 @@ impl Service {
         }
         let name = bound.then_some(tcp.name);
         let mut made = self.table.connect(application, listener, name, remote);
-        if made.is_err() && self.bury() {
+        if made.is_err() && self.reap() {
             made = self.table.connect(application, listener, name, remote);
         }
         let answer = match made {
             Ok(id) => match self.make(id, listener) {
                 Ok(answer) => return Ok(Answer { bound: tcp.name.port() != 0, ..answer }),
                 Err(error) => {
-                    // What it was short of, the kernel may have.
+                    // The kernel may have the resources that this service lacks.
                     tracing::debug!("a connection is left to the kernel: {error}");
                     self.forget(id);
                     self.registry.remove(id);
@@ -348,40 +288,33 @@ impl Service {
                     Ok(Answer::not_ours())
                 }
             },
-            // As the kernel says it.
-            Err(Full::Taken) => Err(Errno::ADDRNOTAVAIL),
+            // The kernel's error in this case.
+            Err(TableError::Taken) => Err(Errno::ADDRNOTAVAIL),
             Err(full) => {
                 self.counters.limited += 1;
-                if full != Full::Ports || self.registry.made() > 0 {
+                if full != TableError::Ports || self.registry.added() > 0 {
                     self.sweep_if_full();
                 }
                 Ok(Answer::not_ours())
             }
         };
-        // The place that was kept for it is free.
+        // The backlog entry that was kept for it is free.
         self.watch(listener);
         answer
     }
 
-    /// A connection is gone: its names are free.
-    pub(super) fn forget(&mut self, id: ConnectionId) {
-        let Some(connection) = self.table.disconnect(id) else { return };
-        if let Some(socket) = self.names.remove(&id) {
-            self.freed.push((connection.client.uid, socket));
-        }
-    }
-
-    /// Answers a hello. One with a name waits until that name is free, if what held it is gone.
+    /// Answers HELLO. With a name, the answer says whether a socket that used that name is still being
+    /// closed.
     fn hello(&mut self, caller: Caller, request: &Request) -> Answer {
-        let limit = u32::try_from(super::limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
-        let mut reply = Reply::welcome(limit, &super::BUILD);
+        let limit = u32::try_from(limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
+        let mut reply = Reply::welcome(limit, &BUILD);
         let Some(name) = request.local.address() else { return reply.into() };
-        self.close_those_that_hung_up(name.port());
-        self.bury();
-        if self.closer.is_at(caller.uid) {
+        self.close_hung_up(name.port());
+        self.reap();
+        if self.closer.is_closing_named(caller.uid) {
             reply.errno = Errno::BUSY.raw_os_error().unsigned_abs();
         }
-        let own = self.freed.extract_if(.., |(uid, _)| *uid == caller.uid).map(|(_, freed)| freed);
+        let own = self.to_close.extract_if(.., |(uid, _)| *uid == caller.uid).map(|(_, freed)| freed);
         let own = own.collect();
         Answer::from(reply).having_spent(own)
     }
@@ -391,18 +324,18 @@ impl Service {
     fn make(&mut self, id: ConnectionId, listener: ListenerId) -> std::io::Result<Answer> {
         let connection = self.table.connection(id).ok_or(std::io::ErrorKind::NotFound)?;
         let (own, accepted) = (connection.names, connection.accepted);
-        let names = [registry::names(own.local, own.peer), registry::names(accepted.local, accepted.peer)];
+        let names = [page_names(own.local, own.peer), page_names(accepted.local, accepted.peer)];
         let memory = Memory::create(self.geometry, names)?;
         memory.reset_until_accepted()?;
         let ([first, second], cookies) = registry::placeholders()?;
-        // Whoever accepts could send descriptors over the other end before this copy is closed.
-        // Before Linux 6.16 it may.
+        // The accepting program could send descriptors over the other end before this copy is
+        // closed. Before Linux 6.16 this cannot be prevented.
         let _ = sietch_socket::kernel::refuse_descriptors(&first);
         let watches = self.registry.watch([&first, &second]);
         self.registry.insert(id, memory, cookies, watches);
-        match self.hand_over(listener, Waiting::Stream(id, second)) {
-            Handed::Over | Handed::Full => {}
-            Handed::Gone => {
+        match self.deliver(listener, PendingConnection::Stream(id, second)) {
+            Delivery::Sent | Delivery::Full => {}
+            Delivery::Closed => {
                 self.close_listener(listener);
                 return Err(std::io::ErrorKind::ConnectionRefused.into());
             }
@@ -435,9 +368,9 @@ impl Service {
                     reply.limit = listener.backlog.saturating_add(1);
                 }
                 let mut answer = Answer::from(reply);
-                // What its program keeps over the death of this service; short of descriptors it
-                // makes a new one then.
-                let kernel = self.open.get(&id).and_then(|open| open.kernel.as_ref());
+                // The program keeps it in case this service dies. Without it, it makes a new one
+                // then.
+                let kernel = self.listeners.get(&id).and_then(|open| open.kernel.as_ref());
                 answer.own[0] = kernel.and_then(|kernel| kernel.try_clone().ok());
                 answer
             }

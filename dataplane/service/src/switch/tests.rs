@@ -43,7 +43,7 @@ fn datagram(from: u8, to: u8, length: usize) -> Vec<u8> {
     frame
 }
 
-fn question(from: u8, about: u8) -> Vec<u8> {
+fn arp_request(from: u8, about: u8) -> Vec<u8> {
     let mut frame = vec![0; 42];
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&mac(from));
@@ -69,22 +69,22 @@ fn arrived(tap: &WireTap) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_frame_goes_to_whom_it_names_whole_and_to_nobody_else() {
+fn a_frame_reaches_its_destination_whole_and_no_other_port() {
     let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
     for length in [60, 300, 9014] {
         let frame = datagram(1, 2, length);
-        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert!(taps[0].deliver(&frame) && switch.poll(0));
         assert_eq!((arrived(&taps[1]), arrived(&taps[2]).len()), (vec![frame], 0));
     }
-    // A question goes to whose address it asks about.
-    assert!(taps[0].deliver(&question(1, 3)) && switch.turn(0));
-    assert_eq!((arrived(&taps[1]).len(), arrived(&taps[2])), (0, vec![question(1, 3)]));
-    // To itself, and to nobody.
-    assert!(taps[0].deliver(&datagram(1, 1, 60)) && taps[0].deliver(&datagram(1, 9, 60)) && switch.turn(0));
-    assert!(taps[0].deliver(&question(1, 9)) && switch.turn(0) && !switch.turn(0));
+    // An ARP request goes to the owner of the requested address.
+    assert!(taps[0].deliver(&arp_request(1, 3)) && switch.poll(0));
+    assert_eq!((arrived(&taps[1]).len(), arrived(&taps[2])), (0, vec![arp_request(1, 3)]));
+    // To itself, and to an address that no port has.
+    assert!(taps[0].deliver(&datagram(1, 1, 60)) && taps[0].deliver(&datagram(1, 9, 60)) && switch.poll(0));
+    assert!(taps[0].deliver(&arp_request(1, 9)) && switch.poll(0) && !switch.poll(0));
     assert_eq!(taps.iter().map(|tap| arrived(tap).len()).sum::<usize>(), 0);
     let counters = switch.counters(1).expect("it is there");
-    assert_eq!((counters.sent_frames, counters.send_drop(Reason::Target)), (4, 3));
+    assert_eq!((counters.sent_frames, counters.send_drops[Reason::Target as usize]), (4, 3));
     assert!(switch.queues().all(|queue| queue.free_buffers() == 512));
 }
 
@@ -96,8 +96,8 @@ fn address6(last: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last.into())
 }
 
-/// A message of neighbour discovery from `from`, about `about`; from nobody's address if it is a
-/// trial.
+/// A message of neighbour discovery from `from`, about `about`; from the unspecified address if it
+/// is a trial (duplicate address detection).
 fn discovery(kind: u8, from: u8, about: Ipv6Addr, trial: bool) -> Vec<u8> {
     let [.., a, b, c] = about.octets();
     let group = match kind {
@@ -126,57 +126,60 @@ fn counts(taps: &[WireTap]) -> Vec<usize> {
 }
 
 #[test]
-fn a_question_of_ipv6_reaches_the_owner_of_the_address_alone() {
+fn a_neighbour_solicitation_reaches_the_owner_of_the_address_alone() {
     let (mut switch, taps) = switch([six(1), six(2), six(3), spec(4)]);
     // The last bytes of the link-local addresses differ as the MACs do.
     let local = six(3).link_local();
     for (frame, expected) in [
         (discovery(135, 1, address6(2), false), [0, 1, 0, 0]),
         (discovery(135, 1, local, false), [0, 0, 1, 0]),
-        // A trial of another's address would make its owner give it up (RFC 4862 section 5.4.3).
+        // A trial of another's address would make its owner stop using it (RFC 4862 section 5.4.3).
         (discovery(135, 1, address6(3), true), [0, 0, 0, 0]),
-        // About nobody's, its own, and what another forges.
+        // An unknown address, its own, and a forged source.
         (discovery(135, 1, address6(9), false), [0, 0, 0, 0]),
         (discovery(135, 1, address6(1), true), [0, 0, 0, 0]),
     ] {
-        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert!(taps[0].deliver(&frame) && switch.poll(0));
         assert_eq!(counts(&taps), expected, "{frame:02x?}");
     }
     let counters = switch.counters(1).expect("it is there");
-    assert_eq!((counters.sent_frames, counters.send_drop(Reason::Target)), (2, 2));
-    assert_eq!(counters.send_drop(Reason::Icmp), 1);
-    // Who says that it has another's address, or asks in another's name, is not heard.
+    assert_eq!((counters.sent_frames, counters.send_drops[Reason::Target as usize]), (2, 2));
+    assert_eq!(counters.send_drops[Reason::Icmp as usize], 1);
+    // An announcement of another's address, and a request in another's name, are dropped.
     let mut named = discovery(135, 1, address6(2), false);
     named[22..38].copy_from_slice(&address6(3).octets());
     for frame in [discovery(136, 1, address6(2), false), named] {
-        assert!(taps[0].deliver(&frame) && switch.turn(0));
+        assert!(taps[0].deliver(&frame) && switch.poll(0));
         assert_eq!(counts(&taps), [0, 0, 0, 0]);
     }
     let counters = switch.counters(1).expect("it is there");
-    assert_eq!((counters.send_drop(Reason::Icmp), counters.send_drop(Reason::Address)), (2, 1));
+    assert_eq!(
+        (counters.send_drops[Reason::Icmp as usize], counters.send_drops[Reason::Address as usize]),
+        (2, 1)
+    );
 }
 
 #[test]
-fn what_a_port_announces_of_itself_reaches_all_and_costs_it_each_copy() {
+fn an_announcement_reaches_all_ports_and_each_copy_costs_its_sender() {
     let (mut switch, taps) = switch([six(1), six(2), six(3), spec(4)]);
-    assert!(taps[0].deliver(&discovery(136, 1, address6(1), false)) && switch.turn(0));
+    assert!(taps[0].deliver(&discovery(136, 1, address6(1), false)) && switch.poll(0));
     assert_eq!(counts(&taps), [0, 1, 1, 0]);
-    assert!(taps[0].deliver(&question(1, 1)) && switch.turn(0));
+    assert!(taps[0].deliver(&arp_request(1, 1)) && switch.poll(0));
     assert_eq!(counts(&taps), [0, 1, 1, 1]);
     // Another's address it cannot announce.
-    let mut forged = question(1, 1);
+    let mut forged = arp_request(1, 1);
     (forged[31], forged[41]) = (2, 2);
-    assert!(taps[0].deliver(&forged) && switch.turn(0));
+    assert!(taps[0].deliver(&forged) && switch.poll(0));
     assert_eq!(counts(&taps), [0, 0, 0, 0]);
     // A flood of announcements does not buy more than a share: copies count, and debts are kept.
     let mut seen = 0;
-    for turn in 0..100 {
+    for now in 0..100 {
         while taps[0].deliver(&{
-            let mut long = question(1, 1);
+            let mut long = arp_request(1, 1);
             long.resize(9014, 0);
             long
         }) {}
-        switch.turn(turn);
+        switch.poll(now);
         seen += arrived(&taps[1]).len();
         taps[2..].iter().for_each(|tap| drop(arrived(tap)));
     }
@@ -186,7 +189,7 @@ fn what_a_port_announces_of_itself_reaches_all_and_costs_it_each_copy() {
 
 #[test]
 fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
-    for (frame, copies) in [(question(1, 1), 100), (discovery(136, 1, address6(1), false), 50)] {
+    for (frame, copies) in [(arp_request(1, 1), 100), (discovery(136, 1, address6(1), false), 50)] {
         // A megabyte a second, and a burst of ten milliseconds of it.
         let limited = VnicSpec { rate: Some(1_000_000), burst: 10_000, ..six(1) };
         let others = (2..=101).map(|last| if last <= 51 { six(last) } else { spec(last) });
@@ -194,7 +197,7 @@ fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
         let mut heard = 0;
         for millisecond in 0..=1000_u64 {
             while taps[0].deliver(&frame) {}
-            while switch.turn(millisecond * 1_000_000) {}
+            while switch.poll(millisecond * 1_000_000) {}
             heard += taps[1..].iter().map(|tap| arrived(tap).len()).sum::<usize>();
         }
         let granted = 1_010_000 / frame.len();
@@ -203,7 +206,7 @@ fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
 }
 
 #[test]
-fn both_sides_rules_hold_and_change_while_it_runs() {
+fn rules_of_sender_and_receiver_hold_and_can_change() {
     let stranger = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
     let picky = VnicSpec { peers: vec![stranger], ..spec(2) };
     let (mut switch, taps) = switch([spec(1), picky, spec(3)]);
@@ -216,20 +219,20 @@ fn both_sides_rules_hold_and_change_while_it_runs() {
     for frame in [&forged, &address, &port, &datagram(1, 2, 60)] {
         assert!(taps[0].deliver(frame));
     }
-    assert!(switch.turn(0));
+    assert!(switch.poll(0));
     assert_eq!(taps.iter().map(|tap| arrived(tap).len()).sum::<usize>(), 0);
     let sender = switch.counters(1).expect("it is there");
     for reason in [Reason::SourceMac, Reason::Address, Reason::Port] {
-        assert_eq!(sender.send_drop(reason), 1, "{reason:?}");
+        assert_eq!(sender.send_drops[reason as usize], 1, "{reason:?}");
     }
-    assert_eq!(switch.counters(2).expect("it is there").receive_drop(Reason::Peer), 1);
+    assert_eq!(switch.counters(2).expect("it is there").receive_drops[Reason::Peer as usize], 1);
     assert!(switch.update(2, spec(2)).expect("its own still"));
-    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(0));
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.poll(0));
     assert_eq!(arrived(&taps[1]).len(), 1);
 }
 
 #[test]
-fn names_are_unique_and_the_medium_is_memory() {
+fn numbers_and_addresses_are_unique_and_the_medium_is_memory() {
     let (mut switch, _taps) = switch([spec(1)]);
     let queue = || tapped_with(mac(9), MTU, 8, Medium::SHARED_MEMORY).0;
     assert!(matches!(switch.add(1, spec(2), queue()), Err(AddError::Taken(1, 1))));
@@ -251,9 +254,9 @@ fn a_rate_is_kept_over_time_and_a_burst_at_once() {
     for step in 0..1000_u64 {
         while taps[0].deliver(&datagram(1, 2, 1000)) {}
         assert!(taps[2].deliver(&datagram(3, 2, 1000)));
-        switch.turn(step * 1_000_000);
+        switch.poll(step * 1_000_000);
         // Unless the last of a batch has just passed.
-        if let Some(until) = switch.held_until() {
+        if let Some(until) = switch.next_deadline() {
             assert!(until > step * 1_000_000 && until <= (step + 3) * 1_000_000, "{until} at step {step}");
         }
         for frame in arrived(&taps[1]) {
@@ -269,10 +272,10 @@ fn a_rate_is_kept_over_time_and_a_burst_at_once() {
     assert_eq!(frames[1], 1000);
     let counters = switch.counters(1).expect("it is there");
     assert_eq!((counters.sent_frames, counters.send_drops.iter().sum::<u64>()), (frames[0], 0));
-    // Without a limit all that waits may go at once, a batch a turn.
+    // Without a limit all waiting frames may pass at once, a batch an iteration.
     assert!(switch.update(1, spec(1)).expect("its own still"));
-    while switch.turn(1_000_000_000) {}
-    assert_eq!((arrived(&taps[1]).len(), switch.held_until()), (512, None));
+    while switch.poll(1_000_000_000) {}
+    assert_eq!((arrived(&taps[1]).len(), switch.next_deadline()), (512, None));
 }
 
 #[test]
@@ -284,9 +287,9 @@ fn a_frame_beyond_the_burst_waits_and_passes() {
     }
     let (mut now, mut lengths) = (0, Vec::new());
     for _ in 0..10 {
-        switch.turn(now);
+        switch.poll(now);
         lengths.extend(arrived(&taps[1]).iter().map(|frame| (now, frame.len())));
-        now = switch.held_until().unwrap_or(now + 1);
+        now = switch.next_deadline().unwrap_or(now + 1);
     }
     assert_eq!(lengths.iter().map(|(_, length)| *length).collect::<Vec<_>>(), [5000, 5000, 60]);
     // What is before it is paid for by then.
@@ -294,52 +297,52 @@ fn a_frame_beyond_the_burst_waits_and_passes() {
 }
 
 #[test]
-fn who_floods_gets_no_more_than_a_share() {
+fn a_flooding_port_gets_no_more_than_its_share() {
     let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
     let mut bytes = [0_usize; 4];
-    for turn in 0..200 {
+    for now in 0..200 {
         // One sends large frames, one small ones, both more than can be served.
         while taps[0].deliver(&datagram(1, 3, 9014)) {}
         while taps[1].deliver(&datagram(2, 3, 60)) {}
-        assert!(switch.turn(turn));
+        assert!(switch.poll(now));
         for frame in arrived(&taps[2]) {
             bytes[usize::from(frame[11])] += frame.len() + super::FRAME_COST as usize;
         }
     }
-    // Small frames meet the batch first: 64 a turn. Neither is starved, and the large ones get no
+    // Small frames reach the batch bound first: 64 an iteration. Neither is starved, and the large ones get no
     // more than a quantum.
     assert!(bytes[1] <= 200 * super::QUANTUM as usize + 9526 && bytes[1] >= 190 * 60_000, "{bytes:?}");
     assert!(bytes[2] >= 200 * 60 * (60 + super::FRAME_COST as usize), "{bytes:?}");
 }
 
 #[test]
-fn a_port_that_is_full_or_dead_costs_itself_only() {
+fn a_full_or_dead_port_costs_only_itself() {
     let (mut switch, taps) = switch([spec(1), spec(2), spec(3)]);
     taps[1].limit_transmitted(0);
-    for turn in 0..50 {
+    for now in 0..50 {
         for _ in 0..32 {
             assert!(taps[0].deliver(&datagram(1, 2, 60)));
             assert!(taps[0].deliver(&datagram(1, 3, 60)));
         }
-        switch.turn(turn);
+        switch.poll(now);
         assert_eq!(arrived(&taps[2]).len(), 32);
     }
     assert!(switch.counters(2).expect("it is there").receive_full > 0);
     taps[1].cut();
     assert!(taps[0].deliver(&datagram(1, 2, 60)) && taps[0].deliver(&datagram(1, 3, 60)));
     // What waited for the full port has filled it; a question of its own makes it be flushed.
-    switch.turn(50);
+    switch.poll(50);
     assert_eq!(arrived(&taps[2]).len(), 1);
     assert!(switch.remove(2).is_some() || switch.take_dead() == [2]);
-    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(51));
-    assert_eq!(switch.counters(1).expect("it is there").send_drop(Reason::Target), 1);
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.poll(51));
+    assert_eq!(switch.counters(1).expect("it is there").send_drops[Reason::Target as usize], 1);
 }
 
 #[test]
-fn a_port_whose_queue_fails_is_taken_out_and_told() {
+fn a_port_whose_queue_fails_is_removed_and_reported() {
     let (mut switch, taps) = switch([spec(1), spec(2)]);
     taps[1].cut();
-    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.turn(0));
+    assert!(taps[0].deliver(&datagram(1, 2, 60)) && switch.poll(0));
     assert_eq!((switch.take_dead(), switch.ids().collect::<Vec<_>>()), (vec![2], vec![1]));
 }
 
@@ -354,7 +357,7 @@ proptest! {
             frame.truncate(keep);
             frame.extend_from_slice(&noise);
             taps[port].deliver(&frame);
-            switch.turn(0);
+            switch.poll(0);
             taps.iter().for_each(|tap| drop(arrived(tap)));
         }
         prop_assert!(switch.queues().all(|queue| queue.free_buffers() == 512));

@@ -2,100 +2,94 @@
 //!
 //! 1. Two streams of bytes, each with an end of its own: what the application has sent, and what it
 //!    is to receive.
-//! 2. A doorbell each way. The application sleeps in the kernel and says so; [`Channel::ring`]
-//!    wakes it then, and costs a system call only then. The host says with [`Channel::arm`] what it
-//!    waits for itself, and hears of it through its loop.
+//! 2. A doorbell each way. The application sleeps in the kernel and publishes that; then
+//!    [`Channel::notify`] wakes it, and costs a system call only then. The host publishes with
+//!    [`Channel::arm`] what it waits for itself, and is notified through its loop.
 //! 3. The application's end of the doorbell closes when its last holder is gone, however it went:
-//!    [`Channel::departed`].
+//!    [`Channel::hung_up`].
 //!
-//! Everything that a channel says of the application's doings comes from memory that the
-//! application writes. An implementation validates what it reads, so that the worst that comes of
-//! nonsense is [`Departure::Reset`] of this one connection.
+//! The application writes the memory in which a channel sees what it does. An implementation validates
+//! what it reads, so the worst result of invalid values is [`Hangup::Reset`] of this one connection.
 
 use rustix::io::Errno;
 use sietch_ring::Untrusted;
+use sietch_ring::stream::Hangup;
 use sietch_ring::stream::waiters::NotifiedSleeps;
 
-use super::settings::Settings;
+use super::socket_options::SocketOptions;
 
-/// How an application's side ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// It closed having read everything: what it sent is still to be delivered.
-    Finished,
-    /// It left something unread, wanted a reset, or wrote nonsense: the peer is reset.
-    Reset,
-}
-
-/// What the host waits for at a channel.
+/// The actions of an application that a host waits for at a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// That the application sends something, or ends.
+pub(super) struct WakeOn {
+    /// It sends something, ends its stream, or sets socket options.
     pub data: bool,
-    /// That it makes room.
+    /// It makes room in its ring.
     pub room: bool,
 }
 
-/// What a host needs of a connection with an application.
-pub trait Channel {
-    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces; takes out of
-    /// the stream as many as that says it took, and stops at the first piece of which it did not
-    /// take all. Returns how many were taken.
+/// A connection with an application, as a host needs it.
+pub(super) trait Channel {
+    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces, and removes as
+    /// many from the stream as `take` returns. Stops at the first piece of which `take` did not take
+    /// all. Returns how many bytes were taken.
     fn drain(&mut self, limit: usize, take: impl FnMut(Untrusted<'_>) -> usize) -> usize;
 
-    /// Whether the application has sent anything that was not taken.
+    /// Returns whether the application has sent bytes that were not taken.
     fn has_sent(&self) -> bool;
 
-    /// Whether the application will send nothing more and everything that it sent was taken.
+    /// Returns whether the application has ended its stream, and everything that it sent was taken.
     fn has_ended(&self) -> bool;
 
-    /// Whether the application's socket options have changed since [`Channel::take_settings`].
-    fn has_settings(&self) -> bool;
+    /// Returns whether the application's socket options have changed since
+    /// [`Channel::take_socket_options`].
+    fn has_new_socket_options(&self) -> bool;
 
-    /// The application's socket options, if they have changed since the last time.
-    fn take_settings(&mut self) -> Option<Settings>;
+    /// Returns the application's socket options, if they have changed since the last call.
+    fn take_socket_options(&mut self) -> Option<SocketOptions>;
 
-    /// Whether the application has written what no honest one writes: the connection is reset.
+    /// Returns whether the application has written invalid values: then the connection is reset.
     fn is_broken(&self) -> bool;
 
-    /// Gives the application as many of `bytes` as there is room for, and says how many.
+    /// Gives the application as many of `bytes` as there is room for. Returns how many.
     fn deliver(&mut self, bytes: &[u8]) -> usize;
 
-    /// Whether there is room for more.
+    /// Returns whether there is room for more.
     fn has_room(&self) -> bool;
 
-    /// Tells the application that nothing more will come.
+    /// Ends the stream to the application.
     fn finish(&mut self);
 
-    /// Wakes the application if it sleeps for something that was done since the last time, unless
-    /// it was rung in this sleep of it already.
-    fn ring(&mut self, rung: &mut NotifiedSleeps);
+    /// Wakes the application if it sleeps for something that was done since the last call, unless it was
+    /// notified in this sleep already. `notified` has the sleeps in which it was.
+    fn notify(&mut self, notified: &mut NotifiedSleeps);
 
-    /// Asks to be rung when the application has done what is wanted. Whoever arms looks once more
-    /// before he sleeps.
-    fn arm(&mut self, wanted: Wanted);
+    /// Requests a notification when the application does one of these actions. The caller checks once
+    /// more after arming, before it sleeps.
+    fn arm(&mut self, wake_on: WakeOn);
 
-    /// As [`Channel::arm`], by who is about to sleep for many channels, all of which it looks at
-    /// when it wakes: an application rings once for all that are armed with the same number, which
-    /// is never 0 and never used again.
-    fn arm_among_many(&mut self, wanted: Wanted, sleep: u64);
+    /// Like [`Channel::arm`], by a caller that is about to sleep for many channels and checks all of them
+    /// when it wakes. An application notifies once for all channels that are armed with the same `sleep`,
+    /// which is never 0 and never used again.
+    fn arm_among_many(&mut self, wake_on: WakeOn, sleep: u64);
 
-    /// Takes back what was asked with either.
-    fn disarm(&mut self, wanted: Wanted);
+    /// Withdraws the request of either.
+    fn disarm(&mut self, wake_on: WakeOn);
 
-    /// To be called when the loop was rung for this channel, so that it can be rung again.
-    fn answer(&mut self);
+    /// Clears the doorbell after a notification, so that the next one is seen.
+    fn clear_notification(&mut self);
 
-    /// The last holder of the application's side is gone. How has it ended?
-    fn departed(&mut self) -> Departure;
+    /// Returns how the application's side has ended, after its last holder is gone. `Finished`: it closed
+    /// having read everything, and what it sent is still to be delivered. `Reset`: it left something
+    /// unread, requested a reset, or wrote invalid values; the peer is reset.
+    fn hung_up(&mut self) -> Hangup;
 
-    /// Tells an application that waits for its connection that it is there.
+    /// Reports to an application that its connection is established.
     fn establish(&mut self);
 
-    /// Tells it that it failed.
+    /// Reports to an application that its connection failed.
     fn fail(&mut self, error: Errno);
 
-    /// Ends the connection towards the application: it can still read what it was given, and then
-    /// gets `error`. To be dropped after that.
-    fn break_off(&mut self, error: Errno);
+    /// Ends the connection towards the application. It can still read what it was given, and then gets
+    /// `error`. The caller drops the channel after that.
+    fn abort_with(&mut self, error: Errno);
 }

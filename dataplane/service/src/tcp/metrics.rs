@@ -1,34 +1,34 @@
-//! What a host counts.
+//! Counters and gauges of a host.
 
-/// Counters of one host since it was made, but for the gauges, which say how it is now.
+/// Counters of one host since it was made, and gauges of its present state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Connections that applications were handed.
+    /// Connections that were delivered to applications.
     pub accepted: u64,
-    /// Connections that applications began and that came about.
+    /// Connections of applications that were established.
     pub connected: u64,
-    /// Connections that applications began and that failed.
+    /// Connections of applications that failed.
     pub failed: u64,
-    /// Connections that were reset because their application wrote nonsense, or ended with
+    /// Connections that were reset because their application wrote invalid values, or ended with
     /// something unread.
     pub aborted: u64,
-    /// Connections that ended by a peer's reset or silence.
+    /// Connections that a peer's reset or silence ended.
     pub reset: u64,
-    /// Connections to ports where only another family or address is listened on.
-    pub unwanted: u64,
+    /// Connections to a port whose listeners have another family or address.
+    pub unmatched: u64,
     /// Bytes from applications to the network.
     pub sent_bytes: u64,
     /// Bytes from the network to applications.
     pub received_bytes: u64,
-    /// Times that an application rang.
-    pub rings: u64,
-    /// Times that a connection was left for the next turn because its application had had its
-    /// share.
+    /// Notifications by applications.
+    pub notifications: u64,
+    /// Times that a connection was left for the next iteration because its application had used its
+    /// budget.
     pub deferred: u64,
     /// Gauge: connections.
     pub connections: u64,
-    /// Gauge: those looked at in every turn.
+    /// Gauge: connections that are relayed in every iteration.
     pub active: u64,
-    /// Gauge: listeners and reservations.
-    pub claims: u64,
+    /// Gauge: bound ports.
+    pub bindings: u64,
 }

@@ -1,12 +1,12 @@
-//! Who has which TCP port of a VNIC.
+//! The TCP ports of a VNIC, and the applications that have bound them.
 //!
-//! 1. A *claim* is a name, an address of the VNIC (or any) and a port, that an application has
-//!    bound. It may listen on it.
-//! 2. Two claims collide as two bound sockets of Linux do: same port and overlapping addresses,
-//!    unless both allow it: with SO_REUSEPORT those of one user always, with SO_REUSEADDR as long
-//!    as neither listens.
-//! 3. The listener for a connection is one whose address is the very one, else one for any address.
-//!    Of several (SO_REUSEPORT) a hash of the peer picks.
+//! 1. A *binding* is a name, an address of the VNIC (or any) and a port, that an application has
+//!    bound. The application may listen on it.
+//! 2. Two bindings collide as two bound sockets of Linux do: same port and overlapping addresses,
+//!    unless both allow it. With SO_REUSEPORT those of one user always may share; with SO_REUSEADDR
+//!    any two may, as long as neither listens.
+//! 3. The listener for a connection is one with the exact address, else one for any address. Of
+//!    several (SO_REUSEPORT) a hash of the peer selects one.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,67 +14,67 @@ use std::ops::RangeInclusive;
 
 use rustix::io::Errno;
 
-use super::limits::CLAIMS;
-use super::slots::Slots;
+use super::limits::BINDINGS;
+use super::slots::Slab;
 
-/// What an application binds.
+/// A name that an application binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
-    /// The address, of the VNIC or unspecified, and the port; 0 for one that is free.
+pub struct BoundName {
+    /// The address, of the VNIC or unspecified, and the port; 0 for a free one.
     pub local: SocketAddr,
-    /// Of `[::]`: not for IPv4 as well.
+    /// For `[::]`: not for IPv4 as well.
     pub v6_only: bool,
     /// SO_REUSEADDR.
     pub reuse_address: bool,
     /// SO_REUSEPORT.
     pub reuse_port: bool,
-    /// The user.
+    /// The user of the application.
     pub uid: u32,
-    /// The place of its application among those of the host.
+    /// The key of the application in its host.
     pub application: u64,
 }
 
-/// A listener's queue.
+/// The queue of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Listening {
-    /// Most connections that may wait.
+pub struct ListenQueue {
+    /// The most connections that may wait.
     pub backlog: u32,
-    /// Those that do.
+    /// The number of connections that wait.
     pub waiting: u32,
 }
 
-/// A name that somebody has.
+/// A bound name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// As it was bound, with its port.
-    pub name: Name,
-    /// Whether it is listened on.
-    pub listening: Option<Listening>,
+pub struct Binding {
+    /// The name, with its port.
+    pub name: BoundName,
+    /// The queue of its listener, if the application listens.
+    pub listening: Option<ListenQueue>,
 }
 
-/// Why a name cannot be had.
+/// Why a name cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// It is not an address of this VNIC.
+pub enum BindError {
+    /// The address does not belong to this VNIC.
     #[error("{0} is no address of this VNIC: bind that, or the unspecified one")]
     NotOurs(IpAddr),
-    /// The VNIC's filters let nothing through there.
+    /// The VNIC's filters drop everything for this port.
     #[error("port {0} is not among the VNIC's tcp_ports: add it in sietch.toml")]
     Filtered(u16),
-    /// Somebody else has it.
-    #[error("port {0} is in use on this VNIC: end who has it, or choose another")]
+    /// Another binding has it.
+    #[error("port {0} is in use on this VNIC: end the program that has it, or choose another")]
     InUse(u16),
-    /// None is free.
+    /// No port is free.
     #[error("no port of the VNIC's tcp_ports is free")]
     NoneFree,
-    /// There are too many.
+    /// There are too many bindings.
     #[error("too many ports are bound: close some")]
     TooMany,
 }
 
-impl Refused {
-    /// As Linux says it.
-    pub const fn errno(self) -> Errno {
+impl BindError {
+    /// Returns the error number of Linux for this case.
+    pub(super) const fn errno(self) -> Errno {
         match self {
             Self::NotOurs(_) => Errno::ADDRNOTAVAIL,
             Self::Filtered(_) => Errno::ACCESS,
@@ -84,75 +84,71 @@ impl Refused {
     }
 }
 
-/// Every claim of a VNIC.
+/// All bindings of a VNIC.
 #[derive(Debug)]
 pub struct Ports {
     addresses: Vec<IpAddr>,
     allowed: Vec<RangeInclusive<u16>>,
-    claims: Slots<Claim>,
+    bindings: Slab<Binding>,
     by_port: BTreeMap<u16, Vec<u64>>,
-    /// Where the search for a free port goes on.
+    /// Where the search for a free port continues.
     next: u16,
 }
 
 impl Ports {
-    /// Nobody has any. `addresses` are the VNIC's, `allowed` what its filters let through.
+    /// Makes a table without bindings. `addresses` are the VNIC's, `allowed` the ports that its filters
+    /// let through.
     pub fn new(addresses: Vec<IpAddr>, allowed: Vec<RangeInclusive<u16>>) -> Self {
-        Self { addresses, allowed, claims: Slots::default(), by_port: BTreeMap::new(), next: 0 }
+        Self { addresses, allowed, bindings: Slab::default(), by_port: BTreeMap::new(), next: 0 }
     }
 
-    /// Whether the filters let the port through.
+    /// Returns whether the filters let a port through.
     pub fn is_allowed(&self, port: u16) -> bool {
         self.allowed.iter().any(|range| range.contains(&port))
     }
 
-    /// Whether `address` is one of the VNIC's.
+    /// Returns whether `address` belongs to the VNIC.
     pub fn is_ours(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address.to_canonical())
     }
 
-    /// The VNIC's addresses.
-    pub fn addresses(&self) -> &[IpAddr] {
-        &self.addresses
-    }
-
-    /// Where connections that name no port begin: the widest range of what is allowed.
+    /// Returns the source ports of connections that bind none: the widest allowed range.
     pub fn source_ports(allowed: &[RangeInclusive<u16>]) -> Option<(u16, u16)> {
         let wide = |range: &&RangeInclusive<u16>| range.end().saturating_sub(*range.start());
         let widest = allowed.iter().filter(|range| !range.is_empty()).max_by_key(wide)?;
         Some((*widest.start().max(&1), *widest.end()))
     }
 
-    /// Gives `name` away.
+    /// Binds `name`, and returns the key of the binding.
     ///
     /// # Errors
-    /// See [`Refused`].
-    pub fn claim(&mut self, mut name: Name) -> Result<u64, Refused> {
-        if self.claims.len() >= CLAIMS {
-            return Err(Refused::TooMany);
+    /// See [`BindError`].
+    pub fn bind(&mut self, mut name: BoundName) -> Result<u64, BindError> {
+        if self.bindings.len() >= BINDINGS {
+            return Err(BindError::TooMany);
         }
         let address = name.local.ip().to_canonical();
         if !is_any(address) && !self.is_ours(address) {
-            return Err(Refused::NotOurs(address));
+            return Err(BindError::NotOurs(address));
         }
         if name.local.port() == 0 {
-            name.local.set_port(self.free_port().ok_or(Refused::NoneFree)?);
+            name.local.set_port(self.free_port().ok_or(BindError::NoneFree)?);
         }
         let port = name.local.port();
         if !self.is_allowed(port) {
-            return Err(Refused::Filtered(port));
+            return Err(BindError::Filtered(port));
         }
         let others = self.by_port.get(&port).into_iter().flatten();
-        let collides = |other: &Claim| collide(&other.name, &name, other.listening.is_some());
-        if others.filter_map(|key| self.claims.get(*key)).any(collides) {
-            return Err(Refused::InUse(port));
+        let collides = |other: &Binding| collide(&other.name, &name, other.listening.is_some());
+        if others.filter_map(|key| self.bindings.get(*key)).any(collides) {
+            return Err(BindError::InUse(port));
         }
-        let key = self.claims.insert(Claim { name, listening: None });
+        let key = self.bindings.insert(Binding { name, listening: None });
         self.by_port.entry(port).or_default().push(key);
         Ok(key)
     }
 
-    /// A port that nobody has, in turn.
+    /// Returns a free port; successive calls go round the allowed ports.
     fn free_port(&mut self) -> Option<u16> {
         let all: u32 = self.allowed.iter().map(|range| range.len() as u32).sum();
         for _ in 0..all {
@@ -173,105 +169,103 @@ impl Ports {
         None
     }
 
-    /// Listens on a claim, or changes its backlog.
+    /// Listens on a binding, or changes its backlog.
     ///
     /// # Errors
-    /// [`Refused::InUse`]: somebody else listens there; two may be bound with SO_REUSEADDR, one may listen.
-    pub fn listen(&mut self, key: u64, backlog: u32) -> Result<(), Refused> {
-        let Some(claim) = self.claims.get(key).copied() else { return Err(Refused::NoneFree) };
-        let port = claim.name.local.port();
+    /// [`BindError::InUse`]: another application listens there. With SO_REUSEADDR two may be bound, but
+    /// only one may listen.
+    pub fn listen(&mut self, key: u64, backlog: u32) -> Result<(), BindError> {
+        let Some(binding) = self.bindings.get(key).copied() else { return Err(BindError::NoneFree) };
+        let port = binding.name.local.port();
         let others = self.by_port.get(&port).into_iter().flatten().filter(|other| **other != key);
-        let collides = |other: &Claim| other.listening.is_some() && collide(&other.name, &claim.name, true);
-        if others.filter_map(|other| self.claims.get(*other)).any(collides) {
-            return Err(Refused::InUse(port));
+        let collides =
+            |other: &Binding| other.listening.is_some() && collide(&other.name, &binding.name, true);
+        if others.filter_map(|other| self.bindings.get(*other)).any(collides) {
+            return Err(BindError::InUse(port));
         }
-        if let Some(claim) = self.claims.get_mut(key) {
-            claim.listening.get_or_insert_default().backlog = backlog;
+        if let Some(binding) = self.bindings.get_mut(key) {
+            binding.listening.get_or_insert_default().backlog = backlog;
         }
         Ok(())
     }
 
-    /// Takes a claim back. Says whether its port is listened on by nobody any more.
-    pub fn release(&mut self, key: u64) -> Option<(Claim, bool)> {
-        let claim = self.claims.remove(key)?;
-        let port = claim.name.local.port();
+    /// Releases a binding. Returns it, and whether its port has no listener any more.
+    pub fn release(&mut self, key: u64) -> Option<(Binding, bool)> {
+        let binding = self.bindings.remove(key)?;
+        let port = binding.name.local.port();
         if let Some(keys) = self.by_port.get_mut(&port) {
             keys.retain(|other| *other != key);
             if keys.is_empty() {
                 self.by_port.remove(&port);
             }
         }
-        Some((claim, self.listeners(port).next().is_none()))
+        Some((binding, self.listeners(port).next().is_none()))
     }
 
-    /// What a key names.
-    pub fn get(&self, key: u64) -> Option<&Claim> {
-        self.claims.get(key)
+    /// Returns the binding of a key.
+    pub fn get(&self, key: u64) -> Option<&Binding> {
+        self.bindings.get(key)
     }
 
-    /// A listener's queue.
-    pub fn queue(&mut self, key: u64) -> Option<&mut Listening> {
-        self.claims.get_mut(key)?.listening.as_mut()
+    /// Returns the queue of a listener.
+    pub fn queue(&mut self, key: u64) -> Option<&mut ListenQueue> {
+        self.bindings.get_mut(key)?.listening.as_mut()
     }
 
-    fn listeners(&self, port: u16) -> impl Iterator<Item = (u64, &Claim)> {
+    fn listeners(&self, port: u16) -> impl Iterator<Item = (u64, &Binding)> {
         let keys = self.by_port.get(&port).into_iter().flatten();
-        keys.filter_map(|key| Some((*key, self.claims.get(*key).filter(|claim| claim.listening.is_some())?)))
+        keys.filter_map(|key| {
+            Some((*key, self.bindings.get(*key).filter(|binding| binding.listening.is_some())?))
+        })
     }
 
-    /// Who listens for a connection to `local`; `hash` of its peer picks one of several.
+    /// Returns the listener for a connection to `local`; `hash` of its peer selects one of several.
     pub fn listener(&self, local: SocketAddr, hash: u64) -> Option<u64> {
         let address = local.ip().to_canonical();
-        let rank = |claim: &Claim| {
-            let own = claim.name.local.ip();
+        let rank = |binding: &Binding| {
+            let own = binding.name.local.ip();
             match own.to_canonical() {
                 exact if exact == address => 3,
                 IpAddr::V4(any) if any.is_unspecified() && address.is_ipv4() => 2,
                 IpAddr::V6(any) if any.is_unspecified() && address.is_ipv6() => 2,
-                IpAddr::V6(any) if any.is_unspecified() && !claim.name.v6_only => 1,
+                IpAddr::V6(any) if any.is_unspecified() && !binding.name.v6_only => 1,
                 _ => 0,
             }
         };
         let best =
-            self.listeners(local.port()).map(|(_, claim)| rank(claim)).max().filter(|rank| *rank > 0)?;
+            self.listeners(local.port()).map(|(_, binding)| rank(binding)).max().filter(|rank| *rank > 0)?;
         let candidates: Vec<u64> = self
             .listeners(local.port())
-            .filter(|(_, claim)| rank(claim) == best)
+            .filter(|(_, binding)| rank(binding) == best)
             .map(|(key, _)| key)
             .collect();
         candidates.get((hash % candidates.len().max(1) as u64) as usize).copied()
     }
 
-    /// Connections that may still wait at all listeners of a port: what the engine's backlog is to
-    /// be.
+    /// Returns how many more connections may wait at the listeners of a port: the engine's backlog.
     pub fn room(&self, port: u16) -> u32 {
-        let room = |(_, claim): (u64, &Claim)| {
-            claim.listening.map_or(0, |listening| listening.backlog.saturating_sub(listening.waiting))
+        let room = |(_, binding): (u64, &Binding)| {
+            binding.listening.map_or(0, |listening| listening.backlog.saturating_sub(listening.waiting))
         };
         self.listeners(port).map(room).fold(0, u32::saturating_add)
     }
 
-    /// How many claims there are.
+    /// Returns the number of bindings.
     pub fn len(&self) -> usize {
-        self.claims.len()
+        self.bindings.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.claims.is_empty()
-    }
-
-    /// The claims of an application.
-    pub fn of_application(&self, application: u64) -> impl Iterator<Item = (u64, Claim)> + '_ {
-        self.claims
+    /// Iterates over the bindings of an application.
+    pub fn of_application(&self, application: u64) -> impl Iterator<Item = (u64, Binding)> + '_ {
+        self.bindings
             .iter()
-            .filter(move |(_, claim)| claim.name.application == application)
-            .map(|(key, claim)| (key, *claim))
+            .filter(move |(_, binding)| binding.name.application == application)
+            .map(|(key, binding)| (key, *binding))
     }
 
-    /// Keys of all claims.
+    /// Returns the keys of all bindings.
     pub fn keys(&self) -> Vec<u64> {
-        self.claims.keys()
+        self.bindings.keys()
     }
 }
 
@@ -279,9 +273,9 @@ fn is_any(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED))
 }
 
-/// Whether two names on one port exclude each other; `listening`: whether one of them is listened
-/// on.
-fn collide(one: &Name, other: &Name, listening: bool) -> bool {
+/// Returns whether two names on one port exclude each other. `listening`: an application listens on one
+/// of them.
+fn collide(one: &BoundName, other: &BoundName, listening: bool) -> bool {
     if !overlap(one, other) {
         return false;
     }
@@ -290,7 +284,7 @@ fn collide(one: &Name, other: &Name, listening: bool) -> bool {
     !ports && !addresses
 }
 
-fn overlap(one: &Name, other: &Name) -> bool {
+fn overlap(one: &BoundName, other: &BoundName) -> bool {
     let (a, b) = (one.local.ip().to_canonical(), other.local.ip().to_canonical());
     match (a.is_ipv4(), b.is_ipv4()) {
         (true, true) | (false, false) => a == b || is_any(a) || is_any(b),

@@ -1,19 +1,19 @@
 //! The threads that drive VNICs.
 //!
-//! 1. A thread turns each of its VNICs, spins for as long as that has paid lately ([`Spin`]), then
-//!    sleeps on everything that may ring. With nothing connected it sleeps without a limit; nothing
+//! 1. A thread runs one iteration of each of its VNICs, spins for as long as that has paid lately
+//!    ([`Spin`]), then sleeps on all doorbells. Without connections it sleeps without a limit; nothing
 //!    spins when nothing moves.
 //! 2. A VNIC is a value with everything that belongs to it. It goes to another thread between two
-//!    of its turns, through that thread's inbox: nothing of it is lost, and its frames, being in
-//!    its own queue, stay in order.
-//! 3. Every [`placement::PERIOD`] a thread that is awake says what its VNICs took, and whoever
-//!    comes to it first decides for all ([`placement::decide`]). A thread without VNICs ends, but
-//!    for the first, which sleeps.
-//! 4. A VNIC whose device is gone, or that was taken back, ends: its applications hear ENETDOWN. A
-//!    pool that ends resets all connections, for both sides to hear, and returns when it has.
+//!    iterations, through that thread's inbox. So nothing of it is lost, and its frames stay in order in
+//!    its own queue.
+//! 3. Every [`balancing::PERIOD`] a thread that is awake reports the loads of its VNICs, and the first
+//!    thread that does decides for all ([`balancing::decide`]). A thread without VNICs ends, except the
+//!    first, which sleeps.
+//! 4. A VNIC whose device is gone, or that was revoked, ends: its applications get ENETDOWN. When the
+//!    pool is dropped it resets all connections, for both sides, and waits for its threads.
 //!
-//! How many threads there may be is the caller's: with two cores one, for the applications need the
-//! other ([`most_threads`]).
+//! The caller chooses the number of threads: with two cores one, because the applications need the
+//! other ([`max_threads`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,121 +27,86 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use sietch_ring::spin::{Idle, Spin};
 
-use super::host::Share;
-use super::metrics::Counters;
-use super::placement::{self, Load, Move};
+use super::balancing::{self, Load, Move};
+use super::report::{PoolReport, ThreadReport, VnicReport};
 use super::vnic::{Device, Vnic};
+use crate::snapshot::Snapshot;
 
-/// How long a thread sleeps that has a queue without a doorbell.
-const BLIND: Duration = Duration::from_millis(1);
-/// A sample that is older says that its thread sleeps.
-const STALE: u64 = 3 * placement::PERIOD;
+/// How long a thread with a queue that has no doorbell sleeps.
+const POLL_PERIOD: Duration = Duration::from_millis(1);
+/// The thread of an older sample sleeps.
+const STALE: u64 = 3 * balancing::PERIOD;
 
-/// What is to be known at the start.
+/// What a pool needs at its start.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// The most threads.
     pub most: usize,
-    /// The longest spin, in nanoseconds; `None` for what fits the machine.
+    /// The longest spin, in nanoseconds; `None` for the default of the machine.
     pub spin: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { most: most_threads(std::thread::available_parallelism().map_or(1, usize::from)), spin: None }
+        Self { most: max_threads(std::thread::available_parallelism().map_or(1, usize::from)), spin: None }
     }
 }
 
-/// Half of the cores, rounded down, and one at least: the applications that are served need theirs.
-pub const fn most_threads(cores: usize) -> usize {
+/// Returns half of the cores, rounded down, and at least one: the applications that are served need
+/// theirs.
+const fn max_threads(cores: usize) -> usize {
     if cores < 4 { 1 } else { cores / 2 }
 }
-
-/// A thread as others see it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ThreadShown {
-    /// Thousandths of the time in which it had something to do.
-    pub busy: u32,
-    /// Its VNICs.
-    pub vnics: Vec<VnicShown>,
-}
-
-/// A VNIC as others see it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VnicShown {
-    /// Its name.
-    pub name: String,
-    /// Thousandths of a core that it took.
-    pub busy: u32,
-    /// Nanoseconds for which it had something to do, in all.
-    pub worked: u64,
-    /// What was counted.
-    pub counters: Counters,
-    /// What each application has.
-    pub shares: Vec<Share>,
-}
-
-/// What there is, for other threads to read: threads by number.
-pub type Shown = BTreeMap<usize, ThreadShown>;
-
-/// See [`Shown`].
-#[derive(Debug, Default)]
-pub struct Board(Mutex<Shown>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Board {
-    /// What was noted last.
-    pub fn read(&self) -> Shown {
-        lock(&self.0).clone()
-    }
-}
-
 /// A VNIC with its number in the pool.
 #[derive(Debug)]
-struct Placed<Q> {
+struct Assigned<Q> {
     id: u64,
     vnic: Vnic<Q>,
 }
 
-/// One thread's letterbox.
+/// What other threads send to one thread.
 #[derive(Debug)]
-struct Slot<Q> {
-    bell: OwnedFd,
-    /// Something is in one of the two.
-    news: AtomicBool,
-    inbox: Mutex<Vec<Placed<Q>>>,
-    orders: Mutex<Vec<Move>>,
+struct Inbox<Q> {
+    doorbell: OwnedFd,
+    /// One of the two is not empty.
+    pending: AtomicBool,
+    /// VNICs that come to the thread.
+    vnics: Mutex<Vec<Assigned<Q>>>,
+    /// VNICs that leave it.
+    moves: Mutex<Vec<Move>>,
 }
 
-/// What placement works on.
+/// The input of balancing.
 #[derive(Debug, Default)]
-struct Sampled {
-    /// By thread: when, and what.
+struct LoadSamples {
+    /// By thread: the time of the sample, and the loads.
     threads: BTreeMap<usize, (u64, Vec<Load>)>,
-    /// Moves that are not done.
-    under_way: usize,
+    /// The number of moves in progress.
+    moving: usize,
 }
 
 #[derive(Debug)]
 struct Shared<Q> {
-    slots: Vec<Slot<Q>>,
-    /// Which slots have a thread.
+    inboxes: Vec<Inbox<Q>>,
+    /// Which inboxes have a thread.
     running: Mutex<Vec<bool>>,
-    /// Threads that were started.
+    /// The threads that were started.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    sampled: Mutex<Sampled>,
-    board: Arc<Board>,
+    sampled: Mutex<LoadSamples>,
+    report: Arc<Snapshot<PoolReport>>,
     stopping: AtomicBool,
     start: Instant,
     spin: Option<u64>,
-    /// VNICs that ended, by name.
+    /// The names of VNICs that ended.
     ended: Mutex<Vec<String>>,
 }
 
-/// All threads.
+/// The threads of a TCP host.
 #[derive(Debug)]
 pub struct Pool<Q: Device + Send + 'static> {
     shared: Arc<Shared<Q>>,
@@ -153,35 +118,35 @@ impl<Q> Shared<Q> {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn ring(&self, slot: usize) {
-        self.slots[slot].news.store(true, Ordering::Release);
-        // A full counter is a ring already.
-        let _ = rustix::io::write(&self.slots[slot].bell, &1_u64.to_ne_bytes());
+    fn notify(&self, thread: usize) {
+        self.inboxes[thread].pending.store(true, Ordering::Release);
+        // A full counter is a notification already.
+        let _ = rustix::io::write(&self.inboxes[thread].doorbell, &1_u64.to_ne_bytes());
     }
 }
 
 impl<Q: Device + Send + 'static> Pool<Q> {
-    /// A pool without VNICs: nothing runs yet.
+    /// Makes a pool without VNICs: no thread runs yet.
     ///
     /// # Errors
     /// No descriptors are left.
     pub fn start(options: Options) -> io::Result<Self> {
-        let slot = || {
-            Ok(Slot {
-                bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-                news: AtomicBool::new(false),
-                inbox: Mutex::new(Vec::new()),
-                orders: Mutex::new(Vec::new()),
+        let inbox = || {
+            Ok(Inbox {
+                doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                pending: AtomicBool::new(false),
+                vnics: Mutex::new(Vec::new()),
+                moves: Mutex::new(Vec::new()),
             })
         };
-        let slots = (0..options.most.max(1)).map(|_| slot()).collect::<io::Result<Vec<_>>>()?;
-        let running = Mutex::new(vec![false; slots.len()]);
+        let inboxes = (0..options.most.max(1)).map(|_| inbox()).collect::<io::Result<Vec<_>>>()?;
+        let running = Mutex::new(vec![false; inboxes.len()]);
         let shared = Shared {
-            slots,
+            inboxes,
             running,
             threads: Mutex::new(Vec::new()),
-            sampled: Mutex::new(Sampled::default()),
-            board: Arc::new(Board::default()),
+            sampled: Mutex::new(LoadSamples::default()),
+            report: Arc::default(),
             stopping: AtomicBool::new(false),
             start: Instant::now(),
             spin: options.spin,
@@ -190,49 +155,49 @@ impl<Q: Device + Send + 'static> Pool<Q> {
         Ok(Self { shared: Arc::new(shared), last: 0 })
     }
 
-    /// What there is.
-    pub fn board(&self) -> Arc<Board> {
-        Arc::clone(&self.shared.board)
+    /// Returns the report of the pool.
+    pub fn report(&self) -> Arc<Snapshot<PoolReport>> {
+        Arc::clone(&self.shared.report)
     }
 
-    /// Names of VNICs that have ended since the last call.
+    /// Returns the names of VNICs that have ended since the last call.
     pub fn take_ended(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.shared.ended))
     }
 
-    /// Serves one more VNIC, on the first thread; placement moves it if need be.
+    /// Serves one more VNIC, on the first thread; balancing moves it if necessary.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn add(&mut self, vnic: Vnic<Q>) -> io::Result<()> {
         self.last += 1;
-        hand_over(&self.shared, 0, Placed { id: self.last, vnic })
+        assign(&self.shared, 0, Assigned { id: self.last, vnic })
     }
 }
 
 impl<Q: Device + Send + 'static> Drop for Pool<Q> {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        (0..self.shared.slots.len()).for_each(|slot| self.shared.ring(slot));
+        (0..self.shared.inboxes.len()).for_each(|thread| self.shared.notify(thread));
         for thread in std::mem::take(&mut *lock(&self.shared.threads)) {
-            // One that panicked has nothing any more.
+            // A thread that panicked has dropped its VNICs.
             let _ = thread.join();
         }
-        // What lay in a letterbox that nobody emptied any more.
-        for slot in &self.shared.slots {
-            lock(&slot.inbox).iter_mut().for_each(|placed| placed.vnic.end(Errno::CONNRESET));
+        // VNICs in an inbox that its thread did not empty any more.
+        for inbox in &self.shared.inboxes {
+            lock(&inbox.vnics).iter_mut().for_each(|assigned| assigned.vnic.end(Errno::CONNRESET));
         }
     }
 }
 
 /// Puts a VNIC into a thread's inbox, and starts the thread if there is none.
-fn hand_over<Q: Device + Send + 'static>(
+fn assign<Q: Device + Send + 'static>(
     shared: &Arc<Shared<Q>>,
     to: usize,
-    placed: Placed<Q>,
+    assigned: Assigned<Q>,
 ) -> io::Result<()> {
     let mut running = lock(&shared.running);
-    lock(&shared.slots[to].inbox).push(placed);
+    lock(&shared.inboxes[to].vnics).push(assigned);
     if !running[to] {
         let own = Arc::clone(shared);
         let thread = std::thread::Builder::new()
@@ -244,42 +209,46 @@ fn hand_over<Q: Device + Send + 'static>(
         running[to] = true;
     }
     drop(running);
-    shared.ring(to);
+    shared.notify(to);
     Ok(())
 }
 
 struct Thread<Q: Device + Send + 'static> {
     shared: Arc<Shared<Q>>,
-    slot: usize,
-    vnics: Vec<Placed<Q>>,
+    number: usize,
+    vnics: Vec<Assigned<Q>>,
     spin: Spin,
     sampled_at: u64,
 }
 
 impl<Q: Device + Send + 'static> Thread<Q> {
-    fn new(shared: Arc<Shared<Q>>, slot: usize) -> Self {
+    fn new(shared: Arc<Shared<Q>>, number: usize) -> Self {
         let spin = shared.spin.map_or_else(Spin::default, Spin::up_to);
-        Self { shared, slot, vnics: Vec::new(), spin, sampled_at: 0 }
+        Self { shared, number, vnics: Vec::new(), spin, sampled_at: 0 }
+    }
+
+    fn inbox(&self) -> &Inbox<Q> {
+        &self.shared.inboxes[self.number]
     }
 
     fn run(mut self) {
         while !self.shared.stopping.load(Ordering::Acquire) {
-            if self.shared.slots[self.slot].news.swap(false, Ordering::AcqRel) {
-                self.take_news();
+            if self.inbox().pending.swap(false, Ordering::AcqRel) {
+                self.empty_inbox();
             }
             if self.vnics.is_empty() && self.leave() {
                 return;
             }
             let now = self.shared.now();
-            let busy = self.turn();
-            if now.saturating_sub(self.sampled_at) >= placement::PERIOD {
+            let busy = self.poll();
+            if now.saturating_sub(self.sampled_at) >= balancing::PERIOD {
                 self.sample(now);
             }
             if busy {
                 self.spin.busy(now);
                 continue;
             }
-            let due = self.vnics.iter().filter_map(|placed| placed.vnic.next_deadline()).min();
+            let due = self.vnics.iter().filter_map(|assigned| assigned.vnic.next_deadline()).min();
             if due.is_some_and(|due| due <= now) {
                 continue;
             }
@@ -289,66 +258,70 @@ impl<Q: Device + Send + 'static> Thread<Q> {
                 Idle::Sleep => self.sleep(due),
             }
         }
-        for placed in &mut self.vnics {
-            placed.vnic.end(Errno::CONNRESET);
+        for assigned in &mut self.vnics {
+            assigned.vnic.end(Errno::CONNRESET);
         }
     }
 
-    /// Whether this thread ends: it has nothing, and nothing is on its way. The first one sleeps
+    /// Returns whether this thread ends: it has no VNIC, and none is on its way. The first thread sleeps
     /// instead.
     fn leave(&mut self) -> bool {
-        if self.slot == 0 {
+        if self.number == 0 {
             self.sleep(None);
             return false;
         }
         let mut running = lock(&self.shared.running);
-        if !lock(&self.shared.slots[self.slot].inbox).is_empty() {
-            self.shared.slots[self.slot].news.store(true, Ordering::Release);
+        if !lock(&self.inbox().vnics).is_empty() {
+            self.inbox().pending.store(true, Ordering::Release);
             return false;
         }
-        running[self.slot] = false;
-        lock(&self.shared.sampled).threads.remove(&self.slot);
-        lock(&self.shared.board.0).remove(&self.slot);
+        running[self.number] = false;
+        lock(&self.shared.sampled).threads.remove(&self.number);
+        self.shared.report.update(|report| drop(report.remove(&self.number)));
         true
     }
 
-    fn take_news(&mut self) {
-        let _ = rustix::io::read(&self.shared.slots[self.slot].bell, &mut [0_u8; 8]);
-        self.vnics.append(&mut lock(&self.shared.slots[self.slot].inbox));
-        let orders = std::mem::take(&mut *lock(&self.shared.slots[self.slot].orders));
-        let count = orders.len();
-        for order in orders {
-            let Some(at) = self.vnics.iter().position(|placed| placed.id == order.vnic) else { continue };
-            let placed = self.vnics.swap_remove(at);
-            if hand_over(&self.shared, order.to, placed).is_err() {
-                // It lies in the inbox of a thread that could not be started.
-                self.vnics.append(&mut lock(&self.shared.slots[order.to].inbox));
+    /// Takes the VNICs that come to this thread, and sends away those that leave it.
+    fn empty_inbox(&mut self) {
+        let _ = rustix::io::read(&self.inbox().doorbell, &mut [0_u8; 8]);
+        self.vnics.append(&mut lock(&self.shared.inboxes[self.number].vnics));
+        let moves = std::mem::take(&mut *lock(&self.inbox().moves));
+        let count = moves.len();
+        for step in moves {
+            let Some(at) = self.vnics.iter().position(|assigned| assigned.id == step.vnic) else { continue };
+            let assigned = self.vnics.swap_remove(at);
+            if assign(&self.shared, step.to, assigned).is_err() {
+                // The thread could not be started: take the VNIC back from its inbox.
+                self.vnics.append(&mut lock(&self.shared.inboxes[step.to].vnics));
             }
         }
         let mut sampled = lock(&self.shared.sampled);
-        sampled.under_way = sampled.under_way.saturating_sub(count);
+        sampled.moving = sampled.moving.saturating_sub(count);
     }
 
-    /// One turn of each VNIC.
-    fn turn(&mut self) -> bool {
+    /// Runs one iteration of each VNIC.
+    fn poll(&mut self) -> bool {
         let mut any = false;
         let shared = &self.shared;
-        self.vnics.retain_mut(|placed| {
+        self.vnics.retain_mut(|assigned| {
             let began = shared.now();
-            let turned =
-                if placed.vnic.is_revoked() { Err(Errno::NETDOWN.into()) } else { placed.vnic.turn(began) };
-            match turned {
+            let polled = if assigned.vnic.is_revoked() {
+                Err(Errno::NETDOWN.into())
+            } else {
+                assigned.vnic.poll(began)
+            };
+            match polled {
                 Ok(busy) => {
                     if busy {
-                        placed.vnic.busy += shared.now().saturating_sub(began);
+                        assigned.vnic.busy += shared.now().saturating_sub(began);
                     }
                     any |= busy;
                     true
                 }
                 Err(cause) => {
-                    tracing::warn!("VNIC {}: {cause}; its connections end", placed.vnic.name());
-                    placed.vnic.end(Errno::NETDOWN);
-                    lock(&shared.ended).push(placed.vnic.name().to_owned());
+                    tracing::warn!("VNIC {}: {cause}; its connections end", assigned.vnic.name());
+                    assigned.vnic.end(Errno::NETDOWN);
+                    lock(&shared.ended).push(assigned.vnic.name().to_owned());
                     false
                 }
             }
@@ -356,35 +329,35 @@ impl<Q: Device + Send + 'static> Thread<Q> {
         any
     }
 
-    /// Says what was done since the last time, and decides who goes where.
+    /// Reports the loads since the last sample, and decides which VNICs move.
     fn sample(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.sampled_at).max(1);
         self.sampled_at = now;
-        let mut shown = ThreadShown::default();
+        let mut report = ThreadReport::default();
         let mut loads = Vec::with_capacity(self.vnics.len());
-        for placed in &mut self.vnics {
-            let busy = std::mem::take(&mut placed.vnic.busy);
-            placed.vnic.worked += busy;
+        for assigned in &mut self.vnics {
+            let busy = std::mem::take(&mut assigned.vnic.busy);
+            assigned.vnic.worked += busy;
             let share = (busy.saturating_mul(1000) / elapsed).min(1000) as u32;
-            loads.push(Load { vnic: placed.id, share });
-            let (counters, shares) = placed.vnic.shown();
-            shown.busy = (shown.busy + share).min(1000);
-            shown.vnics.push(VnicShown {
-                name: placed.vnic.name().to_owned(),
+            loads.push(Load { vnic: assigned.id, share });
+            let (counters, usages) = assigned.vnic.report();
+            report.busy = (report.busy + share).min(1000);
+            report.vnics.push(VnicReport {
+                name: assigned.vnic.name().to_owned(),
                 busy: share,
-                worked: placed.vnic.worked,
+                worked: assigned.vnic.worked,
                 counters,
-                shares,
+                usages,
             });
         }
-        lock(&self.shared.board.0).insert(self.slot, shown);
+        self.shared.report.update(|threads| drop(threads.insert(self.number, report)));
         let mut sampled = lock(&self.shared.sampled);
-        sampled.threads.insert(self.slot, (now, loads));
-        if sampled.under_way > 0 || self.shared.slots.len() == 1 {
+        sampled.threads.insert(self.number, (now, loads));
+        if sampled.moving > 0 || self.shared.inboxes.len() == 1 {
             return;
         }
-        let threads: Vec<Vec<Load>> = (0..self.shared.slots.len())
-            .map(|slot| match sampled.threads.get(&slot) {
+        let threads: Vec<Vec<Load>> = (0..self.shared.inboxes.len())
+            .map(|thread| match sampled.threads.get(&thread) {
                 Some((at, loads)) if now.saturating_sub(*at) > STALE => {
                     loads.iter().map(|load| Load { share: 0, ..*load }).collect()
                 }
@@ -392,20 +365,20 @@ impl<Q: Device + Send + 'static> Thread<Q> {
                 None => Vec::new(),
             })
             .collect();
-        let moves = placement::decide(&threads, self.shared.slots.len());
-        sampled.under_way += moves.len();
+        let moves = balancing::decide(&threads, self.shared.inboxes.len());
+        sampled.moving += moves.len();
         drop(sampled);
         for step in moves {
-            lock(&self.shared.slots[step.from].orders).push(step);
-            self.shared.ring(step.from);
+            lock(&self.shared.inboxes[step.from].moves).push(step);
+            self.shared.notify(step.from);
         }
     }
 
-    /// Sleeps until something rings or `due` has come, unless there is something to do.
+    /// Sleeps until a notification or until `due`, unless there is something to do.
     fn sleep(&mut self, due: Option<u64>) {
         let mut quiet = true;
-        for placed in &mut self.vnics {
-            quiet &= placed.vnic.rest();
+        for assigned in &mut self.vnics {
+            quiet &= assigned.vnic.prepare_sleep();
         }
         if quiet {
             let now = self.shared.now();
@@ -414,23 +387,22 @@ impl<Q: Device + Send + 'static> Thread<Q> {
             }
             self.wait(due.map(|due| Duration::from_nanos(due.saturating_sub(now))));
         }
-        self.vnics.iter_mut().for_each(|placed| placed.vnic.wake());
+        self.vnics.iter_mut().for_each(|assigned| assigned.vnic.wake());
     }
 
     fn wait(&self, limit: Option<Duration>) {
-        let shared = &self.shared;
-        let mut watched = vec![PollFd::new(&shared.slots[self.slot].bell, PollFlags::IN)];
+        let mut watched = vec![PollFd::new(&self.inbox().doorbell, PollFlags::IN)];
         let mut limit = limit;
-        for placed in &self.vnics {
-            let doorbells = placed.vnic.doorbells();
+        for assigned in &self.vnics {
+            let doorbells = assigned.vnic.doorbells();
             if doorbells[1].is_none() {
-                limit = Some(limit.unwrap_or(BLIND).min(BLIND));
+                limit = Some(limit.unwrap_or(POLL_PERIOD).min(POLL_PERIOD));
             }
             let entry = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
             watched.extend(doorbells.into_iter().flatten().map(entry));
         }
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        // Interrupted or not: the caller looks.
+        // Interrupted or not: the caller checks.
         let _ = poll(&mut watched, limit.as_ref());
     }
 }

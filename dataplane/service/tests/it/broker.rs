@@ -14,7 +14,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use sietch_disk::broker::{BrokerHost, BrokerLayout, BrokerPair, BrokerQueue, create_pair};
 use sietch_disk::conformance::{Bench, CAPACITY};
 use sietch_disk::{Buffer, DiskQueue, MemoryQueue, Operation, conformance};
-use sietch_service::block::{Board, Broker, Command, Event, Span, Told, run};
+use sietch_service::Snapshot;
+use sietch_service::broker::{Broker, Command, Event, EventSink, Span, run};
 
 /// Bytes of a volume with room around the area.
 const VOLUME: usize = 4 * CAPACITY;
@@ -44,7 +45,7 @@ impl InMemory {
                 for (id, host) in attach.try_iter() {
                     broker.attach(id, "raw", &EXTENTS, host).expect("room");
                 }
-                if !broker.turn() {
+                if !broker.poll() {
                     // Its applications sleep on their doorbells; this thread does not.
                     std::thread::yield_now();
                 }
@@ -126,7 +127,7 @@ impl OverFile {
         let (sender, events) = channel();
         let own = bell.try_clone().expect("a descriptor");
         let thread = std::thread::spawn(move || {
-            run(&orders, &own, &Told { events: sender, bell: told }, &Board::default())
+            run(&orders, &own, &EventSink { events: sender, doorbell: told }, &Snapshot::default())
         });
         let bench = Self {
             folder,
@@ -140,12 +141,12 @@ impl OverFile {
         };
         let (reply, answer) = channel();
         let file = open().expect("just made").into();
-        bench.tell(Command::Volume { name: "raw".to_owned(), file, capacity: VOLUME as u64, reply });
+        bench.send(Command::Volume { name: "raw".to_owned(), file, capacity: VOLUME as u64, reply });
         answer.recv().expect("it answers").expect("a regular file");
         Ok(bench)
     }
 
-    fn tell(&self, command: Command) {
+    fn send(&self, command: Command) {
         self.commands.send(command).expect("the loop runs");
         rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("the bell is whole");
     }
@@ -158,7 +159,7 @@ impl Bench for OverFile {
         let BrokerPair { application, host } = create_pair(geometry, self.grant).expect("memory");
         let (reply, answer) = channel();
         let (id, volume, extents) = (self.grant, "raw".to_owned(), EXTENTS.to_vec());
-        self.tell(Command::Attach { id, volume, extents, fds: host, geometry, reply });
+        self.send(Command::Attach { id, volume, extents, fds: host, geometry, reply });
         answer.recv().expect("it answers").expect("room");
         Box::new(BrokerQueue::open(application, geometry, CAPACITY as u64).expect("fresh memory"))
     }
@@ -172,7 +173,7 @@ impl Bench for OverFile {
 
 impl Drop for OverFile {
     fn drop(&mut self) {
-        self.tell(Command::Stop);
+        self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the loop does not panic").expect("the file works");
         }

@@ -1,8 +1,8 @@
 //! Service cores from outside, one module a subject. One program, because each further one links
 //! the whole workspace again. `cargo test -p sietch-service --test it MODULE` runs one module.
 
-mod alone;
-mod sockets_place;
+mod isolated;
+mod sockets_fixture;
 
 mod broker;
 mod service_core;

@@ -8,7 +8,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use sietch_nic::NicQueue;
 use sietch_nic::shm::{Endpoint, LinkLayout, Pair, create_pair};
 use sietch_nic::xdp::VnicSpec;
-use sietch_service::{Board, Command, run};
+use sietch_service::Snapshot;
+use sietch_service::switch::{Command, run};
 
 const MTU: usize = 9000;
 
@@ -60,8 +61,8 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     let flags = EventfdFlags::NONBLOCK.union(EventfdFlags::CLOEXEC);
     let bell = eventfd(0, flags).expect("an eventfd");
     let ringer = bell.try_clone().expect("a descriptor");
-    let board = Arc::new(Board::default());
-    let shown = Arc::clone(&board);
+    let snapshot = Arc::new(Snapshot::default());
+    let shown = Arc::clone(&snapshot);
     let core = std::thread::spawn(move || run(&commands, &bell, &gone, &shown));
     let tell = |command| {
         sender.send(command).expect("the core runs");
@@ -90,7 +91,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     let report = report.recv().expect("the core answers");
     assert_eq!((report.len(), report[0].counters.sent_frames, report[1].counters.received_frames), (2, 4, 4));
     // The core sleeps, or is about to: what it noted before is all there is.
-    while board.read() != report {
+    while snapshot.read() != report {
         std::thread::yield_now();
     }
     // Revoked by the control plane: the core lets go of it, and says so.

@@ -1,8 +1,8 @@
 //! The socket service with the kernel's sockets and its own messages: what a program under Sietch
 //! sees of it.
 
-mod everywhere;
 mod shared;
+mod vnics;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,22 +15,22 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::stream::Endpoint;
 
-use crate::alone;
-use crate::sockets_place::{Place, arrival, bind_when_free, client, connect, listen, request};
+use crate::isolated;
+use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, connect, listen, request};
 use sietch_service::sockets::limits;
 
 #[test]
 fn somebody_is_here() {
-    let place = Place::new();
-    let (reply, _) = place.call(&request(RequestKind::Hello), &[]).unwrap();
+    let service = TestService::new();
+    let (reply, _) = service.call(&request(RequestKind::Hello), &[]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Welcome);
     assert!(reply.limit > 1000);
 }
 
 #[test]
 fn a_client_of_the_kernel_arrives_as_its_own_socket() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let mut client = TcpStream::connect(address).unwrap();
     let (arrival, mut descriptors) = arrival(&placeholder);
     assert_eq!(arrival.kind(), ArrivalKind::Kernel);
@@ -46,9 +46,9 @@ fn a_client_of_the_kernel_arrives_as_its_own_socket() {
 
 #[test]
 fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    let (reply, mut own) = connect(&place, address);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (reply, mut own) = connect(&service, address);
     assert_eq!(reply.kind(), ReplyKind::Connected);
     let (arrival, mut theirs) = arrival(&placeholder);
     assert_eq!(arrival.kind(), ArrivalKind::Stream);
@@ -73,13 +73,13 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
 
 #[test]
 fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    let (_, mut own) = connect(&place, address);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (_, mut own) = connect(&service, address);
     let (_, mut theirs) = arrival(&placeholder);
     let (a, b) = (own[0].take().unwrap(), theirs[0].take().unwrap());
     for (end, socket) in [(0, &a), (1, &b)] {
-        let (reply, mut found) = place.call(&request(RequestKind::Adopt), &[socket.as_fd()]).unwrap();
+        let (reply, mut found) = service.call(&request(RequestKind::Adopt), &[socket.as_fd()]).unwrap();
         assert_eq!(reply.kind(), ReplyKind::Stream);
         let [common, page] = [0, 1].map(|at| found[at].take().unwrap());
         let attached = Endpoint::attach(common.as_fd(), page.as_fd()).unwrap();
@@ -90,34 +90,34 @@ fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
         );
         assert_eq!(attached.names().peer_length, 16);
     }
-    let (reply, _) = place.call(&request(RequestKind::Adopt), &[placeholder.as_fd()]).unwrap();
+    let (reply, _) = service.call(&request(RequestKind::Adopt), &[placeholder.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.local.address()), (ReplyKind::Listener, Some(address)));
     assert_eq!(reply.limit, 17, "its backlog, and one");
     let (foreign, _) = std::os::unix::net::UnixStream::pair().unwrap();
-    let (reply, _) = place.call(&request(RequestKind::Adopt), &[foreign.as_fd()]).unwrap();
+    let (reply, _) = service.call(&request(RequestKind::Adopt), &[foreign.as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Unknown);
 }
 
 #[test]
 fn where_nobody_of_ours_listens_the_kernel_is_asked() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernels = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (reply, _) = connect(&place, kernels.local_addr().unwrap());
+    let (reply, _) = connect(&service, kernels.local_addr().unwrap());
     assert_eq!(reply.kind(), ReplyKind::UseKernel);
 }
 
 #[test]
 fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    let (_, mut waiting) = connect(&place, address);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (_, mut waiting) = connect(&service, address);
     let other = placeholder.try_clone().unwrap();
     drop(placeholder);
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
     drop(other);
-    place.until(|shown| shown.listeners == 0);
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel);
-    settle(&place, address);
+    service.until(|shown| shown.listeners == 0);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::UseKernel);
+    settle(&service, address);
     let again = bind_when_free(address);
     drop(again);
     // Who waited to be accepted hears of it.
@@ -127,39 +127,39 @@ fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
 
 #[test]
 fn a_listener_found_by_its_wildcard_has_the_address_that_was_asked_for() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
     let to = std::net::SocketAddr::new([127, 0, 0, 9].into(), address.port());
-    let (reply, _) = connect(&place, to);
+    let (reply, _) = connect(&service, to);
     assert_eq!(reply.remote.address(), Some(to));
     assert_eq!(reply.local.address().unwrap().ip(), std::net::Ipv4Addr::LOCALHOST);
     assert_eq!(arrival(&placeholder).0.local.address(), Some(to));
     // Nobody comes from an address that the host does not have.
     let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), address.port());
-    assert_eq!(connect(&place, far).0.kind(), ReplyKind::UseKernel);
+    assert_eq!(connect(&service, far).0.kind(), ReplyKind::UseKernel);
 }
 
 #[test]
 fn a_bound_client_keeps_its_name() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let socket = client(AddressFamily::INET);
     rustix::net::bind(&socket, &"127.0.0.3:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
     let name = std::net::SocketAddr::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
     let mut asked = request(RequestKind::Connect);
     asked.remote = address.into();
-    let (reply, _) = place.call(&asked, &[socket.as_fd()]).unwrap();
+    let (reply, _) = service.call(&asked, &[socket.as_fd()]).unwrap();
     assert_eq!(reply.local.address(), Some(name));
     assert_eq!(arrival(&placeholder).0.peer.address(), Some(name));
 }
 
 #[test]
 fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_order() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 100);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 100);
     let mut made = Vec::new();
     loop {
-        let (reply, descriptors) = connect(&place, address);
+        let (reply, descriptors) = connect(&service, address);
         if reply.kind() == ReplyKind::UseKernel {
             break;
         }
@@ -176,7 +176,7 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
         };
         assert_eq!(arrival.peer, reply.local);
     }
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
 }
 
 /// How long a connection may take for which there is room: a SYN that the kernel drops meanwhile is
@@ -197,16 +197,16 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
 /// Whether as many wait as are to, in their order, unless a client has raced: see below. Of many
 /// some may.
 fn so_many_wait(backlog: i32, ours: bool) -> bool {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     rustix::net::listen(&kernel, backlog).expect("it listens already");
     let address = kernel.local_addr().expect("bound");
-    let placeholder = place.listen_on(&kernel, backlog.cast_unsigned());
+    let placeholder = service.listen_on(&kernel, backlog.cast_unsigned());
     let mut expected = Vec::new();
     let mut held = Vec::new();
     if ours {
         loop {
-            let (reply, descriptors) = connect(&place, address);
+            let (reply, descriptors) = connect(&service, address);
             if reply.kind() == ReplyKind::UseKernel {
                 break;
             }
@@ -225,7 +225,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
     }
     // A client whose last ACK comes in the moment in which the service takes some out of the
     // kernel's queue has connected as it sees it, and the kernel queues it when it has sent its
-    // SYN-ACK again: then there is a place for another one, which may come before it.
+    // SYN-ACK again: then there is a service for another one, which may come before it.
     let mut raced = Vec::new();
     while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
         expected.push(client.local_addr().expect("bound"));
@@ -235,7 +235,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
         }
         assert!(raced.len() < 8, "{ours}: {} too many", raced.len());
     }
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel, "{backlog} {ours}");
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::UseKernel, "{backlog} {ours}");
     let mut arrived: Vec<_> =
         expected.iter().filter_map(|_| arrival(&placeholder).0.peer.address()).collect();
     let in_order = arrived == expected;
@@ -243,27 +243,27 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
     expected.sort_unstable();
     assert_eq!(arrived, expected, "{backlog} {ours}");
     if raced.is_empty() && !in_order {
-        // One has raced, and its place was its own still.
+        // One has raced, and its service was its own still.
         return false;
     }
     // There is room again, for both.
     TcpStream::connect_timeout(&address, ROOM).expect("there is room");
     arrival(&placeholder);
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
     true
 }
 
 #[test]
 fn what_one_process_of_a_listener_leaves_another_one_gets() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
-    let sleeper = place.listen_on(&kernel, 16);
-    let worker = place.listen_on(&kernel, 16);
+    let sleeper = service.listen_on(&kernel, 16);
+    let worker = service.listen_on(&kernel, 16);
     // The sleeper has one of them, and the worker all others, of both kinds and in their order.
     let mut ours = Vec::new();
     for _ in 0..4 {
-        ours.push(connect(&place, address));
+        ours.push(connect(&service, address));
     }
     let kernels: Vec<_> =
         (0..4).map(|_| TcpStream::connect_timeout(&address, ROOM).expect("there is room")).collect();
@@ -274,13 +274,13 @@ fn what_one_process_of_a_listener_leaves_another_one_gets() {
         assert_eq!(arrival(&worker).0.peer.address(), Some(*expected), "all but the first");
     }
     // One that dies takes along what it was given, and leaves what waits for both.
-    let (_given, later) = (connect(&place, address), connect(&place, address));
+    let (_given, later) = (connect(&service, address), connect(&service, address));
     drop(worker);
-    place.until(|shown| shown.listeners == 1);
+    service.until(|shown| shown.listeners == 1);
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(names[0]));
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(name(&later)));
     // There may be as many as a machine has use for, and no more.
-    let more = || place.call(&request(RequestKind::Listen), &[kernel.as_fd()]).expect("an answer");
+    let more = || service.call(&request(RequestKind::Listen), &[kernel.as_fd()]).expect("an answer");
     let all: Vec<_> = (1..limits::LISTENERS_OF_ONE_SOCKET).map(|_| more()).collect();
     assert!(all.iter().all(|(reply, _)| reply.kind() == ReplyKind::Listening));
     assert_eq!((more().0.kind(), more().0.error()), (ReplyKind::Refused, Errno::NOBUFS));
@@ -288,12 +288,12 @@ fn what_one_process_of_a_listener_leaves_another_one_gets() {
 
 #[test]
 fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
-    let one = place.listen_on(&kernel, 16);
-    let other = place.listen_on(&kernel, 16);
-    let _clients: Vec<_> = (0..4).map(|_| connect(&place, address)).collect();
+    let one = service.listen_on(&kernel, 16);
+    let other = service.listen_on(&kernel, 16);
+    let _clients: Vec<_> = (0..4).map(|_| connect(&service, address)).collect();
     for placeholder in [&one, &other, &one, &other] {
         arrival(placeholder);
     }
@@ -301,10 +301,10 @@ fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
     let mut asked = request(RequestKind::Listen);
     (asked.flags, asked.local, asked.backlog) = (REJOIN, address.into(), 16);
     let any = client(AddressFamily::INET);
-    let (reply, mut joined) = place.call(&asked, &[any.as_fd()]).unwrap();
+    let (reply, mut joined) = service.call(&asked, &[any.as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Listening);
     drop((one, other, kernel));
-    place.until(|shown| shown.listeners == 1);
+    service.until(|shown| shown.listeners == 1);
     let joined: OwnedFd = joined[0].take().unwrap();
     let _kernels = TcpStream::connect(address).unwrap();
     assert_eq!(arrival(&joined).0.kind(), ArrivalKind::Kernel);
@@ -312,75 +312,75 @@ fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
 
 #[test]
 fn connections_that_are_gone_are_taken_out_and_their_memory_with_them() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    let kept = (connect(&place, address), arrival(&placeholder));
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let kept = (connect(&service, address), arrival(&placeholder));
     for _ in 0..2500 {
-        let (reply, _own) = connect(&place, address);
+        let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         arrival(&placeholder);
     }
-    assert!(place.shown().connections < 2500, "{:?}", place.shown());
+    assert!(service.shown().connections < 2500, "{:?}", service.shown());
     let (reply, _) =
-        place.call(&request(RequestKind::Adopt), &[kept.0.1[0].as_ref().unwrap().as_fd()]).unwrap();
+        service.call(&request(RequestKind::Adopt), &[kept.0.1[0].as_ref().unwrap().as_fd()]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Stream);
 }
 
 #[test]
 fn what_a_connection_had_is_given_back_when_the_last_holder_of_its_second_end_closes() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    let (reply, mut own) = connect(&place, address);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (reply, mut own) = connect(&service, address);
     let (_, mut theirs) = arrival(&placeholder);
     let held = theirs[0].as_ref().unwrap().try_clone().unwrap();
     let (own, theirs) = (own[0].take(), theirs[0].take());
     drop((own, theirs));
     // One is gone, the other is held by somebody: another process, or a message under way.
-    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "the name is taken");
-    place.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
+    assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "the name is taken");
+    service.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
     drop(held);
     // At once, for who needs it at once; and nobody asks for it to be looked.
-    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Connected, "the name is free");
+    assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Connected, "the name is free");
     arrival(&placeholder);
-    place.until_by_itself(|shown| shown.connections == 0);
+    service.until_by_itself(|shown| shown.connections == 0);
 }
 
 /// Connects from a name.
-fn connect_from(place: &Place, from: Name, to: std::net::SocketAddr) -> ReplyKind {
+fn connect_from(service: &TestService, from: Name, to: std::net::SocketAddr) -> ReplyKind {
     let socket = client(AddressFamily::INET);
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
     rustix::net::bind(&socket, &from.address().expect("a name")).expect("nobody of the kernel has it");
     let mut asked = request(RequestKind::Connect);
     asked.remote = to.into();
-    place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+    service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
 }
 
 #[test]
 fn a_name_that_has_a_connection_is_refused_whatever_became_of_its_listener() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 2);
-    let (reply, _own) = connect(&place, address);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 2);
+    let (reply, _own) = connect(&service, address);
     let _accepted = arrival(&placeholder);
     let mut held = Vec::new();
     loop {
-        let (reply, own) = connect(&place, address);
+        let (reply, own) = connect(&service, address);
         held.push(own);
         if reply.kind() != ReplyKind::Connected {
             break;
         }
     }
     // The kernel's own connect would make a second connection of these two names.
-    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "its queue is full");
+    assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "its queue is full");
     drop(placeholder);
-    place.until(|shown| shown.listeners == 0);
+    service.until(|shown| shown.listeners == 0);
     let _kernels = bind_when_free(address);
-    assert_eq!(connect_from(&place, reply.local, address), ReplyKind::Refused, "another listens there");
+    assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "another listens there");
 }
 
 #[test]
 fn a_bound_clients_name_is_taken_while_its_connection_lives() {
-    let mut place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let mut service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let reusing = |name: std::net::SocketAddr| {
         let socket = client(AddressFamily::INET);
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
@@ -392,35 +392,35 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     let name = name.expect("it is bound");
     let mut asked = request(RequestKind::Connect);
     asked.remote = address.into();
-    let (reply, own) = place.call(&asked, &[first.as_fd()]).expect("an answer");
+    let (reply, own) = service.call(&asked, &[first.as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
-    // The program has its placeholder in the place of the socket.
+    // The program has its placeholder in the service of the socket.
     drop(first);
     let accepted = arrival(&placeholder);
     let strict = || rustix::net::bind(client(AddressFamily::INET), &name);
     for _ in 0..2 {
         assert_eq!(strict(), Err(Errno::ADDRINUSE));
-        let (reply, _) = place.call(&asked, &[reusing(name).as_fd()]).expect("an answer");
+        let (reply, _) = service.call(&asked, &[reusing(name).as_fd()]).expect("an answer");
         assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::ADDRNOTAVAIL));
         // The same after another service has taken over.
-        place.succeed();
+        service.succeed();
     }
     drop((own, accepted));
-    settle(&place, name);
+    settle(&service, name);
     assert_eq!(strict(), Ok(()), "the name is free with the connection");
 }
 
 /// Asks the service to let go of a name whose holder is gone.
-fn settle(place: &Place, name: std::net::SocketAddr) {
+fn settle(service: &TestService, name: std::net::SocketAddr) {
     let mut asked = request(RequestKind::Hello);
     asked.local = name.into();
     // EBUSY: it is at it.
-    while place.call(&asked, &[]).expect("an answer").0.errno != 0 {}
+    while service.call(&asked, &[]).expect("an answer").0.errno != 0 {}
 }
 
 #[test]
 fn a_listeners_name_is_free_when_somebody_asks_for_it_after_its_close() {
-    let place = Place::new();
+    let service = TestService::new();
     let mut name: std::net::SocketAddr = "127.0.0.1:0".parse().expect("a name");
     for _ in 0..300 {
         let kernel = client(AddressFamily::INET);
@@ -428,19 +428,19 @@ fn a_listeners_name_is_free_when_somebody_asks_for_it_after_its_close() {
         rustix::net::listen(&kernel, 5).expect("it is bound");
         let own = rustix::net::getsockname(&kernel).expect("a socket");
         name = std::net::SocketAddr::try_from(own).expect("a name");
-        let placeholder = place.listen_on(&kernel, 5);
+        let placeholder = service.listen_on(&kernel, 5);
         drop(kernel);
         drop(placeholder);
-        settle(&place, name);
+        settle(&service, name);
     }
 }
 
 #[test]
 fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
     use rustix::net::sockopt;
-    let place = Place::new();
+    let service = TestService::new();
     let kernels = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let (_placeholder, ours) = listen(&place, "0.0.0.0:0", 16);
+    let (_placeholder, ours) = listen(&service, "0.0.0.0:0", 16);
     let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), ours.port());
     let near = std::net::SocketAddr::new([127, 0, 0, 1].into(), ours.port());
     let mut asked = request(RequestKind::Connect);
@@ -459,7 +459,7 @@ fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
         };
         let before = state();
         asked.remote = remote.into();
-        assert_eq!(place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind(), kind);
+        assert_eq!(service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind(), kind);
         assert_eq!(sockopt::socket_linger(&socket), Ok(linger));
         assert_eq!(state(), before, "neither bound nor made one that does not wait");
     }
@@ -468,25 +468,25 @@ fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
 #[test]
 fn no_copy_of_a_strangers_socket_outlives_the_answer() {
     // What another test starts has a copy between fork and exec.
-    if alone::passes("no_copy_of_a_strangers_socket_outlives_the_answer") {
+    if isolated::passes("no_copy_of_a_strangers_socket_outlives_the_answer") {
         return;
     }
-    let place = Place::new();
+    let service = TestService::new();
     for _ in 0..1000 {
         let (sent, kept) = std::os::unix::net::UnixStream::pair().expect("descriptors");
-        let (reply, _) = place.call(&request(RequestKind::Adopt), &[sent.as_fd()]).expect("an answer");
+        let (reply, _) = service.call(&request(RequestKind::Adopt), &[sent.as_fd()]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Unknown);
         drop(sent);
         kept.set_nonblocking(true).expect("a socket");
         assert_eq!((&kept).read(&mut [0]).expect("the end is there at once"), 0);
     }
     // Nor one of what is known.
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     for _ in 0..100 {
-        let (_, mut own) = connect(&place, address);
+        let (_, mut own) = connect(&service, address);
         let (_, theirs) = arrival(&placeholder);
         let own = own[0].take().expect("a placeholder");
-        drop(place.call(&request(RequestKind::Adopt), &[own.as_fd()]).expect("an answer"));
+        drop(service.call(&request(RequestKind::Adopt), &[own.as_fd()]).expect("an answer"));
         drop(own);
         let end = rustix::net::recv(
             theirs[0].as_ref().expect("a placeholder"),
@@ -499,31 +499,31 @@ fn no_copy_of_a_strangers_socket_outlives_the_answer() {
 
 #[test]
 fn short_connections_one_after_the_other_never_pile_up() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let mut most = 0;
     for round in 0..3000 {
-        let (reply, _own) = connect(&place, address);
+        let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         arrival(&placeholder);
         if round % 50 == 0 {
-            most = most.max(place.shown().connections);
+            most = most.max(service.shown().connections);
         }
     }
     assert!(most < 1000, "{most} were kept");
-    place.until_by_itself(|shown| shown.connections == 0);
+    service.until_by_itself(|shown| shown.connections == 0);
 }
 
 #[test]
 fn ipv6_and_ipv4_clients_come_to_one_listener() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "[::]:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "[::]:0", 16);
     for (to, family) in [("127.0.0.1", AddressFamily::INET), ("::1", AddressFamily::INET6)] {
         let to = std::net::SocketAddr::new(to.parse().unwrap(), address.port());
         let socket = client(family);
         let mut asked = request(RequestKind::Connect);
         asked.remote = to.into();
-        let (reply, _) = place.call(&asked, &[socket.as_fd()]).unwrap();
+        let (reply, _) = service.call(&asked, &[socket.as_fd()]).unwrap();
         assert_eq!(reply.kind(), ReplyKind::Connected);
         let (arrival, _) = arrival(&placeholder);
         assert!(arrival.peer.address().unwrap().is_ipv6());
@@ -534,25 +534,25 @@ fn ipv6_and_ipv4_clients_come_to_one_listener() {
 
 #[test]
 fn a_successor_takes_everything_over_and_nobody_is_refused() {
-    let mut place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 300);
+    let mut service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 300);
     // More than a pair holds, so that some wait in the service, of both kinds.
-    let clients: Vec<_> = (0..120).map(|_| connect(&place, address)).collect();
+    let clients: Vec<_> = (0..120).map(|_| connect(&service, address)).collect();
     assert!(clients.iter().all(|(reply, _)| reply.kind() == ReplyKind::Connected));
     let kernels = TcpStream::connect(address).unwrap();
-    place.succeed();
+    service.succeed();
     // Established ones are known, waiting ones arrive in their order, new ones are served.
     let own = clients[7].1[0].as_ref().unwrap();
-    let (reply, _) = place.call(&request(RequestKind::Adopt), &[own.as_fd()]).unwrap();
+    let (reply, _) = service.call(&request(RequestKind::Adopt), &[own.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.local), (ReplyKind::Stream, clients[7].0.local));
     for (reply, _) in &clients {
         assert_eq!(arrival(&placeholder).0.peer, reply.local);
     }
     assert_eq!(arrival(&placeholder).0.peer.address(), kernels.local_addr().ok());
-    let (reply, _later) = connect(&place, address);
+    let (reply, _later) = connect(&service, address);
     assert_eq!(reply.kind(), ReplyKind::Connected);
     assert!(clients.iter().all(|(earlier, _)| earlier.local != reply.local));
     arrival(&placeholder);
     drop((clients, placeholder));
-    place.until(|shown| shown.listeners == 0 && shown.connections <= 1);
+    service.until(|shown| shown.listeners == 0 && shown.connections <= 1);
 }

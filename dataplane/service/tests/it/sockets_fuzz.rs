@@ -26,8 +26,8 @@ use sietch_sim::Random;
 use sietch_sim::seeds::{self, Budget};
 use zerocopy::IntoBytes as _;
 
-use crate::alone;
-use crate::sockets_place::{Place, arrival, client, connect, listen};
+use crate::isolated;
+use crate::sockets_fixture::{TestService, arrival, client, connect, listen};
 
 /// Messages of one seed.
 const MESSAGES: usize = 40;
@@ -37,7 +37,7 @@ fn descriptors() -> usize {
 }
 
 /// One of every kind of descriptor, and of TCP sockets one in every state.
-fn zoo(place: &Place, target: std::net::SocketAddr) -> Vec<OwnedFd> {
+fn zoo(service: &TestService, target: std::net::SocketAddr) -> Vec<OwnedFd> {
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let six = TcpListener::bind("[::1]:0").map_or_else(|_| client(AddressFamily::INET6), OwnedFd::from);
     let connected = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
@@ -63,8 +63,8 @@ fn zoo(place: &Place, target: std::net::SocketAddr) -> Vec<OwnedFd> {
     let unix = |kind| {
         rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a descriptor")
     };
-    let asking = place.open();
-    let (reply, mut ends) = connect(place, target);
+    let asking = service.open();
+    let (reply, mut ends) = connect(service, target);
     assert_eq!(reply.kind(), ReplyKind::Connected);
     let mut all: Vec<OwnedFd> = vec![
         listening.into(),
@@ -137,8 +137,13 @@ fn draw(dice: &mut Random, application: [u8; 16], target: std::net::SocketAddr) 
 
 /// Says something to the service, and looks at the answer or not. What was given is kept, for a
 /// while.
-fn ask(place: &Place, dice: &mut Random, bytes: &[u8], sent: &[BorrowedFd<'_>]) -> Option<Descriptors> {
-    let socket = place.open();
+fn ask(
+    service: &TestService,
+    dice: &mut Random,
+    bytes: &[u8],
+    sent: &[BorrowedFd<'_>],
+) -> Option<Descriptors> {
+    let socket = service.open();
     if send_message(socket.as_fd(), bytes, sent, SendFlags::empty()).is_err() || dice.chance(300) {
         return None;
     }
@@ -172,9 +177,9 @@ struct Bystander {
 }
 
 impl Bystander {
-    fn new(place: &Place) -> Self {
-        let (placeholder, address) = listen(place, "127.0.0.1:0", 64);
-        let (_, mut own) = connect(place, address);
+    fn new(service: &TestService) -> Self {
+        let (placeholder, address) = listen(service, "127.0.0.1:0", 64);
+        let (_, mut own) = connect(service, address);
         let (_, mut theirs) = arrival(&placeholder);
         let mut take = |which: usize| {
             let of = if which == 0 { &mut own } else { &mut theirs };
@@ -185,7 +190,7 @@ impl Bystander {
         Self { placeholder, address, ends: [first, second], _placeholders: [one, other], said: 0 }
     }
 
-    fn goes_on(&mut self, place: &Place) {
+    fn goes_on(&mut self, service: &TestService) {
         self.said = self.said.wrapping_add(1);
         let [from, to] = &self.ends;
         let text = [self.said; 100];
@@ -193,27 +198,27 @@ impl Bystander {
         let mut heard = [0; 100];
         assert_eq!(to.receive().expect("nobody else reads").read(&mut heard), text.len());
         assert_eq!(heard, text);
-        let (reply, _own) = connect(place, self.address);
+        let (reply, _own) = connect(service, self.address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&self.placeholder).0.peer, reply.local);
     }
 }
 
-fn run(place: &Place, seed: u64) {
+fn run(service: &TestService, seed: u64) {
     let mut dice = Random::new(seed);
     let mut application = [0; 16];
     // Not the bystander's, whom it could revoke.
     dice.fill(&mut application[1..]);
-    let mut bystander = Bystander::new(place);
-    let (victim, target) = listen(place, "127.0.0.1:0", 16);
-    let animals = zoo(place, target);
+    let mut bystander = Bystander::new(service);
+    let (victim, target) = listen(service, "127.0.0.1:0", 16);
+    let animals = zoo(service, target);
     let mut held: Vec<OwnedFd> = Vec::new();
     for round in 0..MESSAGES {
         let bytes = draw(&mut dice, application, target);
         let count = if dice.chance(700) { 1 } else { dice.below(7) };
         let all: Vec<&OwnedFd> = animals.iter().chain(&held).collect();
         let sent: Vec<_> = (0..count).map(|_| dice.pick(&all).as_fd()).collect();
-        let given = ask(place, &mut dice, &bytes, &sent);
+        let given = ask(service, &mut dice, &bytes, &sent);
         held.extend(given.into_iter().flatten().flatten());
         for to in held.iter().chain([&victim]) {
             if dice.chance(100) {
@@ -224,26 +229,26 @@ fn run(place: &Place, seed: u64) {
             held.swap_remove(dice.index(20));
         }
         if round % 8 == 0 {
-            bystander.goes_on(place);
+            bystander.goes_on(service);
         }
     }
-    bystander.goes_on(place);
+    bystander.goes_on(service);
 }
 
 #[test]
 fn nobody_can_say_anything_that_harms_another() {
-    if alone::passes("nobody_can_say_anything_that_harms_another") {
+    if isolated::passes("nobody_can_say_anything_that_harms_another") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     // The counts of descriptors are of the whole process.
     let alone = std::sync::Mutex::new(());
     seeds::run("it sockets_fuzz::nobody_can_say", &[], Budget { seeds: 150, seconds: 10 }, |seed| {
         let _alone = alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        run(&place, seed);
-        place.until(|shown| {
+        run(&service, seed);
+        service.until(|shown| {
             (shown.listeners, shown.connections, shown.applications) == (0, 0, 0) && descriptors() <= before
         });
     });

@@ -2,7 +2,7 @@
 //! they had comes back.
 //!
 //! Tests that count the descriptors of this process, in which the service runs, run in one of their
-//! own ([`alone`]).
+//! own ([`isolated`]).
 
 mod closing;
 mod outside;
@@ -24,19 +24,19 @@ use sietch_protocol::socket_service::{
 use sietch_service::sockets::{Rules, limits};
 use zerocopy::IntoBytes as _;
 
-use crate::alone;
-use crate::sockets_place::{Place, arrival, bind_when_free, client, connect, listen, request};
+use crate::isolated;
+use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, connect, listen, request};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
 }
 
 /// Everything that clients made is gone, and the service has as many descriptors as before.
-fn assert_returns(place: &Place, before: usize) {
-    let empty = |shown: &sietch_service::sockets::Shown| {
+fn assert_returns(service: &TestService, before: usize) {
+    let empty = |shown: &sietch_service::sockets::SocketReport| {
         shown.listeners == 0 && shown.connections == 0 && shown.applications == 0 && descriptors() <= before
     };
-    place.until(empty);
+    service.until(empty);
 }
 
 /// A pseudo-random sequence (xorshift): which one does not matter, that it is the same each time
@@ -54,11 +54,11 @@ impl Dice {
 
 #[test]
 fn requests_that_are_none_cost_their_sender_alone() {
-    if alone::passes("requests_that_are_none_cost_their_sender_alone") {
+    if isolated::passes("requests_that_are_none_cost_their_sender_alone") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     let mut dice = Dice(0x5eed);
     for round in 0..2000 {
@@ -78,7 +78,7 @@ fn requests_that_are_none_cost_their_sender_alone() {
         }
         let null = std::fs::File::open("/dev/null").expect("it is there");
         let sent: Vec<BorrowedFd<'_>> = vec![null.as_fd(); dice.throw(4)];
-        let socket = place.open();
+        let socket = service.open();
         if !bytes.is_empty() {
             send_message(socket.as_fd(), &bytes, &sent, SendFlags::empty()).expect("the queue is empty");
         }
@@ -93,17 +93,17 @@ fn requests_that_are_none_cost_their_sender_alone() {
             );
         }
     }
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
-    if alone::passes("descriptors_that_are_not_what_they_claim_are_refused_and_closed") {
+    if isolated::passes("descriptors_that_are_not_what_they_claim_are_refused_and_closed") {
         return;
     }
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
-    place.shown();
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    service.shown();
     let before = descriptors();
     {
         let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -138,17 +138,17 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
         for (kind, sent) in wrong.into_iter().chain(never) {
             let mut asked = request(kind);
             asked.remote = address.into();
-            let (reply, _) = place.call(&asked, &[sent]).expect("an answer");
+            let (reply, _) = service.call(&asked, &[sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?} {sent:?}");
             // More than were asked for, and none.
-            let (reply, _) = place.call(&asked, &[sent, sent]).expect("an answer");
+            let (reply, _) = service.call(&asked, &[sent, sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused);
         }
-        let (reply, _) = place.call(&request(RequestKind::Listen), &[]).expect("an answer");
+        let (reply, _) = service.call(&request(RequestKind::Listen), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Refused);
     }
-    place.until(|_| descriptors() <= before);
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    service.until(|_| descriptors() <= before);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
     arrival(&placeholder);
 }
 
@@ -171,11 +171,11 @@ fn lingering() -> (TcpStream, TcpStream) {
 
 #[test]
 fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
-    if alone::passes("a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden") {
+    if isolated::passes("a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     let mut peers = Vec::new();
     let mut closes = Vec::new();
@@ -184,7 +184,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
     for _ in 0..5 {
         // Behind as many as a request may have.
         let (one, too_many) = lingering();
-        let socket = place.open();
+        let socket = service.open();
         let null = std::fs::File::open("/dev/null").expect("it is there");
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
@@ -198,7 +198,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
         let (one, nested) = lingering();
         let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
-        let socket = place.open();
+        let socket = service.open();
         send_message(
             socket.as_fd(),
             request(RequestKind::Adopt).as_bytes(),
@@ -209,7 +209,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
         closes.push(std::thread::spawn(move || drop((one, holder, sender, socket))));
         // In a message behind the request.
         let (one, second) = lingering();
-        let socket = place.open();
+        let socket = service.open();
         let asked = request(RequestKind::Hello);
         for bytes in [asked.as_bytes(), b"x"] {
             // It may have been answered by now.
@@ -219,27 +219,27 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
         peers.push((too_many, nested, second));
     }
     // Within the patience of a request, which is far less than the hour.
-    let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
+    let (reply, _) = service.call(&request(RequestKind::Hello), &[]).expect("it answers");
     assert_eq!(reply.kind(), ReplyKind::Welcome);
     // Their peers are gone, and then it lingers no more.
     drop(peers);
     closes.into_iter().for_each(|close| close.join().expect("it only closes"));
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn silent_requests_keep_nobody_else_out_for_long() {
-    if alone::passes("silent_requests_keep_nobody_else_out_for_long") {
+    if isolated::passes("silent_requests_keep_nobody_else_out_for_long") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     // As many as one user may have, and more: those are turned away at once.
-    let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| place.open()).collect();
+    let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| service.open()).collect();
     let mut received = Descriptors::default();
     use std::os::unix::ffi::OsStrExt as _;
-    let path = place.socket.as_os_str().as_bytes();
+    let path = service.socket.as_os_str().as_bytes();
     // A program of the same user goes to the kernel meanwhile; the kernel's word for it is an error
     // number, not silence.
     assert!(call(path, &request(RequestKind::Hello), &[], &mut received).is_err());
@@ -248,24 +248,24 @@ fn silent_requests_keep_nobody_else_out_for_long() {
     while call(path, &request(RequestKind::Hello), &[], &mut received).is_err() {
         std::thread::yield_now();
     }
-    place.until(|shown| shown.counters.turned_away >= 50);
-    assert_returns(&place, before);
+    service.until(|shown| shown.counters.rejected >= 50);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
-    if alone::passes("a_listener_that_never_accepts_holds_its_backlog_and_no_more") {
+    if isolated::passes("a_listener_that_never_accepts_holds_its_backlog_and_no_more") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 50);
-    let (other, elsewhere) = listen(&place, "127.0.0.1:0", 50);
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 50);
+    let (other, elsewhere) = listen(&service, "127.0.0.1:0", 50);
     let mut kept = Vec::new();
     let mut kernels = 0;
     for _ in 0..10_000 {
-        let (reply, descriptors) = connect(&place, address);
+        let (reply, descriptors) = connect(&service, address);
         match reply.kind() {
             ReplyKind::Connected => kept.push(descriptors),
             ReplyKind::UseKernel => kernels += 1,
@@ -276,27 +276,27 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
     assert_eq!((kept.len(), kernels), (49, 10_000 - 49));
     // What waits belongs to those who wait: when they have gone, what they left is still to be
     // accepted, as in the kernel.
-    assert_eq!(connect(&place, elsewhere).0.kind(), ReplyKind::Connected);
+    assert_eq!(connect(&service, elsewhere).0.kind(), ReplyKind::Connected);
     arrival(&other);
     drop((kept, placeholder, other));
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
-    if alone::passes("kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel") {
+    if isolated::passes("kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 4096);
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 4096);
     let clients: Vec<TcpStream> =
         (0..150).map(|_| TcpStream::connect(address).expect("the kernel has room")).collect();
-    let held = place
-        .until(|shown| shown.counters.handed_over >= u64::from(limits::IN_PAIR) / 2)
+    let held = service
+        .until(|shown| shown.counters.kernel_accepted >= u64::from(limits::IN_PAIR) / 2)
         .counters
-        .handed_over;
+        .kernel_accepted;
     assert!(held <= u64::from(limits::IN_PAIR) + 1, "{held} were taken from the kernel");
     // All of them are there when somebody accepts, in their order.
     for client in &clients {
@@ -304,41 +304,41 @@ fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
         assert_eq!(arrival.peer.address(), client.local_addr().ok());
     }
     drop((clients, placeholder));
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
-    if alone::passes("what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener") {
+    if isolated::passes("what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
-    let (good, address) = listen(&place, "127.0.0.1:0", 16);
+    let (good, address) = listen(&service, "127.0.0.1:0", 16);
     change_backlog(good.as_fd(), 4).expect("room");
-    let (bad, _) = listen(&place, "127.0.0.1:0", 16);
+    let (bad, _) = listen(&service, "127.0.0.1:0", 16);
     let null = std::fs::File::open("/dev/null").expect("it is there");
     send_message(bad.as_fd(), &[7; 40], &[null.as_fd()], SendFlags::empty()).expect("room");
-    place.until(|shown| shown.listeners == 1);
+    service.until(|shown| shown.listeners == 1);
     drop(bad);
-    let (bad, _) = listen(&place, "127.0.0.1:0", 16);
+    let (bad, _) = listen(&service, "127.0.0.1:0", 16);
     let message = sietch_protocol::socket_service::BacklogChange::new(5);
     send_message(bad.as_fd(), message.as_bytes(), &[null.as_fd()], SendFlags::empty()).expect("room");
-    place.until(|shown| shown.listeners == 1);
+    service.until(|shown| shown.listeners == 1);
     // The good one has its new backlog.
-    let kinds: Vec<ReplyKind> = (0..4).map(|_| connect(&place, address).0.kind()).collect();
+    let kinds: Vec<ReplyKind> = (0..4).map(|_| connect(&service, address).0.kind()).collect();
     assert_eq!(kinds[2..], [ReplyKind::Connected, ReplyKind::UseKernel]);
     drop((good, bad, null));
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
-    let placeholder = place.listen_on(&kernel, 16);
+    let placeholder = service.listen_on(&kernel, 16);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         // It waits in `accept` itself, on a socket that waits.
@@ -352,7 +352,7 @@ fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up(
         });
         for _ in 0..300 {
             TcpStream::connect(address).expect("it listens still");
-            let (reply, _) = place.call(&request(RequestKind::Hello), &[]).expect("it answers");
+            let (reply, _) = service.call(&request(RequestKind::Hello), &[]).expect("it answers");
             assert_eq!(reply.kind(), ReplyKind::Welcome);
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -362,50 +362,50 @@ fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up(
 }
 
 /// A listener whose pair and whose kernel's queue are full, its kernel's socket, and its clients.
-fn full_listener(place: &Place) -> (OwnedFd, TcpListener, Vec<TcpStream>) {
+fn full_listener(service: &TestService) -> (OwnedFd, TcpListener, Vec<TcpStream>) {
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     rustix::net::listen(&kernel, 256).expect("it listens already");
     let address = kernel.local_addr().expect("bound");
-    let placeholder = place.listen_on(&kernel, 256);
+    let placeholder = service.listen_on(&kernel, 256);
     let clients: Vec<_> =
         (0..200).map(|_| TcpStream::connect(address).expect("the kernel has room")).collect();
     let taken = u64::from(limits::IN_PAIR) / 2;
-    place.until(|shown| shown.counters.handed_over >= taken);
+    service.until(|shown| shown.counters.kernel_accepted >= taken);
     (placeholder, kernel, clients)
 }
 
 #[test]
 fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_there_next() {
-    let place = Place::new();
-    let (thief, kernel, _clients) = full_listener(&place);
+    let service = TestService::new();
+    let (thief, kernel, _clients) = full_listener(&service);
     let address = kernel.local_addr().expect("bound");
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
     // Both have SO_REUSEADDR, and one of them does not listen: the kernel gives the name away.
     let next = bind_when_free(address);
-    let owner = place.listen_on(&next, 64);
+    let owner = service.listen_on(&next, 64);
     for _ in 0..40 {
-        let (reply, _own) = connect(&place, address);
+        let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
     }
-    place.until(|shown| shown.listeners == 1);
+    service.until(|shown| shown.listeners == 1);
     drop(thief);
 }
 
 #[test]
 fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
-    let thief = place.listen_on(&kernel, 16);
+    let thief = service.listen_on(&kernel, 16);
     let elsewhere = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let away = elsewhere.local_addr().expect("bound");
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
     let _ = rustix::net::connect(&kernel, &away);
     let next = bind_when_free(address);
-    let owner = place.listen_on(&next, 64);
+    let owner = service.listen_on(&next, 64);
     for _ in 0..4 {
-        let (reply, _own) = connect(&place, address);
+        let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
     }
@@ -414,11 +414,11 @@ fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
 
 #[test]
 fn a_listener_that_is_shut_down_with_full_queues_is_closed_though_nobody_connects() {
-    let place = Place::new();
-    let (placeholder, kernel, _clients) = full_listener(&place);
+    let service = TestService::new();
+    let (placeholder, kernel, _clients) = full_listener(&service);
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
     // The kernel tells of it for as long as the socket is watched.
-    place.until_by_itself(|shown| shown.listeners == 0);
+    service.until_by_itself(|shown| shown.listeners == 0);
     drop(placeholder);
 }
 
@@ -459,12 +459,12 @@ fn bound_freely(name: &str, keep: bool) -> OwnedFd {
 #[test]
 fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound_to() {
     in_own_namespace("nobody_comes_from_an_address_of_another_host", || {
-        let place = Place::new();
-        let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+        let service = TestService::new();
+        let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
         let connects = |socket: &OwnedFd, to: &str, port| {
             let mut asked = request(RequestKind::Connect);
             asked.remote = SocketAddr::new(to.parse().expect("an address"), port).into();
-            place.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
+            service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()
         };
         let port = address.port();
         let kinds = |to: &str, port| {
@@ -478,7 +478,7 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
         rustix::net::listen(&elsewhere, 16).expect("bound");
         let there = SocketAddr::try_from(rustix::net::getsockname(&elsewhere).expect("a socket"));
         let there = there.expect("a name");
-        let _listens = place.listen_on(&elsewhere, 16);
+        let _listens = service.listen_on(&elsewhere, 16);
         let any = client(AddressFamily::INET);
         assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
         // Nor does a host on which everybody may be bound to everything.
@@ -499,22 +499,22 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
 
 #[test]
 fn an_address_of_another_namespace_is_looked_for_there() {
-    let place = Place::new();
+    let service = TestService::new();
     in_own_namespace("an_address_of_another_namespace_is_looked_for_there", || {
-        let (placeholder, address) = listen(&place, "0.0.0.0:0", 16);
+        let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
         let own = SocketAddr::new([192, 0, 2, 5].into(), address.port());
-        assert_eq!(connect(&place, own).0.kind(), ReplyKind::Connected);
+        assert_eq!(connect(&service, own).0.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&placeholder).0.local.address(), Some(own));
         let far = SocketAddr::new([192, 0, 2, 6].into(), address.port());
-        assert_eq!(connect(&place, far).0.kind(), ReplyKind::UseKernel);
+        assert_eq!(connect(&service, far).0.kind(), ReplyKind::UseKernel);
     });
 }
 
 #[test]
 fn a_socket_of_another_namespace_finds_nobody_here() {
     let name = "a_socket_of_another_namespace_finds_nobody_here";
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
             #[allow(
@@ -526,18 +526,18 @@ fn a_socket_of_another_namespace_finds_nobody_here() {
                 eprintln!("SKIPPED {name}: needs root");
                 return;
             }
-            assert_eq!(connect(&place, address).0.kind(), ReplyKind::UseKernel);
+            assert_eq!(connect(&service, address).0.kind(), ReplyKind::UseKernel);
             // And a listener of there has the same name without being in anybody's way.
             let socket = client(AddressFamily::INET);
             rustix::net::bind(&socket, &address).expect("an empty namespace");
             rustix::net::listen(&socket, 5).expect("bound");
-            let there = place.listen_on(&socket, 5);
-            assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+            let there = service.listen_on(&socket, 5);
+            assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
             arrival(&there);
         });
         tried.join().expect("it passes");
     });
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
     arrival(&placeholder);
 }
 
@@ -546,14 +546,14 @@ fn rules_decide_at_connection_set_up() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = free.local_addr().expect("bound").port();
     let deny = |action| Rules(vec![format!("deny {action} port {port}").parse().expect("a rule")]);
-    let place = Place::with(deny("listen"));
-    let (reply, _) = place.call(&request(RequestKind::Listen), &[free.as_fd()]).expect("an answer");
+    let service = TestService::with(deny("listen"));
+    let (reply, _) = service.call(&request(RequestKind::Listen), &[free.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
-    place.tell(sietch_service::sockets::Command::Rules(deny("connect")));
-    let placeholder = place.listen_on(&free, 16);
-    let (reply, _) = connect(&place, SocketAddr::from(([127, 0, 0, 1], port)));
+    service.send(sietch_service::sockets::Command::Rules(deny("connect")));
+    let placeholder = service.listen_on(&free, 16);
+    let (reply, _) = connect(&service, SocketAddr::from(([127, 0, 0, 1], port)));
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
-    place.until(|shown| shown.counters.denied == 2);
+    service.until(|shown| shown.counters.denied == 2);
     drop(placeholder);
 }
 
@@ -600,10 +600,10 @@ fn application() {
 }
 
 /// A process that does that.
-fn spawn(place: &Place, target: SocketAddr) -> Child {
+fn spawn(service: &TestService, target: SocketAddr) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "sockets_hostile::application", "--nocapture"])
-        .env(SERVICE, &place.socket)
+        .env(SERVICE, &service.socket)
         .env(TARGET, target.to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -631,53 +631,53 @@ fn accept_all(placeholder: &OwnedFd) {
 
 #[test]
 fn applications_killed_at_any_point_leave_nothing_behind() {
-    if alone::passes("applications_killed_at_any_point_leave_nothing_behind") {
+    if isolated::passes("applications_killed_at_any_point_leave_nothing_behind") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     let rounds: u64 =
         std::env::var("SIETCH_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 4096);
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 4096);
     let mut dice = Dice(0xdead);
     for _ in 0..rounds {
-        let child = spawn(&place, address);
+        let child = spawn(&service, address);
         // Somewhere in what it does; how far it comes, nobody knows.
-        let enough = place.shown().counters.connected + dice.throw(60) as u64;
-        while place.shown().counters.connected < enough {
+        let enough = service.shown().counters.connected + dice.throw(60) as u64;
+        while service.shown().counters.connected < enough {
             accept_all(&placeholder);
         }
         end(child);
         // The others are served, and what the dead one had is not theirs.
         accept_all(&placeholder);
-        let (reply, own) = connect(&place, address);
+        let (reply, own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         drop(own);
     }
     accept_all(&placeholder);
-    place.until(|shown| shown.listeners == 1 && shown.connections == 0);
+    service.until(|shown| shown.listeners == 1 && shown.connections == 0);
     drop(placeholder);
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn a_stopped_application_with_full_queues_disturbs_nobody() {
-    if alone::passes("a_stopped_application_with_full_queues_disturbs_nobody") {
+    if isolated::passes("a_stopped_application_with_full_queues_disturbs_nobody") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
-    let child = spawn(&place, address);
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 64);
+    let child = spawn(&service, address);
     let pid = Pid::from_child(&child);
-    place.until(|shown| shown.listeners > 1);
+    service.until(|shown| shown.listeners > 1);
     kill_process(pid, Signal::STOP).expect("it runs");
     accept_all(&placeholder);
     // Somebody has connections that nobody takes, and a service that asks nobody.
     for _ in 0..200 {
-        let (reply, _own) = connect(&place, address);
+        let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         arrival(&placeholder);
     }
@@ -685,32 +685,32 @@ fn a_stopped_application_with_full_queues_disturbs_nobody() {
     end(child);
     accept_all(&placeholder);
     drop(placeholder);
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 #[test]
 fn an_administrator_revokes_one_application_and_others_go_on() {
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let elsewhere = kernel.local_addr().expect("bound");
     let mut asked = request(RequestKind::Listen);
     (asked.application, asked.backlog) = ([8; 16], 16);
-    let (_, mut other) = place.call(&asked, &[kernel.as_fd()]).expect("an answer");
+    let (_, mut other) = service.call(&asked, &[kernel.as_fd()]).expect("an answer");
     let other = other[0].take().expect("a placeholder");
     drop(kernel);
-    let (_, own) = connect(&place, address);
+    let (_, own) = connect(&service, address);
     arrival(&placeholder);
     let list = || {
-        let (reply, descriptors) = place.administer(&request(RequestKind::List)).expect("an answer");
+        let (reply, descriptors) = service.administer(&request(RequestKind::List)).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Listed);
         let file = descriptors[0].as_ref().expect("a list");
         let text = sietch_protocol::sealed::read(file, 1 << 20).expect("sealed");
-        serde_json::from_slice::<sietch_service::sockets::administration::Listing>(&text).expect("a list")
+        serde_json::from_slice::<sietch_service::sockets::Listing>(&text).expect("a list")
     };
     let before = list();
     assert_eq!((before.applications.len(), before.listeners.len(), before.connections.len()), (2, 2, 1));
-    let (reply, _) = place.administer(&request(RequestKind::Revoke)).expect("an answer");
+    let (reply, _) = service.administer(&request(RequestKind::Revoke)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
     // The listener is gone, the connection says so, and a stranger's is as it was.
     drop(bind_when_free(address));
@@ -722,14 +722,14 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     assert_eq!(end.private().take_error(), rustix::io::Errno::CONNRESET.raw_os_error().unsigned_abs());
     let mut asked = request(RequestKind::Connect);
     (asked.application, asked.remote) = ([6; 16], elsewhere.into());
-    let (reply, _) = place.call(&asked, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
+    let (reply, _) = service.call(&asked, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
     arrival(&other);
     // What is revoked does not come back by asking again.
     let again = bind_when_free(address);
-    let (reply, _) = place.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
+    let (reply, _) = service.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));
-    let (reply, _) = place
+    let (reply, _) = service
         .administer(&sietch_protocol::socket_service::Request::new(RequestKind::Revoke, [1; 16]))
         .expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Refused);
@@ -737,9 +737,9 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
 
 #[test]
 fn a_pair_of_sockets_is_no_placeholder() {
-    let place = Place::new();
+    let service = TestService::new();
     let (one, _other) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("descriptors");
-    let (reply, _) = place.call(&request(RequestKind::Adopt), &[one.as_fd()]).expect("an answer");
+    let (reply, _) = service.call(&request(RequestKind::Adopt), &[one.as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Unknown);
 }

@@ -1,6 +1,6 @@
 //! A service without descriptors: who comes waits, and nobody is lost.
 //!
-//! The limit is that of the whole process, so the test has one of its own ([`alone`]).
+//! The limit is that of the whole process, so the test has one of its own ([`isolated`]).
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -9,13 +9,13 @@ use rustix::net::{AddressFamily, RecvFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_on};
 
-use crate::alone;
-use crate::sockets_place::{Place, arrival, client, listen, request};
+use crate::isolated;
+use crate::sockets_fixture::{TestService, arrival, client, listen, request};
 
 /// Waits until the service has closed what it was asked over: one number free would be enough for
 /// it to go on for ever.
-fn settle(place: &Place) {
-    let socket = place.open();
+fn settle(service: &TestService) {
+    let socket = service.open();
     let mut received = Descriptors::default();
     call_on(socket.as_fd(), &request(RequestKind::Hello), &[], &mut received).expect("it answers");
     let (_, length) = rustix::net::recv(&socket, &mut [0; 1][..], RecvFlags::empty()).expect("an end");
@@ -24,16 +24,16 @@ fn settle(place: &Place) {
 
 #[test]
 fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
-    if alone::passes("clients_of_the_kernel_wait_until_there_are_descriptors_again") {
+    if isolated::passes("clients_of_the_kernel_wait_until_there_are_descriptors_again") {
         return;
     }
-    let place = Place::new();
-    let (placeholder, address) = listen(&place, "127.0.0.1:0", 64);
+    let service = TestService::new();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 64);
     let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // A request that the service has taken by then, in turn, and waits for.
-    let early = place.open();
-    settle(&place);
+    let early = service.open();
+    settle(&service);
     // Every number below is taken: the clients' are the highest.
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
     let limit = u64::try_from(next).unwrap();
@@ -41,7 +41,7 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     for client in &clients {
         rustix::net::connect(client, &address).unwrap();
     }
-    while place.noted().counters.short == 0 {
+    while service.noted().counters.exhausted == 0 {
         std::thread::yield_now();
     }
     // What was sent along with a request does not arrive: who connects is left to the kernel, and
@@ -59,5 +59,5 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     arrived.sort();
     expected.sort();
     assert_eq!(arrived, expected);
-    place.until_by_itself(|shown| shown.counters.handed_over == 20);
+    service.until_by_itself(|shown| shown.counters.kernel_accepted == 20);
 }

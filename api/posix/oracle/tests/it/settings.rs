@@ -14,7 +14,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use sietch_posix_oracle::session::Setting;
 use sietch_ring::stream::RegionSizes;
-use sietch_service::sockets::{Board, Options, Rules, Source, run};
+use sietch_service::Snapshot;
+use sietch_service::sockets::{Options, Rules, Source, run};
 
 /// The kernel's sockets.
 pub(crate) fn kernel() -> Setting {
@@ -101,7 +102,7 @@ fn service() {
         // The channel for commands: none is sent, and the service ends with the process.
         let (_commands, orders) = channel();
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
-        run(options, &orders, &bell, &Arc::new(Board::default())).expect("a service");
+        run(options, &orders, &bell, &Arc::new(Snapshot::default())).expect("a service");
     });
     println!("{READY}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());

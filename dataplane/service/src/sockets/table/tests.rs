@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use std::net::SocketAddrV6;
+
 use super::*;
 
 fn application(number: u8) -> Application {
@@ -69,11 +71,11 @@ fn one_link_local_address_on_two_interfaces_is_two() {
         assert_eq!(names, Names { local: scoped(scope, 5000), peer: scoped(scope, 80) });
         assert_eq!(accepted, Names { local: names.peer, peer: names.local });
         let again = table.connect(application(2), listener, from, scoped(scope, 80));
-        assert_eq!(again, Err(Full::Taken));
+        assert_eq!(again, Err(TableError::Taken));
     }
     // What is bound on one interface does not reach another.
     let other = table.connect(application(2), any, Some(scoped(2, 5001)), scoped(3, 80));
-    assert_eq!(other, Err(Full::Ports));
+    assert_eq!(other, Err(TableError::Ports));
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
     let second = table.connect(application(2), one, bound, address("127.0.0.9:80")).unwrap();
     assert_eq!(table.connection(second).unwrap().names.local, name);
     let again = table.connect(application(2), one, bound, address("127.0.0.9:80"));
-    assert_eq!(again, Err(Full::Taken));
+    assert_eq!(again, Err(TableError::Taken));
     // Two applications, so that the ports run out before what one may have.
     let mut made = 0;
     while table.connect(application(3 + (made % 2) as u8), one, None, address("127.0.0.9:80")).is_ok() {
@@ -134,7 +136,7 @@ fn what_one_application_may_have_ends_and_another_goes_on() {
     for _ in 0..limits::LISTENERS_PER_APPLICATION {
         table.listen(listener(1, "127.0.0.1:80")).unwrap();
     }
-    assert_eq!(table.listen(listener(1, "127.0.0.1:81")), Err(Full::Listeners));
+    assert_eq!(table.listen(listener(1, "127.0.0.1:81")), Err(TableError::Listeners));
     assert!(table.listen(listener(2, "127.0.0.1:81")).is_ok());
 }
 
@@ -165,7 +167,7 @@ fn act() -> impl Strategy<Value = Act> {
 fn best(listeners: &[(ListenerId, Listener)], namespace: u64, to: SocketAddr) -> Option<u8> {
     let fits = |listener: &Listener| listener.namespace == namespace && listener.name.port() == to.port();
     let found = listeners.iter().filter(|(_, listener)| fits(listener));
-    found.filter_map(|(_, listener)| score(listener, Place::of(to))).max()
+    found.filter_map(|(_, listener)| score(listener, CanonicalName::of(to))).max()
 }
 
 proptest! {
@@ -190,7 +192,7 @@ proptest! {
                     let to = address(TARGETS[target]);
                     let found = table.find(namespace, to);
                     let best = best(&listeners, namespace, to);
-                    let found_score = found.and_then(|id| score(table.listener(id).unwrap(), Place::of(to)));
+                    let found_score = found.and_then(|id| score(table.listener(id).unwrap(), CanonicalName::of(to)));
                     prop_assert_eq!(found_score, best);
                     let Some(id) = found else { continue };
                     let local = (port != 0).then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
@@ -216,16 +218,16 @@ proptest! {
             names.dedup();
             prop_assert_eq!(names.len(), all);
             prop_assert_eq!(all, connections.len());
-            for (application, holding) in table.applications() {
+            for (application, usage) in table.applications() {
                 let made = connections.iter().filter(|(_, who)| u32::from(*who) == application.uid).count();
                 let listening = listeners.iter().filter(|(_, found)| found.application == application).count();
-                prop_assert_eq!((holding.connections, holding.listeners), (made, listening));
+                prop_assert_eq!((usage.connections, usage.listeners), (made, listening));
             }
         }
         listeners.iter().for_each(|(id, _)| { table.close(*id); });
         connections.iter().for_each(|(id, _)| { table.disconnect(*id); });
         prop_assert!(table.applications().next().is_none());
-        prop_assert!(table.ports.is_empty() && table.pairs.is_empty() && table.taken.is_empty());
+        prop_assert!(table.by_port.is_empty() && table.by_names.is_empty() && table.used_ports.is_empty());
     }
 }
 
@@ -242,16 +244,16 @@ fn a_user_reaches_its_own_limits_under_any_number_of_names_and_another_has_all_o
     let listens =
         |table: &mut Table, at: usize| table.listen(own(of(1, at / limits::LISTENERS_PER_APPLICATION)));
     let ids: Vec<_> = (0..most).map(|at| listens(&mut table, at).unwrap()).collect();
-    assert_eq!(listens(&mut table, most), Err(Full::Listeners));
+    assert_eq!(listens(&mut table, most), Err(TableError::Listeners));
     let target = table.listen(own(of(2, 0))).unwrap();
     ids.into_iter().for_each(|id| {
         table.close(id);
     });
-    assert_eq!(table.of_user(1), Holding::default());
+    assert_eq!(table.of_user(1), Usage::default());
     // Of applications.
     let first: Vec<_> =
         (0..limits::APPLICATIONS_PER_USER).map(|at| table.listen(own(of(1, at))).unwrap()).collect();
-    assert_eq!(table.listen(own(of(1, limits::APPLICATIONS_PER_USER))), Err(Full::Applications));
+    assert_eq!(table.listen(own(of(1, limits::APPLICATIONS_PER_USER))), Err(TableError::Applications));
     table.listen(own(of(2, 1))).unwrap();
     table.close(first[0]);
     table.listen(own(of(1, limits::APPLICATIONS_PER_USER))).unwrap();
@@ -263,6 +265,6 @@ fn a_user_reaches_its_own_limits_under_any_number_of_names_and_another_has_all_o
     for at in 0..limits::CONNECTIONS_PER_USER {
         connects(&mut table, 3, at).unwrap();
     }
-    assert_eq!(connects(&mut table, 3, limits::CONNECTIONS_PER_USER), Err(Full::Connections));
+    assert_eq!(connects(&mut table, 3, limits::CONNECTIONS_PER_USER), Err(TableError::Connections));
     connects(&mut table, 4, limits::CONNECTIONS_PER_USER + 1).unwrap();
 }

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{LinkConfig, Random};
 
-use crate::tcp::ports::{Name, Refused};
+use crate::tcp::ports::{BindError, BoundName};
 use world::{Ending, PEER, PORT, Plan, SECOND, SERVICE, World};
 
-fn name(port: u16, application: u64) -> Name {
+fn name(port: u16, application: u64) -> BoundName {
     let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    Name { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application }
+    BoundName { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application }
 }
 
 fn history(seed: u64) {
@@ -101,9 +101,9 @@ fn idle_connections_are_not_looked_at() {
     world.run(5 * SECOND);
     let counters = world.host.counters();
     assert_eq!((counters.connections, counters.active), (50, 0));
-    let before = world.turns;
+    let before = world.iterations;
     world.run(1000 * SECOND);
-    assert!(world.turns - before < 20, "an idle host took {} turns", world.turns - before);
+    assert!(world.iterations - before < 20, "an idle host took {} turns", world.iterations - before);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn one_application_with_much_to_send_leaves_the_turn_to_others() {
     let mut world = World::new(LinkConfig::perfect(), plans, Random::new(5));
     assert!(world.run(2000 * SECOND), "still going on: {:#?}", world.describe());
     world.check();
-    assert!(world.most_in_a_turn <= crate::tcp::limits::APPLICATION_TURN_BYTES as u64);
+    assert!(world.most_in_an_iteration <= crate::tcp::limits::APPLICATION_BYTES as u64);
     assert!(world.host.counters().deferred > 0);
 }
 
@@ -123,16 +123,16 @@ fn ports_and_applications_come_back() {
     let mut world = World::new(LinkConfig::perfect(), Vec::new(), Random::new(6));
     let host = &mut world.host;
     let application = host.application([7; 16], 1000);
-    let claims: Vec<u64> = (0..crate::tcp::limits::CLAIMS_OF_APPLICATION)
+    let bindings: Vec<u64> = (0..crate::tcp::limits::BINDINGS_PER_APPLICATION)
         .map(|count| host.bind(name(10_000 + count as u16, application)).expect("within its share"))
         .collect();
-    assert_eq!(host.bind(name(9_999, application)), Err(Refused::TooMany));
-    for claim in &claims {
-        host.listen(*claim, 5).expect("nobody else listens");
+    assert_eq!(host.bind(name(9_999, application)), Err(BindError::TooMany));
+    for binding in &bindings {
+        host.listen(*binding, 5).expect("nobody else listens");
     }
-    claims.into_iter().for_each(|claim| host.release(claim));
+    bindings.into_iter().for_each(|binding| host.release(binding));
     // The world's own listener is left.
-    assert_eq!((host.counters().claims, host.shares().count(), host.engine().sockets().count()), (1, 1, 1));
+    assert_eq!((host.counters().bindings, host.usages().count(), host.engine().sockets().count()), (1, 1, 1));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_revoked_vnic_ends_its_connections_and_frees_its_ports() {
     world.host.end(Errno::NETDOWN);
     assert_eq!((world.pipe(0).broken, world.pipe(1).broken), (Some(Errno::NETDOWN), Some(Errno::NETDOWN)));
     let counters = world.host.counters();
-    assert_eq!((counters.connections, counters.claims), (0, 0));
+    assert_eq!((counters.connections, counters.bindings), (0, 0));
 }
 
 /// A channel whose application says whatever it likes about itself.
@@ -209,7 +209,7 @@ fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
     world.run(20 * SECOND);
     assert_eq!(world.host.counters().connections, 1, "its application may read still");
     assert_eq!(world.pipe(0).broken, None);
-    world.run(20 * SECOND + 2 * crate::tcp::limits::UNREAD);
+    world.run(20 * SECOND + 2 * crate::tcp::limits::UNDELIVERED_TIMEOUT);
     assert_eq!((world.host.counters().connections, world.pipe(0).broken), (0, Some(Errno::CONNRESET)));
 }
 
@@ -219,11 +219,11 @@ fn what_an_arrival_brought_that_nobody_accepts_is_let_go_and_its_error_stays() {
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
     world.accepting = false;
     world.run(20 * SECOND);
-    assert_eq!(world.host.unread_bytes, 5000);
-    world.run(30 * SECOND + crate::tcp::limits::UNREAD);
-    assert_eq!(world.host.unread_bytes, 0);
+    assert_eq!(world.host.undelivered_bytes, 5000);
+    world.run(30 * SECOND + crate::tcp::limits::UNDELIVERED_TIMEOUT);
+    assert_eq!(world.host.undelivered_bytes, 0);
     world.accepting = true;
-    world.run(60 * SECOND + crate::tcp::limits::UNREAD);
+    world.run(60 * SECOND + crate::tcp::limits::UNDELIVERED_TIMEOUT);
     let pipe = world.pipe(0);
     assert_eq!((pipe.received, pipe.broken), (0, Some(Errno::CONNRESET)));
 }
@@ -233,12 +233,12 @@ fn arrivals_that_ended_are_bounded_and_those_beyond_leave_the_queue() {
     let plan = Plan { application: 0, peer: 5, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan; 3], Random::new(10));
     world.accepting = false;
-    world.host.most_ended = 2;
+    world.host.max_ended = 2;
     world.run(20 * SECOND);
-    assert_eq!((world.host.ended.len(), world.host.arrived_at.len()), (2, 2));
+    assert_eq!((world.host.ended.len(), world.host.binding_of_arrival.len()), (2, 2));
     world.accepting = true;
     world.run(40 * SECOND);
-    assert_eq!((world.arrived.len(), world.host.arrived_at.len()), (2, 0));
+    assert_eq!((world.arrived.len(), world.host.binding_of_arrival.len()), (2, 0));
 }
 
 #[test]
@@ -249,25 +249,28 @@ fn deadlines_of_what_was_read_do_not_pile_up() {
     // One that is never read stands before all others.
     world.stop(0);
     world.run(100 * SECOND);
-    assert!((1..250).contains(&world.host.unread_count), "most were read, and one was not");
-    let (entries, kept) = (world.host.unread.len(), world.host.unread_count);
+    assert!((1..250).contains(&world.host.undelivered_count), "most were read, and one was not");
+    let (entries, kept) = (world.host.undelivered.len(), world.host.undelivered_count);
     assert!(entries <= 64 + 2 * kept, "{entries} deadlines for {kept}");
 }
 
 #[test]
 fn what_is_kept_of_connections_that_are_reset_is_bounded() {
-    use crate::tcp::limits::{UNREAD, UNREAD_BYTES_OF_APPLICATION};
+    use crate::tcp::limits::{UNDELIVERED_BYTES_PER_APPLICATION, UNDELIVERED_TIMEOUT};
     let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();
     let mut world = World::new(LinkConfig::perfect(), plans, Random::new(11));
     world.asleep = true;
     world.run(60 * SECOND);
-    let kept = world.host.unread_bytes;
-    assert!(kept <= UNREAD_BYTES_OF_APPLICATION && kept > UNREAD_BYTES_OF_APPLICATION / 2, "{kept} bytes");
+    let kept = world.host.undelivered_bytes;
+    assert!(
+        kept <= UNDELIVERED_BYTES_PER_APPLICATION && kept > UNDELIVERED_BYTES_PER_APPLICATION / 2,
+        "{kept} bytes"
+    );
     let broken = (0..500).filter(|case| world.pipe(*case).broken.is_some()).count();
     assert!((1..500).contains(&broken), "{broken} connections heard of it at once");
-    world.run(60 * SECOND + 2 * UNREAD);
-    assert_eq!(world.host.unread_bytes, 0);
+    world.run(60 * SECOND + 2 * UNDELIVERED_TIMEOUT);
+    assert_eq!(world.host.undelivered_bytes, 0);
     // A few peers had everything acknowledged before they could reset it.
     let reset = world.host.counters().reset as usize;
     let broken = (0..500).filter(|case| world.pipe(*case).broken == Some(Errno::CONNRESET)).count();

@@ -1,52 +1,52 @@
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Name, Ports, Refused};
+use super::{BindError, BoundName, Ports};
 
 fn ports() -> Ports {
     let addresses: [IpAddr; 2] = [[10, 0, 0, 2].into(), "fd00::2".parse().expect("an address")];
     Ports::new(addresses.to_vec(), vec![80..=80, 8000..=8002])
 }
 
-fn name(local: &str) -> Name {
+fn name(local: &str) -> BoundName {
     let local: SocketAddr = local.parse().expect("an address and a port");
-    Name { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application: 1 }
+    BoundName { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application: 1 }
 }
 
 #[test]
 fn what_is_not_the_vnics_cannot_be_bound() {
     let mut ports = ports();
-    assert_eq!(ports.claim(name("10.0.0.3:80")), Err(Refused::NotOurs([10, 0, 0, 3].into())));
-    assert_eq!(ports.claim(name("10.0.0.2:81")), Err(Refused::Filtered(81)));
-    assert!(ports.claim(name("10.0.0.2:80")).is_ok());
+    assert_eq!(ports.bind(name("10.0.0.3:80")), Err(BindError::NotOurs([10, 0, 0, 3].into())));
+    assert_eq!(ports.bind(name("10.0.0.2:81")), Err(BindError::Filtered(81)));
+    assert!(ports.bind(name("10.0.0.2:80")).is_ok());
 }
 
 #[test]
 fn one_name_belongs_to_one() {
     let mut ports = ports();
-    let first = ports.claim(name("0.0.0.0:80")).expect("nobody has it");
-    assert_eq!(ports.claim(name("10.0.0.2:80")), Err(Refused::InUse(80)));
-    assert_eq!(ports.claim(name("[::]:80")), Err(Refused::InUse(80)));
-    let six = Name { v6_only: true, ..name("[::]:80") };
-    let second = ports.claim(six).expect("another family");
+    let first = ports.bind(name("0.0.0.0:80")).expect("nobody has it");
+    assert_eq!(ports.bind(name("10.0.0.2:80")), Err(BindError::InUse(80)));
+    assert_eq!(ports.bind(name("[::]:80")), Err(BindError::InUse(80)));
+    let six = BoundName { v6_only: true, ..name("[::]:80") };
+    let second = ports.bind(six).expect("another family");
     assert!(ports.release(first).is_some());
-    assert_eq!(ports.claim(name("[fd00::2]:80")), Err(Refused::InUse(80)));
+    assert_eq!(ports.bind(name("[fd00::2]:80")), Err(BindError::InUse(80)));
     assert!(ports.release(second).is_some());
-    assert!(ports.claim(name("[::]:80")).is_ok());
+    assert!(ports.bind(name("[::]:80")).is_ok());
     assert_eq!(ports.release(second), None);
 }
 
 #[test]
 fn names_may_be_shared_as_on_linux() {
     let mut ports = ports();
-    let bound = Name { reuse_address: true, ..name("10.0.0.2:80") };
-    let (one, two) = (ports.claim(bound).expect("free"), ports.claim(bound).expect("both allow it"));
+    let bound = BoundName { reuse_address: true, ..name("10.0.0.2:80") };
+    let (one, two) = (ports.bind(bound).expect("free"), ports.bind(bound).expect("both allow it"));
     assert_eq!(ports.listen(one, 8), Ok(()));
-    assert_eq!(ports.listen(two, 8), Err(Refused::InUse(80)));
-    assert_eq!(ports.claim(bound), Err(Refused::InUse(80)));
-    let several = Name { reuse_port: true, ..name("0.0.0.0:8000") };
-    let (one, two) = (ports.claim(several).expect("free"), ports.claim(several).expect("both allow it"));
+    assert_eq!(ports.listen(two, 8), Err(BindError::InUse(80)));
+    assert_eq!(ports.bind(bound), Err(BindError::InUse(80)));
+    let several = BoundName { reuse_port: true, ..name("0.0.0.0:8000") };
+    let (one, two) = (ports.bind(several).expect("free"), ports.bind(several).expect("both allow it"));
     assert_eq!((ports.listen(one, 8), ports.listen(two, 8)), (Ok(()), Ok(())));
-    assert_eq!(ports.claim(Name { uid: 1001, ..several }), Err(Refused::InUse(8000)));
+    assert_eq!(ports.bind(BoundName { uid: 1001, ..several }), Err(BindError::InUse(8000)));
     let to: SocketAddr = "10.0.0.2:8000".parse().expect("an address");
     let picked: Vec<_> = (0..2).filter_map(|hash| ports.listener(to, hash)).collect();
     assert_eq!(picked, [one, two]);
@@ -56,10 +56,10 @@ fn names_may_be_shared_as_on_linux() {
 #[test]
 fn the_closest_listener_is_picked() {
     let mut ports = ports();
-    let four = ports.claim(name("10.0.0.2:8001")).expect("free");
+    let four = ports.bind(name("10.0.0.2:8001")).expect("free");
     assert_eq!(ports.listener("10.0.0.2:8001".parse().expect("an address"), 0), None);
     ports.listen(four, 1).expect("nobody listens");
-    let any = ports.claim(Name { v6_only: true, ..name("[::]:8001") }).expect("another family");
+    let any = ports.bind(BoundName { v6_only: true, ..name("[::]:8001") }).expect("another family");
     ports.listen(any, 1).expect("nobody listens");
     assert_eq!(ports.listener("10.0.0.2:8001".parse().expect("an address"), 7), Some(four));
     assert_eq!(ports.listener("[fd00::2]:8001".parse().expect("an address"), 7), Some(any));
@@ -72,11 +72,11 @@ fn port_zero_is_one_that_is_free_until_none_is() {
     let mut ports = ports();
     let mut got: Vec<u16> = (0..4)
         .map(|_| {
-            let key = ports.claim(name("0.0.0.0:0")).expect("one is free");
-            ports.get(key).expect("it was just claimed").name.local.port()
+            let key = ports.bind(name("0.0.0.0:0")).expect("one is free");
+            ports.get(key).expect("it was just bound").name.local.port()
         })
         .collect();
     got.sort_unstable();
     assert_eq!(got, [80, 8000, 8001, 8002]);
-    assert_eq!(ports.claim(name("0.0.0.0:0")), Err(Refused::NoneFree));
+    assert_eq!(ports.bind(name("0.0.0.0:0")), Err(BindError::NoneFree));
 }

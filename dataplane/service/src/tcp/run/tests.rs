@@ -15,15 +15,17 @@ use sietch_protocol::socket_service::{
 use sietch_ring::stream;
 
 use super::*;
-use crate::tcp::vnic::{Access, Asked};
+use crate::requests::descriptors::RequestDescriptors;
+use crate::requests::vnic::VnicRequest;
+use crate::tcp::vnic::Access;
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Served {
-    orders: Sender<Asked>,
-    bell: OwnedFd,
+    requests: Sender<VnicRequest>,
+    doorbell: OwnedFd,
     peer: Engine,
     queue: Endpoint,
 }
@@ -38,14 +40,14 @@ fn serve(pool: &mut Pool<Endpoint>, name: &str) -> Served {
     let (one, other) = (pair.near, pair.far);
     let open = |fds, last| Endpoint::open(fds, geometry, [2, 0, 0, 0, 0, last], 1500).expect("a link");
     let (queue, far) = (open(one, 2), open(other, 1));
-    let (orders, received) = channel();
-    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    let (requests, received) = channel();
+    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     let access =
         Access { uid: 0, addresses: vec![SERVICE.into()], ports: vec![1..=65535], peers: Vec::new() };
-    let (own, served) = (bell.try_clone().expect("a descriptor"), engine(SERVICE, &queue));
+    let (own, served) = (doorbell.try_clone().expect("a descriptor"), engine(SERVICE, &queue));
     pool.add(Vnic::new(name.into(), access, queue, served, received, own, None).expect("descriptors"))
         .expect("a thread");
-    Served { orders, bell, peer: engine(PEER, &far), queue: far }
+    Served { requests, doorbell, peer: engine(PEER, &far), queue: far }
 }
 
 impl Served {
@@ -56,20 +58,20 @@ impl Served {
         let mut request = Request::new(RequestKind::Listen, [5; 16]);
         request.local = Name::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
         request.backlog = 8;
-        let (kind, sent) = (RequestKind::Listen, crate::sockets::Sent::default());
-        self.orders
-            .send(Asked {
+        let (kind, descriptors) = (RequestKind::Listen, RequestDescriptors::default());
+        self.requests
+            .send(VnicRequest {
                 uid: 0,
                 administers: false,
                 request,
                 kind,
-                sent,
+                descriptors,
                 pair: None,
-                rehearsal: false,
+                dry_run: false,
                 socket,
             })
             .expect("it listens");
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
+        rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("it is ours");
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
         let (length, _) =
             receive_message(own.as_fd(), &mut bytes, &mut received, RecvFlags::empty()).expect("an answer");
@@ -118,8 +120,8 @@ fn vnics_change_threads_while_bytes_flow() {
                 .iter()
                 .find_map(|(thread, (_, loads))| loads.iter().any(|load| load.vnic == 2).then_some(*thread));
             if let Some(from) = at {
-                lock(&pool.shared.slots[from].orders).push(Move { vnic: 2, from, to: 1 - from });
-                pool.shared.ring(from);
+                lock(&pool.shared.inboxes[from].moves).push(Move { vnic: 2, from, to: 1 - from });
+                pool.shared.notify(from);
                 moved += 1;
             }
         }
@@ -145,7 +147,7 @@ fn vnics_change_threads_while_bytes_flow() {
                 *back += 1;
             }
         }
-        assert!(start.elapsed() < PATIENCE, "it stands still: {:?}", pool.board().read());
+        assert!(start.elapsed() < PATIENCE, "it stands still: {:?}", pool.report().read());
     }
     assert!(moved > 0);
 }
@@ -169,5 +171,5 @@ fn a_vnic_whose_device_is_gone_ends_and_is_named() {
 
 #[test]
 fn half_of_the_cores_are_for_the_applications() {
-    assert_eq!([1, 2, 3, 4, 8, 64].map(most_threads), [1, 1, 1, 2, 4, 32]);
+    assert_eq!([1, 2, 3, 4, 8, 64].map(max_threads), [1, 1, 1, 2, 4, 32]);
 }

@@ -1,38 +1,40 @@
-//! Who has what on a VNIC, and that somebody shall have it no longer.
+//! Requests of administrators about a VNIC: a list of who has what, and the end of an application.
 //!
-//! 1. Who comes over the administrators' socket sees and revokes everything, others what is theirs.
-//! 2. To revoke an application closes its listeners and resets its connections, for both sides to
-//!    hear. What it asks for after that is refused by the socket service, which remembers it.
-//!    Connections between two programs of a VNIC are the socket service's own affair.
+//! 1. Over the administrators' socket a caller sees and revokes everything; other callers see and
+//!    revoke what is their own.
+//! 2. Revoking an application closes its listeners and resets its connections, for both sides. The
+//!    socket service remembers it, and refuses its later requests. Connections between two programs of
+//!    a VNIC belong to the socket service.
 
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Reply, ReplyKind};
 
-use super::host::Share;
-use super::requests::Answer;
-use super::{Device, Vnic};
-use crate::sockets::administration::{
-    Cut, LISTED, ListedApplication, ListedConnection, ListedListener, Listing, hexadecimal, sealed,
+use super::device::Device;
+use super::state::{Answer, Vnic};
+use crate::requests::application::Application;
+use crate::requests::listing::{
+    LISTED, ListedApplication, ListedConnection, ListedListener, Listing, Revocation, hexadecimal, sealed,
 };
-use crate::sockets::revoked::By;
-use crate::sockets::table::Application;
+use crate::requests::revocation::RevokedBy;
+use crate::tcp::host::ApplicationUsage;
 
 fn listed(file: OwnedFd) -> Answer {
     (Reply::new(ReplyKind::Listed), vec![file])
 }
 
 impl<Q: Device> Vnic<Q> {
-    pub(super) fn list(&mut self, sees: impl Fn(&Share) -> bool) -> Result<Answer, Errno> {
+    /// Lists what the applications have that the caller sees.
+    pub(super) fn list(&mut self, sees: impl Fn(&ApplicationUsage) -> bool) -> Result<Answer, Errno> {
         let mut listing = Listing::default();
-        let shares: Vec<_> = self.host.shares().filter(|(_, share)| sees(share)).collect();
-        for (application, share) in shares {
-            let id = hexadecimal(share.id);
+        let usages: Vec<_> = self.host.usages().filter(|(_, usage)| sees(usage)).collect();
+        for (application, usage) in usages {
+            let id = hexadecimal(usage.id);
             let connections = self.host.connections_of(application);
             let mut memory = 0;
             for key in &connections {
-                memory += self.host.channel(*key).map_or(0, |link| link.bytes_used());
+                memory += self.host.channel(*key).map_or(0, |channel| channel.bytes_used());
                 let flow = self.host.flow(*key).and_then(|flow| self.host.engine().flow_info(flow));
                 let Some(flow) = flow else { continue };
                 if listing.connections.len() >= LISTED {
@@ -45,8 +47,9 @@ impl<Q: Device> Vnic<Q> {
                     peer: flow.remote,
                 });
             }
-            let claims: Vec<_> = self.host.ports().of_application(application).collect();
-            let listeners = claims.iter().filter_map(|(_, claim)| Some((claim.name.local, claim.listening?)));
+            let bindings: Vec<_> = self.host.ports().of_application(application).collect();
+            let listeners =
+                bindings.iter().filter_map(|(_, binding)| Some((binding.name.local, binding.listening?)));
             listing.listeners.extend(listeners.clone().map(|(name, listening)| ListedListener {
                 application: id.clone(),
                 pid: 0,
@@ -59,49 +62,61 @@ impl<Q: Device> Vnic<Q> {
             listing.applications.push(ListedApplication {
                 listeners: listeners.count(),
                 id,
-                uid: share.uid,
-                connections: connections.len() - share.accepted as usize,
-                accepted: share.accepted as usize,
+                uid: usage.uid,
+                connections: connections.len() - usage.accepted as usize,
+                accepted: usage.accepted as usize,
                 vnic: Some(self.name.clone()),
-                sent: share.sent,
-                received: share.received,
+                sent: usage.sent,
+                received: usage.received,
                 memory,
             });
         }
         sealed(&listing).map(listed)
     }
 
-    /// Whose application would be revoked.
-    pub(super) fn rehearse(&self, sees: impl Fn(&Share) -> bool, id: [u8; 16]) -> Result<Answer, Errno> {
-        let meant = self.host.shares().filter(|(_, share)| share.id == id && sees(share));
-        let users = meant.map(|(_, share)| share.uid).collect();
-        sealed(&Cut { users, ..Cut::default() }).map(listed)
+    /// Answers whose application would be revoked.
+    pub(super) fn dry_run_revocation(
+        &self,
+        sees: impl Fn(&ApplicationUsage) -> bool,
+        id: [u8; 16],
+    ) -> Result<Answer, Errno> {
+        let meant = self.host.usages().filter(|(_, usage)| usage.id == id && sees(usage));
+        let users = meant.map(|(_, usage)| usage.uid).collect();
+        sealed(&Revocation { users, ..Revocation::default() }).map(listed)
     }
 
-    pub(super) fn revoke(&mut self, sees: impl Fn(&Share) -> bool, id: [u8; 16]) -> Result<Answer, Errno> {
-        let meant = self.host.shares().filter(|(_, share)| share.id == id && sees(share));
+    /// Ends what an application has.
+    ///
+    /// # Errors
+    /// [`Errno::SRCH`]: it has nothing.
+    pub(super) fn revoke(
+        &mut self,
+        sees: impl Fn(&ApplicationUsage) -> bool,
+        id: [u8; 16],
+    ) -> Result<Answer, Errno> {
+        let meant = self.host.usages().filter(|(_, usage)| usage.id == id && sees(usage));
         let meant: Vec<u64> = meant.map(|(application, _)| application).collect();
         if meant.is_empty() {
             return Err(Errno::SRCH);
         }
-        let mut cut = Cut::default();
+        let mut ended = Revocation::default();
         for application in meant {
-            if let Some(share) = self.host.application_of(application) {
-                self.revoked.insert(Application { uid: share.uid, id }, By::Administrator);
-                cut.users.insert(share.uid);
+            if let Some(usage) = self.host.usage_of(application) {
+                self.revoked.insert(Application { uid: usage.uid, id }, RevokedBy::Administrator);
+                ended.users.insert(usage.uid);
             }
-            let claims: Vec<u64> =
+            let bindings: Vec<u64> =
                 self.host.ports().of_application(application).map(|(key, _)| key).collect();
-            for claim in claims {
-                cut.listeners += usize::from(self.pairs.contains_key(&claim));
-                self.give_up(claim);
-                self.close(claim);
+            for binding in bindings {
+                ended.listeners += usize::from(self.pairs.contains_key(&binding));
+                self.close_reservation(binding);
+                self.close(binding);
             }
             for key in self.host.connections_of(application) {
-                cut.connections.extend(self.cookies.get(&key).map(|cookie| [*cookie; 2]));
+                ended.connections.extend(self.cookies.get(&key).map(|cookie| [*cookie; 2]));
             }
             self.host.revoke(application, Errno::CONNRESET);
         }
-        sealed(&cut).map(listed)
+        sealed(&ended).map(listed)
     }
 }

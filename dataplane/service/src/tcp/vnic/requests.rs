@@ -1,11 +1,11 @@
-//! What applications ask of a VNIC, judged and answered.
+//! Requests about a VNIC, judged and answered.
 //!
-//! 1. Only applications of the VNIC's user are heard (and root's).
-//! 2. BIND reserves a name; the answer carries what holds it. LISTEN takes a reservation, or
-//!    reserves and listens at once. CONNECT begins from a reservation's port, or any.
-//! 3. A destination that is the host's loopback is not this VNIC's: the kernel has it.
-//! 4. ADOPT answers for placeholders of this VNIC: who has one may have its memory, and hear how
-//!    its connection stands (INFORMATION).
+//! 1. Only applications of the VNIC's user are served (and root's).
+//! 2. BIND reserves a name; the answer carries the socket that keeps it. LISTEN takes a reservation,
+//!    or binds and listens at once. CONNECT uses a reservation's port, or any.
+//! 3. A destination on the host's loopback is not the VNIC's: the request goes to the kernel.
+//! 4. ADOPT answers for placeholders of this VNIC: an application that has one may have its memory, and
+//!    the state of its connection (INFORMATION).
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,24 +20,25 @@ use sietch_protocol::socket_service::{
 };
 use sietch_ring::stream::Memory;
 
-use super::{Asked, Device, Pair, Placeholder, Reservation, Token, Vnic, Within};
-use crate::sockets::table::{Application, Connection, Names};
-use crate::sockets::{Command, ListenerPair, Paired};
-use crate::tcp::information;
+use super::device::Device;
+use super::state::{Answer, LocalArrival, Pair, Placeholder, Reservation, Token, Vnic};
+use crate::requests::application::{Application, Connection, Names, page_names};
+use crate::requests::descriptors::ListenerPair;
+use crate::requests::vnic::VnicRequest;
+use crate::sockets::{BUILD, Command, LocalConnection};
+use crate::tcp::host::ApplicationUsage;
 use crate::tcp::limits::BACKLOG;
-use crate::tcp::link::{Link, names};
-use crate::tcp::ports;
+use crate::tcp::ports::{BindError, BoundName};
+use crate::tcp::stream_channel::{Opening, StreamChannel};
+use crate::tcp::tcp_info;
 
-/// Bytes that an arrival takes of a pair's buffer, roughly: its own, and the kernel's bookkeeping.
+/// The approximate size of an arrival in a pair's buffer, with the kernel's bookkeeping.
 const MESSAGE: usize = 1024;
-/// Arrivals in a pair; the others wait in the service, which can close them.
+/// The most arrivals in a pair; the others wait in the service, which can close them.
 const IN_PAIR: usize = 64;
 
-/// An answer, and what goes with it and is closed here.
-pub(super) type Answer = (Reply, Vec<OwnedFd>);
-
-/// What stands for a VNIC where network namespaces are told apart: no number that the kernel gives
-/// to one (those count up from 1).
+/// Returns the number that stands for a VNIC where network namespaces are distinguished. The kernel
+/// counts its own up from 1, so it never gives this number.
 fn namespace(name: &str) -> u64 {
     // FNV-1a.
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
@@ -45,11 +46,12 @@ fn namespace(name: &str) -> u64 {
 }
 
 impl<Q: Device> Vnic<Q> {
-    pub(super) fn answer(&mut self, asked: Asked) {
-        let Asked { uid, administers, request, kind, sent, pair, rehearsal, socket } = asked;
-        let sees = |share: &crate::tcp::Share| {
-            let own = administers || (uid != 0 && share.uid == uid);
-            own && request.user().is_none_or(|meant| kind != RequestKind::Revoke || meant == share.uid)
+    /// Answers a request.
+    pub(super) fn answer(&mut self, request: VnicRequest) {
+        let VnicRequest { uid, administers, request, kind, descriptors, pair, dry_run, socket } = request;
+        let sees = |usage: &ApplicationUsage| {
+            let own = administers || (uid != 0 && usage.uid == uid);
+            own && request.user().is_none_or(|meant| kind != RequestKind::Revoke || meant == usage.uid)
         };
         let administration = matches!(kind, RequestKind::List | RequestKind::Revoke);
         let allowed = uid == self.access.uid || uid == 0 || administration;
@@ -60,38 +62,39 @@ impl<Q: Device> Vnic<Q> {
             {
                 Err(Errno::ACCESS)
             }
-            RequestKind::Hello => Ok((Reply::welcome(0, &crate::sockets::BUILD), Vec::new())),
+            RequestKind::Hello => Ok((Reply::welcome(0, &BUILD), Vec::new())),
             RequestKind::Bind => self.bind(uid, &request),
-            RequestKind::Listen => self.listen(uid, &request, sent.first(), pair),
-            RequestKind::Connect => self.connect(uid, &request, sent.first()),
+            RequestKind::Listen => self.listen(uid, &request, descriptors.first(), pair),
+            RequestKind::Connect => self.connect(uid, &request, descriptors.first()),
             RequestKind::List => self.list(sees),
-            RequestKind::Revoke if rehearsal => self.rehearse(sees, request.application),
+            RequestKind::Revoke if dry_run => self.dry_run_revocation(sees, request.application),
             RequestKind::Revoke => self.revoke(sees, request.application),
-            RequestKind::Adopt => match sent.first() {
-                Some(sent) => self.adopt(sent),
+            RequestKind::Adopt => match descriptors.first() {
+                Some(placeholder) => self.adopt(placeholder),
                 None => Err(Errno::INVAL),
             },
-            RequestKind::Information => match sent.first() {
-                Some(sent) => self.inform(sent),
+            RequestKind::Information => match descriptors.first() {
+                Some(placeholder) => self.inform(placeholder),
                 None => Err(Errno::INVAL),
             },
             _ => Err(Errno::OPNOTSUPP),
         };
         let (reply, given) = answer.unwrap_or_else(|error| (Reply::refused(error), Vec::new()));
-        // Who does not wait for the answer has hung up: what was given hangs up too.
-        sent.answer(socket, reply, given);
+        // If the application no longer waits, the descriptors of the answer hang up too.
+        descriptors.answer(socket, reply, given);
     }
 
-    fn wanted(&mut self, uid: u32, request: &Request) -> Result<ports::Name, Errno> {
+    /// Returns the name that a request binds.
+    fn requested_name(&mut self, uid: u32, request: &Request) -> BoundName {
         let local = request.local.address().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
-        Ok(ports::Name {
+        BoundName {
             local,
             v6_only: request.flags & ONLY_IPV6 != 0,
             reuse_address: request.flags & REUSED_ADDRESS != 0,
             reuse_port: request.flags & SHARED_PORT != 0,
             uid,
             application: self.host.application(request.application, uid),
-        })
+        }
     }
 
     fn watch(&self, socket: &OwnedFd, token: Token) -> Result<(), Errno> {
@@ -99,34 +102,34 @@ impl<Q: Device> Vnic<Q> {
     }
 
     fn bind(&mut self, uid: u32, request: &Request) -> Result<Answer, Errno> {
-        let name = self.wanted(uid, request)?;
-        let claim = self.host.bind(name).map_err(ports::Refused::errno)?;
+        let name = self.requested_name(uid, request);
+        let binding = self.host.bind(name).map_err(BindError::errno)?;
         let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .and_then(|(own, given)| Ok((sockopt::socket_cookie(&given)?, takes_no_descriptors(own), given)))
             .and_then(|(cookie, own, given)| {
-                self.watch(&own, Token::Reservation(claim))?;
+                self.watch(&own, Token::Reservation(binding))?;
                 Ok((cookie, own, given))
             });
         let (cookie, socket, given) = match made {
             Ok(made) => made,
             Err(error) => {
-                self.host.release(claim);
+                self.host.release(binding);
                 return Err(error);
             }
         };
-        self.placeholders.insert(cookie, Placeholder::Reservation(claim));
-        self.reservations.insert(claim, Reservation { socket, cookie });
-        Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Bound) }, vec![given]))
+        self.placeholders.insert(cookie, Placeholder::Reservation(binding));
+        self.reservations.insert(binding, Reservation { socket, cookie });
+        Ok((Reply { local: self.local_name(binding), ..Reply::new(ReplyKind::Bound) }, vec![given]))
     }
 
-    fn local_name(&self, claim: u64) -> Name {
-        self.host.ports().get(claim).map_or(Name::NONE, |claim| claim.name.local.into())
+    fn local_name(&self, binding: u64) -> Name {
+        self.host.ports().get(binding).map_or(Name::NONE, |binding| binding.name.local.into())
     }
 
-    /// The claim of a reservation that was sent along, if one was.
+    /// Returns the binding of a reservation that came with the request.
     fn reserved(&self, sent: Option<&OwnedFd>) -> Option<u64> {
         match self.placeholders.get(&sockopt::socket_cookie(sent?).ok()?) {
-            Some(Placeholder::Reservation(claim)) => Some(*claim),
+            Some(Placeholder::Reservation(binding)) => Some(*binding),
             _ => None,
         }
     }
@@ -138,44 +141,49 @@ impl<Q: Device> Vnic<Q> {
         sent: Option<&OwnedFd>,
         pair: Option<ListenerPair>,
     ) -> Result<Answer, Errno> {
-        let claim = match self.reserved(sent) {
-            // What was judged is the name that the request says.
-            Some(claim) if request.local.length != 0 && request.local != self.local_name(claim) => {
+        let binding = match self.reserved(sent) {
+            // The socket service has checked the name in the request, so the two must agree.
+            Some(binding) if request.local.length != 0 && request.local != self.local_name(binding) => {
                 return Err(Errno::INVAL);
             }
-            Some(claim) => claim,
+            Some(binding) => binding,
             None => {
-                let name = self.wanted(uid, request)?;
-                self.host.bind(name).map_err(ports::Refused::errno)?
+                let name = self.requested_name(uid, request);
+                self.host.bind(name).map_err(BindError::errno)?
             }
         };
-        let opened = self.open(claim, request, pair);
-        if opened.is_err() && !self.reservations.contains_key(&claim) {
-            self.host.release(claim);
+        let opened = self.open(binding, request, pair);
+        if opened.is_err() && !self.reservations.contains_key(&binding) {
+            self.host.release(binding);
         }
         let placeholder = opened?;
-        // The listener holds the name now.
-        self.give_up(claim);
-        Ok((Reply { local: self.local_name(claim), ..Reply::new(ReplyKind::Listening) }, vec![placeholder]))
+        // The listener keeps the name now.
+        self.close_reservation(binding);
+        Ok((Reply { local: self.local_name(binding), ..Reply::new(ReplyKind::Listening) }, vec![placeholder]))
     }
 
-    /// Listens on a claim; the placeholder.
-    fn open(&mut self, claim: u64, request: &Request, pair: Option<ListenerPair>) -> Result<OwnedFd, Errno> {
+    /// Listens on a binding, and returns the placeholder.
+    fn open(
+        &mut self,
+        binding: u64,
+        request: &Request,
+        pair: Option<ListenerPair>,
+    ) -> Result<OwnedFd, Errno> {
         let application =
-            self.host.ports().get(claim).map(|claim| claim.name.application).ok_or(Errno::NOENT)?;
-        // Where it is not taken out, something else closes it.
+            self.host.ports().get(binding).map(|binding| binding.name.application).ok_or(Errno::NOENT)?;
+        // If the pair is not taken out below, its owner closes it.
         let made = match pair {
             Some(pair) => pair,
             None => own_pair(request.backlog)?.into(),
         };
         let [pair, placeholder] = made.ends().ok_or(Errno::INVAL)?;
         let cookie = sockopt::socket_cookie(placeholder)?;
-        self.host.listen(claim, request.backlog).map_err(ports::Refused::errno)?;
-        self.watch(pair, Token::Pair(claim))?;
+        self.host.listen(binding, request.backlog).map_err(BindError::errno)?;
+        self.watch(pair, Token::Pair(binding))?;
         let [pair, placeholder] = made.take().ok_or(Errno::INVAL)?;
-        self.placeholders.insert(cookie, Placeholder::Listener(claim));
+        self.placeholders.insert(cookie, Placeholder::Listener(binding));
         self.pairs
-            .insert(claim, Pair { socket: pair, cookie, application, full: false, within: VecDeque::new() });
+            .insert(binding, Pair { socket: pair, cookie, application, full: false, local: VecDeque::new() });
         Ok(placeholder)
     }
 
@@ -187,7 +195,7 @@ impl<Q: Device> Vnic<Q> {
         }
         let remote = SocketAddr::new(address, remote.port());
         let from = match self.reserved(sent) {
-            Some(claim) => self.host.ports().get(claim).map(|claim| claim.name.local.port()),
+            Some(binding) => self.host.ports().get(binding).map(|binding| binding.name.local.port()),
             None => request.local.address().map(|local| local.port()).filter(|port| *port != 0),
         };
         if from.is_some_and(|port| !self.host.ports().is_allowed(port)) {
@@ -202,28 +210,28 @@ impl<Q: Device> Vnic<Q> {
             return Err(Errno::ACCESS);
         }
         let begun = self.host.begin(application, from, remote, self.now)?;
-        let made = match Link::make(self.geometry, begun.local, begun.remote, true) {
+        let made = match StreamChannel::make(self.geometry, begun.local, begun.remote, Opening::Connecting) {
             Ok(made) => made,
             Err(_) => {
                 self.host.abandon(begun.flow);
                 return Err(Errno::NOBUFS);
             }
         };
-        let given = self.give(&made.link)?;
+        let given = self.give(&made.channel)?;
         let reply = Reply {
             local: begun.local.into(),
             remote: begun.remote.into(),
             ..Reply::new(ReplyKind::Connecting)
         };
-        self.enter(begun.flow, application, made.link, made.handout.cookie)?;
-        let mut descriptors = vec![made.handout.placeholder];
+        self.attach(begun.flow, application, made.channel, made.application_end.cookie)?;
+        let mut descriptors = vec![made.application_end.placeholder];
         descriptors.extend(given);
         Ok((reply, descriptors))
     }
 
-    /// Copies of the descriptors of a connection's memory.
-    fn give(&self, link: &Link) -> Result<Vec<OwnedFd>, Errno> {
-        link.memory().into_iter().map(|fd| fd.try_clone_to_owned().map_err(|_| Errno::MFILE)).collect()
+    /// Duplicates the descriptors of a connection's memory.
+    fn give(&self, channel: &StreamChannel) -> Result<Vec<OwnedFd>, Errno> {
+        channel.memory().into_iter().map(|fd| fd.try_clone_to_owned().map_err(|_| Errno::MFILE)).collect()
     }
 
     /// Connects two applications of this VNIC.
@@ -233,20 +241,20 @@ impl<Q: Device> Vnic<Q> {
         from: Option<u16>,
         remote: SocketAddr,
     ) -> Result<Answer, Errno> {
-        let claim = self.own_listener(remote).ok_or(Errno::CONNREFUSED)?;
+        let binding = self.own_listener(remote).ok_or(Errno::CONNREFUSED)?;
         if !self.host.may_connect(application) {
             return Err(Errno::NOBUFS);
         }
-        let backlog = self.backlog_of(claim);
-        let pair = self.pairs.get(&claim).filter(|pair| pair.within.len() <= backlog as usize);
-        let server = self.host.application_of(pair.ok_or(Errno::CONNREFUSED)?.application);
-        let server = server.map_or(client, |share| Application { uid: share.uid, id: share.id });
+        let backlog = self.backlog_of(binding);
+        let pair = self.pairs.get(&binding).filter(|pair| pair.local.len() <= backlog as usize);
+        let server = self.host.usage_of(pair.ok_or(Errno::CONNREFUSED)?.application);
+        let server = server.map_or(client, |usage| Application { uid: usage.uid, id: usage.id });
         let port = from.unwrap_or_else(|| {
             self.next_port = self.next_port.wrapping_add(1);
             32_768 + self.next_port % 28_000
         });
         let local = SocketAddr::new(remote.ip(), port);
-        let memory = Memory::create(self.geometry, [names(local, remote), names(remote, local)])
+        let memory = Memory::create(self.geometry, [page_names(local, remote), page_names(remote, local)])
             .map_err(|_| Errno::NOBUFS)?;
         memory.reset_until_accepted().map_err(|_| Errno::NOBUFS)?;
         let (zero, one) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -256,7 +264,7 @@ impl<Q: Device> Vnic<Q> {
         let cookies = [sockopt::socket_cookie(&zero)?, sockopt::socket_cookie(&one)?];
         let descriptors = [one, copy(&memory.common)?, copy(&memory.private[1])?];
         let given = vec![zero, copy(&memory.common)?, copy(&memory.private[0])?];
-        if let Some(registrar) = &self.registrar {
+        if let Some(socket_service) = &self.socket_service {
             let connection = Connection {
                 client,
                 server,
@@ -264,20 +272,24 @@ impl<Q: Device> Vnic<Q> {
                 names: Names { local, peer: remote },
                 accepted: Names { local: remote, peer: local },
             };
-            // Before anybody has an end of it, who could ask about that.
-            registrar.tell(Command::Enter(Box::new(Paired { connection, memory, cookies })));
+            // Before an application has an end of it, and could send a request about that end.
+            socket_service.send(Command::AddConnection(Box::new(LocalConnection {
+                connection,
+                memory,
+                cookies,
+            })));
         }
-        if let Some(pair) = self.pairs.get_mut(&claim) {
-            pair.within.push_back(Within { arrival, descriptors });
+        if let Some(pair) = self.pairs.get_mut(&binding) {
+            pair.local.push_back(LocalArrival { arrival, descriptors });
         }
-        self.hand_over(claim);
+        self.deliver(binding);
         let reply = Reply { local: local.into(), remote: remote.into(), ..Reply::new(ReplyKind::Connected) };
         Ok((reply, given))
     }
 
-    /// How a connection stands.
-    fn inform(&self, sent: &OwnedFd) -> Result<Answer, Errno> {
-        let cookie = sockopt::socket_cookie(sent).map_err(|_| Errno::NOTSOCK)?;
+    /// Answers the state of a connection.
+    fn inform(&self, placeholder: &OwnedFd) -> Result<Answer, Errno> {
+        let cookie = sockopt::socket_cookie(placeholder).map_err(|_| Errno::NOTSOCK)?;
         let Some(Placeholder::Connection(key)) = self.placeholders.get(&cookie) else {
             return Err(Errno::NOTCONN);
         };
@@ -285,28 +297,29 @@ impl<Q: Device> Vnic<Q> {
         let flow = flow.ok_or(Errno::NOTCONN)?;
         let waiting = u32::try_from(flow.unsent_or_unacknowledged).unwrap_or(u32::MAX);
         let mut reply = Reply { limit: waiting, ..Reply::new(ReplyKind::Information) };
-        reply.spare[..information::BYTES].copy_from_slice(&information::of(&flow));
+        reply.spare[..tcp_info::BYTES].copy_from_slice(&tcp_info::of(&flow));
         Ok((reply, Vec::new()))
     }
 
-    fn backlog_of(&self, claim: u64) -> u32 {
-        self.host.ports().get(claim).and_then(|claim| claim.listening).map_or(0, |it| it.backlog)
+    fn backlog_of(&self, binding: u64) -> u32 {
+        self.host.ports().get(binding).and_then(|binding| binding.listening).map_or(0, |it| it.backlog)
     }
 
-    fn adopt(&mut self, sent: &OwnedFd) -> Result<Answer, Errno> {
-        let cookie = sockopt::socket_cookie(sent).map_err(|_| Errno::NOTSOCK)?;
+    /// Answers what a placeholder stands for.
+    fn adopt(&mut self, placeholder: &OwnedFd) -> Result<Answer, Errno> {
+        let cookie = sockopt::socket_cookie(placeholder).map_err(|_| Errno::NOTSOCK)?;
         let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(|_| Errno::MFILE);
         match self.placeholders.get(&cookie).copied() {
             Some(Placeholder::Connection(key)) => {
-                let Some(link) = self.host.channel(key) else {
+                let Some(channel) = self.host.channel(key) else {
                     return Ok((Reply::new(ReplyKind::Unknown), Vec::new()));
                 };
-                let [common, page] = link.memory();
+                let [common, page] = channel.memory();
                 Ok((Reply::new(ReplyKind::Stream), vec![copy(common)?, copy(page)?]))
             }
-            Some(Placeholder::Listener(claim)) => {
-                let limit = self.backlog_of(claim).saturating_add(1);
-                let local = self.local_name(claim);
+            Some(Placeholder::Listener(binding)) => {
+                let limit = self.backlog_of(binding).saturating_add(1);
+                let local = self.local_name(binding);
                 Ok((Reply { local, limit, ..Reply::new(ReplyKind::Listener) }, Vec::new()))
             }
             Some(Placeholder::Reservation(_)) | None => Ok((Reply::new(ReplyKind::Unknown), Vec::new())),
@@ -314,20 +327,20 @@ impl<Q: Device> Vnic<Q> {
     }
 }
 
-/// A listener's pair: the service's end and the placeholder.
+/// Makes a listener's pair: the service's end and the placeholder.
 fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
     let (pair, placeholder) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // The kernel doubles it.
+    // The kernel doubles the size.
     let messages = (backlog.clamp(1, BACKLOG) as usize).min(IN_PAIR);
     sockopt::set_socket_send_buffer_size(&pair, messages * MESSAGE / 2)?;
     Ok([takes_no_descriptors(pair), placeholder])
 }
 
-/// The service's end of something whose other end a program has: nothing comes over it that a
-/// thread of a VNIC would have to close. Before Linux 6.16 it may.
-pub(super) fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
-    // Of an older kernel's error nothing follows.
+/// Makes the service's end of a pair refuse descriptors, which a thread of a VNIC would have to close.
+/// Before Linux 6.16 they cannot be refused.
+fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
+    // An older kernel returns an error, which is ignored.
     let _ = sietch_socket::kernel::refuse_descriptors(&own);
     own
 }

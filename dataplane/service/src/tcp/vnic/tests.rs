@@ -1,21 +1,22 @@
 //! A VNIC with real memory, real placeholders and a wire; applications are played by the test.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, recv, socketpair};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, recv, socketpair};
 use sietch_net::{CloseReason, Config, EventKind, FlowId};
 use sietch_nic::wire::{WireQueue, pair};
-use sietch_nic::{Frame, Offloads, TransmitError, Untrusted};
-use sietch_protocol::socket_service::{Incoming, Name, REPLY_BYTES, Reply, ReplyKind, receive_arrival};
+use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
+use sietch_protocol::socket_service::{
+    Incoming, Name, REPLY_BYTES, Reply, ReplyKind, Request, RequestKind, receive_arrival,
+};
 use sietch_ring::stream::{Endpoint, Hangup, flag, option};
 
 use super::*;
-use crate::sockets::administration::{Cut, Listing};
-use crate::sockets::{Command, Paired};
+use crate::sockets::{Command, CommandSender, Listing, LocalConnection, Revocation};
 
-mod short;
+mod exhaustion;
 
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -69,28 +70,28 @@ impl Device for Wire {
     }
 }
 
-struct Place {
+struct Scene {
     vnic: Vnic<Wire>,
     peer: Engine,
     peer_queue: WireQueue,
-    orders: Sender<Asked>,
-    bell: OwnedFd,
+    requests: Sender<VnicRequest>,
+    doorbell: OwnedFd,
     now: u64,
     closed: Vec<(FlowId, CloseReason)>,
     accepted: Vec<FlowId>,
-    /// What the socket service is told.
-    told: Receiver<Command>,
+    /// The commands that the socket service gets.
+    commands: Receiver<Command>,
 }
 
 fn engine(address: Ipv4Addr, queue: &impl NicQueue) -> Engine {
     Engine::new(&Config::new(address, 24, [address.octets()[3]; 16]), queue.mac(), queue.mtu())
 }
 
-impl Place {
+impl Scene {
     fn new() -> Self {
         let (queue, peer_queue) = pair([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], 1500, 512);
-        let (orders, received) = channel();
-        let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+        let (requests, received) = channel();
+        let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
         let access = Access {
             uid: 1000,
             addresses: vec![SERVICE.into()],
@@ -98,21 +99,22 @@ impl Place {
             peers: vec![(Ipv4Addr::new(10, 0, 0, 0).into(), 24)],
         };
         let served = engine(SERVICE, &queue);
-        let own = bell.try_clone().expect("a descriptor");
-        let (commands, told) = channel();
-        let registrar = Some(Registrar { commands, bell: bell.try_clone().expect("a descriptor") });
-        let vnic = Vnic::new("test".into(), access, Wire(queue), served, received, own, registrar)
+        let own = doorbell.try_clone().expect("a descriptor");
+        let (sender, commands) = channel();
+        let socket_service =
+            Some(CommandSender { commands: sender, doorbell: doorbell.try_clone().expect("a descriptor") });
+        let vnic = Vnic::new("test".into(), access, Wire(queue), served, received, own, socket_service)
             .expect("descriptors");
         let peer = engine(PEER, &peer_queue);
         let (closed, accepted) = (Vec::new(), Vec::new());
-        Self { vnic, peer, peer_queue, orders, bell, now: 1_000_000_000, closed, accepted, told }
+        Self { vnic, peer, peer_queue, requests, doorbell, now: 1_000_000_000, closed, accepted, commands }
     }
 
     /// Turns both sides for some milliseconds.
     fn run(&mut self) {
         for _ in 0..200 {
             self.now += 100_000;
-            self.vnic.turn(self.now).expect("the wire is whole");
+            self.vnic.poll(self.now).expect("the wire is whole");
             self.peer.receive(&mut self.peer_queue, self.now);
             let mut events = Vec::new();
             self.peer.take_events(&mut events);
@@ -143,10 +145,11 @@ impl Place {
         descriptors[0] = with.map(|fd| fd.try_clone().expect("a descriptor"));
         // As the socket service says it: here root is who came over the administrators' socket.
         let administers = uid == 0;
-        let sent = descriptors.into();
-        let asked = Asked { uid, administers, request, kind, sent, pair: None, rehearsal: false, socket };
-        self.orders.send(asked).expect("it listens");
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("it is ours");
+        let descriptors = descriptors.into();
+        let request =
+            VnicRequest { uid, administers, request, kind, descriptors, pair: None, dry_run: false, socket };
+        self.requests.send(request).expect("it listens");
+        rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("it is ours");
         self.run();
         let (mut bytes, mut received) = ([0; REPLY_BYTES], Descriptors::default());
         let (length, _) =
@@ -189,77 +192,77 @@ fn stream([placeholder, common, page, _]: Descriptors) -> (OwnedFd, Endpoint) {
 
 #[test]
 fn an_application_serves_a_peer_and_its_death_frees_everything() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let flow = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let flow = scene.peer_connects(80);
     let (placeholder, end) = accept(&listener);
-    assert_eq!(place.peer.send(flow, b"question"), 8);
-    place.run();
+    assert_eq!(scene.peer.send(flow, b"question"), 8);
+    scene.run();
     let mut bytes = [0; 16];
     assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
     assert_eq!(end.send().expect("nobody else").write(b"answer"), 6);
     // The service sleeps for this connection by now: it is rung.
-    place.run();
+    scene.run();
     assert!(end.data_notification().is_needed());
     rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
-    place.run();
-    assert_eq!(place.peer.read(flow, &mut bytes), 6);
+    scene.run();
+    assert_eq!(scene.peer.read(flow, &mut bytes), 6);
     assert_eq!(&bytes[..6], b"answer");
-    // Something unread, and the application is gone, listener and all.
-    assert_eq!(place.peer.send(flow, b"unread"), 6);
-    place.run();
+    // Something undelivered, and the application is gone, listener and all.
+    assert_eq!(scene.peer.send(flow, b"unread"), 6);
+    scene.run();
     drop((placeholder, end, listener));
-    place.run();
-    assert_eq!(place.closed, [(flow, CloseReason::Reset)]);
-    let (counters, shares) = place.vnic.shown();
-    assert_eq!((counters.connections, counters.claims, shares.len()), (0, 0, 0));
-    assert_eq!((place.vnic.cookies.len(), place.vnic.placeholders.len()), (0, 0));
-    let refused = place.peer_connects(80);
-    assert_eq!(place.closed.last(), Some(&(refused, CloseReason::Refused)));
-    drop(place.listen(80));
+    scene.run();
+    assert_eq!(scene.closed, [(flow, CloseReason::Reset)]);
+    let (counters, usages) = scene.vnic.report();
+    assert_eq!((counters.connections, counters.bindings, usages.len()), (0, 0, 0));
+    assert_eq!((scene.vnic.cookies.len(), scene.vnic.placeholders.len()), (0, 0));
+    let refused = scene.peer_connects(80);
+    assert_eq!(scene.closed.last(), Some(&(refused, CloseReason::Refused)));
+    drop(scene.listen(80));
 }
 
 #[test]
 fn a_program_that_writes_past_its_library_is_reset_for_both() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let open = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let open = scene.peer_connects(80);
     let (placeholder, end) = accept(&listener);
     rustix::net::send(&placeholder, b"io_uring", SendFlags::NOSIGNAL).expect("the service holds it");
-    place.run();
-    assert_eq!(place.closed, [(open, CloseReason::Reset)]);
+    scene.run();
+    assert_eq!(scene.closed, [(open, CloseReason::Reset)]);
     assert_eq!(end.hung_up(), Hangup::Reset);
-    let closed = place.peer_connects(80);
+    let closed = scene.peer_connects(80);
     let (placeholder, end) = accept(&listener);
     rustix::net::send(&placeholder, b"io_uring", SendFlags::NOSIGNAL).expect("the service holds it");
     drop((placeholder, end));
-    place.run();
-    assert_eq!(place.closed.last(), Some(&(closed, CloseReason::Reset)));
+    scene.run();
+    assert_eq!(scene.closed.last(), Some(&(closed, CloseReason::Reset)));
 }
 
 #[test]
 fn a_slow_reader_reads_all_that_came_before_a_reset() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let flow = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let flow = scene.peer_connects(80);
     let (placeholder, end) = accept(&listener);
     let mut sent = 0_u64;
     // Until ring, engine and peer are full.
     loop {
         let more: Vec<u8> = (sent..).take(1 << 20).map(|at| (at / 251) as u8).collect();
-        let taken = place.peer.send(flow, &more);
-        let unacknowledged = place.peer.unacknowledged(flow);
+        let taken = scene.peer.send(flow, &more);
+        let unacknowledged = scene.peer.unacknowledged(flow);
         sent += taken as u64;
-        place.run();
-        if taken == 0 && place.peer.unacknowledged(flow) == unacknowledged {
+        scene.run();
+        if taken == 0 && scene.peer.unacknowledged(flow) == unacknowledged {
             break;
         }
     }
-    let acknowledged = sent - place.peer.unacknowledged(flow) as u64;
+    let acknowledged = sent - scene.peer.unacknowledged(flow) as u64;
     assert!(acknowledged > 5 << 20, "{acknowledged} bytes: more than its ring holds");
-    place.peer.abort(flow);
-    place.run();
-    assert_eq!(place.vnic.host.engine().flows().count(), 0, "the engine is done with it");
+    scene.peer.abort(flow);
+    scene.run();
+    assert_eq!(scene.vnic.host.engine().flows().count(), 0, "the engine is done with it");
     let mut read = 0_u64;
     let mut bytes = vec![0; 100_000];
     loop {
@@ -268,7 +271,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
             assert_eq!(*byte, (at / 251) as u8, "at {at}");
         }
         read += count as u64;
-        if count == 0 && end.hung_up() == Hangup::Reset && place.vnic.shown().0.connections == 0 {
+        if count == 0 && end.hung_up() == Hangup::Reset && scene.vnic.report().0.connections == 0 {
             break;
         }
         if end.room_notification().is_needed() {
@@ -276,66 +279,66 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
             let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
         }
         (0..20).for_each(|_| {
-            place.now += 100_000;
-            place.vnic.turn(place.now).expect("the wire is whole");
+            scene.now += 100_000;
+            scene.vnic.poll(scene.now).expect("the wire is whole");
         });
     }
     assert!((acknowledged..=sent).contains(&read), "{read} of {acknowledged}");
-    assert_eq!(place.vnic.shown().0.connections, 0);
+    assert_eq!(scene.vnic.report().0.connections, 0);
 }
 
 #[test]
 fn an_application_connects_and_hears_how_it_went() {
-    let mut place = Place::new();
-    place.peer.listen(9000, 8).expect("nobody listens");
+    let mut scene = Scene::new();
+    scene.peer.listen(9000, 8).expect("nobody listens");
     let to =
         |port: u16| move |request: &mut Request| request.remote = Name::from(SocketAddr::from((PEER, port)));
-    let (reply, received) = place.ask(1000, RequestKind::Connect, to(9000), None);
+    let (reply, received) = scene.ask(1000, RequestKind::Connect, to(9000), None);
     assert_eq!(reply.kind(), ReplyKind::Connecting);
     let (placeholder, end) = stream(received);
-    place.run();
+    scene.run();
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), 0);
     assert_eq!(recv(&placeholder, &mut [0_u8; 8][..], RecvFlags::DONTWAIT).map(|(count, _)| count), Ok(1));
     assert_eq!(end.send().expect("nobody else").write(&[7; 5000]), 5000);
-    place.run();
+    scene.run();
     let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
-    place.run();
-    let flow = place.accepted[0];
-    assert_eq!(place.peer.received(flow).0.len() + place.peer.received(flow).1.len(), 5000);
+    scene.run();
+    let flow = scene.accepted[0];
+    assert_eq!(scene.peer.received(flow).0.len() + scene.peer.received(flow).1.len(), 5000);
     // The peer resets: the application hears it after what it was given.
-    assert_eq!(place.peer.send(flow, b"last words"), 10);
-    place.run();
-    place.peer.abort(flow);
-    place.run();
+    assert_eq!(scene.peer.send(flow, b"last words"), 10);
+    scene.run();
+    scene.peer.abort(flow);
+    scene.run();
     assert_eq!((end.readable(), end.hung_up()), (10, Hangup::Reset));
 
-    let (reply, received) = place.ask(1000, RequestKind::Connect, to(9001), None);
+    let (reply, received) = scene.ask(1000, RequestKind::Connect, to(9001), None);
     assert_eq!(reply.kind(), ReplyKind::Connecting);
     let (_placeholder, end) = stream(received);
-    place.run();
+    scene.run();
     assert_eq!(end.private().take_error(), Errno::CONNREFUSED.raw_os_error() as u32);
 }
 
 #[test]
 fn who_may_not_is_refused() {
-    let mut place = Place::new();
+    let mut scene = Scene::new();
     let refused =
         |(reply, _): (Reply, Descriptors)| (reply.kind() == ReplyKind::Refused).then(|| reply.error());
-    let other = place.ask(1001, RequestKind::Listen, |request| bound(request, 80), None);
+    let other = scene.ask(1001, RequestKind::Listen, |request| bound(request, 80), None);
     assert_eq!(refused(other), Some(Errno::ACCESS));
-    let filtered = place.ask(1000, RequestKind::Listen, |request| bound(request, 81), None);
+    let filtered = scene.ask(1000, RequestKind::Listen, |request| bound(request, 81), None);
     assert_eq!(refused(filtered), Some(Errno::ACCESS));
-    let _held = place.listen(80);
-    let taken = place.ask(1000, RequestKind::Bind, |request| bound(request, 80), None);
+    let _held = scene.listen(80);
+    let taken = scene.ask(1000, RequestKind::Bind, |request| bound(request, 80), None);
     assert_eq!(refused(taken), Some(Errno::ADDRINUSE));
-    let far = place.ask(
+    let far = scene.ask(
         1000,
         RequestKind::Connect,
         |request| request.remote = Name::from(SocketAddr::from(([10, 0, 1, 1], 80))),
         None,
     );
     assert_eq!(refused(far), Some(Errno::ACCESS));
-    let loopback = place.ask(
+    let loopback = scene.ask(
         1000,
         RequestKind::Connect,
         |request| request.remote = Name::from(SocketAddr::from(([127, 0, 0, 1], 80))),
@@ -346,65 +349,65 @@ fn who_may_not_is_refused() {
 
 #[test]
 fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
-    let mut place = Place::new();
-    let (reply, [reservation, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 0), None);
+    let mut scene = Scene::new();
+    let (reply, [reservation, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 0), None);
     let name = reply.local.address().expect("a name");
-    assert!(place.vnic.host.ports().is_allowed(name.port()));
+    assert!(scene.vnic.host.ports().is_allowed(name.port()));
     let reservation = reservation.expect("a reservation");
     let (reply, [placeholder, ..]) =
-        place.ask(1000, RequestKind::Listen, |request| request.backlog = 5, Some(&reservation));
+        scene.ask(1000, RequestKind::Listen, |request| request.backlog = 5, Some(&reservation));
     assert_eq!((reply.kind(), reply.local.address()), (ReplyKind::Listening, Some(name)));
     drop(reservation);
-    place.run();
-    place.peer_connects(name.port());
+    scene.run();
+    scene.peer_connects(name.port());
     let listener = placeholder.expect("a placeholder");
     let (stream, _end) = accept(&listener);
-    let (adopted, _) = place.ask(1000, RequestKind::Adopt, |_| {}, Some(&stream));
+    let (adopted, _) = scene.ask(1000, RequestKind::Adopt, |_| {}, Some(&stream));
     assert_eq!(adopted.kind(), ReplyKind::Stream);
-    let (adopted, _) = place.ask(1000, RequestKind::Adopt, |_| {}, Some(&listener));
+    let (adopted, _) = scene.ask(1000, RequestKind::Adopt, |_| {}, Some(&listener));
     assert_eq!((adopted.kind(), adopted.local.address()), (ReplyKind::Listener, Some(name)));
     assert_eq!(adopted.limit, 6, "its backlog, and one");
-    let (_, [second, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7001), None);
+    let (_, [second, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7001), None);
     drop(second);
-    place.run();
-    assert_eq!(place.vnic.shown().0.claims, 1);
+    scene.run();
+    assert_eq!(scene.vnic.report().0.bindings, 1);
 }
 
 #[test]
 fn a_name_that_is_bound_is_nobody_elses_before_it_is_listened_on() {
-    let mut place = Place::new();
-    let (_, [held, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
-    let (second, _) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let mut scene = Scene::new();
+    let (_, [held, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (second, _) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
     assert_eq!((second.kind(), second.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
     drop(held);
-    let (third, [_third, ..]) = place.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
+    let (third, [_third, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
     assert_eq!(third.kind(), ReplyKind::Bound);
     // As on Linux: with SO_REUSEADDR both may be bound, and one may listen.
     let reused = |request: &mut Request| {
         bound(request, 7003);
         request.flags = sietch_protocol::socket_service::REUSED_ADDRESS;
     };
-    let (_, [one, ..]) = place.ask(1000, RequestKind::Bind, reused, None);
-    let (both, [other, ..]) = place.ask(1000, RequestKind::Bind, reused, None);
+    let (_, [one, ..]) = scene.ask(1000, RequestKind::Bind, reused, None);
+    let (both, [other, ..]) = scene.ask(1000, RequestKind::Bind, reused, None);
     assert_eq!(both.kind(), ReplyKind::Bound);
-    let (listening, [_placeholder, ..]) = place.ask(1000, RequestKind::Listen, reused, one.as_ref());
+    let (listening, [_placeholder, ..]) = scene.ask(1000, RequestKind::Listen, reused, one.as_ref());
     assert_eq!(listening.kind(), ReplyKind::Listening);
-    let (refused, _) = place.ask(1000, RequestKind::Listen, reused, other.as_ref());
+    let (refused, _) = scene.ask(1000, RequestKind::Listen, reused, other.as_ref());
     assert_eq!((refused.kind(), refused.error()), (ReplyKind::Refused, Errno::ADDRINUSE));
 }
 
 #[test]
 fn a_service_that_ends_resets_peers_and_applications_at_once() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let flow = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let flow = scene.peer_connects(80);
     let (_placeholder, end) = accept(&listener);
-    let waiting = place.peer_connects(80);
-    place.vnic.end(Errno::NETDOWN);
+    let waiting = scene.peer_connects(80);
+    scene.vnic.end(Errno::NETDOWN);
     // The service turns no more: what left has left.
-    place.peer.receive(&mut place.peer_queue, place.now);
+    scene.peer.receive(&mut scene.peer_queue, scene.now);
     let mut events = Vec::new();
-    place.peer.take_events(&mut events);
+    scene.peer.take_events(&mut events);
     let reset = |flow| {
         events.iter().any(|event| event.flow == flow && event.kind == EventKind::Closed(CloseReason::Reset))
     };
@@ -417,56 +420,56 @@ fn a_service_that_ends_resets_peers_and_applications_at_once() {
 }
 
 /// An application's socket option, as its library sets it.
-fn set(placeholder: &OwnedFd, end: &Endpoint, place: usize, value: u64) {
-    end.private().options[place].store(option::SET | value, std::sync::atomic::Ordering::Release);
+fn set(placeholder: &OwnedFd, end: &Endpoint, scene: usize, value: u64) {
+    end.private().options[scene].store(option::SET | value, std::sync::atomic::Ordering::Release);
     end.announce();
     rustix::net::send(placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
 }
 
 #[test]
 fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let flow = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let flow = scene.peer_connects(80);
     let (placeholder, end) = accept(&listener);
     assert!(end.private().has(flag::SERVED));
-    place.run();
+    scene.run();
     let dctcp = b"dctcp".iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     set(&placeholder, &end, option::CONGESTION, dctcp);
-    place.run();
-    let engine = place.vnic.host.engine();
+    scene.run();
+    let engine = scene.vnic.host.engine();
     assert!(engine.flows().any(|(_, info)| info.congestion == sietch_net::congestion::Kind::Dctcp));
     // Under a cork, small things wait, but not for ever.
     set(&placeholder, &end, option::CORK, 1);
-    place.run();
+    scene.run();
     assert_eq!(end.send().expect("nobody else").write(b"header"), 6);
     set(&placeholder, &end, option::NO_DELAY, 1);
-    place.run();
-    assert!(place.peer.received(flow).0.is_empty());
-    let told = |place: &mut Place| place.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
-    let told = told(&mut place);
+    scene.run();
+    assert!(scene.peer.received(flow).0.is_empty());
+    let told = |scene: &mut Scene| scene.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
+    let told = told(&mut scene);
     assert_eq!((told.kind(), told.spare[0]), (ReplyKind::Information, 1));
     let word = |at: usize| u32::from_ne_bytes(told.spare[at..at + 4].try_into().expect("four bytes"));
     assert_eq!((told.limit, word(16)), (6, 1448));
-    (0..10).for_each(|_| place.run());
-    assert_eq!(place.peer.received(flow).0, b"header");
+    (0..10).for_each(|_| scene.run());
+    assert_eq!(scene.peer.received(flow).0, b"header");
     // Corked again by what comes next; taken out, all of it goes at once.
     assert_eq!(end.send().expect("nobody else").write(b"body"), 4);
     set(&placeholder, &end, option::NO_DELAY, 1);
-    place.run();
-    assert_eq!(place.peer.received(flow).0, b"header");
+    scene.run();
+    assert_eq!(scene.peer.received(flow).0, b"header");
     set(&placeholder, &end, option::CORK, 0);
-    place.run();
-    assert_eq!(place.peer.received(flow).0, b"headerbody");
+    scene.run();
+    assert_eq!(scene.peer.received(flow).0, b"headerbody");
     // Silence is noticed when the program asked for that.
     set(&placeholder, &end, option::KEEP_IDLE, 1);
     set(&placeholder, &end, option::KEEP_COUNT, 1);
     set(&placeholder, &end, option::KEEP_INTERVAL, 1);
     set(&placeholder, &end, option::KEEPALIVE, 1);
-    place.run();
+    scene.run();
     for _ in 0..400 {
-        place.now += 10_000_000;
-        place.vnic.turn(place.now).expect("the wire is whole");
+        scene.now += 10_000_000;
+        scene.vnic.poll(scene.now).expect("the wire is whole");
     }
     assert_eq!(end.private().take_error(), Errno::TIMEDOUT.raw_os_error().unsigned_abs());
     assert_eq!(end.hung_up(), Hangup::Reset);
@@ -474,19 +477,19 @@ fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
 
 #[test]
 fn two_applications_of_one_vnic_talk_without_the_engine() {
-    let mut place = Place::new();
-    let listener = place.listen(7000);
+    let mut scene = Scene::new();
+    let listener = scene.listen(7000);
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
-    let (reply, received) = place.ask(1000, RequestKind::Connect, to, None);
+    let (reply, received) = scene.ask(1000, RequestKind::Connect, to, None);
     assert_eq!(reply.kind(), ReplyKind::Connected);
     let (_client, one) = stream(received);
     let (_server, other) = accept(&listener);
     assert_eq!(one.send().expect("nobody else").write(b"hello"), 5);
     assert_eq!(other.readable(), 5);
-    assert_eq!(place.vnic.shown().0.connections, 0);
+    assert_eq!(scene.vnic.report().0.connections, 0);
     // The socket service has it from now on: whoever sends a placeholder gets what belongs to it.
-    let Ok(Command::Enter(paired)) = place.told.try_recv() else { panic!("nobody was told") };
-    let Paired { connection, cookies, memory } = *paired;
+    let Ok(Command::AddConnection(local)) = scene.commands.try_recv() else { panic!("no command was sent") };
+    let LocalConnection { connection, cookies, memory } = *local;
     let cookie = |socket| rustix::net::sockopt::socket_cookie(socket).expect("a socket");
     assert_eq!(cookies, [cookie(&_client), cookie(&_server)]);
     assert_eq!((connection.client.uid, connection.names.peer), (1000, (SERVICE, 7000).into()));
@@ -496,24 +499,24 @@ fn two_applications_of_one_vnic_talk_without_the_engine() {
 
 #[test]
 fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
-    let mut place = Place::new();
+    let mut scene = Scene::new();
     let deep = |request: &mut Request| {
         bound(request, 7000);
         request.backlog = 200;
     };
-    let (_, [listener, ..]) = place.ask(1000, RequestKind::Listen, deep, None);
+    let (_, [listener, ..]) = scene.ask(1000, RequestKind::Listen, deep, None);
     let listener = listener.expect("a placeholder");
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));
     let clients: Vec<Endpoint> = (0..150)
         .map(|_| {
-            let (reply, received) = place.ask(1000, RequestKind::Connect, to, None);
+            let (reply, received) = scene.ask(1000, RequestKind::Connect, to, None);
             assert_eq!(reply.kind(), ReplyKind::Connected, "{}", reply.error());
             stream(received).1
         })
         .collect();
     for (index, client) in clients.iter().enumerate() {
-        place.vnic.wake();
-        place.run();
+        scene.vnic.wake();
+        scene.run();
         let (_placeholder, end) = accept(&listener);
         assert_eq!(client.send().expect("nobody else").write(&[index as u8]), 1);
         assert_eq!(end.readable(), 1, "in the order in which they came");
@@ -522,38 +525,38 @@ fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
 
 #[test]
 fn an_application_is_listed_and_what_it_has_can_be_taken_away() {
-    let mut place = Place::new();
-    let listener = place.listen(80);
-    let flow = place.peer_connects(80);
+    let mut scene = Scene::new();
+    let listener = scene.listen(80);
+    let flow = scene.peer_connects(80);
     let (_placeholder, end) = accept(&listener);
-    place.run();
+    scene.run();
     fn read<T: serde::de::DeserializeOwned>((reply, [file, ..]): (Reply, Descriptors)) -> T {
         assert_eq!(reply.kind(), ReplyKind::Listed, "{}", reply.error());
         let text = sietch_protocol::sealed::read(file.expect("a list"), 1 << 20).expect("sealed");
         serde_json::from_slice(&text).expect("JSON")
     }
-    let listing: Listing = read(place.ask(0, RequestKind::List, |_| {}, None));
+    let listing: Listing = read(scene.ask(0, RequestKind::List, |_| {}, None));
     let [application] = &listing.applications[..] else { panic!("{listing:?}") };
     assert_eq!((application.accepted, application.listeners, application.connections), (1, 1, 0));
     assert_eq!((application.vnic.as_deref(), application.memory > 0), (Some("test"), true));
     assert_eq!(listing.connections[0].local, (SERVICE, 80).into());
-    let none: Listing = read(place.ask(77, RequestKind::List, |_| {}, None));
+    let none: Listing = read(scene.ask(77, RequestKind::List, |_| {}, None));
     assert!(none.applications.is_empty(), "another's: {none:?}");
-    let (refused, _) = place.ask(77, RequestKind::Revoke, |_| {}, None);
+    let (refused, _) = scene.ask(77, RequestKind::Revoke, |_| {}, None);
     assert_eq!(refused.error(), Errno::SRCH);
-    let cut: Cut = read(place.ask(1000, RequestKind::Revoke, |_| {}, None));
+    let cut: Revocation = read(scene.ask(1000, RequestKind::Revoke, |_| {}, None));
     assert_eq!((cut.listeners, cut.connections.len()), (1, 1));
-    place.run();
-    assert_eq!(place.closed, [(flow, CloseReason::Reset)]);
+    scene.run();
+    assert_eq!(scene.closed, [(flow, CloseReason::Reset)]);
     assert_eq!(end.hung_up(), Hangup::Reset);
-    assert_eq!(place.vnic.shown().1, []);
+    assert_eq!(scene.vnic.report().1, []);
     // It does not come back; the name is another's.
-    let (refused, _) = place.ask(1000, RequestKind::Listen, |request| bound(request, 80), None);
+    let (refused, _) = scene.ask(1000, RequestKind::Listen, |request| bound(request, 80), None);
     assert_eq!(refused.error(), Errno::ACCESS);
     let other = |request: &mut Request| {
         bound(request, 80);
         request.application = [6; 16];
     };
-    let (listening, _) = place.ask(1000, RequestKind::Listen, other, None);
+    let (listening, _) = scene.ask(1000, RequestKind::Listen, other, None);
     assert_eq!(listening.kind(), ReplyKind::Listening);
 }

@@ -7,14 +7,14 @@ use super::*;
 
 #[test]
 fn who_shares_a_listening_socket_waits_in_accept_as_before() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
     // The same open socket, as a child has it.
     let shared = kernel.try_clone().unwrap();
     // The child may end before the last client comes.
     let _kept = kernel.try_clone().unwrap();
-    let placeholder = place.listen_on(kernel, 64);
+    let placeholder = service.listen_on(kernel, 64);
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let over = std::sync::Arc::clone(&stop);
     let child = std::thread::spawn(move || {
@@ -44,7 +44,7 @@ fn who_shares_a_listening_socket_waits_in_accept_as_before() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(placeholder);
-    place.until(|shown| shown.listeners == 0);
+    service.until(|shown| shown.listeners == 0);
     // The service has let go of it: the other accepts what comes.
     let _last = TcpStream::connect(address).unwrap();
     let accepted = child.join().expect("it was told nothing else");
@@ -53,18 +53,18 @@ fn who_shares_a_listening_socket_waits_in_accept_as_before() {
 
 #[test]
 fn the_kernels_socket_is_given_back_as_it_was() {
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
     rustix::net::listen(&kernel, 64).unwrap();
     let shared = kernel.try_clone().unwrap();
-    let placeholder = place.listen_on(kernel, 64);
+    let placeholder = service.listen_on(kernel, 64);
     let _client = TcpStream::connect(address).unwrap();
     arrival(&placeholder);
     let flags = rustix::fs::fcntl_getfl(&shared).unwrap();
     assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
     drop(placeholder);
-    place.until(|shown| shown.listeners == 0);
+    service.until(|shown| shown.listeners == 0);
     let queue = sietch_socket::kernel::accept_queue(&shared).unwrap().expect("it listens");
     assert_eq!(queue.backlog, 64);
 }
@@ -82,16 +82,16 @@ fn a_process_that_was_refused_waits_in_accept_as_before() {
         }
         return;
     }
-    let place = Place::new();
+    let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
     // As many as one socket may have, and one more.
     let placeholders: Vec<OwnedFd> = (0..limits::LISTENERS_OF_ONE_SOCKET)
-        .map(|_| place.listen_on(kernel.try_clone().unwrap(), 64))
+        .map(|_| service.listen_on(kernel.try_clone().unwrap(), 64))
         .collect();
     let mut asked = request(RequestKind::Listen);
     asked.backlog = 64;
-    let (reply, _) = place.call(&asked, &[kernel.as_fd()]).unwrap();
+    let (reply, _) = service.call(&asked, &[kernel.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::NOBUFS));
     let mut refused = std::process::Command::new(std::env::current_exe().unwrap());
     refused.args(["--exact", name]).env(REFUSED, "").stdin(OwnedFd::from(kernel));

@@ -16,7 +16,7 @@ fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
     let asked = request(RequestKind::Adopt);
     let sent = || {
-        let socket = crate::sockets_place::open(path);
+        let socket = crate::sockets_fixture::open(path);
         send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty()).expect("room");
         socket
     };
@@ -30,10 +30,10 @@ fn hang(path: &Path, uid: u32) -> TcpStream {
 }
 
 /// Whether a user is served: it asks about a pipe, and the service closes its copy.
-fn is_served(place: &Place, uid: u32) -> bool {
+fn is_served(service: &TestService, uid: u32) -> bool {
     let asks = || {
         let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
-        match place.call(&request(RequestKind::Adopt), &[writer.as_fd()]) {
+        match service.call(&request(RequestKind::Adopt), &[writer.as_fd()]) {
             Ok((reply, _)) => {
                 assert_eq!(reply.kind(), ReplyKind::Unknown);
                 drop(writer);
@@ -56,7 +56,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
     if !is_root(name) {
         return;
     }
-    if alone::passes(name) {
+    if isolated::passes(name) {
         return;
     }
     let before = descriptors();
@@ -68,7 +68,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         std::iter::repeat_n(uid, each)
     });
     let mut peers = Vec::new();
-    let place = Place::after(Rules::default(), |path| {
+    let service = TestService::after(Rules::default(), |path| {
         let hanging = uids.by_ref().take(limits::CLOSERS / 2 + others);
         peers.extend(hanging.map(|uid| hang(path, uid)));
     });
@@ -76,22 +76,22 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
     for uid in ONE + 100..ONE + 100 + 2 * first as u32 {
         as_user(uid, || {
             let null = std::fs::File::open("/dev/null").expect("it is there");
-            let socket = place.open();
+            let socket = service.open();
             let asked = request(RequestKind::Adopt);
             send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty())
                 .expect("room");
         });
     }
     for _ in 0..50 {
-        assert!(is_served(&place, OTHER), "one thread is left");
+        assert!(is_served(&service, OTHER), "one thread is left");
     }
     // The last one as well: nobody can close anything of others, who are told so at once.
     for uid in uids {
-        if !is_served(&place, OTHER) {
+        if !is_served(&service, OTHER) {
             break;
         }
         // It may be this process that hangs.
-        let path = place.socket.clone();
+        let path = service.socket.clone();
         let (told, peer) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let (peer, rest) = ask_to_hang(&path, uid);
@@ -100,13 +100,13 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         });
         peers.push(peer.recv().expect("the request is sent"));
     }
-    let (reply, _) = place.administer(&request(RequestKind::List)).expect("an answer");
+    let (reply, _) = service.administer(&request(RequestKind::List)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed, "administrators are served");
     drop(peers);
-    while !is_served(&place, OTHER) {
+    while !is_served(&service, OTHER) {
         std::thread::yield_now();
     }
-    drop(place);
+    drop(service);
     while descriptors() > before {
         std::thread::yield_now();
     }
@@ -118,46 +118,46 @@ fn what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served() {
     if !is_root(name) {
         return;
     }
-    if alone::passes(name) {
+    if isolated::passes(name) {
         return;
     }
     let before = descriptors();
     let mut peers = Vec::new();
-    let place = Place::after(Rules::default(), |path| {
+    let service = TestService::after(Rules::default(), |path| {
         peers.extend((0..limits::CLOSERS_PER_USER).map(|_| hang(path, ONE)));
     });
     let null = std::fs::File::open("/dev/null").expect("it is there");
     let asked = request(RequestKind::Adopt);
     let asks = |times: usize| {
         for _ in 0..times {
-            let socket = place.open();
+            let socket = service.open();
             let _ = send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty());
         }
     };
     // Each leaves two, while it is served.
     as_user(ONE, || asks(limits::UNCLOSED / 2));
-    while is_read(&place, ONE) {
+    while is_read(&service, ONE) {
         as_user(ONE, || asks(100));
     }
     // Not more than may be put away.
-    as_user(ONE, || asks(limits::PUT_AWAY_PER_USER - 200));
-    assert!(is_served(&place, OTHER));
-    assert!(!is_read(&place, ONE), "it has all that it may have");
+    as_user(ONE, || asks(limits::PARKED_PER_USER - 200));
+    assert!(is_served(&service, OTHER));
+    assert!(!is_read(&service, ONE), "it has all that it may have");
     // Its share, what is open of requests, and a few in which the rest lies.
     let most = limits::UNCLOSED + 2 * limits::REQUESTS_PER_USER + limits::UNCLOSED / 50;
     let has = descriptors() - before;
     assert!(has >= limits::UNCLOSED && has <= most, "{has} of {most}");
     drop(peers);
-    while !is_served(&place, ONE) {
+    while !is_served(&service, ONE) {
         std::thread::yield_now();
     }
-    drop((place, null));
+    drop((service, null));
     while descriptors() > before {
         std::thread::yield_now();
     }
 }
 
 /// Whether a request of a user is read, which nothing has to be closed for.
-fn is_read(place: &Place, uid: u32) -> bool {
-    as_user(uid, || place.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may be anybody")
+fn is_read(service: &TestService, uid: u32) -> bool {
+    as_user(uid, || service.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may be anybody")
 }

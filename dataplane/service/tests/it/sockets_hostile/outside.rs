@@ -117,8 +117,8 @@ fn users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel() 
 
 /// Serves until its input ends.
 fn serve() {
-    let place = Place::new();
-    println!("{HERE}{}", place.socket.display());
+    let service = TestService::new();
+    println!("{HERE}{}", service.socket.display());
     std::io::stdout().flush().expect("a pipe");
     let _ = std::io::stdin().read(&mut [0; 1]);
 }

@@ -7,16 +7,16 @@
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use sietch_protocol::socket_service::{REPLY_BYTES, Reply, Request, RequestKind};
-use sietch_service::sockets::administration::Listing;
+use sietch_service::sockets::Listing;
 
 use super::*;
 
 /// Two users that nothing else here is.
-pub const ONE: u32 = 64_001;
-pub const OTHER: u32 = 64_002;
+pub(super) const ONE: u32 = 64_001;
+pub(super) const OTHER: u32 = 64_002;
 
 /// Does something on a thread that is that user; `None`: this process may not.
-pub fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Option<R> {
+pub(super) fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Option<R> {
     let become_it = move || {
         let (group, user) = (rustix::process::Gid::from_raw(uid), rustix::process::Uid::from_raw(uid));
         set_thread_groups(&[]).ok()?;
@@ -28,7 +28,7 @@ pub fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Option<R> 
 }
 
 /// Whether tests of several users can run; says so if not.
-pub fn is_root(name: &str) -> bool {
+pub(super) fn is_root(name: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         eprintln!("SKIPPED {name}: needs root, to be several users");
@@ -38,7 +38,7 @@ pub fn is_root(name: &str) -> bool {
 
 /// Asks something, and waits for no answer.
 fn ask(path: &std::path::Path, asked: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
-    let socket = crate::sockets_place::open(path);
+    let socket = crate::sockets_fixture::open(path);
     send_message(socket.as_fd(), asked.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
     socket
 }
@@ -62,10 +62,10 @@ fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_
     listens.backlog = 1024;
     let mut connects = request(RequestKind::Connect);
     connects.remote = kernel.local_addr().expect("bound").into();
-    let many = 6 * limits::PER_TURN_AND_USER;
+    let many = 6 * limits::BATCH_PER_USER;
     let (mut listener, mut crowd, mut other) = (None, Vec::new(), None);
     // All of it waits when the service begins.
-    let place = Place::after(Rules::default(), |path| {
+    let service = TestService::after(Rules::default(), |path| {
         let connect = || ask(path, &connects, &client(AddressFamily::INET));
         listener = as_user(OTHER, || ask(path, &listens, &kernel));
         crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may be anybody");
@@ -84,9 +84,9 @@ fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_
     let earliest = first[0].0;
     let before = first.iter().filter(|(one, _)| one.wrapping_sub(earliest) < own.wrapping_sub(earliest));
     // The other is let in with the fourth batch of new requests, and answered in that turn.
-    let most = (many + 2).div_ceil(limits::PER_TURN) * limits::PER_TURN_AND_USER;
+    let most = (many + 2).div_ceil(limits::BATCH) * limits::BATCH_PER_USER;
     assert!(before.clone().count() <= most && most < many, "{} of {many}", before.count());
-    drop((place, listener, kernel));
+    drop((service, listener, kernel));
 }
 
 fn list(found: Result<(Reply, Descriptors), Errno>) -> Listing {
@@ -103,19 +103,19 @@ fn nobody_administers_over_the_socket_for_everybody_whatever_the_uid() {
     if !is_root(name) {
         return;
     }
-    let place = Place::new();
-    let (_placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (_placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     // This process is root, and started the service. A container's root has the same uid.
-    let seen = list(place.call(&request(RequestKind::List), &[]));
+    let seen = list(service.call(&request(RequestKind::List), &[]));
     assert_eq!(seen, Listing::default());
     for kind in [RequestKind::Revoke, RequestKind::TakeOver] {
-        let (reply, _) = place.call(&request(kind), &[]).expect("an answer");
+        let (reply, _) = service.call(&request(kind), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?}");
     }
-    assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
-    assert_eq!(list(place.administer(&request(RequestKind::List))).listeners.len(), 1);
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
+    assert_eq!(list(service.administer(&request(RequestKind::List))).listeners.len(), 1);
     // And administrators do nothing else over theirs.
-    let (reply, _) = place.administer(&request(RequestKind::Connect)).expect("an answer");
+    let (reply, _) = service.administer(&request(RequestKind::Connect)).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::OPNOTSUPP));
 }
 
@@ -125,24 +125,24 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
     if !is_root(name) {
         return;
     }
-    let place = Place::new();
-    let (_placeholder, address) = listen(&place, "127.0.0.1:0", 16);
+    let service = TestService::new();
+    let (_placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let done = as_user(ONE, || {
-        let (mine, own) = listen(&place, "127.0.0.1:0", 16);
-        let seen = list(place.call(&request(RequestKind::List), &[]));
+        let (mine, own) = listen(&service, "127.0.0.1:0", 16);
+        let seen = list(service.call(&request(RequestKind::List), &[]));
         assert_eq!(seen.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [own]);
-        assert_eq!(place.administer(&request(RequestKind::List)).err(), Some(Errno::ACCESS));
-        let (reply, _) = place.call(&request(RequestKind::TakeOver), &[]).expect("an answer");
+        assert_eq!(service.administer(&request(RequestKind::List)).err(), Some(Errno::ACCESS));
+        let (reply, _) = service.call(&request(RequestKind::TakeOver), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Refused);
-        let (reply, _) = place.call(&Request::new(RequestKind::Revoke, [7; 16]), &[]).expect("an answer");
+        let (reply, _) = service.call(&Request::new(RequestKind::Revoke, [7; 16]), &[]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Listed);
         drop(mine);
     });
     assert!(done.is_some(), "root may be anybody");
     // The other application of the same number is as it was.
-    let left = list(place.administer(&request(RequestKind::List)));
+    let left = list(service.administer(&request(RequestKind::List)));
     assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
-    let (again, _) = listen(&place, "127.0.0.1:0", 16);
+    let (again, _) = listen(&service, "127.0.0.1:0", 16);
     drop(again);
 }
 
@@ -152,15 +152,18 @@ fn a_user_with_all_its_requests_open_leaves_places_for_another() {
     if !is_root(name) {
         return;
     }
-    let place = Place::new();
-    let silent = || (0..limits::REQUESTS_PER_USER + 20).map(|_| place.open()).collect::<Vec<_>>();
+    let service = TestService::new();
+    let silent = || (0..limits::REQUESTS_PER_USER + 20).map(|_| service.open()).collect::<Vec<_>>();
     let silent = as_user(ONE, silent).expect("root may be anybody");
     as_user(OTHER, || {
-        let (mine, address) = listen(&place, "127.0.0.1:0", 16);
-        assert_eq!(connect(&place, address).0.kind(), ReplyKind::Connected);
+        let (mine, address) = listen(&service, "127.0.0.1:0", 16);
+        assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
         arrival(&mine);
     });
-    assert_eq!(place.administer(&request(RequestKind::List)).expect("an answer").0.kind(), ReplyKind::Listed);
+    assert_eq!(
+        service.administer(&request(RequestKind::List)).expect("an answer").0.kind(),
+        ReplyKind::Listed
+    );
     drop(silent);
 }
 
@@ -170,15 +173,15 @@ fn a_user_that_lists_again_and_again_is_refused_and_another_is_not() {
     if !is_root(name) {
         return;
     }
-    let place = Place::new();
-    let asked = || place.call(&request(RequestKind::List), &[]).expect("an answer").0;
+    let service = TestService::new();
+    let asked = || service.call(&request(RequestKind::List), &[]).expect("an answer").0;
     let refused = || {
         (0..100 * limits::LISTS_PER_SECOND).map(|_| asked()).find(|reply| reply.kind() == ReplyKind::Refused)
     };
     let refused = as_user(ONE, refused).expect("root may be anybody");
     assert_eq!(refused.map(|reply| reply.error()), Some(Errno::AGAIN));
     as_user(OTHER, || assert_eq!(asked().kind(), ReplyKind::Listed));
-    assert!(place.shown().counters.limited > 0);
+    assert!(service.shown().counters.limited > 0);
 }
 
 #[test]
@@ -187,11 +190,11 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
     if !is_root(name) {
         return;
     }
-    if alone::passes("closing_that_hangs_for_one_user_does_not_hang_for_another") {
+    if isolated::passes("closing_that_hangs_for_one_user_does_not_hang_for_another") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     let mut peers = Vec::new();
     let mut closes = Vec::new();
@@ -203,7 +206,7 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
         send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
         let asked = request(RequestKind::Adopt);
         let socket = as_user(ONE, || {
-            let socket = place.open();
+            let socket = service.open();
             send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty())
                 .expect("room");
             socket
@@ -212,7 +215,7 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
     }
     as_user(OTHER, || {
         let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
-        let (reply, _) = place.call(&request(RequestKind::Adopt), &[writer.as_fd()]).expect("an answer");
+        let (reply, _) = service.call(&request(RequestKind::Adopt), &[writer.as_fd()]).expect("an answer");
         assert_eq!(reply.kind(), ReplyKind::Unknown);
         drop(writer);
         // The end comes when the service has closed its copy.
@@ -220,16 +223,16 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
     });
     drop(peers);
     closes.into_iter().for_each(|close| close.join().expect("it only closes"));
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }
 
 /// What a hostile user does: nonsense, floods that say nothing, listeners that nobody serves,
 /// connections that nobody accepts.
-fn storm(place: &Place, target: SocketAddr, seed: u64, over: &std::sync::atomic::AtomicBool) {
+fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync::atomic::AtomicBool) {
     let mut dice = Dice(seed);
     let mut held: Vec<OwnedFd> = Vec::new();
     while !over.load(std::sync::atomic::Ordering::Relaxed) {
-        let socket = place.open();
+        let socket = service.open();
         let null = std::fs::File::open("/dev/null").expect("it is there");
         match dice.throw(4) {
             0 => {
@@ -250,7 +253,7 @@ fn storm(place: &Place, target: SocketAddr, seed: u64, over: &std::sync::atomic:
                 }
                 // Refused, turned away or done: nothing is promised to it.
                 let mut received = Descriptors::default();
-                let path = std::os::unix::ffi::OsStrExt::as_bytes(place.socket.as_os_str());
+                let path = std::os::unix::ffi::OsStrExt::as_bytes(service.socket.as_os_str());
                 let _ = call(path, &asked, &[kernel.as_fd()], &mut received);
                 held.extend(received.into_iter().flatten());
             }
@@ -267,24 +270,24 @@ fn users_that_storm_the_service_together_leave_another_undisturbed() {
     if !is_root(name) {
         return;
     }
-    if alone::passes("users_that_storm_the_service_together_leave_another_undisturbed") {
+    if isolated::passes("users_that_storm_the_service_together_leave_another_undisturbed") {
         return;
     }
-    let place = Place::new();
-    place.shown();
+    let service = TestService::new();
+    service.shown();
     let before = descriptors();
     // That of another user, who accepts nothing of theirs.
-    let (victim, target) = listen(&place, "127.0.0.1:0", 64);
+    let (victim, target) = listen(&service, "127.0.0.1:0", 64);
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let hostile = [ONE, ONE + 10, ONE + 20].map(|uid| {
-            let (place, over) = (&place, &over);
-            scope.spawn(move || as_user(uid, || storm(place, target, uid.into(), over)))
+            let (service, over) = (&service, &over);
+            scope.spawn(move || as_user(uid, || storm(service, target, uid.into(), over)))
         });
         as_user(OTHER, || {
             for _ in 0..200 {
-                let (mine, address) = listen(&place, "127.0.0.1:0", 16);
-                let (reply, _own) = connect(&place, address);
+                let (mine, address) = listen(&service, "127.0.0.1:0", 16);
+                let (reply, _own) = connect(&service, address);
                 assert_eq!(reply.kind(), ReplyKind::Connected);
                 arrival(&mine);
             }
@@ -293,5 +296,5 @@ fn users_that_storm_the_service_together_leave_another_undisturbed() {
         hostile.into_iter().for_each(|one| assert!(one.join().expect("it passes").is_some()));
     });
     drop(victim);
-    assert_returns(&place, before);
+    assert_returns(&service, before);
 }

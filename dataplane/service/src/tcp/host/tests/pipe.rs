@@ -6,28 +6,29 @@ use std::rc::Rc;
 
 use rustix::io::Errno;
 use sietch_ring::Untrusted;
+use sietch_ring::stream::Hangup;
 use sietch_ring::stream::waiters::NotifiedSleeps;
 
-use crate::tcp::channel::{Channel, Departure, Wanted};
-use crate::tcp::settings::Settings;
+use crate::tcp::channel::{Channel, WakeOn};
+use crate::tcp::socket_options::SocketOptions;
 
 /// Bytes that fit each way.
 const CAPACITY: usize = 16 << 10;
 
 /// What both ends see, and what the application knows.
 #[derive(Debug, Default)]
-pub struct Pipe {
+pub(super) struct Pipe {
     pub out: VecDeque<u8>,
     pub out_ended: bool,
     pub into: VecDeque<u8>,
     pub into_ended: bool,
-    /// What the service asked to be rung for, and whether it was.
-    pub service: Wanted,
-    pub service_rung: bool,
+    /// What the service is to be notified of, and whether it was.
+    pub service: WakeOn,
+    pub service_notified: bool,
     /// The same of the application.
-    pub application: Wanted,
-    pub application_rung: bool,
-    news: Wanted,
+    pub application: WakeOn,
+    pub application_notified: bool,
+    news: WakeOn,
     pub established: bool,
     pub failed: Option<Errno>,
     pub broken: Option<Errno>,
@@ -37,30 +38,30 @@ pub struct Pipe {
     /// Lies about everything, by turns.
     pub hostile: bool,
     /// What the application has set, until the service has heard it.
-    pub settings: Option<Settings>,
+    pub socket_options: Option<SocketOptions>,
     lies: u32,
     caught: bool,
 }
 
 impl Pipe {
-    pub fn new(hostile: bool) -> Self {
+    pub(super) fn new(hostile: bool) -> Self {
         Self { hostile, lies: 1, ..Self::default() }
     }
 
     /// The application sends; it rings if it was asked to.
-    pub fn write(&mut self, byte: impl Fn(u64) -> u8, from: u64, count: usize) -> usize {
+    pub(super) fn write(&mut self, byte: impl Fn(u64) -> u8, from: u64, count: usize) -> usize {
         let count = count.min(CAPACITY - self.out.len());
         self.out.extend((from..).take(count).map(byte));
         self.touch(count > 0, false);
         count
     }
 
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.out_ended = true;
         self.touch(true, false);
     }
 
-    pub fn read(&mut self, most: usize) -> Vec<u8> {
+    pub(super) fn read(&mut self, most: usize) -> Vec<u8> {
         let count = most.min(self.into.len());
         let bytes: Vec<u8> = self.into.drain(..count).collect();
         self.received += count as u64;
@@ -69,13 +70,13 @@ impl Pipe {
     }
 
     fn touch(&mut self, data: bool, room: bool) {
-        self.service_rung |= (data && self.service.data) || (room && self.service.room);
+        self.service_notified |= (data && self.service.data) || (room && self.service.room);
     }
 }
 
 /// The service's end.
 #[derive(Debug)]
-pub struct ServiceEnd(pub Rc<RefCell<Pipe>>);
+pub(super) struct ServiceEnd(pub Rc<RefCell<Pipe>>);
 
 impl ServiceEnd {
     /// Whether the next answer is a lie.
@@ -123,12 +124,12 @@ impl Channel for ServiceEnd {
         pipe.out_ended && pipe.out.is_empty()
     }
 
-    fn has_settings(&self) -> bool {
-        self.0.borrow().settings.is_some()
+    fn has_new_socket_options(&self) -> bool {
+        self.0.borrow().socket_options.is_some()
     }
 
-    fn take_settings(&mut self) -> Option<Settings> {
-        self.0.borrow_mut().settings.take()
+    fn take_socket_options(&mut self) -> Option<SocketOptions> {
+        self.0.borrow_mut().socket_options.take()
     }
 
     fn is_broken(&self) -> bool {
@@ -155,57 +156,58 @@ impl Channel for ServiceEnd {
 
     fn finish(&mut self) {
         let mut pipe = self.0.borrow_mut();
-        assert!(!pipe.into_ended, "told of the end twice");
+        assert!(!pipe.into_ended, "ended twice");
         pipe.into_ended = true;
         pipe.news.data = true;
     }
 
-    fn ring(&mut self, _rung: &mut NotifiedSleeps) {
+    fn notify(&mut self, _notified: &mut NotifiedSleeps) {
         let mut pipe = self.0.borrow_mut();
         let news = std::mem::take(&mut pipe.news);
-        pipe.application_rung |= (news.data && pipe.application.data) || (news.room && pipe.application.room);
+        pipe.application_notified |=
+            (news.data && pipe.application.data) || (news.room && pipe.application.room);
     }
 
-    fn arm(&mut self, wanted: Wanted) {
+    fn arm(&mut self, wake_on: WakeOn) {
         let mut pipe = self.0.borrow_mut();
-        assert_eq!(pipe.service, Wanted::default(), "armed twice");
-        pipe.service = wanted;
+        assert_eq!(pipe.service, WakeOn::default(), "armed twice");
+        pipe.service = wake_on;
     }
 
-    fn arm_among_many(&mut self, wanted: Wanted, _sleep: u64) {
-        self.arm(wanted);
+    fn arm_among_many(&mut self, wake_on: WakeOn, _sleep: u64) {
+        self.arm(wake_on);
     }
 
-    fn disarm(&mut self, wanted: Wanted) {
+    fn disarm(&mut self, wake_on: WakeOn) {
         let mut pipe = self.0.borrow_mut();
-        assert_eq!(pipe.service, wanted, "disarmed what was not armed");
-        pipe.service = Wanted::default();
+        assert_eq!(pipe.service, wake_on, "disarmed what was not armed");
+        pipe.service = WakeOn::default();
     }
 
-    fn answer(&mut self) {
-        self.0.borrow_mut().service_rung = false;
+    fn clear_notification(&mut self) {
+        self.0.borrow_mut().service_notified = false;
     }
 
-    fn departed(&mut self) -> Departure {
+    fn hung_up(&mut self) -> Hangup {
         let pipe = self.0.borrow();
-        if pipe.into.is_empty() { Departure::Finished } else { Departure::Reset }
+        if pipe.into.is_empty() { Hangup::Finished } else { Hangup::Reset }
     }
 
     fn establish(&mut self) {
         let mut pipe = self.0.borrow_mut();
         pipe.established = true;
-        pipe.application_rung = true;
+        pipe.application_notified = true;
     }
 
     fn fail(&mut self, error: Errno) {
         let mut pipe = self.0.borrow_mut();
         pipe.failed = Some(error);
-        pipe.application_rung = true;
+        pipe.application_notified = true;
     }
 
-    fn break_off(&mut self, error: Errno) {
+    fn abort_with(&mut self, error: Errno) {
         let mut pipe = self.0.borrow_mut();
         pipe.broken = Some(error);
-        pipe.application_rung = true;
+        pipe.application_notified = true;
     }
 }

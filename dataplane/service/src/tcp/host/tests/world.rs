@@ -11,14 +11,14 @@ use sietch_nic::wire::{WireQueue, tapped};
 use sietch_sim::{Link, LinkConfig, Random};
 
 use super::pipe::{Pipe, ServiceEnd};
-use crate::tcp::channel::Wanted;
-use crate::tcp::host::{Arrival, Host};
+use crate::tcp::channel::WakeOn;
+use crate::tcp::host::{Host, NewConnection};
 use crate::tcp::ports::Ports;
 
-pub const SECOND: u64 = 1_000_000_000;
-pub const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-pub const PORT: u16 = 7000;
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+pub(super) const PORT: u16 = 7000;
 /// Nobody listens there.
 const CLOSED: u16 = 7001;
 /// Turns at one instant after which somebody spins.
@@ -26,7 +26,7 @@ const SPINS: u32 = 20_000;
 
 /// How the peer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub(super) enum Ending {
     /// Sends everything, then FIN; reads to the end.
     Polite,
     /// Sends everything, waits for that to arrive, then resets.
@@ -37,7 +37,7 @@ pub enum Ending {
 
 /// What is to happen on one connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Whether the application connects; else the peer does.
     pub opens: bool,
     /// Whose it is.
@@ -59,7 +59,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn polite(opens: bool) -> Self {
+    pub(super) fn polite(opens: bool) -> Self {
         Self {
             opens,
             owner: 1,
@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    pub fn draw_polite(random: &mut Random) -> Self {
+    pub(super) fn draw_polite(random: &mut Random) -> Self {
         let most = *random.pick(&[0, 100, 20_000, 400_000]);
         Self {
             owner: 1 + random.index(3) as u8,
@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    pub fn draw(random: &mut Random) -> Self {
+    pub(super) fn draw(random: &mut Random) -> Self {
         let mut plan = Self::draw_polite(random);
         if random.chance(200) {
             plan.peer_ends = Ending::Reset;
@@ -136,7 +136,7 @@ struct Case {
     peer: Peer,
 }
 
-pub struct World {
+pub(super) struct World {
     pub host: Host<ServiceEnd>,
     queue: WireQueue,
     peer: Engine,
@@ -146,13 +146,13 @@ pub struct World {
     /// Cases by the peer's flow, and by the peer's port.
     by_flow: HashMap<FlowId, usize>,
     by_port: HashMap<u16, usize>,
-    claim: u64,
+    binding: u64,
     pub accepting: bool,
     /// Applications do nothing.
     pub asleep: bool,
-    pub arrived: Vec<Arrival>,
-    pub turns: u64,
-    pub most_in_a_turn: u64,
+    pub arrived: Vec<NewConnection>,
+    pub iterations: u64,
+    pub most_in_an_iteration: u64,
     pub now: u64,
 }
 
@@ -162,7 +162,7 @@ fn engine(address: Ipv4Addr, secret: u8, queue: &WireQueue) -> Engine {
 }
 
 impl World {
-    pub fn new(faults: LinkConfig, plans: Vec<Plan>, mut random: Random) -> Self {
+    pub(super) fn new(faults: LinkConfig, plans: Vec<Plan>, mut random: Random) -> Self {
         let (queue, tap) = tapped([2, 0, 0, 0, 0, 2], 1500, 512);
         let (peer_queue, peer_tap) = tapped([2, 0, 0, 0, 0, 1], 1500, 512);
         let ports = Ports::new(vec![SERVICE.into()], vec![1..=u16::MAX]);
@@ -170,8 +170,8 @@ impl World {
         let mut peer = engine(PEER, 9, &peer_queue);
         peer.listen(PORT, 1000).expect("nobody listens");
         let owner = host.application([0; 16], 1000);
-        let claim = host.bind(super::name(PORT, owner)).expect("nobody has it");
-        host.listen(claim, 128).expect("nobody listens");
+        let binding = host.bind(super::name(PORT, owner)).expect("nobody has it");
+        host.listen(binding, 128).expect("nobody listens");
         let case = |plan: Plan| Case {
             plan,
             begun: false,
@@ -191,48 +191,48 @@ impl World {
             cases: plans.into_iter().map(case).collect(),
             by_flow: HashMap::new(),
             by_port: HashMap::new(),
-            claim,
+            binding,
             accepting: true,
             asleep: false,
             arrived: Vec::new(),
-            turns: 0,
-            most_in_a_turn: 0,
+            iterations: 0,
+            most_in_an_iteration: 0,
             now: SECOND,
         }
     }
 
-    pub fn backlog(&mut self, backlog: u32) {
-        self.host.listen(self.claim, backlog).expect("it is ours");
+    pub(super) fn backlog(&mut self, backlog: u32) {
+        self.host.listen(self.binding, backlog).expect("it is ours");
     }
 
     /// This application does nothing any more, and is not waited for.
-    pub fn stop(&mut self, case: usize) {
+    pub(super) fn stop(&mut self, case: usize) {
         self.cases[case].done = true;
     }
 
-    pub fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         self.link.heal();
     }
 
-    pub fn pipe(&self, case: usize) -> std::cell::Ref<'_, Pipe> {
+    pub(super) fn pipe(&self, case: usize) -> std::cell::Ref<'_, Pipe> {
         self.cases[case].pipe.borrow()
     }
 
-    pub fn peer_was_reset(&self, case: usize) -> bool {
+    pub(super) fn peer_was_reset(&self, case: usize) -> bool {
         self.cases[case].peer.closed == Some(CloseReason::Reset)
     }
 
-    pub fn peer_received(&self, case: usize) -> u64 {
+    pub(super) fn peer_received(&self, case: usize) -> u64 {
         self.cases[case].peer.received
     }
 
     /// Connections that came about for the service.
-    pub fn established(&self) -> usize {
+    pub(super) fn established(&self) -> usize {
         self.host.engine().flows().count()
     }
 
     /// Goes on until everything is over (`true`), nothing is due any more, or `until` has come.
-    pub fn run(&mut self, until: u64) -> bool {
+    pub(super) fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
             self.begin();
@@ -242,7 +242,7 @@ impl World {
             busy |= self.run_peer();
             self.link.step(self.now);
             if self.is_over() {
-                self.host.rest();
+                self.host.prepare_sleep();
                 return true;
             }
             if busy {
@@ -251,7 +251,7 @@ impl World {
                 continue;
             }
             spins = 0;
-            if !self.host.rest() {
+            if !self.host.prepare_sleep() {
                 self.host.wake();
                 continue;
             }
@@ -312,15 +312,15 @@ impl World {
     /// The service: a turn, arrivals, doorbells.
     fn serve(&mut self) -> bool {
         let before: HashMap<[u8; 16], u64> =
-            self.host.shares().map(|(_, share)| (share.id, share.sent)).collect();
-        let mut busy = self.host.turn(&mut self.queue, self.now).expect("the wire is whole");
-        self.turns += 1;
-        for (_, share) in self.host.shares() {
+            self.host.usages().map(|(_, share)| (share.id, share.sent)).collect();
+        let mut busy = self.host.poll(&mut self.queue, self.now).expect("the wire is whole");
+        self.iterations += 1;
+        for (_, share) in self.host.usages() {
             let moved = share.sent - before.get(&share.id).copied().unwrap_or(share.sent);
-            self.most_in_a_turn = self.most_in_a_turn.max(moved);
+            self.most_in_an_iteration = self.most_in_an_iteration.max(moved);
         }
         while self.accepting
-            && let Some(arrival) = self.host.next_arrival(self.claim)
+            && let Some(arrival) = self.host.next_arrival(self.binding)
         {
             busy = true;
             self.arrived.push(arrival);
@@ -329,17 +329,17 @@ impl World {
             let application = self.host.application([owner; 16], 1000);
             let end = ServiceEnd(Rc::clone(&self.cases[index].pipe));
             end.0.borrow_mut().established = true;
-            end.0.borrow_mut().application_rung = true;
+            end.0.borrow_mut().application_notified = true;
             self.cases[index].key = self.host.attach(arrival.flow, application, end).ok();
             // A peer's reset that was lost would otherwise never be heard of.
             self.host.engine.set_keepalive(arrival.flow, Some(60 * SECOND));
-            self.host.taken(self.claim);
+            self.host.dequeued(self.binding);
         }
         for index in 0..self.cases.len() {
             let Some(key) = self.cases[index].key else { continue };
-            if self.cases[index].pipe.borrow().service_rung {
+            if self.cases[index].pipe.borrow().service_notified {
                 busy = true;
-                self.host.rung(key);
+                self.host.notified(key);
             }
         }
         busy
@@ -350,17 +350,17 @@ impl World {
         let mut busy = false;
         for index in 0..self.cases.len() {
             let case = &mut self.cases[index];
-            if self.asleep || case.done || !std::mem::take(&mut case.pipe.borrow_mut().application_rung) {
+            if self.asleep || case.done || !std::mem::take(&mut case.pipe.borrow_mut().application_notified) {
                 continue;
             }
             busy = true;
-            case.pipe.borrow_mut().application = Wanted::default();
+            case.pipe.borrow_mut().application = WakeOn::default();
             if step(index, case)
                 && let Some(key) = case.key
             {
                 case.done = true;
                 case.pipe.borrow_mut().gone = true;
-                self.host.departed(key);
+                self.host.hung_up(key);
             }
         }
         busy
@@ -458,7 +458,7 @@ impl World {
     }
 
     /// Honest and polite connections have delivered everything; nothing is left of any.
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         for (index, case) in self.cases.iter().enumerate() {
             let pipe = case.pipe.borrow();
             if !case.plan.is_polite() {
@@ -481,10 +481,10 @@ impl World {
         assert_eq!((counters.connections, counters.active), (0, 0));
         let live = self.host.engine().flows().filter(|(_, info)| !info.orphaned).count();
         assert_eq!(live, 0, "some flows have an owner that is gone");
-        assert_eq!(self.host.shares().count(), 1, "an application without anything is remembered");
+        assert_eq!(self.host.usages().count(), 1, "an application without anything is remembered");
     }
 
-    pub fn describe(&self) -> impl std::fmt::Debug {
+    pub(super) fn describe(&self) -> impl std::fmt::Debug {
         let all = self.cases.iter();
         let flows: Vec<_> = self.host.engine().flows().map(|(_, info)| (info.state, info.remote)).collect();
         (self.now, self.host.counters(), flows, format!("{:?}", all.collect::<Vec<_>>()))
@@ -498,7 +498,7 @@ fn step(index: usize, case: &mut Case) -> bool {
         return true;
     }
     if plan.silent || !pipe.established {
-        pipe.application = Wanted { data: true, room: true };
+        pipe.application = WakeOn { data: true, room: true };
         return pipe.broken.is_some();
     }
     loop {
@@ -530,7 +530,7 @@ fn step(index: usize, case: &mut Case) -> bool {
             return true;
         }
         if !moved {
-            pipe.application = Wanted { data: true, room: case.sent < plan.application };
+            pipe.application = WakeOn { data: true, room: case.sent < plan.application };
             return false;
         }
     }

@@ -1,0 +1,19 @@
+//! What the socket service and the TCP host share: requests of applications, and what they concern.
+//!
+//! - [`application`]: who an application is, and the connections between two of them.
+//! - [`closer`]: closes descriptors that an application sent, on threads of its own.
+//! - [`descriptors`]: descriptors on their way to a VNIC, which return to the closer when dropped.
+//! - [`vnic`]: a request that the socket service has read and a VNIC answers.
+//! - [`listing`]: who has what, and what a revocation ended, as JSON in a sealed memfd.
+//! - [`revocation`]: applications whose requests are refused from now on.
+//! - [`limits`]: the bounds of all that, with their reasons.
+//!
+//! Both roles lie above this module; it knows neither.
+
+pub(crate) mod application;
+pub(crate) mod closer;
+pub(crate) mod descriptors;
+pub(crate) mod limits;
+pub(crate) mod listing;
+pub(crate) mod revocation;
+pub(crate) mod vnic;

@@ -1,0 +1,166 @@
+//! Listeners of a VNIC: how connections reach the listening program, and how a bound name ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use sietch_net::FlowId;
+use sietch_protocol::socket_service::{Arrival, ArrivalKind, send_message};
+use zerocopy::IntoBytes as _;
+
+use super::device::Device;
+use super::state::{Pair, Placeholder, Token, Vnic};
+use crate::tcp::host::NewConnection;
+use crate::tcp::stream_channel::{Opening, StreamChannel};
+
+/// Connections delivered to one listener in one iteration.
+const ARRIVALS: usize = 32;
+/// Nanoseconds for which nothing is delivered to a listener when descriptors or memory are exhausted: as
+/// long as the socket service pauses.
+const RETRY_DELAY: u64 = 50_000_000;
+
+/// Returns whether an error means that a resource is exhausted, which no event reports as free again.
+fn is_exhaustion(error: Errno) -> bool {
+    matches!(error, Errno::TOOMANYREFS | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
+}
+
+impl<Q: Device> Vnic<Q> {
+    /// Delivers to a listener the connections that wait for it.
+    pub(super) fn deliver(&mut self, binding: u64) {
+        if !self.deliver_local(binding) {
+            return;
+        }
+        for _ in 0..ARRIVALS {
+            let Some(pair) = self.pairs.get(&binding).filter(|pair| !pair.full) else { return };
+            let application = pair.application;
+            let Some(arrival) = self.host.next_arrival(binding) else { return };
+            match self.offer(binding, application, &arrival) {
+                Ok(()) => self.host.dequeued(binding),
+                Err(Errno::AGAIN) => {
+                    self.host.put_back(binding, arrival);
+                    self.watch_pair(binding, true);
+                    return;
+                }
+                Err(error) if is_exhaustion(error) => {
+                    self.host.put_back(binding, arrival);
+                    return self.pause_listener(binding);
+                }
+                Err(_) => {
+                    self.host.abandon(arrival.flow);
+                    self.host.dequeued(binding);
+                }
+            }
+        }
+        // The rest follows with the pair's next event, which is at once.
+        self.watch_pair(binding, true);
+    }
+
+    /// Delivers connections of this VNIC's own applications. Returns false if the pair is full.
+    pub(super) fn deliver_local(&mut self, binding: u64) -> bool {
+        let Some(pair) = self.pairs.get_mut(&binding).filter(|pair| !pair.full) else { return false };
+        while let Some(local) = pair.local.front() {
+            let descriptors = local.descriptors.each_ref().map(AsFd::as_fd);
+            let message = local.arrival.as_bytes();
+            match send_message(pair.socket.as_fd(), message, &descriptors, SendFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => {
+                    self.watch_pair(binding, true);
+                    return false;
+                }
+                Err(error) if is_exhaustion(error) => {
+                    self.pause_listener(binding);
+                    return false;
+                }
+                // After an error the listener is gone, and the client gets a reset.
+                Ok(()) | Err(_) => drop(pair.local.pop_front()),
+            }
+        }
+        true
+    }
+
+    /// Pauses deliveries to a listener, because descriptors or memory are exhausted while its pair has
+    /// room: no event would report when they are free.
+    fn pause_listener(&mut self, binding: u64) {
+        let Some(pair) = self.pairs.get_mut(&binding) else { return };
+        pair.full = true;
+        if self.paused.is_empty() {
+            self.retry_at = self.now.saturating_add(RETRY_DELAY);
+        }
+        self.paused.insert(binding);
+    }
+
+    fn offer(&mut self, binding: u64, application: u64, arrival: &NewConnection) -> Result<(), Errno> {
+        let no = |error: io::Error| error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
+        let made = StreamChannel::make(self.geometry, arrival.local, arrival.remote, Opening::Accepted)
+            .map_err(no)?;
+        let message = Arrival::new(ArrivalKind::Stream, arrival.local.into(), arrival.remote.into());
+        let [common, page] = made.channel.memory();
+        let descriptors = [made.application_end.placeholder.as_fd(), common, page];
+        let Some(pair) = self.pairs.get(&binding) else { return Err(Errno::CONNABORTED) };
+        send_message(pair.socket.as_fd(), message.as_bytes(), &descriptors, SendFlags::DONTWAIT)?;
+        self.attach(arrival.flow, application, made.channel, made.application_end.cookie).map(|_| ())
+    }
+
+    /// Attaches a channel to a connection, and watches its doorbell.
+    pub(super) fn attach(
+        &mut self,
+        flow: FlowId,
+        application: u64,
+        channel: StreamChannel,
+        cookie: u64,
+    ) -> Result<u64, Errno> {
+        let key = self.host.attach(flow, application, channel).map_err(|_| Errno::CONNABORTED)?;
+        if let Some(channel) = self.host.channel(key) {
+            let data = EventData::new_u64(Token::Connection(key).word());
+            if let Err(error) = epoll::add(&self.epoll, channel.doorbell(), data, EventFlags::IN) {
+                // No event would report that its application is gone.
+                self.host.reset(key, error);
+                return Err(Errno::CONNABORTED);
+            }
+        }
+        self.cookies.insert(key, cookie);
+        self.placeholders.insert(cookie, Placeholder::Connection(key));
+        Ok(key)
+    }
+
+    pub(super) fn watch_pair(&mut self, binding: u64, full: bool) {
+        let Some(pair) = self.pairs.get_mut(&binding) else { return };
+        pair.full = full;
+        let flags = if full { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        let _ =
+            epoll::modify(&self.epoll, &pair.socket, EventData::new_u64(Token::Pair(binding).word()), flags);
+    }
+
+    /// Closes a listener whose last holder is gone.
+    pub(super) fn close(&mut self, binding: u64) {
+        if let Some(pair) = self.pairs.remove(&binding) {
+            self.placeholders.remove(&pair.cookie);
+            let _ = epoll::delete(&self.epoll, &pair.socket);
+            hang_up(&pair);
+        }
+        self.host.release(binding);
+    }
+
+    /// Closes a reservation whose last holder is gone, or that has become a listener.
+    pub(super) fn close_reservation(&mut self, binding: u64) {
+        if let Some(reservation) = self.reservations.remove(&binding) {
+            self.placeholders.remove(&reservation.cookie);
+            let _ = epoll::delete(&self.epoll, &reservation.socket);
+            if !self.pairs.contains_key(&binding) {
+                self.host.release(binding);
+            }
+        }
+    }
+
+    /// Returns this VNIC's own listener for a connection to `remote`.
+    pub(super) fn own_listener(&self, remote: SocketAddr) -> Option<u64> {
+        self.host.ports().is_ours(remote.ip()).then(|| self.host.ports().listener(remote, self.now))?
+    }
+}
+
+/// Shuts a pair down: others may hold the service's end too, so closing it would not end it.
+pub(super) fn hang_up(pair: &Pair) {
+    let _ = rustix::net::shutdown(&pair.socket, rustix::net::Shutdown::Both);
+}

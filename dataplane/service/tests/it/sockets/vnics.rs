@@ -1,0 +1,305 @@
+//! An application that has something on the host's addresses and on VNICs, and its end.
+
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::SocketFlags;
+use sietch_protocol::socket_service::{Request, RequestKind};
+use sietch_ring::stream::{Memory, RegionSizes};
+use sietch_service::sockets::page_names;
+use sietch_service::sockets::{Application, Connection, Names};
+use sietch_service::sockets::{Command, LocalConnection};
+use sietch_service::sockets::{Listing, Revocation};
+use sietch_service::tcp::VnicRequest;
+use sietch_service::tcp::{RequestQueue, RevocationFilter, fan_out};
+
+use super::*;
+
+/// A VNIC on which the user with this number has an application of the id that is asked for, and
+/// what it was asked to do.
+struct Pretended {
+    uid: u32,
+    ended: usize,
+}
+
+impl Pretended {
+    fn answer(&mut self, asked: VnicRequest) {
+        let mut cut = Revocation { users: [self.uid].into(), ..Revocation::default() };
+        if asked.request.user().is_some_and(|uid| uid != self.uid) {
+            return asked.refuse(Errno::SRCH);
+        }
+        if !asked.dry_run {
+            self.ended += 1;
+            cut.connections.push([1, 2]);
+        }
+        let text = serde_json::to_vec(&cut).expect("a text");
+        let file = sietch_protocol::sealed::make("test", &text).expect("memory");
+        asked.descriptors.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+    }
+}
+
+/// Revokes the application of this test's requests at a service with one VNIC.
+fn revoke(service: &TestService, vnic: &mut Pretended, asked: &Request) -> Result<Revocation, Errno> {
+    let (vnics, questions) = channel();
+    service.send(Command::Vnics(vnics));
+    let (orders, received) = channel();
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    std::thread::scope(|scope| {
+        let socket_service = service.command_sender();
+        scope.spawn(move || {
+            let asked: VnicRequest = questions.recv().expect("the service asks");
+            // When it is dropped the VNIC hears no more.
+            let orders = orders;
+            let line = RequestQueue { requests: &orders, doorbell: &bell };
+            fan_out(asked, std::iter::once(line), Some(&socket_service), &mut RevocationFilter::default());
+        });
+        scope.spawn(move || received.into_iter().for_each(|asked| vnic.answer(asked)));
+        let (reply, descriptors) = service.administer(asked).expect("an answer");
+        if reply.kind() == ReplyKind::Refused {
+            return Err(reply.error());
+        }
+        let file = descriptors[0].as_ref().expect("a list");
+        let text = sietch_protocol::sealed::read(file, 1 << 20).expect("sealed");
+        Ok(serde_json::from_slice(&text).expect("a list"))
+    })
+}
+
+#[test]
+fn an_id_that_two_users_have_in_two_places_ends_nothing_in_either() {
+    let service = TestService::new();
+    let own = rustix::process::geteuid().as_raw();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let asked = request(RequestKind::Revoke);
+    let mut vnic = Pretended { uid: own + 1, ended: 0 };
+    assert_eq!(revoke(&service, &mut vnic, &asked), Err(Errno::NOTUNIQ));
+    assert_eq!(vnic.ended, 0, "it was only asked whose it is");
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "nothing was ended");
+    // Who says whose is meant ends that.
+    let of = |uid| {
+        let mut asked = asked;
+        asked.set_user(uid);
+        asked
+    };
+    let cut = revoke(&service, &mut vnic, &of(own + 1)).expect("one is meant");
+    assert_eq!((cut.listeners, cut.connections.len(), vnic.ended), (0, 1, 1));
+    assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "it is the other's");
+    let cut = revoke(&service, &mut vnic, &of(own)).expect("one is meant");
+    assert_eq!((cut.listeners, cut.users, vnic.ended), (1, [own].into(), 1));
+    drop(placeholder);
+}
+
+#[test]
+fn an_application_in_two_places_ends_in_both() {
+    let service = TestService::new();
+    let own = rustix::process::geteuid().as_raw();
+    let _placeholder = listen(&service, "127.0.0.1:0", 16);
+    let asked = request(RequestKind::Revoke);
+    let mut vnic = Pretended { uid: own, ended: 0 };
+    let cut = revoke(&service, &mut vnic, &asked).expect("one user's");
+    assert_eq!((cut.listeners, cut.connections, cut.users, vnic.ended), (1, vec![[1, 2]], [own].into(), 1));
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut again = request(RequestKind::Listen);
+    again.backlog = 1;
+    let (reply, _) = service.call(&again, &[kernel.as_fd()]).expect("an answer");
+    assert_eq!(reply.error(), Errno::ACCESS, "it gets nothing any more");
+    // It has nothing on the host any more, and something on the VNIC still, says that.
+    let cut = revoke(&service, &mut vnic, &asked).expect("one user's");
+    assert_eq!((cut.listeners, vnic.ended), (0, 2));
+}
+
+#[test]
+fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
+    let service = TestService::new();
+    let own = rustix::process::geteuid().as_raw();
+    let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
+    let (_, ends) = connect(&service, address);
+    arrival(&placeholder);
+    let (vnics, questions) = channel::<VnicRequest>();
+    service.send(Command::Vnics(vnics));
+    let mut asked = request(RequestKind::Revoke);
+    asked.set_user(own);
+    let cut = std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| service.administer(&asked).expect("an answer"));
+        let revocation = questions.recv().expect("the service asks");
+        // Nobody has answered for a VNIC yet.
+        assert_eq!(service.shown().listeners, 0);
+        let end = sietch_ring::stream::Endpoint::attach(
+            ends[1].as_ref().expect("memory").as_fd(),
+            ends[2].as_ref().expect("a private page").as_fd(),
+        );
+        let state = end.expect("ours").private().state.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(state, sietch_ring::stream::state::FAILED);
+        fan_out(
+            revocation,
+            std::iter::empty(),
+            Some(&service.command_sender()),
+            &mut RevocationFilter::default(),
+        );
+        service.send(Command::Sweep);
+        let (reply, descriptors) = revoked.join().expect("no panic");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+        let text = sietch_protocol::sealed::read(descriptors[0].as_ref().expect("a list"), 1 << 20);
+        serde_json::from_slice::<Revocation>(&text.expect("sealed")).expect("a list")
+    });
+    // Each is told of once, though it was looked for twice.
+    assert_eq!((cut.listeners, cut.connections.len(), cut.users), (1, 1, [own].into()));
+    assert_eq!(service.shown().counters.revoked, 1);
+}
+
+#[test]
+fn vnics_are_asked_at_the_same_time() {
+    let (lines, questions): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<VnicRequest>()).unzip();
+    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    let (own, socket) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .expect("descriptors");
+    let (request, kind, descriptors) =
+        (request(RequestKind::List), RequestKind::List, Descriptors::default().into());
+    let asked = VnicRequest {
+        uid: 0,
+        administers: true,
+        request,
+        kind,
+        descriptors,
+        pair: None,
+        dry_run: false,
+        socket,
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Each answers when both have been asked.
+            let both: Vec<VnicRequest> = questions.iter().filter_map(|asked| asked.recv().ok()).collect();
+            for asked in both {
+                let listing = Listing { omitted: 1, ..Listing::default() };
+                let text = serde_json::to_vec(&listing).expect("a text");
+                let file = sietch_protocol::sealed::make("test", &text).expect("memory");
+                asked.descriptors.answer(asked.socket, Reply::new(ReplyKind::Listed), vec![file]);
+            }
+        });
+        let lines: Vec<_> =
+            lines.iter().map(|orders| RequestQueue { requests: orders, doorbell: &bell }).collect();
+        fan_out(asked, lines.into_iter(), None, &mut RevocationFilter::default());
+    });
+    drop(lines);
+    let (mut bytes, mut received) = ([0; 512], Descriptors::default());
+    sietch_protocol::socket_service::receive_message(
+        own.as_fd(),
+        &mut bytes,
+        &mut received,
+        rustix::net::RecvFlags::empty(),
+    )
+    .expect("an answer");
+    let text = sietch_protocol::sealed::read(received[0].as_ref().expect("a list"), 1 << 20);
+    let listing: Listing = serde_json::from_slice(&text.expect("sealed")).expect("a list");
+    assert_eq!(listing.omitted, 2, "both have answered in time");
+}
+
+#[test]
+fn what_waits_behind_the_revocation_of_its_program_is_refused() {
+    let service = TestService::new();
+    let _placeholder = listen(&service, "127.0.0.1:0", 16);
+    let (vnics, questions) = channel::<VnicRequest>();
+    service.send(Command::Vnics(vnics));
+    let mut of_vnic = request(RequestKind::Connect);
+    of_vnic.set_vnic("v0");
+    of_vnic.remote = std::net::SocketAddr::from(([10, 0, 0, 3], 80)).into();
+    let mut of_another = of_vnic;
+    of_another.application = [8; 16];
+    std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| service.administer(&request(RequestKind::Revoke)).expect("an answer").0);
+        let revocation = questions.recv().expect("the service asks");
+        let connected = [of_vnic, of_another].map(|asked| {
+            let service = &service;
+            let connected = scope.spawn(move || service.call(&asked, &[]).expect("an answer").0);
+            (connected, questions.recv().expect("the service passes it on: nothing is revoked yet"))
+        });
+        // Nothing of the application is on a VNIC, and this VNIC is not even there.
+        let mut filter = RevocationFilter::default();
+        fan_out(revocation, std::iter::empty(), Some(&service.command_sender()), &mut filter);
+        let answers = connected.map(|(connected, asked)| {
+            if let Some(admitted) = filter.admit(asked) {
+                admitted.refuse(Errno::NODEV);
+            }
+            connected.join().expect("no panic").error()
+        });
+        assert_eq!(answers, [Errno::ACCESS, Errno::NODEV], "another application's is admitted");
+        service.send(Command::Sweep);
+        assert_eq!(revoked.join().expect("no panic").kind(), ReplyKind::Listed);
+    });
+    // From now on the service itself refuses it.
+    assert_eq!(service.call(&of_vnic, &[]).expect("an answer").0.error(), Errno::ACCESS);
+}
+
+#[test]
+fn a_program_that_closes_everything_meanwhile_is_revoked_as_well() {
+    let service = TestService::new();
+    let (placeholder, _) = listen(&service, "127.0.0.1:0", 16);
+    let (vnics, questions) = channel::<VnicRequest>();
+    service.send(Command::Vnics(vnics));
+    std::thread::scope(|scope| {
+        let revoked = scope.spawn(|| service.administer(&request(RequestKind::Revoke)).expect("an answer").0);
+        let revocation = questions.recv().expect("the service asks");
+        drop(placeholder);
+        service.until(|shown| shown.listeners == 0);
+        fan_out(
+            revocation,
+            std::iter::empty(),
+            Some(&service.command_sender()),
+            &mut RevocationFilter::default(),
+        );
+        service.send(Command::Sweep);
+        assert_eq!(revoked.join().expect("no panic").kind(), ReplyKind::Listed);
+    });
+    let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let mut again = request(RequestKind::Listen);
+    again.backlog = 1;
+    let (reply, _) = service.call(&again, &[kernel.as_fd()]).expect("an answer");
+    assert_eq!(reply.error(), Errno::ACCESS);
+}
+
+/// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned
+/// holds it.
+fn enter(service: &TestService) -> [OwnedFd; 2] {
+    let uid = rustix::process::geteuid().as_raw();
+    let application = Application { uid, id: [7; 16] };
+    let names = Names { local: ([10, 0, 0, 2], 1000).into(), peer: ([10, 0, 0, 2], 80).into() };
+    let accepted = Names { local: names.peer, peer: names.local };
+    let connection =
+        Connection { client: application, server: application, namespace: 1 << 63, names, accepted };
+    let memory = Memory::create(
+        RegionSizes { smallest: 14, largest: 22 },
+        [page_names(names.local, names.peer), page_names(names.peer, names.local)],
+    );
+    let memory = memory.expect("memory");
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let pair: [OwnedFd; 2] = pair.expect("descriptors").into();
+    let cookies = pair.each_ref().map(|end| rustix::net::sockopt::socket_cookie(end).expect("a socket"));
+    service.send(Command::AddConnection(Box::new(LocalConnection { connection, memory, cookies })));
+    pair
+}
+
+#[test]
+fn lists_in_a_row_look_for_gone_connections_once() {
+    let service = TestService::new();
+    let held = enter(&service);
+    let list = || {
+        let (reply, _) = service.administer(&request(RequestKind::List)).expect("an answer");
+        assert_eq!(reply.kind(), ReplyKind::Listed);
+    };
+    let begin = Instant::now();
+    (0..100).for_each(|_| list());
+    let counters = service.shown().counters;
+    let seconds = begin.elapsed().as_secs();
+    assert!(counters.sweeps <= 2 + seconds, "{} sweeps in {seconds} s", counters.sweeps);
+    drop(held);
+    // But what is gone is found to be.
+    service.until_by_itself(|shown| {
+        list();
+        shown.connections == 0
+    });
+}
