@@ -27,7 +27,9 @@
 
 mod area;
 mod commands;
+mod error;
 mod extents;
+mod id;
 pub mod limits;
 mod metrics;
 mod piece;
@@ -43,31 +45,12 @@ use area::Area;
 use extents::Map;
 use volume::{FLUSHES, Issue, Volume};
 
-pub use area::AreaId;
 pub use commands::{Command, Event, EventSink};
+pub use error::AttachError;
 pub use extents::{MapError, Span};
+pub use id::AreaId;
 pub use metrics::{AreaCounters, AreaReport, Refusal};
 pub use run::run;
-
-/// Why an area was not attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The volume was not added before.
-    #[error("area {0}: there is no volume {1} here; the control plane must pass it first")]
-    Volume(AreaId, String),
-    /// Its extents are invalid.
-    #[error("area {0}: {1}")]
-    Extents(AreaId, #[source] MapError),
-    /// An area with its number is served already.
-    #[error("area {0}: it is served already")]
-    Taken(AreaId),
-    /// There are too many areas.
-    #[error("area {0}: {most} areas are served already; start another service core", most = limits::AREAS)]
-    Full(AreaId),
-    /// Its memory has another block size than the volume.
-    #[error("area {0}: its memory is for blocks of {1} bytes, the volume has blocks of {2}")]
-    Block(AreaId, u32, usize),
-}
 
 /// A broker over volumes of one kind. One thread owns it.
 pub struct Broker<D> {

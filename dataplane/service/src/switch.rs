@@ -24,9 +24,10 @@
 //! One iteration takes at most [`BATCH`] frames from a port.
 
 mod commands;
+mod error;
+mod id;
 pub mod limits;
 mod metrics;
-mod port;
 mod rate;
 mod run;
 
@@ -39,11 +40,12 @@ use sietch_nic::xdp::{Reason, VnicSpec, software};
 use sietch_nic::{Frame, NicQueue};
 
 use limits::{BATCH, FRAME_COST, PORTS, QUANTUM};
-use rate::Bucket;
+use rate::Rate;
 
 pub use commands::Command;
+pub use error::AddError;
+pub use id::PortId;
 pub use metrics::{PortCounters, PortReport};
-pub use port::{AddError, PortId};
 pub use run::run;
 
 /// Types of neighbour discovery (RFC 4861 section 4.3 and 4.4).
@@ -54,7 +56,7 @@ const ADVERTISEMENT: u8 = 136;
 struct Port<Q> {
     id: PortId,
     spec: VnicSpec,
-    bucket: Option<Bucket>,
+    rate: Option<Rate>,
     queue: Q,
     /// Frames received and not yet judged.
     waiting: VecDeque<Frame>,
@@ -97,8 +99,8 @@ impl<Q: NicQueue> Default for Switch<Q> {
     }
 }
 
-fn bucket(spec: &VnicSpec) -> Option<Bucket> {
-    spec.rate.map(|rate| Bucket::new(rate, spec.burst))
+fn rate_of(spec: &VnicSpec) -> Option<Rate> {
+    spec.rate.map(|rate| Rate::new(rate, spec.burst))
 }
 
 impl<Q: NicQueue> Switch<Q> {
@@ -118,7 +120,7 @@ impl<Q: NicQueue> Switch<Q> {
         self.check_free(id, &spec, None)?;
         self.ports.push(Port {
             id,
-            bucket: bucket(&spec),
+            rate: rate_of(&spec),
             spec,
             queue,
             waiting: VecDeque::with_capacity(BATCH),
@@ -140,7 +142,7 @@ impl<Q: NicQueue> Switch<Q> {
         let Some(at) = self.ports.iter().position(|port| port.id == id) else { return Ok(false) };
         self.check_free(id, &spec, Some(at))?;
         let port = &mut self.ports[at];
-        port.bucket = bucket(&spec);
+        port.rate = rate_of(&spec);
         port.held_until = 0;
         port.spec = spec;
         self.index();
@@ -302,8 +304,8 @@ impl<Q: NicQueue> Switch<Q> {
         };
         let port = &mut self.ports[from];
         if is_allowed
-            && let Some(bucket) = &mut port.bucket
-            && let Err(until) = bucket.take(length * copies.max(1), now)
+            && let Some(rate) = &mut port.rate
+            && let Err(until) = rate.take(length * copies.max(1), now)
         {
             return Err((frame, until));
         }

@@ -22,7 +22,7 @@
 //! channel                 one connection with an application, as a host needs it
 //! ports                   the ports of a VNIC: bindings and listeners
 //! socket_options tcp_info what the engine supports and reports of a connection
-//! limits  metrics  slots
+//! limits  metrics
 //! ```
 
 mod balancing;
@@ -34,7 +34,6 @@ mod metrics;
 mod ports;
 mod report;
 mod run;
-mod slots;
 mod socket_options;
 mod stream_channel;
 mod tcp_info;

@@ -5,12 +5,10 @@ use sietch_disk::broker::{BrokerHost, Submission};
 use sietch_disk::{BLOCK, Buffer, Priority};
 
 use super::extents::Map;
+use super::id::AreaId;
 use super::limits::{BATCH, DISCARD_SLICE, REQUEST_COST};
 use super::metrics::{AreaCounters, Refusal};
 use super::piece::{NextPiece, Piece};
-
-/// The control plane's name for an area that is served: the number of its grant.
-pub type AreaId = u64;
 
 /// A request that was admitted.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,8 @@ use std::sync::mpsc::Sender;
 
 use sietch_disk::broker::{BrokerFds, BrokerLayout};
 
-use super::area::AreaId;
 use super::extents::Span;
+use super::id::AreaId;
 
 /// A command for the broker's loop.
 #[derive(Debug)]

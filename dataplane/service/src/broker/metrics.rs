@@ -1,6 +1,6 @@
 //! Counters of an area of the storage broker.
 
-use super::area::AreaId;
+use super::id::AreaId;
 
 /// The counters of one area, as other threads see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,7 +83,7 @@ impl Answer {
         Reply::refused(errno).into()
     }
 
-    pub(super) fn not_ours() -> Self {
+    pub(super) fn use_kernel() -> Self {
         Reply::new(ReplyKind::UseKernel).into()
     }
 

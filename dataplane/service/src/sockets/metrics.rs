@@ -37,7 +37,7 @@ pub struct Counters {
     /// Ports of the host that were published for a listener.
     pub published: u64,
     /// Requests to connect that no listener of the service matches.
-    pub not_ours: u64,
+    pub unmatched: u64,
     /// Requests left to the kernel because of a limit.
     pub limited: u64,
     /// Times that descriptors or memory were exhausted, so that nothing could be accepted.
@@ -67,7 +67,7 @@ impl Counters {
             ("connected", self.connected),
             ("kernel_accepted", self.kernel_accepted),
             ("published", self.published),
-            ("not_ours", self.not_ours),
+            ("unmatched", self.unmatched),
             ("limited", self.limited),
             ("exhausted", self.exhausted),
             ("denied", self.denied),

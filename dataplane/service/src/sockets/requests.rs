@@ -99,7 +99,7 @@ impl SocketService {
     /// Answers a request whose socket cannot be examined: it is left to the kernel.
     fn not_examined(&mut self) -> Answer {
         self.counters.limited += 1;
-        Answer::not_ours()
+        Answer::use_kernel()
     }
 
     fn listen(
@@ -174,8 +174,8 @@ impl SocketService {
             return Err(no(Errno::INVAL));
         }
         if tcp.is_bound_to_interface {
-            self.counters.not_ours += 1;
-            return Err(Box::new(Answer::not_ours()));
+            self.counters.unmatched += 1;
+            return Err(Box::new(Answer::use_kernel()));
         }
         if !self.rules.allow(Action::Listen, caller.uid, tcp.name) {
             self.counters.denied += 1;
@@ -183,9 +183,9 @@ impl SocketService {
         }
         if !self.has_descriptors(caller.uid, limits::DESCRIPTORS_PER_LISTENER) {
             self.counters.limited += 1;
-            return Err(Box::new(Answer::not_ours()));
+            return Err(Box::new(Answer::use_kernel()));
         }
-        let (pair, placeholder) = self.pair(request.backlog).map_err(|_| Box::new(Answer::not_ours()))?;
+        let (pair, placeholder) = self.pair(request.backlog).map_err(|_| Box::new(Answer::use_kernel()))?;
         let listener = Listener {
             application,
             namespace: tcp.namespace,
@@ -198,7 +198,7 @@ impl SocketService {
             Ok(id) => Ok(NewListener { id, pair, placeholder, kernel: tcp }),
             Err(_) => {
                 self.counters.limited += 1;
-                Err(Box::new(Answer::not_ours()))
+                Err(Box::new(Answer::use_kernel()))
             }
         }
     }
@@ -241,8 +241,8 @@ impl SocketService {
             return Err(Errno::ISCONN);
         }
         if tcp.is_bound_to_interface {
-            self.counters.not_ours += 1;
-            return Ok(Answer::not_ours());
+            self.counters.unmatched += 1;
+            return Ok(Answer::use_kernel());
         }
         // First of all: the kernel's own connect would make a second connection of these two names.
         let taken = |own: &Self| tcp.name.port() != 0 && own.table.is_taken(tcp.namespace, tcp.name, remote);
@@ -250,8 +250,8 @@ impl SocketService {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let Some(listener) = self.find_listening(tcp.namespace, remote) else {
-            self.counters.not_ours += 1;
-            return Ok(Answer::not_ours());
+            self.counters.unmatched += 1;
+            return Ok(Answer::use_kernel());
         };
         if !self.rules.allow(Action::Connect, application.uid, remote) {
             self.counters.denied += 1;
@@ -262,14 +262,14 @@ impl SocketService {
         let is_local = |address| kernel::is_local(fd, tcp.namespace, address);
         if !is_local(remote) || (from_here && tcp.name.ip() != remote.ip() && !is_local(tcp.name)) {
             // One of the names may belong to another host.
-            return Ok(Answer::not_ours());
+            return Ok(Answer::use_kernel());
         }
         if !self.has_room(listener)
             || !self.has_descriptors(application.uid, limits::DESCRIPTORS_PER_CONNECTION)
         {
             self.counters.limited += 1;
             self.sweep_if_full();
-            return Ok(Answer::not_ours());
+            return Ok(Answer::use_kernel());
         }
         let name = bound.then_some(tcp.name);
         let mut made = self.table.connect(application, listener, name, remote);
@@ -285,7 +285,7 @@ impl SocketService {
                     self.forget(id);
                     self.registry.remove(id);
                     self.counters.limited += 1;
-                    Ok(Answer::not_ours())
+                    Ok(Answer::use_kernel())
                 }
             },
             // The kernel's error in this case.
@@ -295,7 +295,7 @@ impl SocketService {
                 if full != TableError::Ports || self.registry.added() > 0 {
                     self.sweep_if_full();
                 }
-                Ok(Answer::not_ours())
+                Ok(Answer::use_kernel())
             }
         };
         // The backlog entry that was kept for it is free.

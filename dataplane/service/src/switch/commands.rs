@@ -5,8 +5,8 @@ use std::sync::mpsc::Sender;
 use sietch_nic::shm::{EndpointFds, LinkLayout};
 use sietch_nic::xdp::VnicSpec;
 
+use super::id::PortId;
 use super::metrics::PortReport;
-use super::port::PortId;
 
 /// A command for the switch's loop.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use sietch_nic::xdp::Reason;
 
-use super::port::PortId;
+use super::id::PortId;
 
 /// The counters of one port, as other threads see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

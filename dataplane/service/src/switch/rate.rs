@@ -1,58 +1,29 @@
-//! A token bucket as a clock: the generic cell rate algorithm (ITU-T I.371).
-//!
-//! 1. `empty_at` is the time at which all that was sent will have been paid for at the granted
-//!    rate.
-//! 2. A frame may pass if paying for it as well would end no later than one burst from now. A frame
-//!    that is longer than the whole burst passes when all frames before it are paid for.
-//! 3. An idle sender's credit does not grow beyond the burst: `empty_at` is never before now.
-//! 4. A refusal says when to try again: when the frame may pass, or a little later, so that several
-//!    frames leave together ([`RATE_DELAY`]).
+//! A port's rate: a token bucket whose refusals are rounded up, so that several frames leave together.
+
+use sietch_structures::TokenBucket;
 
 use super::limits::RATE_DELAY;
 
-/// Fractions of a nanosecond: 2^10, so that the cost of a byte at 1 TB/s is still one unit.
-const UNITS: u128 = 1024;
-
-/// A rate limit. Time is in nanoseconds.
+/// The rate limit of a port. Time is in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
-    /// Bytes a second.
-    rate: u64,
-    /// Units.
-    window: u128,
-    /// Units.
-    empty_at: u128,
-}
+pub(super) struct Rate(TokenBucket);
 
-impl Bucket {
-    /// A full bucket of `burst` bytes that fills with `rate` bytes a second.
+impl Rate {
+    /// Allows `burst` bytes at once, and `rate` bytes a second.
     pub(super) fn new(rate: u64, burst: u64) -> Self {
-        let rate = rate.max(1);
-        Self { rate, window: Self::cost(rate, burst), empty_at: 0 }
-    }
-
-    fn cost(rate: u64, bytes: u64) -> u128 {
-        u128::from(bytes) * 1_000_000_000 * UNITS / u128::from(rate)
+        Self(TokenBucket::new(rate, burst))
     }
 
     /// Pays for `bytes` if they may pass now.
     ///
     /// # Errors
-    /// The bytes may not pass yet: returns the time to try again, later than `now`.
+    /// The bytes may not pass yet: returns the time to try again, later than `now`. It may be up to
+    /// [`RATE_DELAY`] later than necessary, but never so late that credit is lost: a quarter of the
+    /// burst is not yet earned then.
     #[inline]
     pub(super) fn take(&mut self, bytes: usize, now: u64) -> Result<(), u64> {
-        let cost = Self::cost(self.rate, bytes as u64);
-        let present = u128::from(now) * UNITS;
-        let after = self.empty_at.max(present) + cost;
-        let passes_at = after - self.window.max(cost).min(after);
-        if passes_at <= present {
-            self.empty_at = after;
-            return Ok(());
-        }
-        let due = u64::try_from(passes_at.div_ceil(UNITS)).unwrap_or(u64::MAX);
-        // Never so late that credit is lost: a quarter of the burst is not yet earned.
-        let quarter = u64::try_from(self.window / UNITS / 4).unwrap_or(u64::MAX);
-        Err(due.max(now.saturating_add(quarter.min(RATE_DELAY))))
+        let taken = self.0.take(bytes as u64, now);
+        taken.map_err(|due| due.max(now.saturating_add((self.0.fill_time() / 4).min(RATE_DELAY))))
     }
 }
 
@@ -64,10 +35,10 @@ mod tests {
     fn a_sender_that_retries_at_the_returned_time_gets_the_whole_rate() {
         for (rate, burst, frame) in [(125_000_000, 125_000, 1514), (1_250_000, 64 << 10, 60), (1000, 1, 9014)]
         {
-            let mut bucket = Bucket::new(rate, burst);
+            let mut limit = Rate::new(rate, burst);
             let (mut now, mut sent) = (0, 0);
             while sent < 20 * burst.max(frame as u64) {
-                match bucket.take(frame, now) {
+                match limit.take(frame, now) {
                     Ok(()) => sent += frame as u64,
                     Err(retry_at) => {
                         assert!(retry_at > now);

@@ -20,8 +20,8 @@ use sietch_nic::shm::Endpoint;
 
 use super::Switch;
 use super::commands::Command;
+use super::id::PortId;
 use super::metrics::PortReport;
-use super::port::PortId;
 use crate::limits::SPIN;
 use crate::snapshot::{self, Snapshot};
 

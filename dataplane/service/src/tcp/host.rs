@@ -56,6 +56,7 @@ use sietch_net::{CloseReason, ConnectError, Engine, Event, EventKind, FlowId};
 use sietch_nic::NicQueue;
 use sietch_ring::stream::Hangup;
 use sietch_ring::stream::waiters::NotifiedSleeps;
+use sietch_structures::Key;
 
 use super::channel::Channel;
 use super::limits::{BACKLOG, BINDINGS_PER_APPLICATION, FINAL_EMISSIONS, FLUSH_TIMEOUT};
@@ -89,24 +90,24 @@ impl<C: Channel> Host<C> {
     }
 
     /// Iterates over the applications and their usage.
-    pub(super) fn usages(&self) -> impl Iterator<Item = (u64, ApplicationUsage)> {
+    pub(super) fn usages(&self) -> impl Iterator<Item = (Key, ApplicationUsage)> {
         self.applications.iter().map(|(key, application)| (key, application.usage))
     }
 
     /// Returns the usage of an application.
-    pub(super) fn usage_of(&self, application: u64) -> Option<ApplicationUsage> {
+    pub(super) fn usage_of(&self, application: Key) -> Option<ApplicationUsage> {
         self.applications.get(application).map(|application| application.usage)
     }
 
     /// Returns the keys of an application's connections.
-    pub(super) fn connections_of(&self, application: u64) -> Vec<u64> {
+    pub(super) fn connections_of(&self, application: Key) -> Vec<Key> {
         let own = self.connections.iter().filter(|(_, connection)| connection.application == application);
         own.map(|(key, _)| key).collect()
     }
 
     /// Returns the key of the application with this id and user, and adds it if it is new. It is
     /// forgotten when it has nothing any more.
-    pub(super) fn application(&mut self, id: [u8; 16], uid: u32) -> u64 {
+    pub(super) fn application(&mut self, id: [u8; 16], uid: u32) -> Key {
         if let Some(key) = self.by_id.get(&(id, uid)) {
             return *key;
         }
@@ -128,7 +129,7 @@ impl<C: Channel> Host<C> {
     ///
     /// # Errors
     /// See [`BindError`].
-    pub(super) fn bind(&mut self, name: BoundName) -> Result<u64, BindError> {
+    pub(super) fn bind(&mut self, name: BoundName) -> Result<Key, BindError> {
         let Some(application) = self.applications.get(name.application) else {
             return Err(BindError::TooMany);
         };
@@ -151,7 +152,7 @@ impl<C: Channel> Host<C> {
     ///
     /// # Errors
     /// [`BindError::InUse`]: another binding of that port listens.
-    pub(super) fn listen(&mut self, binding: u64, backlog: u32) -> Result<(), BindError> {
+    pub(super) fn listen(&mut self, binding: Key, backlog: u32) -> Result<(), BindError> {
         self.ports.listen(binding, backlog.clamp(1, BACKLOG))?;
         let Some(port) = self.ports.get(binding).map(|binding| binding.name.local.port()) else {
             return Ok(());
@@ -167,7 +168,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Releases a name. Connections that wait there are reset; those that were delivered go on.
-    pub(super) fn release(&mut self, binding: u64) {
+    pub(super) fn release(&mut self, binding: Key) {
         for arrival in self.arrivals.remove(&binding).unwrap_or_default() {
             self.binding_of_arrival.remove(&arrival.flow);
             self.abandon(arrival.flow);
@@ -187,24 +188,24 @@ impl<C: Channel> Host<C> {
 
     /// Takes the next connection that waits at a listener. It counts against the backlog until
     /// [`Host::dequeued`].
-    pub(super) fn next_arrival(&mut self, binding: u64) -> Option<NewConnection> {
+    pub(super) fn next_arrival(&mut self, binding: Key) -> Option<NewConnection> {
         let arrival = self.arrivals.get_mut(&binding)?.pop_front()?;
         self.binding_of_arrival.remove(&arrival.flow);
         Some(arrival)
     }
 
     /// Takes the key of a removed connection, so that the caller can forget what it keeps under it.
-    pub(super) fn next_removed(&mut self) -> Option<u64> {
+    pub(super) fn next_removed(&mut self) -> Option<Key> {
         self.removed.pop()
     }
 
     /// Takes a listener with new arrivals.
-    pub(super) fn next_ready_listener(&mut self) -> Option<u64> {
+    pub(super) fn next_ready_listener(&mut self) -> Option<Key> {
         self.ready_listeners.pop_front()
     }
 
     /// Puts an arrival back, as the next one.
-    pub(super) fn put_back(&mut self, binding: u64, arrival: NewConnection) {
+    pub(super) fn put_back(&mut self, binding: Key, arrival: NewConnection) {
         match self.arrivals.get_mut(&binding) {
             Some(waiting) => {
                 self.binding_of_arrival.insert(arrival.flow, binding);
@@ -220,7 +221,7 @@ impl<C: Channel> Host<C> {
     /// Those of connect(2).
     pub(super) fn begin(
         &mut self,
-        application: u64,
+        application: Key,
         port: Option<u16>,
         remote: SocketAddr,
         now: u64,
@@ -252,7 +253,7 @@ impl<C: Channel> Host<C> {
     ///
     /// # Errors
     /// Returns the channel if the connection has ended meanwhile, or the application has too many.
-    pub(super) fn attach(&mut self, flow: FlowId, application: u64, channel: C) -> Result<u64, C> {
+    pub(super) fn attach(&mut self, flow: FlowId, application: Key, channel: C) -> Result<Key, C> {
         if let Some(undelivered) = self.ended.remove(&flow) {
             return self.attach_ended(undelivered, application, channel);
         }
@@ -269,17 +270,17 @@ impl<C: Channel> Host<C> {
             ..Connection::new(channel, flow, application, phase, self.now)
         };
         let key = self.insert(connection);
-        self.engine.set_user(flow, key);
+        self.engine.set_user(flow, key.to_word());
         Ok(key)
     }
 
     /// Returns the channel of a connection.
-    pub(super) fn channel(&mut self, key: u64) -> Option<&mut C> {
+    pub(super) fn channel(&mut self, key: Key) -> Option<&mut C> {
         self.connections.get_mut(key).map(|connection| &mut connection.channel)
     }
 
     /// Handles a notification by the application of a connection.
-    pub(super) fn notified(&mut self, key: u64) {
+    pub(super) fn notified(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.channel.clear_notification();
         self.counters.notifications += 1;
@@ -287,7 +288,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Handles the hang-up of a connection: the last holder of the application's end is gone.
-    pub(super) fn hung_up(&mut self, key: u64) {
+    pub(super) fn hung_up(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let flow = connection.flow;
         let has_unread = !self.engine.received(flow).0.is_empty();
@@ -338,19 +339,20 @@ impl<C: Channel> Host<C> {
     }
 
     fn handle(&mut self, event: Event) {
-        match event.kind {
-            EventKind::Accepted { remote, .. } => self.arrive(event.flow, remote),
-            EventKind::Connected => self.connected(event.user),
-            EventKind::Readable | EventKind::PeerClosed => self.activate(event.user),
-            EventKind::Writable => {
-                if let Some(connection) = self.connections.get_mut(event.user) {
+        match (event.kind, Key::from_word(event.user)) {
+            (EventKind::Accepted { remote, .. }, _) => self.arrive(event.flow, remote),
+            (EventKind::Connected, Some(key)) => self.connected(key),
+            (EventKind::Readable | EventKind::PeerClosed, Some(key)) => self.activate(key),
+            (EventKind::Writable, Some(key)) => {
+                if let Some(connection) = self.connections.get_mut(key) {
                     connection.blocked = false;
                 }
-                self.activate(event.user);
+                self.activate(key);
             }
-            EventKind::Closed(reason) if event.user == 0 => self.keep_arrival(event.flow, reason),
-            EventKind::Closed(reason) => self.over(event.user, reason),
-            EventKind::Datagram { .. } => {}
+            (EventKind::Closed(reason), Some(key)) => self.over(key, reason),
+            // Without a channel it still waits at its listener.
+            (EventKind::Closed(reason), None) => self.keep_arrival(event.flow, reason),
+            (EventKind::Datagram { .. }, _) | (_, None) => {}
         }
     }
 
@@ -375,7 +377,7 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    fn connected(&mut self, key: u64) {
+    fn connected(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.phase = Phase::Open;
         connection.channel.establish();
@@ -385,7 +387,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Handles the end of a connection in the engine.
-    fn over(&mut self, key: u64, reason: CloseReason) {
+    fn over(&mut self, key: Key, reason: CloseReason) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let error = error_of(reason);
         if connection.phase == Phase::Open {
@@ -442,7 +444,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Returns the flow of a connection.
-    pub(super) fn flow(&self, key: u64) -> Option<FlowId> {
+    pub(super) fn flow(&self, key: Key) -> Option<FlowId> {
         self.connections.get(key).map(|connection| connection.flow)
     }
 
@@ -460,7 +462,7 @@ impl<C: Channel> Host<C> {
         for key in self.ports.keys() {
             self.release(key);
         }
-        self.connections.keys().into_iter().for_each(|key| self.reset(key, error));
+        self.connections.keys().collect::<Vec<_>>().into_iter().for_each(|key| self.reset(key, error));
         self.active.clear();
         self.armed_for_sleep.clear();
         self.flushing.clear();
@@ -469,7 +471,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Ends a connection for both sides: its application gets `error`, its peer a reset.
-    pub(super) fn reset(&mut self, key: u64, error: Errno) {
+    pub(super) fn reset(&mut self, key: Key, error: Errno) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         match connection.phase {
             Phase::Connecting => {
@@ -483,8 +485,8 @@ impl<C: Channel> Host<C> {
     }
 
     /// Ends everything of an application: its bindings, and its connections, which get `error`.
-    pub(super) fn revoke(&mut self, application: u64, error: Errno) {
-        let bindings: Vec<u64> = self.ports.of_application(application).map(|(key, _)| key).collect();
+    pub(super) fn revoke(&mut self, application: Key, error: Errno) {
+        let bindings: Vec<Key> = self.ports.of_application(application).map(|(key, _)| key).collect();
         bindings.into_iter().for_each(|binding| self.release(binding));
         self.connections_of(application).into_iter().for_each(|key| self.reset(key, error));
     }

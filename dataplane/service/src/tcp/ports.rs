@@ -13,9 +13,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use rustix::io::Errno;
+use sietch_structures::{Key, Slab};
 
 use super::limits::BINDINGS;
-use super::slots::Slab;
 
 /// A name that an application binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct BoundName {
     /// The user of the application.
     pub uid: u32,
     /// The key of the application in its host.
-    pub application: u64,
+    pub application: Key,
 }
 
 /// The queue of a listener.
@@ -90,7 +90,7 @@ pub struct Ports {
     addresses: Vec<IpAddr>,
     allowed: Vec<RangeInclusive<u16>>,
     bindings: Slab<Binding>,
-    by_port: BTreeMap<u16, Vec<u64>>,
+    by_port: BTreeMap<u16, Vec<Key>>,
     /// Where the search for a free port continues.
     next: u16,
 }
@@ -123,7 +123,7 @@ impl Ports {
     ///
     /// # Errors
     /// See [`BindError`].
-    pub fn bind(&mut self, mut name: BoundName) -> Result<u64, BindError> {
+    pub fn bind(&mut self, mut name: BoundName) -> Result<Key, BindError> {
         if self.bindings.len() >= BINDINGS {
             return Err(BindError::TooMany);
         }
@@ -174,7 +174,7 @@ impl Ports {
     /// # Errors
     /// [`BindError::InUse`]: another application listens there. With SO_REUSEADDR two may be bound, but
     /// only one may listen.
-    pub fn listen(&mut self, key: u64, backlog: u32) -> Result<(), BindError> {
+    pub fn listen(&mut self, key: Key, backlog: u32) -> Result<(), BindError> {
         let Some(binding) = self.bindings.get(key).copied() else { return Err(BindError::NoneFree) };
         let port = binding.name.local.port();
         let others = self.by_port.get(&port).into_iter().flatten().filter(|other| **other != key);
@@ -190,7 +190,7 @@ impl Ports {
     }
 
     /// Releases a binding. Returns it, and whether its port has no listener any more.
-    pub fn release(&mut self, key: u64) -> Option<(Binding, bool)> {
+    pub fn release(&mut self, key: Key) -> Option<(Binding, bool)> {
         let binding = self.bindings.remove(key)?;
         let port = binding.name.local.port();
         if let Some(keys) = self.by_port.get_mut(&port) {
@@ -203,16 +203,16 @@ impl Ports {
     }
 
     /// Returns the binding of a key.
-    pub fn get(&self, key: u64) -> Option<&Binding> {
+    pub fn get(&self, key: Key) -> Option<&Binding> {
         self.bindings.get(key)
     }
 
     /// Returns the queue of a listener.
-    pub fn queue(&mut self, key: u64) -> Option<&mut ListenQueue> {
+    pub fn queue(&mut self, key: Key) -> Option<&mut ListenQueue> {
         self.bindings.get_mut(key)?.listening.as_mut()
     }
 
-    fn listeners(&self, port: u16) -> impl Iterator<Item = (u64, &Binding)> {
+    fn listeners(&self, port: u16) -> impl Iterator<Item = (Key, &Binding)> {
         let keys = self.by_port.get(&port).into_iter().flatten();
         keys.filter_map(|key| {
             Some((*key, self.bindings.get(*key).filter(|binding| binding.listening.is_some())?))
@@ -220,7 +220,7 @@ impl Ports {
     }
 
     /// Returns the listener for a connection to `local`; `hash` of its peer selects one of several.
-    pub fn listener(&self, local: SocketAddr, hash: u64) -> Option<u64> {
+    pub fn listener(&self, local: SocketAddr, hash: u64) -> Option<Key> {
         let address = local.ip().to_canonical();
         let rank = |binding: &Binding| {
             let own = binding.name.local.ip();
@@ -234,7 +234,7 @@ impl Ports {
         };
         let best =
             self.listeners(local.port()).map(|(_, binding)| rank(binding)).max().filter(|rank| *rank > 0)?;
-        let candidates: Vec<u64> = self
+        let candidates: Vec<Key> = self
             .listeners(local.port())
             .filter(|(_, binding)| rank(binding) == best)
             .map(|(key, _)| key)
@@ -244,7 +244,7 @@ impl Ports {
 
     /// Returns how many more connections may wait at the listeners of a port: the engine's backlog.
     pub fn room(&self, port: u16) -> u32 {
-        let room = |(_, binding): (u64, &Binding)| {
+        let room = |(_, binding): (Key, &Binding)| {
             binding.listening.map_or(0, |listening| listening.backlog.saturating_sub(listening.waiting))
         };
         self.listeners(port).map(room).fold(0, u32::saturating_add)
@@ -256,7 +256,7 @@ impl Ports {
     }
 
     /// Iterates over the bindings of an application.
-    pub fn of_application(&self, application: u64) -> impl Iterator<Item = (u64, Binding)> + '_ {
+    pub fn of_application(&self, application: Key) -> impl Iterator<Item = (Key, Binding)> + '_ {
         self.bindings
             .iter()
             .filter(move |(_, binding)| binding.name.application == application)
@@ -264,8 +264,8 @@ impl Ports {
     }
 
     /// Returns the keys of all bindings.
-    pub fn keys(&self) -> Vec<u64> {
-        self.bindings.keys()
+    pub fn keys(&self) -> Vec<Key> {
+        self.bindings.keys().collect()
     }
 }
 

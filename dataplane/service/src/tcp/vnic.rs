@@ -38,6 +38,7 @@ use rustix::net::RecvFlags;
 use sietch_net::Engine;
 use sietch_protocol::socket_service::{BACKLOG_CHANGE_BYTES, BacklogChange, Descriptors, receive_message};
 use sietch_ring::stream::RegionSizes;
+use sietch_structures::Key;
 
 use super::host::{ApplicationUsage, Host};
 use super::metrics::Counters;
@@ -218,14 +219,14 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Watches a connection no longer: its hang-up would be reported in every poll.
-    fn unwatch_connection(&mut self, key: u64) {
+    fn unwatch_connection(&mut self, key: Key) {
         if let Some(channel) = self.host.channel(key) {
             let _ = epoll::delete(&self.epoll, channel.doorbell());
         }
     }
 
     /// Handles an event of a listener's pair: a message of its application, or room.
-    fn pair_event(&mut self, binding: u64, flags: EventFlags) {
+    fn pair_event(&mut self, binding: Key, flags: EventFlags) {
         let Some(pair) = self.pairs.get(&binding) else { return };
         if flags.contains(EventFlags::IN) {
             let mut bytes = [0; BACKLOG_CHANGE_BYTES];

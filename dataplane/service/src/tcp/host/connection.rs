@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 use sietch_net::{CloseReason, FlowId};
+use sietch_structures::Key;
 
 use crate::tcp::channel::{Channel, WakeOn};
 use crate::tcp::socket_options::SocketOptions;
@@ -28,7 +29,7 @@ pub(super) struct Connection<C> {
     pub channel: C,
     pub flow: FlowId,
     /// The key of its application.
-    pub application: u64,
+    pub application: Key,
     pub phase: Phase,
     /// It is relayed in every iteration.
     pub active: bool,
@@ -63,14 +64,14 @@ pub(super) struct Undelivered {
     /// The error that follows them.
     pub error: Errno,
     /// The key of the application whose budget they count against.
-    pub application: u64,
+    pub application: Key,
 }
 
 /// Where undelivered bytes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UndeliveredAt {
     /// At a connection, by its key.
-    Connection(u64),
+    Connection(Key),
     /// At a connection that was not yet accepted, by its flow.
     Arrival(FlowId),
 }
@@ -87,7 +88,7 @@ pub(super) fn error_of(reason: CloseReason) -> Errno {
 }
 
 impl<C> Connection<C> {
-    pub(super) fn new(channel: C, flow: FlowId, application: u64, phase: Phase, now: u64) -> Self {
+    pub(super) fn new(channel: C, flow: FlowId, application: Key, phase: Phase, now: u64) -> Self {
         Self {
             channel,
             flow,

@@ -13,6 +13,7 @@
 //!    the list is rotated by one, so that no connection of an application is always the last.
 
 use sietch_net::Engine;
+use sietch_structures::Key;
 
 use super::application::Application;
 use super::connection::{Connection, Phase};
@@ -60,7 +61,7 @@ impl<C: Channel> Host<C> {
 
     /// Arms a connection on which nothing has moved for `delay`. `sleep` is the number of the sleep, if
     /// it is armed for one. Returns whether it is inactive now.
-    fn arm_if_idle(&mut self, key: u64, delay: u64, sleep: Option<u64>) -> bool {
+    fn arm_if_idle(&mut self, key: Key, delay: u64, sleep: Option<u64>) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return true };
         if self.now.saturating_sub(connection.moved_at) < delay {
             return false;
@@ -117,7 +118,7 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    fn relay(&mut self, key: u64) -> Relayed {
+    fn relay(&mut self, key: Key) -> Relayed {
         let Some(connection) = self.connections.get_mut(key) else { return Relayed::Gone };
         if connection.phase == Phase::Closed {
             connection.active = false;
@@ -180,7 +181,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Relays a connection that the engine has closed.
-    fn relay_undelivered(&mut self, key: u64) -> Relayed {
+    fn relay_undelivered(&mut self, key: Key) -> Relayed {
         let Some(connection) = self.connections.get_mut(key) else { return Relayed::Gone };
         let Some(application) = self.applications.get_mut(connection.application) else {
             return Relayed::Gone;

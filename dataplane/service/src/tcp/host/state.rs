@@ -6,6 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 
 use sietch_net::{Engine, Event, FlowId};
+use sietch_structures::{Key, Slab};
 
 use super::application::Application;
 use super::connection::{Connection, Phase, Undelivered, UndeliveredAt};
@@ -13,7 +14,6 @@ use crate::tcp::channel::Channel;
 use crate::tcp::limits::ENDED_ARRIVALS;
 use crate::tcp::metrics::Counters;
 use crate::tcp::ports::Ports;
-use crate::tcp::slots::Slab;
 
 /// A connection that has no channel yet: one that came to a listener, or one that was just begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +34,21 @@ pub(crate) struct Host<C> {
     pub(super) connections: Slab<Connection<C>>,
     pub(super) applications: Slab<Application>,
     /// Keys of applications by id and user.
-    pub(super) by_id: HashMap<([u8; 16], u32), u64>,
+    pub(super) by_id: HashMap<([u8; 16], u32), Key>,
     /// Connections that wait to be accepted, by binding.
-    pub(super) arrivals: BTreeMap<u64, VecDeque<NewConnection>>,
+    pub(super) arrivals: BTreeMap<Key, VecDeque<NewConnection>>,
     /// Bindings with new arrivals since [`Host::next_ready_listener`].
-    pub(super) ready_listeners: VecDeque<u64>,
+    pub(super) ready_listeners: VecDeque<Key>,
     /// Keys of the connections that are relayed in every iteration.
-    pub(super) active: Vec<u64>,
+    pub(super) active: Vec<Key>,
     /// Keys of the connections that are armed only for the time of a sleep.
-    pub(super) armed_for_sleep: Vec<u64>,
+    pub(super) armed_for_sleep: Vec<Key>,
     /// The number of the last sleep.
     pub(super) sleep: u64,
     /// Connections in [`Phase::Flushing`], with their deadlines, in the order of those.
-    pub(super) flushing: VecDeque<(u64, u64)>,
+    pub(super) flushing: VecDeque<(u64, Key)>,
     /// Connections with bytes under a cork, with their deadlines, in the order of those.
-    pub(super) corked: VecDeque<(u64, u64)>,
+    pub(super) corked: VecDeque<(u64, Key)>,
     /// Where undelivered bytes are kept, with their deadlines, in the order of those.
     pub(super) undelivered: VecDeque<(u64, UndeliveredAt)>,
     /// The sum of all undelivered bytes.
@@ -56,14 +56,14 @@ pub(crate) struct Host<C> {
     /// The number of places that have such bytes.
     pub(super) undelivered_count: usize,
     /// The binding at which each arrival waits.
-    pub(super) binding_of_arrival: HashMap<FlowId, u64>,
+    pub(super) binding_of_arrival: HashMap<FlowId, Key>,
     /// What arrivals that ended before they were accepted have brought.
     pub(super) ended: HashMap<FlowId, Undelivered>,
     /// The most entries of [`Host::ended`].
     pub(super) max_ended: usize,
     pub(super) events: Vec<Event>,
     /// Keys of removed connections, until [`Host::next_removed`] takes them.
-    pub(super) removed: Vec<u64>,
+    pub(super) removed: Vec<Key>,
     pub(super) now: u64,
     pub(super) iterations: u64,
     pub(super) counters: Counters,
@@ -106,14 +106,14 @@ impl<C: Channel> Host<C> {
     }
 
     /// Returns whether an application may have one more connection.
-    pub(crate) fn may_connect(&self, application: u64) -> bool {
+    pub(crate) fn may_connect(&self, application: Key) -> bool {
         self.applications.get(application).is_some_and(|application| {
             application.usage.connections < crate::tcp::limits::CONNECTIONS_PER_APPLICATION
         })
     }
 
     /// Relays a connection in every iteration from now on.
-    pub(super) fn activate(&mut self, key: u64) {
+    pub(super) fn activate(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.active || matches!(connection.phase, Phase::Connecting | Phase::Closed) {
             return;
@@ -125,7 +125,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Adds a connection, and counts it.
-    pub(super) fn insert(&mut self, connection: Connection<C>) -> u64 {
+    pub(super) fn insert(&mut self, connection: Connection<C>) -> Key {
         let (application, accepted) = (connection.application, connection.accepted);
         let key = self.connections.insert(connection);
         if let Some(application) = self.applications.get_mut(application) {
@@ -140,7 +140,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Removes a connection, and counts it no longer.
-    pub(super) fn remove(&mut self, key: u64) {
+    pub(super) fn remove(&mut self, key: Key) {
         let Some(connection) = self.connections.remove(key) else { return };
         self.removed.push(key);
         if let Some(undelivered) = &connection.undelivered {
@@ -155,7 +155,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Resets a connection's peer, and removes the connection.
-    pub(super) fn abort(&mut self, key: u64) {
+    pub(super) fn abort(&mut self, key: Key) {
         let Some(connection) = self.connections.get(key) else { return };
         self.counters.aborted += 1;
         self.engine.abort(connection.flow);
@@ -173,7 +173,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Forgets an application that has neither a connection nor a binding.
-    pub(super) fn forget_unused(&mut self, key: u64) {
+    pub(super) fn forget_unused(&mut self, key: Key) {
         let Some(application) = self.applications.get(key) else { return };
         let usage = application.usage;
         if usage.connections == 0 && usage.bindings == 0 {
@@ -188,7 +188,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Records that one connection less waits at a listener: it was delivered, or is gone.
-    pub(crate) fn dequeued(&mut self, binding: u64) {
+    pub(crate) fn dequeued(&mut self, binding: Key) {
         if let Some(queue) = self.ports.queue(binding) {
             queue.waiting = queue.waiting.saturating_sub(1);
         }

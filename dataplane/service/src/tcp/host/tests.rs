@@ -12,11 +12,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{LinkConfig, Random};
+use sietch_structures::Key;
 
 use crate::tcp::ports::{BindError, BoundName};
 use world::{Ending, PEER, PORT, Plan, SECOND, SERVICE, World};
 
-fn name(port: u16, application: u64) -> BoundName {
+fn name(port: u16, application: Key) -> BoundName {
     let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     BoundName { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application }
 }
@@ -123,7 +124,7 @@ fn ports_and_applications_come_back() {
     let mut world = World::new(LinkConfig::perfect(), Vec::new(), Random::new(6));
     let host = &mut world.host;
     let application = host.application([7; 16], 1000);
-    let bindings: Vec<u64> = (0..crate::tcp::limits::BINDINGS_PER_APPLICATION)
+    let bindings: Vec<Key> = (0..crate::tcp::limits::BINDINGS_PER_APPLICATION)
         .map(|count| host.bind(name(10_000 + count as u16, application)).expect("within its share"))
         .collect();
     assert_eq!(host.bind(name(9_999, application)), Err(BindError::TooMany));

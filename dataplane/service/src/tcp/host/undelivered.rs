@@ -16,6 +16,7 @@
 
 use rustix::io::Errno;
 use sietch_net::{CloseReason, Engine, FlowId};
+use sietch_structures::Key;
 
 use super::application::Application;
 use super::connection::{Connection, Phase, Undelivered, UndeliveredAt, error_of};
@@ -30,7 +31,7 @@ const STALE: usize = 64;
 
 impl<C: Channel> Host<C> {
     /// Copies what a closed flow has left out of the engine. Beyond the bounds it copies nothing.
-    fn keep_undelivered(&mut self, flow: FlowId, application: u64, error: Errno) -> Undelivered {
+    fn keep_undelivered(&mut self, flow: FlowId, application: Key, error: Errno) -> Undelivered {
         let (first, second) = self.engine.received(flow);
         let count = first.len() + second.len();
         let mut undelivered = Undelivered { bytes: Vec::new(), given: 0, error, application };
@@ -47,7 +48,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Ends a connection with an error, once its application has read everything.
-    pub(super) fn abort_when_delivered(&mut self, key: u64, flow: FlowId, error: Errno) {
+    pub(super) fn abort_when_delivered(&mut self, key: Key, flow: FlowId, error: Errno) {
         let Some(application) = self.connections.get(key).map(|connection| connection.application) else {
             return;
         };
@@ -101,7 +102,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Removes an ended connection from the queue of its listener.
-    fn forget_arrival(&mut self, flow: FlowId, binding: u64) {
+    fn forget_arrival(&mut self, flow: FlowId, binding: Key) {
         self.binding_of_arrival.remove(&flow);
         if let Some(waiting) = self.arrivals.get_mut(&binding) {
             waiting.retain(|arrival| arrival.flow != flow);
@@ -120,9 +121,9 @@ impl<C: Channel> Host<C> {
     pub(super) fn attach_ended(
         &mut self,
         undelivered: Undelivered,
-        application: u64,
+        application: Key,
         channel: C,
-    ) -> Result<u64, C> {
+    ) -> Result<Key, C> {
         if !self.may_connect(application) {
             self.drop_undelivered(&undelivered);
             return Err(channel);
@@ -150,7 +151,7 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    fn end_if_nothing_is_read(&mut self, key: u64) {
+    fn end_if_nothing_is_read(&mut self, key: Key) {
         let Some(connection) = self.connections.get(key) else { return };
         let deadline = connection.moved_at.saturating_add(UNDELIVERED_TIMEOUT);
         if deadline > self.now {
@@ -168,7 +169,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Delivers the error, and removes the connection.
-    fn end_undelivered(&mut self, key: u64) {
+    fn end_undelivered(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if let Some(error) = connection.undelivered.as_ref().map(|undelivered| undelivered.error) {
             connection.channel.abort_with(error);
@@ -177,7 +178,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Ends a connection if its application was given everything. Returns whether it has ended.
-    pub(super) fn end_if_read(&mut self, key: u64) -> bool {
+    pub(super) fn end_if_read(&mut self, key: Key) -> bool {
         let read = |connection: &Connection<C>| {
             connection
                 .undelivered

@@ -9,7 +9,8 @@ fn ports() -> Ports {
 
 fn name(local: &str) -> BoundName {
     let local: SocketAddr = local.parse().expect("an address and a port");
-    BoundName { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application: 1 }
+    let application = sietch_structures::Key::from_word(1 << 32).expect("a generation");
+    BoundName { local, v6_only: false, reuse_address: false, reuse_port: false, uid: 1000, application }
 }
 
 #[test]

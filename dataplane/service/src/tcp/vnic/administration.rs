@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use sietch_protocol::socket_service::{Reply, ReplyKind};
+use sietch_structures::Key;
 
 use super::device::Device;
 use super::state::{Answer, Vnic};
@@ -95,7 +96,7 @@ impl<Q: Device> Vnic<Q> {
         id: [u8; 16],
     ) -> Result<Answer, Errno> {
         let meant = self.host.usages().filter(|(_, usage)| usage.id == id && sees(usage));
-        let meant: Vec<u64> = meant.map(|(application, _)| application).collect();
+        let meant: Vec<Key> = meant.map(|(application, _)| application).collect();
         if meant.is_empty() {
             return Err(Errno::SRCH);
         }
@@ -105,7 +106,7 @@ impl<Q: Device> Vnic<Q> {
                 self.revoked.insert(Application { uid: usage.uid, id }, RevokedBy::Administrator);
                 ended.users.insert(usage.uid);
             }
-            let bindings: Vec<u64> =
+            let bindings: Vec<Key> =
                 self.host.ports().of_application(application).map(|(key, _)| key).collect();
             for binding in bindings {
                 ended.listeners += usize::from(self.pairs.contains_key(&binding));

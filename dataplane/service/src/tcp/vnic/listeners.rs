@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use sietch_net::FlowId;
 use sietch_protocol::socket_service::{Arrival, ArrivalKind, send_message};
+use sietch_structures::Key;
 use zerocopy::IntoBytes as _;
 
 use super::device::Device;
@@ -29,7 +30,7 @@ fn is_exhaustion(error: Errno) -> bool {
 
 impl<Q: Device> Vnic<Q> {
     /// Delivers to a listener the connections that wait for it.
-    pub(super) fn deliver(&mut self, binding: u64) {
+    pub(super) fn deliver(&mut self, binding: Key) {
         if !self.deliver_local(binding) {
             return;
         }
@@ -59,7 +60,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Delivers connections of this VNIC's own applications. Returns false if the pair is full.
-    pub(super) fn deliver_local(&mut self, binding: u64) -> bool {
+    pub(super) fn deliver_local(&mut self, binding: Key) -> bool {
         let Some(pair) = self.pairs.get_mut(&binding).filter(|pair| !pair.full) else { return false };
         while let Some(local) = pair.local.front() {
             let descriptors = local.descriptors.each_ref().map(AsFd::as_fd);
@@ -82,7 +83,7 @@ impl<Q: Device> Vnic<Q> {
 
     /// Pauses deliveries to a listener, because descriptors or memory are exhausted while its pair has
     /// room: no event would report when they are free.
-    fn pause_listener(&mut self, binding: u64) {
+    fn pause_listener(&mut self, binding: Key) {
         let Some(pair) = self.pairs.get_mut(&binding) else { return };
         pair.full = true;
         if self.paused.is_empty() {
@@ -91,7 +92,7 @@ impl<Q: Device> Vnic<Q> {
         self.paused.insert(binding);
     }
 
-    fn offer(&mut self, binding: u64, application: u64, arrival: &NewConnection) -> Result<(), Errno> {
+    fn offer(&mut self, binding: Key, application: Key, arrival: &NewConnection) -> Result<(), Errno> {
         let no = |error: io::Error| error.raw_os_error().map_or(Errno::NOMEM, Errno::from_raw_os_error);
         let made = StreamChannel::make(self.geometry, arrival.local, arrival.remote, Opening::Accepted)
             .map_err(no)?;
@@ -107,10 +108,10 @@ impl<Q: Device> Vnic<Q> {
     pub(super) fn attach(
         &mut self,
         flow: FlowId,
-        application: u64,
+        application: Key,
         channel: StreamChannel,
         cookie: u64,
-    ) -> Result<u64, Errno> {
+    ) -> Result<Key, Errno> {
         let key = self.host.attach(flow, application, channel).map_err(|_| Errno::CONNABORTED)?;
         if let Some(channel) = self.host.channel(key) {
             let data = EventData::new_u64(Token::Connection(key).word());
@@ -125,7 +126,7 @@ impl<Q: Device> Vnic<Q> {
         Ok(key)
     }
 
-    pub(super) fn watch_pair(&mut self, binding: u64, full: bool) {
+    pub(super) fn watch_pair(&mut self, binding: Key, full: bool) {
         let Some(pair) = self.pairs.get_mut(&binding) else { return };
         pair.full = full;
         let flags = if full { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
@@ -134,7 +135,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Closes a listener whose last holder is gone.
-    pub(super) fn close(&mut self, binding: u64) {
+    pub(super) fn close(&mut self, binding: Key) {
         if let Some(pair) = self.pairs.remove(&binding) {
             self.placeholders.remove(&pair.cookie);
             let _ = epoll::delete(&self.epoll, &pair.socket);
@@ -144,7 +145,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Closes a reservation whose last holder is gone, or that has become a listener.
-    pub(super) fn close_reservation(&mut self, binding: u64) {
+    pub(super) fn close_reservation(&mut self, binding: Key) {
         if let Some(reservation) = self.reservations.remove(&binding) {
             self.placeholders.remove(&reservation.cookie);
             let _ = epoll::delete(&self.epoll, &reservation.socket);
@@ -155,7 +156,7 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Returns this VNIC's own listener for a connection to `remote`.
-    pub(super) fn own_listener(&self, remote: SocketAddr) -> Option<u64> {
+    pub(super) fn own_listener(&self, remote: SocketAddr) -> Option<Key> {
         self.host.ports().is_ours(remote.ip()).then(|| self.host.ports().listener(remote, self.now))?
     }
 }

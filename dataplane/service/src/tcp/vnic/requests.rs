@@ -19,6 +19,7 @@ use sietch_protocol::socket_service::{
     SHARED_PORT,
 };
 use sietch_ring::stream::Memory;
+use sietch_structures::Key;
 
 use super::device::Device;
 use super::state::{Answer, LocalArrival, Pair, Placeholder, Reservation, Token, Vnic};
@@ -122,12 +123,12 @@ impl<Q: Device> Vnic<Q> {
         Ok((Reply { local: self.local_name(binding), ..Reply::new(ReplyKind::Bound) }, vec![given]))
     }
 
-    fn local_name(&self, binding: u64) -> Name {
+    fn local_name(&self, binding: Key) -> Name {
         self.host.ports().get(binding).map_or(Name::NONE, |binding| binding.name.local.into())
     }
 
     /// Returns the binding of a reservation that came with the request.
-    fn reserved(&self, sent: Option<&OwnedFd>) -> Option<u64> {
+    fn reserved(&self, sent: Option<&OwnedFd>) -> Option<Key> {
         match self.placeholders.get(&sockopt::socket_cookie(sent?).ok()?) {
             Some(Placeholder::Reservation(binding)) => Some(*binding),
             _ => None,
@@ -165,7 +166,7 @@ impl<Q: Device> Vnic<Q> {
     /// Listens on a binding, and returns the placeholder.
     fn open(
         &mut self,
-        binding: u64,
+        binding: Key,
         request: &Request,
         pair: Option<ListenerPair>,
     ) -> Result<OwnedFd, Errno> {
@@ -237,7 +238,7 @@ impl<Q: Device> Vnic<Q> {
     /// Connects two applications of this VNIC.
     fn connect_within(
         &mut self,
-        (application, client): (u64, Application),
+        (application, client): (Key, Application),
         from: Option<u16>,
         remote: SocketAddr,
     ) -> Result<Answer, Errno> {
@@ -301,7 +302,7 @@ impl<Q: Device> Vnic<Q> {
         Ok((reply, Vec::new()))
     }
 
-    fn backlog_of(&self, binding: u64) -> u32 {
+    fn backlog_of(&self, binding: Key) -> u32 {
         self.host.ports().get(binding).and_then(|binding| binding.listening).map_or(0, |it| it.backlog)
     }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc::Receiver;
 
 use sietch_protocol::socket_service::{Arrival, Reply};
 use sietch_ring::stream::RegionSizes;
+use sietch_structures::Key;
 
 use super::access::Access;
 use crate::requests::revocation::RevocationList;
@@ -22,7 +23,7 @@ pub(super) struct Pair {
     /// The cookie of the placeholder, the program's end.
     pub cookie: u64,
     /// The key of the listener's application.
-    pub application: u64,
+    pub application: Key,
     /// It is full; an event reports when it has room.
     pub full: bool,
     /// Connections of the same VNIC for which the pair had no room.
@@ -48,9 +49,9 @@ pub(super) struct Reservation {
 /// What a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholder {
-    Connection(u64),
-    Listener(u64),
-    Reservation(u64),
+    Connection(Key),
+    Listener(Key),
+    Reservation(Key),
 }
 
 /// A VNIC that is served.
@@ -68,14 +69,14 @@ pub struct Vnic<Q> {
     pub(super) socket_service: Option<CommandSender>,
     /// Revoked applications: many try again at once when their connections are reset.
     pub(super) revoked: RevocationList,
-    pub(super) pairs: BTreeMap<u64, Pair>,
-    pub(super) reservations: BTreeMap<u64, Reservation>,
+    pub(super) pairs: BTreeMap<Key, Pair>,
+    pub(super) reservations: BTreeMap<Key, Reservation>,
     pub(super) placeholders: HashMap<u64, Placeholder>,
     /// Cookies of placeholders by connection, forgotten with it.
-    pub(super) cookies: HashMap<u64, u64>,
+    pub(super) cookies: HashMap<Key, u64>,
     /// Listeners to which nothing is delivered until `retry_at`, because descriptors or memory were
     /// exhausted.
-    pub(super) paused: BTreeSet<u64>,
+    pub(super) paused: BTreeSet<Key>,
     pub(super) retry_at: u64,
     pub(super) next_port: u16,
     /// When the doorbells were last polled.
@@ -90,30 +91,32 @@ pub struct Vnic<Q> {
 #[derive(Clone, Copy)]
 pub(super) enum Token {
     Requests,
-    Connection(u64),
-    Pair(u64),
-    Reservation(u64),
+    Connection(Key),
+    Pair(Key),
+    Reservation(Key),
 }
 
+/// The bits of a token's kind, and their values.
 const KIND: u64 = 0xc000_0000;
+const PAIR: u64 = 0x4000_0000;
+const RESERVATION: u64 = 0x8000_0000;
 
 impl Token {
     pub(super) fn word(self) -> u64 {
         match self {
             Self::Requests => 0,
-            Self::Connection(key) => key,
-            Self::Pair(key) => key | 0x4000_0000,
-            Self::Reservation(key) => key | 0x8000_0000,
+            Self::Connection(key) => key.to_word(),
+            Self::Pair(key) => key.to_word() | PAIR,
+            Self::Reservation(key) => key.to_word() | RESERVATION,
         }
     }
 
     pub(super) fn of(word: u64) -> Self {
-        let key = word & !KIND;
-        match word & KIND {
-            0 if word == 0 => Self::Requests,
-            0x4000_0000 => Self::Pair(key),
-            0x8000_0000 => Self::Reservation(key),
-            _ => Self::Connection(key),
+        match (Key::from_word(word & !KIND), word & KIND) {
+            (None, _) => Self::Requests,
+            (Some(key), PAIR) => Self::Pair(key),
+            (Some(key), RESERVATION) => Self::Reservation(key),
+            (Some(key), _) => Self::Connection(key),
         }
     }
 }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use sietch_net::{CloseReason, Config, Engine, Event, EventKind, FlowId};
 use sietch_nic::wire::{WireQueue, tapped};
 use sietch_sim::{Link, LinkConfig, Random};
+use sietch_structures::Key;
 
 use super::pipe::{Pipe, ServiceEnd};
 use crate::tcp::channel::WakeOn;
@@ -129,7 +130,7 @@ struct Case {
     plan: Plan,
     begun: bool,
     pipe: Rc<RefCell<Pipe>>,
-    key: Option<u64>,
+    key: Option<Key>,
     sent: u64,
     read: u64,
     done: bool,
@@ -146,7 +147,7 @@ pub(super) struct World {
     /// Cases by the peer's flow, and by the peer's port.
     by_flow: HashMap<FlowId, usize>,
     by_port: HashMap<u16, usize>,
-    binding: u64,
+    binding: Key,
     pub accepting: bool,
     /// Applications do nothing.
     pub asleep: bool,

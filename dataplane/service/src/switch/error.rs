@@ -1,11 +1,9 @@
-//! The name of a port, and why one is refused.
+//! Why a port is not added to the switch.
 
 use sietch_nic::xdp::XdpError;
 
+use super::id::PortId;
 use super::limits::PORTS;
-
-/// The control plane's name for a port: the number of its grant.
-pub type PortId = u64;
 
 /// Why a port was not added.
 #[derive(Debug, thiserror::Error)]
