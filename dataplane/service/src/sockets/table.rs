@@ -380,7 +380,11 @@ impl Table {
 
 /// Returns what distinguishes a connection.
 fn key_of(connection: &Connection) -> ConnectionKey {
-    (connection.namespace, CanonicalName::of(connection.names.local), CanonicalName::of(connection.names.peer))
+    (
+        connection.namespace,
+        CanonicalName::of(connection.names.local),
+        CanonicalName::of(connection.names.peer),
+    )
 }
 
 /// Returns the source of a connection to `to`. `local` is the socket's name, if it is bound: its
