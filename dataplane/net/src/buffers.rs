@@ -19,7 +19,7 @@ const CLASSES: usize = 15;
 
 /// Memory for rings.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     free: [Vec<Box<[u8]>>; CLASSES],
     pooled: usize,
     used: usize,
@@ -28,12 +28,12 @@ pub struct Pool {
 
 impl Pool {
     /// A pool that lends at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { free: std::array::from_fn(|_| Vec::new()), pooled: 0, used: 0, limit }
     }
 
     /// Bytes lent to rings.
-    pub fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
@@ -50,7 +50,7 @@ impl Pool {
     /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for
     /// receiving: two hosts whose memory is full of what the other cannot receive would wait for
     /// each other for ever.
-    pub fn may_lend_to_sender(&self, bytes: usize) -> bool {
+    pub(crate) fn has_send_memory(&self, bytes: usize) -> bool {
         let size = bytes.max(SMALLEST_BUFFER).next_power_of_two();
         self.used.saturating_add(size) <= self.limit - self.limit / 4
     }
@@ -114,7 +114,7 @@ impl Pool {
 /// A ring of bytes whose first `len` are in use. Bytes beyond may be written ahead of time with
 /// [`Ring::write_at`] (out-of-order data) and come into use with [`Ring::extend`].
 #[derive(Debug, Default)]
-pub struct Ring {
+pub(crate) struct Ring {
     buffer: Box<[u8]>,
     start: u32,
     len: u32,
@@ -123,26 +123,26 @@ pub struct Ring {
 impl Ring {
     /// Bytes in use.
     #[inline]
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Whether no byte is in use.
     #[inline]
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Bytes that fit without moving into another buffer.
     #[inline]
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.buffer.len()
     }
 
     /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and
     /// nothing counted elsewhere. For sending: what is kept for receiving is not touched.
     #[inline]
-    pub fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
+    pub(crate) fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
         let small = self.buffer.is_empty() && self.len == 0 && bytes <= SMALLEST_BUFFER;
         if !small || pool.used + SMALLEST_BUFFER > pool.limit - pool.limit / 4 {
             return false;
@@ -155,7 +155,7 @@ impl Ring {
 
     /// Makes the capacity at least `needed`, up to `most`. Returns whether it is.
     #[inline]
-    pub fn reserve(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
+    pub(crate) fn reserve(&mut self, pool: &mut Pool, needed: usize, most: usize) -> bool {
         if needed <= self.capacity() {
             return true;
         }
@@ -215,10 +215,9 @@ impl Ring {
     /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where
     /// memory is short, a smaller one is better than none. Returns how many fit now. For sending:
     /// what is kept for receiving is not touched.
-    pub fn make_room(&mut self, pool: &mut Pool, more: usize, most: usize) -> usize {
+    pub(crate) fn make_room(&mut self, pool: &mut Pool, more: usize, most: usize) -> usize {
         let mut wanted = (self.len() + more).min(most);
-        while wanted > self.capacity()
-            && !(pool.may_lend_to_sender(wanted) && self.reserve(pool, wanted, most))
+        while wanted > self.capacity() && !(pool.has_send_memory(wanted) && self.reserve(pool, wanted, most))
         {
             wanted = if wanted > SMALLEST_BUFFER { wanted.next_power_of_two() / 2 } else { 0 };
         }
@@ -226,20 +225,20 @@ impl Ring {
     }
 
     /// Gives up storage and bytes, but goes on counting them.
-    pub(crate) fn yield_storage(&mut self) -> Self {
+    pub(crate) fn take_storage(&mut self) -> Self {
         let len = self.len;
         std::mem::replace(self, Self { buffer: Box::default(), start: 0, len })
     }
 
     /// Counts bytes that lie elsewhere. The ring has no storage.
-    pub(crate) fn count_elsewhere(&mut self, bytes: usize) {
+    pub(crate) fn count_external(&mut self, bytes: usize) {
         debug_assert!(self.buffer.is_empty(), "a ring has its bytes or counts those elsewhere");
         self.len += bytes as u32;
     }
 
     /// Hands over the buffer, and says where in it the bytes in use begin. The ring is empty then;
     /// the pool still counts the buffer as lent.
-    pub(crate) fn hand_over(&mut self) -> (Box<[u8]>, usize) {
+    pub(crate) fn take_buffer(&mut self) -> (Box<[u8]>, usize) {
         let start = self.start as usize;
         (self.start, self.len) = (0, 0);
         (std::mem::take(&mut self.buffer), start)
@@ -256,7 +255,7 @@ impl Ring {
 
     /// Gives the memory back, with whatever is in it.
     #[inline]
-    pub fn release(&mut self, pool: &mut Pool) {
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.buffer));
         self.start = 0;
         self.len = 0;
@@ -264,7 +263,7 @@ impl Ring {
 
     /// The bytes in use, in order.
     #[inline]
-    pub fn slices(&self) -> (&[u8], &[u8]) {
+    pub(crate) fn slices(&self) -> (&[u8], &[u8]) {
         self.slices_at(0, self.len())
     }
 
@@ -273,14 +272,14 @@ impl Ring {
     /// # Panics
     /// If they lie beyond the capacity.
     #[inline]
-    pub fn slices_at(&self, offset: usize, length: usize) -> (&[u8], &[u8]) {
+    pub(crate) fn slices_at(&self, offset: usize, length: usize) -> (&[u8], &[u8]) {
         assert!(offset + length <= self.capacity());
         self.slices_within(offset, length).unwrap_or_default()
     }
 
     /// `length` bytes from `offset` on, unless they lie beyond the capacity.
     #[inline]
-    pub fn slices_within(&self, offset: usize, length: usize) -> Option<(&[u8], &[u8])> {
+    pub(crate) fn slices_within(&self, offset: usize, length: usize) -> Option<(&[u8], &[u8])> {
         if offset + length > self.capacity() {
             return None;
         }
@@ -297,7 +296,7 @@ impl Ring {
     /// # Panics
     /// If it does not fit the capacity.
     #[inline]
-    pub fn write_at<'a>(&mut self, offset: usize, data: impl Into<Payload<'a>>) {
+    pub(crate) fn write_at<'a>(&mut self, offset: usize, data: impl Into<Payload<'a>>) {
         let data = data.into();
         assert!(offset + data.len() <= self.capacity());
         if data.is_empty() {
@@ -316,7 +315,7 @@ impl Ring {
     /// # Panics
     /// If it does not fit the capacity.
     #[inline]
-    pub fn append(&mut self, data: Payload<'_>) {
+    pub(crate) fn append(&mut self, data: Payload<'_>) {
         let length = data.len();
         let begin = (self.start as usize + self.len()) & self.capacity().wrapping_sub(1);
         if self.len() + length <= self.capacity()
@@ -335,14 +334,14 @@ impl Ring {
     /// # Panics
     /// If they lie beyond the capacity.
     #[inline]
-    pub fn extend(&mut self, bytes: usize) {
+    pub(crate) fn extend(&mut self, bytes: usize) {
         assert!(self.len() + bytes <= self.capacity());
         self.len += bytes as u32;
     }
 
     /// Drops the first `bytes`, or all if there are fewer.
     #[inline]
-    pub fn consume(&mut self, bytes: usize) {
+    pub(crate) fn consume(&mut self, bytes: usize) {
         let bytes = bytes.min(self.len());
         if bytes > 0 {
             // A ring that counts bytes elsewhere has no capacity, and no use for a start.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::flow::FlowId;
+use crate::tcp::flow::id::FlowId;
 
 /// Something happened to a flow, or to a UDP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,73 +1,78 @@
 //! The TCP/IP engine: sans-I/O, for the addresses of one [`sietch_nic::NicQueue`].
 //!
-//! # The walk of a packet
+//! # Layers
 //!
-//! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`):
-//!    link, network and transport headers, every checksum verified.
-//! 2. `flow_table`: a keyed hash of the peer's address and port and of our own finds the flow.
-//! 3. `fast`: if the segment is the next one of an established flow, its acknowledgement frees send
-//!    buffer and its payload goes to the receive ring (`buffers`). The application hears of it once
-//!    a batch (`events`).
-//! 4. `slow`: everything else. Handshakes and strangers, recovery from loss, marks of congestion,
-//!    bytes out of order (`reassembly`), closing, resets, timeouts (`timers`).
-//! 5. The application reads, consumes and sends (`engine/api.rs`); or takes whole buffers and lends
-//!    its own (`owned`).
-//! 6. `transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements
+//! A file imports from its own line or from lines below, never upwards.
+//!
+//! ```text
+//! engine                      one queue: receive, dispatch, emit; what applications call
+//! tcp        udp        ip    the protocols: each with its own state and methods
+//! context                     what they share: time, link, routes, packets to send, counters
+//! tcp/flow, tcp/connections,  tables and algorithms that know no engine: flow state, scoreboard,
+//! tcp/congestion, ip/*        congestion control, neighbours, path MTUs, fragments
+//! config  error  events       what goes in and comes out
+//! packet                      wire formats
+//! buffers  timers  timing_wheel  aged_table  reply_limit  siphash  sequence  index  metrics  limits
+//! ```
+//!
+//! # The path of a packet
+//!
+//! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`): link,
+//!    network and transport headers, every checksum verified.
+//! 2. `tcp/connections`: a keyed hash of the peer's address and port and of our own finds the flow.
+//! 3. `tcp/fast`: if the segment is the next one of an established flow, its acknowledgement frees
+//!    send buffer and its payload goes to the receive ring (`buffers`). The application gets one
+//!    event a batch (`events`).
+//! 4. `tcp/slow`: everything else. Handshakes and unmatched segments, loss recovery, ECN, bytes out
+//!    of order, closing, resets, timeouts.
+//! 5. The application reads, consumes and sends (`engine/tcp_calls`), copied or not
+//!    (`tcp/zero_copy`).
+//! 6. `tcp/transmit`: [`Engine::emit`] cuts what the windows allow into segments, acknowledgements
 //!    riding along, and rings the doorbell once.
 //!
-//! No clock, no thread, no socket in here: time is an argument in nanoseconds, randomness a secret,
-//! packets a trait.
+//! There is no clock, thread or socket in here: time is an argument in nanoseconds, randomness is a
+//! secret in the configuration, and packets go through a trait.
 //!
-//! # For who drives it
+//! # The loop around it
 //!
-//! `receive`, take events, let the application work, `emit`; then sleep until
-//! [`Engine::next_deadline`] or the queue's doorbell. `poll` does the two halves at once.
+//! Call `receive`, take events, let the application work, call `emit`; then sleep until
+//! [`Engine::next_deadline`] or the queue's doorbell. `poll` does both halves at once.
 #![forbid(unsafe_code)]
 
-mod addresses;
-mod ahead;
-pub mod buffers;
-pub mod congestion;
+mod aged_table;
+mod buffers;
+mod config;
+mod context;
 mod engine;
+mod error;
 mod events;
-mod fast;
-mod flow;
-mod flow_table;
-mod fragments;
-mod groups;
+mod index;
+mod ip;
 pub mod limits;
-mod listener;
-mod local_ports;
 mod metrics;
-mod neighbour;
-mod owned;
-mod pacing;
 pub mod packet;
-mod path_delay;
-mod path_mtu;
-pub mod reassembly;
-mod recovery;
-mod round_trip;
-mod scoreboard;
+mod reply_limit;
 mod sequence;
 mod siphash;
-mod slow;
-mod syn_cookie;
-mod time_wait;
-pub mod timers;
-pub mod timing_wheel;
-mod transmit;
-mod tuning;
+mod tcp;
+mod timers;
+mod timing_wheel;
 mod udp;
 
-pub use addresses::Ipv6Config;
-pub use engine::{
-    Config, ConnectError, Ecn, Engine, FlowInfo, GroupError, ListenError, PollResult, RecoveryState,
-    SocketInfo, SocketKind,
-};
+pub use config::{Config, Ecn};
+pub use engine::{Engine, PollResult, SocketInfo, SocketKind};
+pub use error::{ConnectError, ListenError};
 pub use events::{CloseReason, Event, EventKind};
-pub use flow::{FlowId, State};
+pub use ip::addresses::Ipv6Config;
+pub use ip::multicast::GroupError;
 pub use metrics::Metrics;
-pub use owned::{ReceivedBuffer, SharedBytes};
+pub use packet::EcnCodepoint;
 pub use sequence::Seq;
-pub use udp::{Datagram, DatagramError, EcnCodepoint};
+pub use tcp::congestion;
+pub use tcp::flow::State;
+pub use tcp::flow::id::FlowId;
+pub use tcp::flow::recovery::RecoveryState;
+pub use tcp::info::FlowInfo;
+pub use tcp::zero_copy::received_buffer::ReceivedBuffer;
+pub use tcp::zero_copy::shared_bytes::SharedBytes;
+pub use udp::datagram::{Datagram, DatagramError};

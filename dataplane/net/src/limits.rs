@@ -1,7 +1,5 @@
 //! Every bound of the engine, with its reason. Times are in nanoseconds.
 
-use crate::siphash::Key;
-
 /// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
 /// Nanoseconds in a second.
@@ -23,10 +21,10 @@ pub const QUANTUM: usize = 128 << 10;
 pub const SEGMENT_COST: usize = 512;
 /// Flows that are passed over in one emission because there was no buffer for their next frame;
 /// those behind them come first in the next.
-pub const PASSED_OVER: usize = 64;
+pub const DEFERRED_FLOWS: usize = 64;
 /// How long none of them finds a buffer. Then nothing else is sent before the first: small frames
 /// might take all room for ever, a little at a time.
-pub const PASSED_OVER_TIME: u64 = MILLISECOND;
+pub const DEFERRED_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;
 /// Default bound on the bytes in send and receive buffers of all flows together.
@@ -66,11 +64,11 @@ pub const REASSEMBLY_RANGES: usize = 64;
 pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
 /// the fourth that is kept for receiving, half is left for sending, whatever peers do.
-pub const AHEAD_SHARE: usize = 4;
+pub const OUT_OF_ORDER_SHARE: usize = 4;
 /// The part of its ring by which a gap has to become smaller to count as young: what an honest
 /// sender fills at once, and more than one who wants to keep the memory would care to send again
 /// and again.
-pub const RENEWED_SHARE: u32 = 16;
+pub const GAP_PROGRESS_SHARE: u32 = 16;
 /// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new
 /// windows begin to be smaller when an eighth of the default memory is left.
 pub const FIRST_WINDOW_SHARE: usize = 64;
@@ -118,11 +116,11 @@ pub const UDP_RECEIVE_QUEUE: usize = 1024;
 pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
 /// Packets of which parts wait for the others; and those of one source. Honest ones are whole in
 /// milliseconds.
-pub const FRAGMENTED: usize = 64;
-/// See [`FRAGMENTED`].
-pub const FRAGMENTED_OF_SOURCE: usize = 8;
+pub const FRAGMENTED_PACKETS: usize = 64;
+/// See [`FRAGMENTED_PACKETS`].
+pub const FRAGMENTED_PER_SOURCE: usize = 8;
 /// Parts of one packet: the largest packet in parts of 1280 bytes has 53.
-pub const FRAGMENT_PARTS: usize = 64;
+pub const FRAGMENTS_PER_PACKET: usize = 64;
 /// Bytes of all parts that wait: sixteen of the largest packets.
 pub const FRAGMENT_MEMORY: usize = 1 << 20;
 /// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half
@@ -132,7 +130,7 @@ pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 pub const GROUPS: usize = 48;
 /// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and
 /// who sleeps for it oversleeps by as much.
-pub const LOOK_FOR_ROOM: u64 = 50_000;
+pub const TRANSMIT_RETRY: u64 = 50_000;
 /// Destinations whose shortest round trip flows share that go by delay, about 64 bytes each.
 pub const PATH_DELAYS: usize = 1024;
 /// How long a shortest round trip counts: this window of time and the next. Paths change less
@@ -164,7 +162,7 @@ pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;
 /// Smallest retransmission timeout. RFC 6298 says one second; Linux and most others wait 200 ms.
 pub const RTO_MIN: u64 = 200 * MILLISECOND;
 /// For how long the least round trip counts: paths change.
-pub const LEAST_ROUND_TRIP: u64 = 300 * SECOND;
+pub const MIN_RTT_WINDOW: u64 = 300 * SECOND;
 /// What a probe of the tail waits beyond two round trips: a peer that is not scheduled at once has
 /// not lost anything.
 pub const TAIL_SLACK: u64 = 2 * MILLISECOND;
@@ -224,84 +222,3 @@ pub const PORT_SEARCH: u16 = 1024;
 pub const FIRST_EPHEMERAL: u16 = 32_768;
 /// Last port of that range.
 pub const LAST_EPHEMERAL: u16 = 65_535;
-
-/// A token bucket that bounds how often something stateless is sent, whoever it is sent to.
-///
-/// Because all receivers share it, a receiver could count the answers that it gets in a second and
-/// conclude how many went to others: that is how connections of others are found and broken into
-/// (Cao et al., Off-Path TCP Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit
-/// that they used). So an answer costs no token, one or two, drawn by a secret: one on average, and
-/// nobody outside knows which.
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    rate: u64,
-    tokens: u64,
-    /// The last answer cost a token that was not there.
-    owes: bool,
-    refilled_at: u64,
-    secret: Key,
-    /// Answers so far.
-    granted: u64,
-}
-
-impl Bucket {
-    /// A full bucket of `rate` tokens, refilled at `rate` tokens a second.
-    pub(crate) const fn new(rate: u64, secret: Key) -> Self {
-        Self { rate, tokens: rate, owes: false, refilled_at: 0, secret, granted: 0 }
-    }
-
-    /// Takes what an answer costs. False if the bucket is empty.
-    pub(crate) fn take(&mut self, now: u64) -> bool {
-        let elapsed = now.saturating_sub(self.refilled_at);
-        if elapsed >= SECOND {
-            self.tokens = self.rate;
-            self.refilled_at = now;
-        } else {
-            let earned = elapsed * self.rate / SECOND;
-            if earned > 0 {
-                self.tokens = (self.tokens + earned).min(self.rate);
-                self.refilled_at = now;
-            }
-        }
-        if self.owes && self.tokens > 0 {
-            self.tokens -= 1;
-            self.owes = false;
-        }
-        if self.tokens == 0 {
-            return false;
-        }
-        self.granted += 1;
-        // The rate keeps the buckets of one engine apart.
-        let cost = self.secret.hash_word(self.granted ^ self.rate << 40) % 3;
-        self.owes = cost > self.tokens;
-        self.tokens = self.tokens.saturating_sub(cost);
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Bucket, MILLISECOND};
-    use crate::siphash::Key;
-
-    /// Answers in each of `seconds` seconds, of a bucket of 100 a second that is asked ten times as
-    /// often.
-    fn granted(secret: u8, seconds: u64) -> Vec<u64> {
-        let mut bucket = Bucket::new(100, Key::new([secret; 16]));
-        let in_second = |second: u64| {
-            (0..1000).filter(|&at| bucket.take((second * 1000 + at) * MILLISECOND)).count() as u64
-        };
-        // The first second also empties the full bucket.
-        (0..=seconds).map(in_second).skip(1).collect()
-    }
-
-    #[test]
-    fn answers_keep_their_rate_on_average_and_no_second_tells_what_others_took() {
-        let one = granted(1, 100);
-        let sum: u64 = one.iter().sum();
-        assert!((9_500..=10_500).contains(&sum), "{sum} answers in 100 s");
-        assert_ne!(one, granted(2, 100), "the costs depend on the secret");
-        let (least, most) = (one.iter().min(), one.iter().max());
-        assert!(most > least.map(|count| count + 5).as_ref(), "{least:?} to {most:?} answers in a second");
-    }
-}

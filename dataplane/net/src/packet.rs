@@ -5,7 +5,10 @@
 pub mod address;
 pub mod arp;
 pub mod checksum;
+pub(crate) mod echo;
+pub mod ecn;
 pub mod ethernet;
+pub(crate) mod group_report;
 pub mod icmp;
 pub mod icmpv6;
 pub mod ipv4;
@@ -16,7 +19,9 @@ pub mod template;
 pub mod udp;
 
 pub use address::Address;
+pub use ecn::EcnCodepoint;
 pub use payload::Payload;
+pub(crate) use template::network_header;
 pub use template::{Path, Template};
 
 /// What is to be done about the checksum of a TCP segment or UDP datagram that came in.

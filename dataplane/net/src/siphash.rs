@@ -10,7 +10,7 @@
 
 /// A secret key.
 #[derive(Clone, Copy)]
-pub struct Key {
+pub(crate) struct Key {
     low: u64,
     high: u64,
 }
@@ -23,13 +23,13 @@ impl std::fmt::Debug for Key {
 
 impl Key {
     /// The key with these 16 secret bytes.
-    pub const fn new(secret: [u8; 16]) -> Self {
+    pub(crate) const fn new(secret: [u8; 16]) -> Self {
         let wide = u128::from_le_bytes(secret);
         Self { low: wide as u64, high: (wide >> 64) as u64 }
     }
 
     /// SipHash-2-4 of words of eight bytes.
-    pub fn hash_words(&self, words: &[u64]) -> u64 {
+    pub(crate) fn hash_words(&self, words: &[u64]) -> u64 {
         let mut state = State::new(self);
         for &word in words {
             state.absorb::<2>(word);
@@ -40,7 +40,7 @@ impl Key {
 
     /// SipHash-1-3 of three words of eight bytes.
     #[inline]
-    pub fn hash_triple(&self, words: [u64; 3]) -> u64 {
+    pub(crate) fn hash_triple(&self, words: [u64; 3]) -> u64 {
         let mut state = State::new(self);
         for word in words {
             state.absorb::<1>(word);
@@ -51,7 +51,7 @@ impl Key {
 
     /// SipHash-1-3 of one word of eight bytes.
     #[inline]
-    pub fn hash_word(&self, word: u64) -> u64 {
+    pub(crate) fn hash_word(&self, word: u64) -> u64 {
         let mut state = State::new(self);
         state.absorb::<1>(word);
         state.absorb::<1>(8 << 56);

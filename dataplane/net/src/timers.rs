@@ -8,45 +8,55 @@
 //!    really moves forward.
 //! 3. Times are exact: a simulation in virtual time sees no rounding.
 
+use std::marker::PhantomData;
+
+use crate::index::TableIndex;
 use crate::limits::NEVER;
 
 const ABSENT: u32 = u32::MAX;
 const ARITY: usize = 4;
 
 /// A heap of deadlines of things that are numbered from zero.
-#[derive(Debug, Default)]
-pub struct Timers {
+#[derive(Debug)]
+pub(crate) struct Timers<I> {
     heap: Vec<(u64, u32)>,
-    place: Vec<u32>,
+    /// Where in the heap the entry of each slot is, or [`ABSENT`].
+    position: Vec<u32>,
+    index: PhantomData<I>,
 }
 
-impl Timers {
+impl<I: TableIndex> Timers<I> {
+    /// No deadlines.
+    pub(crate) const fn new() -> Self {
+        Self { heap: Vec::new(), position: Vec::new(), index: PhantomData }
+    }
+
     /// The earliest entry's time, or [`NEVER`].
     #[inline]
-    pub fn earliest(&self) -> u64 {
+    pub(crate) fn earliest(&self) -> u64 {
         self.heap.first().map_or(NEVER, |entry| entry.0)
     }
 
     /// Makes sure that `thing` comes up at `deadline` or before.
     #[inline]
-    pub fn no_later(&mut self, thing: u32, deadline: u64) {
-        match self.place.get(thing as usize) {
+    pub(crate) fn no_later(&mut self, index: I, deadline: u64) {
+        match self.position.get(index.slot() as usize) {
             Some(&place) if place != ABSENT && self.heap[place as usize].0 <= deadline => {}
-            _ => self.set(thing, deadline),
+            _ => self.set(index, deadline),
         }
     }
 
     /// Gives `thing` exactly this deadline; [`NEVER`] cancels it.
     #[inline(never)]
-    pub fn set(&mut self, thing: u32, deadline: u64) {
-        let index = thing as usize;
-        if self.place.len() <= index {
-            self.place.resize(index + 1, ABSENT);
+    pub(crate) fn set(&mut self, index: I, deadline: u64) {
+        let slot = index.slot() as usize;
+        if self.position.len() <= slot {
+            self.position.resize(slot + 1, ABSENT);
         }
-        let place = match self.place[index] {
+        let place = match self.position[slot] {
             ABSENT if deadline == NEVER => return,
             ABSENT => {
-                self.heap.push((deadline, thing));
+                self.heap.push((deadline, index.slot()));
                 self.heap.len() - 1
             }
             place if deadline == NEVER => return self.remove(place as usize),
@@ -60,18 +70,18 @@ impl Timers {
     }
 
     /// Takes the earliest thing whose time has come.
-    pub fn pop(&mut self, now: u64) -> Option<u32> {
-        let &(deadline, thing) = self.heap.first()?;
+    pub(crate) fn pop(&mut self, now: u64) -> Option<I> {
+        let &(deadline, slot) = self.heap.first()?;
         if deadline > now {
             return None;
         }
         self.remove(0);
-        Some(thing)
+        Some(I::from_slot(slot))
     }
 
     fn remove(&mut self, place: usize) {
-        let (_, thing) = self.heap.swap_remove(place);
-        self.place[thing as usize] = ABSENT;
+        let (_, slot) = self.heap.swap_remove(place);
+        self.position[slot as usize] = ABSENT;
         if place < self.heap.len() {
             let place = self.sift_up(place);
             self.sift_down(place);
@@ -105,8 +115,8 @@ impl Timers {
     }
 
     fn note(&mut self, place: usize) {
-        let thing = self.heap[place].1;
-        self.place[thing as usize] = place as u32;
+        let slot = self.heap[place].1;
+        self.position[slot as usize] = place as u32;
     }
 }
 

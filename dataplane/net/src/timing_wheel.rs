@@ -16,6 +16,9 @@
 //! that do come up, thousands of times a second: the sending times of paced flows. The test
 //! `cost_beside_the_heap` measures both.
 
+use std::marker::PhantomData;
+
+use crate::index::TableIndex;
 use crate::limits::NEVER;
 
 /// Nanoseconds in a tick, as a power of two.
@@ -44,7 +47,7 @@ const ABSENT: Entry = Entry { due: 0, next: NONE, previous: NONE, slot: NONE };
 
 /// Deadlines of things that are numbered from zero.
 #[derive(Debug)]
-pub struct TimingWheel {
+pub(crate) struct TimingWheel<I> {
     /// The first thing of each slot, wheel by wheel.
     first: Box<[u32; WHEELS * SLOTS]>,
     occupied: [[u64; SLOTS / 64]; WHEELS],
@@ -52,25 +55,26 @@ pub struct TimingWheel {
     /// All slots before this tick are empty.
     tick: u64,
     count: usize,
+    index: PhantomData<I>,
 }
 
-impl Default for TimingWheel {
-    fn default() -> Self {
+impl<I: TableIndex> TimingWheel<I> {
+    /// A wheel without deadlines, at time zero.
+    pub(crate) fn new() -> Self {
         Self {
             first: Box::new([NONE; WHEELS * SLOTS]),
             occupied: [[0; SLOTS / 64]; WHEELS],
             entries: Vec::new(),
             tick: 0,
             count: 0,
+            index: PhantomData,
         }
     }
-}
 
-impl TimingWheel {
     /// When [`TimingWheel::pop`] must be called next, or [`NEVER`]. Far deadlines are rounded down
     /// to the slot of a higher wheel.
     #[inline]
-    pub fn earliest(&self) -> u64 {
+    pub(crate) fn earliest(&self) -> u64 {
         if self.count == 0 {
             NEVER
         } else {
@@ -78,30 +82,26 @@ impl TimingWheel {
         }
     }
 
-    /// Things with a deadline.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
     /// Whether nothing has a deadline.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
     /// Gives `thing` this deadline in place of the one it had.
-    pub fn insert(&mut self, thing: u32, deadline: u64) {
-        let index = thing as usize;
-        if self.entries.len() <= index {
-            self.entries.resize(index + 1, ABSENT);
+    pub(crate) fn insert(&mut self, index: I, deadline: u64) {
+        let (thing, slot) = (index.slot(), index.slot() as usize);
+        if self.entries.len() <= slot {
+            self.entries.resize(slot + 1, ABSENT);
         }
-        self.cancel(thing);
-        self.entries[index].due = deadline.div_ceil(1 << TICK_BITS);
+        self.cancel(index);
+        self.entries[slot].due = deadline.div_ceil(1 << TICK_BITS);
         self.link(thing);
         self.count += 1;
     }
 
     /// Takes `thing`'s deadline away, if it has one.
-    pub fn cancel(&mut self, thing: u32) {
+    pub(crate) fn cancel(&mut self, index: I) {
+        let thing = index.slot();
         if self.entries.get(thing as usize).is_some_and(|entry| entry.slot != NONE) {
             self.unlink(thing);
             self.count -= 1;
@@ -110,7 +110,7 @@ impl TimingWheel {
 
     /// Takes a thing whose time has come.
     #[inline]
-    pub fn pop(&mut self, now: u64) -> Option<u32> {
+    pub(crate) fn pop(&mut self, now: u64) -> Option<I> {
         if self.count == 0 {
             self.tick = self.tick.max(now >> TICK_BITS);
             return None;
@@ -118,7 +118,7 @@ impl TimingWheel {
         self.advance(now >> TICK_BITS)
     }
 
-    fn advance(&mut self, now: u64) -> Option<u32> {
+    fn advance(&mut self, now: u64) -> Option<I> {
         while let Some((tick, wheel)) = self.next_occupied() {
             if tick > now {
                 break;
@@ -129,7 +129,7 @@ impl TimingWheel {
             if wheel == 0 {
                 self.unlink(thing);
                 self.count -= 1;
-                return Some(thing);
+                return Some(I::from_slot(thing));
             }
             // Time enters the slot of a higher wheel: all in it find their places lower down.
             let mut next = thing;

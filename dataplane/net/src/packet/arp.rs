@@ -5,6 +5,8 @@
 //!  | htype | ptype | 6  | 4  | oper  | sender MAC | sender IP | target MAC | target IP |
 //! ```
 
+use super::ethernet;
+
 /// Bytes in an ARP packet.
 pub const LENGTH: usize = 28;
 const FIXED: [u8; 6] = [0, 1, 8, 0, 6, 4];
@@ -58,5 +60,16 @@ impl Packet {
         out[14..18].copy_from_slice(&self.sender.to_be_bytes());
         out[18..24].copy_from_slice(&self.target_mac);
         out[24..28].copy_from_slice(&self.target.to_be_bytes());
+    }
+
+    /// Writes the packet with its Ethernet header.
+    pub(crate) fn emit_frame(&self, bytes: &mut [u8], destination: [u8; 6]) {
+        let header = ethernet::Header { destination, source: self.sender_mac, ethertype: ethernet::ARP };
+        if let Some((link, rest)) = bytes.split_first_chunk_mut()
+            && let Some(body) = rest.first_chunk_mut()
+        {
+            header.emit(link);
+            self.emit(body);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //!  | type | code | checksum | rest of header | payload: for an error, the IPv4 header and 8 bytes of its cause
 //! ```
 
-use super::{Address, Malformed, Payload, checksum, icmpv6, ipv4, ipv6};
+use super::{Address, Malformed, Payload, checksum, ipv4, ipv6};
 
 /// Bytes in an ICMP header.
 pub const HEADER: usize = 8;
@@ -127,21 +127,6 @@ pub fn emit(out: &mut [u8], kind: u8, code: u8, rest: u32) {
     out[2..4].fill(0);
     out[4..8].copy_from_slice(&rest.to_be_bytes());
     seal(out);
-}
-
-/// Turns a request of either family in place into its reply (RFC 792: only the type changes, and
-/// the checksum by as much, RFC 1624; the pseudo-header of ICMPv6 has the same sum with its
-/// addresses exchanged). What lies beyond `out`, in the tail of the frame, need not be read.
-///
-/// # Panics
-/// If `out` is shorter than a header.
-pub fn turn_echo(out: &mut [u8]) {
-    let reply = if out[0] == ECHO_REQUEST { ECHO_REPLY } else { icmpv6::ECHO_REPLY };
-    let sum = u64::from(!u16::from_ne_bytes([out[2], out[3]]))
-        + u64::from(!u16::from_ne_bytes([out[0], out[1]]))
-        + u64::from(u16::from_ne_bytes([reply, out[1]]));
-    out[0] = reply;
-    out[2..4].copy_from_slice(&checksum::finish(sum));
 }
 
 fn seal(out: &mut [u8]) {

@@ -20,6 +20,11 @@ const BYTES: usize = ethernet::HEADER + ipv6::HEADER + 4;
 const V4_END: usize = ethernet::HEADER + ipv4::HEADER;
 const V6_END: usize = ethernet::HEADER + ipv6::HEADER;
 
+/// Bytes of the network header of packets to `remote`.
+pub(crate) const fn network_header(remote: &Address) -> usize {
+    if remote.is_v4() { ipv4::HEADER } else { ipv6::HEADER }
+}
+
 /// Who talks to whom: what a template is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
@@ -131,7 +136,7 @@ impl Template {
 
     /// Lets routers mark the packet that was written to `out`: ECT(0) of RFC 3168 section 5.
     #[cold]
-    pub fn allow_marks(&self, out: &mut [u8]) {
+    pub fn set_ect0(&self, out: &mut [u8]) {
         if self.is_v6() {
             out[15] |= 0x20;
             return;

@@ -36,7 +36,7 @@ proptest! {
         let mut message = vec![0; icmp::HEADER];
         message.extend_from_slice(&bytes);
         icmp::emit(&mut message, icmp::ECHO_REQUEST, 0, rest);
-        icmp::turn_echo(&mut message);
+        echo::reply_in_place(&mut message);
         let turned = icmp::Message::parse(&message).expect("its checksum is right");
         prop_assert_eq!((turned.kind, turned.rest, turned.payload.to_vec()), (icmp::ECHO_REPLY, rest, bytes));
     }

@@ -7,7 +7,7 @@ use super::*;
 proptest! {
     #[test]
     fn agrees_with_a_sorted_map(steps in proptest::collection::vec((0u8..4, 0u32..20, 0u64..1000), 1..200)) {
-        let (mut timers, mut oracle) = (Timers::default(), BTreeMap::<u32, u64>::new());
+        let (mut timers, mut oracle) = (Timers::<u32>::new(), BTreeMap::<u32, u64>::new());
         for (kind, thing, time) in steps {
             match kind {
                 0 => {

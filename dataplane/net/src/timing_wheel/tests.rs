@@ -36,7 +36,7 @@ proptest! {
         start in 0..60 * SECOND,
         steps in proptest::collection::vec(step(), 1..200),
     ) {
-        let (mut wheel, mut oracle) = (TimingWheel::default(), BTreeMap::<u32, u64>::new());
+        let (mut wheel, mut oracle) = (TimingWheel::<u32>::new(), BTreeMap::<u32, u64>::new());
         let mut now = start;
         wheel.pop(now);
         for step in steps {
@@ -59,7 +59,7 @@ proptest! {
                 prop_assert!(due <= now);
             }
             prop_assert!(oracle.values().all(|&due| due + TICK > now), "something is late");
-            prop_assert_eq!(wheel.len(), oracle.len());
+            prop_assert_eq!(wheel.count, oracle.len());
             prop_assert_eq!(wheel.is_empty(), oracle.is_empty());
             if let Some(&first) = oracle.values().min() {
                 prop_assert!(wheel.earliest() < first + TICK && wheel.earliest() != NEVER);
@@ -72,7 +72,7 @@ proptest! {
 
 #[test]
 fn far_deadlines_cost_few_wake_ups() {
-    let mut wheel = TimingWheel::default();
+    let mut wheel = TimingWheel::<u32>::new();
     wheel.insert(7, 100 * SECOND + 1);
     let mut wakes = 0;
     loop {
@@ -96,7 +96,7 @@ fn cost_beside_the_heap() {
         // Each thing comes up, and again after 100 us to 1.1 ms.
         let next =
             |now: u64, thing: u32| now + 100_000 + u64::from(thing).wrapping_mul(2_654_435_761) % MILLISECOND;
-        let (mut wheel, mut heap) = (TimingWheel::default(), Timers::default());
+        let (mut wheel, mut heap) = (TimingWheel::<u32>::new(), Timers::<u32>::new());
         for thing in 0..things {
             wheel.insert(thing, next(0, thing));
             heap.set(thing, next(0, thing));

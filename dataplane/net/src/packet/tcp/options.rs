@@ -18,7 +18,7 @@ pub const TIMESTAMP_OPTION: usize = 12;
 /// Bytes of options that fit a header.
 pub const ROOM: usize = 40;
 /// Blocks that fit in those, after the option's own four bytes with padding (RFC 2018 section 3).
-pub const SACK_BLOCKS: usize = 4;
+pub(super) const SACK_BLOCKS: usize = 4;
 
 /// Ranges of a SACK option: first byte, and byte after the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,119 @@
+//! What applications call for UDP and for groups.
+
+use std::net::{IpAddr, SocketAddr};
+
+use sietch_nic::NicQueue;
+
+use super::Engine;
+use crate::error::ListenError;
+use crate::events::CloseReason;
+use crate::ip::multicast::GroupError;
+use crate::packet::{EcnCodepoint, ethernet, ipv4, udp};
+use crate::udp::datagram::{Datagram, DatagramError};
+
+impl Engine {
+    /// Bytes of headers before the payload of a UDP datagram over IPv4 in a frame.
+    pub const UDP_OVERHEAD: usize = ethernet::HEADER + ipv4::HEADER + udp::HEADER;
+
+    /// Binds a UDP port.
+    ///
+    /// # Errors
+    /// It is bound already, or too many are.
+    pub fn udp_bind(&mut self, port: u16) -> Result<(), ListenError> {
+        self.udp.bind(port)
+    }
+
+    /// Releases a UDP port and drops what waits in it.
+    pub fn udp_unbind(&mut self, port: u16) {
+        self.udp.unbind(port)
+    }
+
+    /// From now on a bound port takes datagrams of `remote` only, and hears of ICMP errors about
+    /// its own; `None` ends that.
+    ///
+    /// # Errors
+    /// The port is not bound, or there is no route to the peer.
+    pub fn udp_connect(&mut self, port: u16, remote: Option<SocketAddr>) -> Result<(), DatagramError> {
+        self.udp.connect(&self.cx, port, remote)
+    }
+
+    /// What was last said of a connected port's datagrams, once: its peer refuses them, or cannot
+    /// be reached. A [`crate::EventKind::Datagram`] tells that there is something.
+    pub fn udp_take_error(&mut self, port: u16) -> Option<CloseReason> {
+        self.udp.take_error(port)
+    }
+
+    /// Takes a copy of the oldest datagram that waits at a bound port.
+    pub fn udp_receive(&mut self, port: u16) -> Option<Datagram> {
+        self.udp.take(port)
+    }
+
+    /// The oldest datagram that waits at a bound port: who sent it, and what it carries.
+    #[inline]
+    pub fn udp_peek(&self, port: u16) -> Option<(SocketAddr, &[u8])> {
+        self.udp.peek(port)
+    }
+
+    /// The ECN field with which the oldest datagram that waits at a bound port arrived.
+    #[inline]
+    pub fn udp_peek_ecn(&self, port: u16) -> Option<EcnCodepoint> {
+        self.udp.peek_ecn(port)
+    }
+
+    /// Sets the ECN field of what is sent from a bound port from now on. Who says that it heeds
+    /// marks must do so (RFC 8085 section 3.1.7).
+    ///
+    /// # Errors
+    /// The port is not bound.
+    pub fn udp_set_ecn(&mut self, port: u16, ecn: EcnCodepoint) -> Result<(), DatagramError> {
+        self.udp.set_ecn(port, ecn)
+    }
+
+    /// Lets go of the oldest datagram.
+    #[inline]
+    pub fn udp_pop(&mut self, port: u16) {
+        self.udp.pop(port)
+    }
+
+    /// Queues a datagram from a bound port.
+    ///
+    /// # Errors
+    /// See [`DatagramError`].
+    pub fn udp_send(
+        &mut self,
+        source: u16,
+        remote: impl Into<SocketAddr>,
+        payload: &[u8],
+    ) -> Result<(), DatagramError> {
+        self.udp.send(&mut self.cx, source, remote.into(), payload)
+    }
+
+    /// Sends a datagram from a bound port at once, if its route is known and none waits before it;
+    /// queues it otherwise. The doorbell rings with the next [`Engine::emit`].
+    ///
+    /// # Errors
+    /// See [`DatagramError`].
+    pub fn udp_transmit<Q: NicQueue>(
+        &mut self,
+        queue: &mut Q,
+        source: u16,
+        remote: impl Into<SocketAddr>,
+        payload: &[u8],
+    ) -> Result<(), DatagramError> {
+        self.udp.transmit(&mut self.cx, queue, source, remote.into(), payload)
+    }
+
+    /// Takes datagrams to a group from now on, at every bound port; routers and switches are told.
+    /// A group that was joined twice must be left twice.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn join(&mut self, group: IpAddr) -> Result<(), GroupError> {
+        self.ip.join(&mut self.cx, group)
+    }
+
+    /// Takes no more datagrams to a group. False if it was not joined.
+    pub fn leave(&mut self, group: IpAddr) -> bool {
+        self.ip.leave(&mut self.cx, group)
+    }
+}

@@ -1,0 +1,86 @@
+//! Rate limits of stateless replies, which tell a receiver nothing about the replies to others.
+
+use crate::limits::SECOND;
+use crate::siphash::Key;
+
+/// A token bucket that bounds how often something stateless is sent, whoever it is sent to.
+///
+/// Because all receivers share it, a receiver could count the answers that it gets in a second and
+/// conclude how many went to others: that is how connections of others are found and broken into
+/// (Cao et al., Off-Path TCP Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit
+/// that they used). So an answer costs no token, one or two, drawn by a secret: one on average, and
+/// nobody outside knows which.
+#[derive(Debug)]
+pub(crate) struct ReplyLimit {
+    rate: u64,
+    tokens: u64,
+    /// The last answer cost a token that was not there.
+    owes: bool,
+    refilled_at: u64,
+    secret: Key,
+    /// Answers so far.
+    granted: u64,
+}
+
+impl ReplyLimit {
+    /// A full bucket of `rate` tokens, refilled at `rate` tokens a second.
+    pub(crate) const fn new(rate: u64, secret: Key) -> Self {
+        Self { rate, tokens: rate, owes: false, refilled_at: 0, secret, granted: 0 }
+    }
+
+    /// Takes what an answer costs. False if the bucket is empty.
+    pub(crate) fn take(&mut self, now: u64) -> bool {
+        let elapsed = now.saturating_sub(self.refilled_at);
+        if elapsed >= SECOND {
+            self.tokens = self.rate;
+            self.refilled_at = now;
+        } else {
+            let earned = elapsed * self.rate / SECOND;
+            if earned > 0 {
+                self.tokens = (self.tokens + earned).min(self.rate);
+                self.refilled_at = now;
+            }
+        }
+        if self.owes && self.tokens > 0 {
+            self.tokens -= 1;
+            self.owes = false;
+        }
+        if self.tokens == 0 {
+            return false;
+        }
+        self.granted += 1;
+        // The rate keeps the buckets of one engine apart.
+        let cost = self.secret.hash_word(self.granted ^ self.rate << 40) % 3;
+        self.owes = cost > self.tokens;
+        self.tokens = self.tokens.saturating_sub(cost);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReplyLimit;
+    use crate::limits::MILLISECOND;
+    use crate::siphash::Key;
+
+    /// Answers in each of `seconds` seconds, of a bucket of 100 a second that is asked ten times as
+    /// often.
+    fn granted(secret: u8, seconds: u64) -> Vec<u64> {
+        let mut bucket = ReplyLimit::new(100, Key::new([secret; 16]));
+        let in_second = |second: u64| {
+            (0..1000).filter(|&at| bucket.take((second * 1000 + at) * MILLISECOND)).count() as u64
+        };
+        // The first second also empties the full bucket.
+        (0..=seconds).map(in_second).skip(1).collect()
+    }
+
+    #[test]
+    fn answers_keep_their_rate_on_average_and_no_second_tells_what_others_took() {
+        let one = granted(1, 100);
+        let sum: u64 = one.iter().sum();
+        assert!((9_500..=10_500).contains(&sum), "{sum} answers in 100 s");
+        assert_ne!(one, granted(2, 100), "the costs depend on the secret");
+        let (least, most) = (one.iter().min(), one.iter().max());
+        assert!(most > least.map(|count| count + 5).as_ref(), "{least:?} to {most:?} answers in a second");
+    }
+}

@@ -1,0 +1,56 @@
+//! What congestion control is told, and what it answers: see [`super`].
+
+/// What an acknowledgement tells. Quantities are bytes, times nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Bytes that it is the first to cover.
+    pub bytes: u32,
+    /// Of them, those whose packets met congestion on their way (ECN).
+    pub marked: u32,
+    /// The round trip of the newest segment that it covers and that was sent once; zero if it gives
+    /// no sample.
+    pub round_trip: u64,
+    /// Bytes outstanding before it.
+    pub in_flight: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// The time.
+    pub now: u64,
+    /// The window or the rate held the sender back and no loss is being repaired: they may grow.
+    pub grow: bool,
+}
+
+/// The state of a flow when something happens to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC
+    /// 5681).
+    pub in_flight: u32,
+    /// Payload of a full segment.
+    pub mss: u32,
+    /// The time.
+    pub now: u64,
+}
+
+/// An algorithm that sizes the congestion window.
+pub trait CongestionControl {
+    /// The rate to pace at in bytes a second, if the algorithm works by rates.
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+    /// Something new was acknowledged.
+    fn acknowledged(&mut self, what: &Acknowledged);
+    /// A loss was found, the first in this window of data: the window is reduced.
+    fn enter_recovery(&mut self, at: Moment);
+    /// All that was outstanding when recovery began is acknowledged.
+    fn exit_recovery(&mut self);
+    /// The peer echoes a congestion mark, the first in this window of data.
+    fn marked(&mut self, at: Moment);
+    /// The retransmission timer fired for the first time on these data.
+    fn timed_out(&mut self, at: Moment);
+    /// The last reduction was for nothing: nothing had been lost.
+    fn undo(&mut self);
+    /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1) and is about to
+    /// send.
+    fn restart(&mut self, at: Moment);
+}

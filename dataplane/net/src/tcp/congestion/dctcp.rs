@@ -1,0 +1,93 @@
+//! DCTCP (RFC 8257): reduces by the share of bytes that met a queue.
+//!
+//! 1. The receiver echoes exactly which packets were marked (section 3.2; `slow/ecn` does that for
+//!    flows with this algorithm, if the peer has agreed to marks).
+//! 2. Once a window of data the share of marked bytes goes into a running estimate, `alpha`, with
+//!    weight 1/16 (section 3.3).
+//! 3. At the first mark of a window the congestion window is multiplied by 1 - alpha / 2: a short
+//!    queue costs little, a long one as much as a loss. Losses are NewReno's.
+
+use super::control::{Acknowledged, CongestionControl, Moment};
+use super::window::Window;
+
+/// One, for `alpha`.
+const ONE: u32 = 1 << 16;
+/// The weight of a window in the estimate, `g`, as a power of two.
+const WEIGHT_BITS: u32 = 4;
+
+/// The state of DCTCP.
+#[derive(Clone, Copy, Debug)]
+pub struct Dctcp {
+    pub(super) window: Window,
+    /// The running share of marked bytes, in 1/65536.
+    alpha: u32,
+    /// Bytes acknowledged and bytes marked in this window of data.
+    acknowledged: u32,
+    marked: u32,
+    /// Bytes whose acknowledgement ends it.
+    left: u32,
+}
+
+impl Dctcp {
+    /// Starts with the initial window, and as if everything were marked.
+    pub const fn new(mss: u32) -> Self {
+        Self { window: Window::new(mss), alpha: ONE, acknowledged: 0, marked: 0, left: 0 }
+    }
+
+    /// The running share of marked bytes, in 1/65536.
+    pub const fn alpha(&self) -> u32 {
+        self.alpha
+    }
+
+    fn end_window(&mut self, in_flight: u32) {
+        let acknowledged = u64::from(self.acknowledged.max(1));
+        let share = (u64::from(self.marked.min(self.acknowledged)) * u64::from(ONE) / acknowledged) as u32;
+        // Rounded down to nothing in the end, for a share below 1/4096 is none.
+        self.alpha =
+            self.alpha - self.alpha.div_ceil(1 << WEIGHT_BITS).min(self.alpha) + (share >> WEIGHT_BITS);
+        (self.acknowledged, self.marked) = (0, 0);
+        self.left = in_flight;
+    }
+}
+
+impl CongestionControl for Dctcp {
+    #[inline]
+    fn acknowledged(&mut self, what: &Acknowledged) {
+        self.acknowledged = self.acknowledged.saturating_add(what.bytes);
+        self.marked = self.marked.saturating_add(what.marked);
+        if self.left > what.bytes {
+            self.left -= what.bytes;
+        } else {
+            self.end_window(what.in_flight.saturating_sub(what.bytes));
+        }
+        // RFC 8257 section 3.3: marked bytes do not let it grow.
+        if what.grow && what.marked == 0 {
+            self.window.grow_as_reno(what.bytes, what.mss);
+        }
+    }
+
+    fn enter_recovery(&mut self, at: Moment) {
+        self.window.reduce(at.in_flight / 2, at.mss);
+    }
+
+    fn exit_recovery(&mut self) {
+        self.window.leave_recovery();
+    }
+
+    fn marked(&mut self, at: Moment) {
+        let cut = u64::from(self.window.size) * u64::from(self.alpha) / u64::from(2 * ONE);
+        self.window.reduce(self.window.size - cut as u32, at.mss);
+    }
+
+    fn timed_out(&mut self, at: Moment) {
+        self.window.collapse(at.in_flight / 2, at.mss);
+    }
+
+    fn undo(&mut self) {
+        self.window.undo();
+    }
+
+    fn restart(&mut self, at: Moment) {
+        self.window.restart(at.mss);
+    }
+}

@@ -1,0 +1,64 @@
+//! The source port of an outgoing connection.
+
+use super::ConnectionTable;
+use super::four_tuple::FourTuple;
+use super::ports::{PortSet, RecentPorts};
+use crate::limits::{PORT_DRAWS, PORT_SEARCH, RECENT_PART};
+use crate::siphash::Key;
+
+/// The ports from which outgoing connections pick theirs.
+#[derive(Debug)]
+pub(crate) struct SourcePorts {
+    /// First and last.
+    range: (u16, u16),
+    /// Those drawn lately.
+    recent: RecentPorts,
+    /// Draws so far: each is another input of the keyed hash.
+    draws: u64,
+}
+
+impl SourcePorts {
+    pub(crate) fn new(range: (u16, u16)) -> Self {
+        Self { range, recent: RecentPorts::default(), draws: 0 }
+    }
+
+    /// A port of ours that makes `tuple` free, drawn at random: the ports of other connections do
+    /// not tell which comes next (RFC 6056 section 3.3.1), except for up to half of the range, drawn
+    /// lately, that is left out. Where most ports are taken, one that no connection has; where each
+    /// has one, a bounded number of neighbours.
+    pub(crate) fn choose(
+        &mut self,
+        tuple: FourTuple,
+        secret: &Key,
+        connections: &ConnectionTable,
+        listening: &PortSet,
+    ) -> Option<u16> {
+        let (first, last) = self.range;
+        let count = last.checked_sub(first)?.saturating_add(1);
+        let is_free = |port: &u16| {
+            !listening.contains(*port)
+                && connections.find(&FourTuple { local_port: *port, ..tuple }).is_none()
+        };
+        let bits = tuple.remote.bits();
+        let (high, low) = ((bits >> 64) as u64, bits as u64);
+        let mut drawn = first;
+        let chosen = (0..PORT_DRAWS).find_map(|_| {
+            self.draws += 1;
+            let random = secret.hash_words(&[high, low, tuple.remote_port.into(), self.draws]);
+            drawn = first + (random % u64::from(count)) as u16;
+            (!self.recent.contains(drawn) && is_free(&drawn)).then_some(drawn)
+        });
+        let unused = || connections.ports.unused(listening, &self.recent, (first, last), drawn);
+        let begin = u32::from(drawn - first);
+        let neighbours = || {
+            (0..count.min(PORT_SEARCH))
+                .map(|step| first + ((begin + u32::from(step)) % u32::from(count)) as u16)
+                .filter(|port| is_free(port))
+        };
+        let neighbour =
+            || neighbours().find(|port| !self.recent.contains(*port)).or_else(|| neighbours().next());
+        let chosen = chosen.or_else(unused).or_else(neighbour)?;
+        self.recent.insert(chosen, count / RECENT_PART);
+        Some(chosen)
+    }
+}

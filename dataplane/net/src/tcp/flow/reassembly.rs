@@ -1,0 +1,129 @@
+//! Which bytes beyond the next expected one have arrived.
+//!
+//! 1. The bytes themselves lie in the receive ring, at their place. Here are only their ranges,
+//!    sorted, apart from each other, at most [`REASSEMBLY_RANGES`].
+//! 2. A new range swallows those that it touches. One that would be a range too many is refused:
+//!    its segment counts as lost.
+//! 3. When the next expected byte reaches the first range, that range is taken over whole.
+//! 4. A few sequence numbers say in what order ranges grew last: RFC 2018 section 4 wants the
+//!    latest reported first, and those reported before repeated, so that each is told several times
+//!    and the loss of an ACK does no harm.
+//!
+//! What it must never do: forget a range before the next expected byte has passed it. The peer has
+//! been told that it is here. Only when memory is short everything beyond a gap is dropped at once
+//! (`ahead`).
+
+use crate::limits::REASSEMBLY_RANGES;
+use crate::packet::tcp::SackBlocks;
+use crate::sequence::Seq;
+
+/// Ranges whose order is remembered: as many as ever fit a segment.
+const REMEMBERED: usize = 4;
+
+/// Ranges of sequence numbers that arrived ahead of their turn.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    ranges: Vec<(Seq, Seq)>,
+    /// A number in each of the ranges that grew last, the latest first.
+    latest: [Seq; REMEMBERED],
+    remembered: u8,
+}
+
+impl Reassembly {
+    /// Whether nothing is waiting.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges, first byte and byte after the last, in order.
+    pub(crate) fn ranges(&self) -> &[(Seq, Seq)] {
+        &self.ranges
+    }
+
+    /// Notes that the bytes from `start` up to but without `end` are there. Returns whether it
+    /// could. An empty range is noted for nothing.
+    pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
+        if !start.before(end) {
+            return true;
+        }
+        let seen = start;
+        let first = self.ranges.partition_point(|range| range.1.before(start));
+        let last = self.ranges.partition_point(|range| !range.0.after(end));
+        if first < last {
+            start = start.min(self.ranges[first].0);
+            end = end.max(self.ranges[last - 1].1);
+        } else if self.ranges.len() >= REASSEMBLY_RANGES {
+            return false;
+        }
+        self.ranges.splice(first..last, [(start, end)]);
+        self.remember(seen, start, end);
+        true
+    }
+
+    /// Puts `seen` in front, and drops what names the same range.
+    fn remember(&mut self, seen: Seq, start: Seq, end: Seq) {
+        let mut latest = [seen; REMEMBERED];
+        let mut kept = 1;
+        for &other in &self.latest[..usize::from(self.remembered)] {
+            let elsewhere = other.before(start) || !other.before(end);
+            if elsewhere && kept < REMEMBERED {
+                latest[kept] = other;
+                kept += 1;
+            }
+        }
+        self.latest = latest;
+        self.remembered = kept as u8;
+    }
+
+    /// Given the next expected byte, takes over what follows it without a gap and returns the new
+    /// next expected byte.
+    pub(crate) fn advance(&mut self, next: Seq) -> Seq {
+        let reached = self.ranges.partition_point(|range| !range.0.after(next));
+        let next = self.ranges[..reached].iter().fold(next, |next, range| next.max(range.1));
+        self.ranges.drain(..reached);
+        next
+    }
+
+    /// What of `start` up to but without `end` is there already: the first such piece.
+    pub(crate) fn duplicate(&self, start: Seq, end: Seq) -> Option<(Seq, Seq)> {
+        let at = self.ranges.partition_point(|range| !range.1.after(start));
+        let range = self.ranges.get(at)?;
+        let piece = (range.0.max(start), range.1.min(end));
+        piece.0.before(piece.1).then_some(piece)
+    }
+
+    /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at
+    /// once. Segments that came in one batch would all be answered alike, and when they made more
+    /// ranges than fit, some would never be told: so the last answer tells of the latest ranges,
+    /// and those before it of lower and lower ones.
+    pub(crate) fn report_in_turn(&self, turns: usize, count: usize, out: &mut SackBlocks) {
+        let ranges = self.ranges.len();
+        if turns == 0 || ranges <= count || count == 0 {
+            self.report(count, out);
+            return;
+        }
+        let highest = ranges - 1 - turns * count % ranges;
+        (0..count).for_each(|below| out.push(self.ranges[(highest + ranges - below) % ranges]));
+    }
+
+    /// Appends up to `count` ranges to `out`: those that grew last, then others.
+    pub(crate) fn report(&self, count: usize, out: &mut SackBlocks) {
+        let mut told = [usize::MAX; REMEMBERED];
+        let mut left = count;
+        for (place, &seen) in told.iter_mut().zip(&self.latest[..usize::from(self.remembered)]) {
+            let at = self.ranges.partition_point(|range| !range.1.after(seen));
+            let Some(range) = self.ranges.get(at).filter(|range| !range.0.after(seen)) else { continue };
+            if left == 0 {
+                return;
+            }
+            out.push(*range);
+            *place = at;
+            left -= 1;
+        }
+        let others = self.ranges.iter().enumerate().filter(|(at, _)| !told.contains(at));
+        others.take(left).for_each(|(_, range)| out.push(*range));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! How large buffers may become: as large as the path can use, and not before it is seen to.
+//!
+//! *Receiving* (dynamic right-sizing, Fisk and Feng 2001, and what Linux made of it):
+//!
+//! 1. A flow begins with a small window. Memory is taken for bytes that are there, not for those
+//!    that may come, so a window costs nothing until it is used.
+//! 2. How long a round trip is, the receiver finds out by itself: within one, no more than a window
+//!    can come. The least time that a window of data took is kept, and trusted up to some times
+//!    what was measured otherwise: a sender that sends little takes long for a window.
+//! 3. Once a round trip, what the application took in one is compared with what it took before. If
+//!    it is more, the window grows to twice that, and further by the share by which it was more: a
+//!    sender in slow start will send twice as much in the next.
+//! 4. A sender that has filled half of the window before anybody told it of more, while the
+//!    application has taken all that came, is held back by it however short the round trip is
+//!    (batches over a memory link): then it grows twofold, at most once a window.
+//! 5. It grows up to the limit of the engine, and to an eighth of the memory that is free. It never
+//!    shrinks (RFC 9293 section 3.8.6).
+//!
+//! *Sending*: twice the congestion window, between a smallest size and the limit. What the path
+//! does not take, the application may as well keep.
+
+use crate::limits::MILLISECOND;
+
+/// How many times the smoothed round trip, and how much beside it, the receiver's own measurement
+/// may be: batches at both ends.
+const TRUST: u64 = 8;
+const TRUST_SLACK: u64 = MILLISECOND;
+/// A round trip of which nothing is known: a long one, which errs on the side of throughput.
+const UNKNOWN: u64 = 100 * MILLISECOND;
+
+/// What the receiver's side of a flow has measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tuning {
+    /// When this period began, and what the application had taken then.
+    since: u64,
+    taken: u64,
+    /// Bytes of the busiest round trip so far.
+    most: u64,
+    /// What the application had taken when the window last grew.
+    grown_at: u64,
+    /// When the present window of data began, where it ends, and the least time that one took.
+    window_since: u64,
+    window_end: u64,
+    least: u64,
+}
+
+/// What a flow looks like when data have come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observation {
+    pub now: u64,
+    /// Bytes received in order, and taken by the application, since the connection began.
+    pub received: u64,
+    pub taken: u64,
+    /// The window.
+    pub limit: usize,
+    /// The smoothed round trip, or zero.
+    pub smoothed: u64,
+    pub mss: u32,
+}
+
+impl Tuning {
+    /// Takes a look. Returns the size that the window should have, if it should be larger.
+    pub(crate) fn observe(&mut self, look: &Observation) -> Option<usize> {
+        if look.received >= self.window_end {
+            let took = look.now - self.window_since;
+            if self.window_end > 0 && (self.least == 0 || took < self.least) {
+                self.least = took.max(1);
+            }
+            (self.window_since, self.window_end) = (look.now, look.received + look.limit as u64);
+        }
+        if self.since == 0 {
+            (self.since, self.taken) = (look.now, look.taken);
+            self.most = 10 * u64::from(look.mss);
+            return None;
+        }
+        let round_trip = match (self.least, look.smoothed) {
+            (0, 0) => UNKNOWN,
+            (0, smoothed) => smoothed,
+            (least, 0) => least.min(UNKNOWN),
+            (least, smoothed) => least.clamp(smoothed, TRUST * smoothed + TRUST_SLACK),
+        };
+        let elapsed = look.now - self.since;
+        if elapsed < round_trip {
+            return None;
+        }
+        let brought = u128::from(look.taken - self.taken) * u128::from(round_trip) / u128::from(elapsed);
+        let brought = u64::try_from(brought).unwrap_or(u64::MAX).min(1 << 32);
+        (self.since, self.taken) = (look.now, look.taken);
+        if brought <= self.most {
+            return None;
+        }
+        let wanted = 2 * brought + 16 * u64::from(look.mss);
+        // At most fourfold: no sender more than doubles in a round trip.
+        let grown = wanted + (wanted * (brought - self.most) / self.most).min(wanted);
+        self.most = brought;
+        let size = usize::try_from(grown).unwrap_or(usize::MAX / 2).next_power_of_two();
+        (size > look.limit).then(|| self.grows(size))
+    }
+
+    /// A window that grew while it was measured would seem to have taken less than a round trip.
+    fn grows(&mut self, size: usize) -> usize {
+        self.window_end = 0;
+        size
+    }
+
+    /// The application has taken all that came, so many bytes so far, of which the last fill half
+    /// of the window or more. Returns the size that it should have, if it should be larger.
+    pub(crate) fn emptied(&mut self, taken: u64, limit: usize) -> Option<usize> {
+        if taken - self.grown_at < limit as u64 {
+            return None;
+        }
+        self.grown_at = taken;
+        Some(self.grows(2 * limit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1460;
+
+    /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes
+    /// all at once, over a path with this round trip, of whose window the sender never has more out
+    /// than `limit`. Returns the window in the end.
+    fn feed(rate: u64, round_trip: u64, smoothed: u64, time: u64, most: usize) -> usize {
+        let mut tuning = Tuning::default();
+        let (mut limit, mut received, mut now) = (64 << 10, 0_u64, 1_000_000_000_u64);
+        let end = now + time;
+        while now < end {
+            let allowed = (limit as u64 * 1_000_000_000 / round_trip).min(rate).max(1);
+            now += u64::from(MSS) * 1_000_000_000 / allowed;
+            received += u64::from(MSS);
+            let look = Observation { now, received, taken: received, limit, smoothed, mss: MSS };
+            if let Some(size) = tuning.observe(&look) {
+                limit = size.min(most);
+            }
+        }
+        limit
+    }
+
+    #[test]
+    fn a_fast_sender_gets_twice_what_the_path_holds() {
+        // 1 Gbit/s and 10 ms hold 1.25 MB.
+        let window = feed(125_000_000, 10 * MILLISECOND, 10 * MILLISECOND, 500 * MILLISECOND, 64 << 20);
+        assert!((2_500_000..10_000_000).contains(&window), "{window}");
+        // The same if nothing is known of the round trip, or what is known is far too little.
+        assert!(feed(125_000_000, 10 * MILLISECOND, 0, 500 * MILLISECOND, 64 << 20) >= 2_500_000);
+        assert!(feed(125_000_000, 10 * MILLISECOND, 1_250_000, 500 * MILLISECOND, 64 << 20) >= 2_500_000);
+    }
+
+    #[test]
+    fn a_slow_sender_keeps_a_small_window() {
+        for round_trip in [MILLISECOND / 10, 10 * MILLISECOND] {
+            let window = feed(100_000, round_trip, round_trip, 100_000 * MILLISECOND, 64 << 20);
+            assert_eq!(window, 64 << 10);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_fills_the_window_at_once_gets_more_once_a_window() {
+        let (mut tuning, limit) = (Tuning::default(), 64 << 10);
+        assert_eq!(tuning.emptied(40_000, limit), None, "not yet a window");
+        assert_eq!(tuning.emptied(70_000, limit), Some(128 << 10));
+        assert_eq!(tuning.emptied(150_000, 128 << 10), None);
+        assert_eq!(tuning.emptied(210_000, 128 << 10), Some(256 << 10));
+    }
+}

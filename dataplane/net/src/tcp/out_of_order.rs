@@ -1,0 +1,130 @@
+//! Memory of bytes that came ahead of their turn.
+//!
+//! A byte beyond a gap needs a ring that reaches up to it, and the gap stands as long as its sender
+//! likes. So:
+//!
+//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by
+//!    when its gap came about, or last became smaller by a part of that ([`GAP_PROGRESS_SHARE`]). Who
+//!    fills it a byte at a time does not stay young.
+//! 2. All of them together have a quota, a part ([`OUT_OF_ORDER_SHARE`]) of the engine's memory. Past it,
+//!    the gaps that have stood longest are *pruned*: what lies beyond them is dropped, the ring
+//!    shrinks to the bytes in order. A gap of an honest sender is filled within a few round trips,
+//!    so it is seldom among them.
+//! 3. When bytes that are in order find no memory, gaps are pruned as well: those bytes can be used
+//!    at once.
+//!
+//! A receiver may drop what it has reported (RFC 2018 section 8). Its sender keeps what is not
+//! acknowledged, and repeats it.
+
+use crate::context::Context;
+use crate::limits::{GAP_PROGRESS_SHARE, OUT_OF_ORDER_SHARE};
+use crate::tcp::Tcp;
+use crate::tcp::flow::id::FlowIndex;
+
+pub(crate) mod memory;
+
+use memory::STALE;
+
+impl Tcp {
+    /// Bytes that rings with bytes out of order may have, all together.
+    fn out_of_order_quota(&self) -> usize {
+        self.pool.limit() / OUT_OF_ORDER_SHARE
+    }
+
+    /// Makes the ring of a flow reach up to `needed` bytes for some that came out of order. Returns
+    /// whether it does.
+    pub(crate) fn reserve_out_of_order(&mut self, cx: &mut Context, index: FlowIndex, needed: usize) -> bool {
+        let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
+        if needed > flow.rcv_limit as usize {
+            return false;
+        }
+        let (charged, size) = (cold.charge.bytes as usize, flow.rx.size_for(needed));
+        if charged >= size {
+            return true;
+        }
+        // Its own gap is no older for needing more room.
+        while self.out_of_order.charged - charged + size > self.out_of_order_quota() {
+            if !self.prune_oldest(cx, Some(index)) {
+                return false;
+            }
+        }
+        let flow = &mut self.flows.hot[index];
+        if !flow.rx.reserve(&mut self.pool, needed, flow.rcv_limit as usize) {
+            return false;
+        }
+        self.out_of_order.charged = self.out_of_order.charged - charged + size;
+        self.flows.cold[index].charge.bytes = size as u32;
+        if charged == 0 {
+            self.out_of_order.gaps += 1;
+            self.renew_gap(index);
+        }
+        true
+    }
+
+    /// The gap of a flow has become smaller.
+    pub(crate) fn narrow_gap(&mut self, index: FlowIndex) {
+        let charge = &self.flows.cold[index].charge;
+        let filled = self.flows.hot[index].rcv_nxt.since(charge.since);
+        if filled >= charge.bytes / GAP_PROGRESS_SHARE {
+            self.renew_gap(index);
+        }
+    }
+
+    /// The gap of a flow is the youngest of all.
+    fn renew_gap(&mut self, index: FlowIndex) {
+        self.out_of_order.last += 1;
+        let number = self.out_of_order.last;
+        let charge = &mut self.flows.cold[index].charge;
+        charge.number = number;
+        charge.since = self.flows.hot[index].rcv_nxt;
+        self.out_of_order.order.push_back((index, number));
+        if self.out_of_order.order.len() > STALE + 2 * self.out_of_order.gaps {
+            let cold = &self.flows.cold;
+            self.out_of_order.order.retain(|entry| cold[entry.0].charge.number == entry.1);
+        }
+    }
+
+    /// Nothing waits out of order on a flow any more.
+    pub(crate) fn clear_out_of_order(&mut self, index: FlowIndex) {
+        let cold = &mut self.flows.cold[index];
+        cold.reassembly = None;
+        let charge = std::mem::take(&mut cold.charge);
+        if charge.number != 0 {
+            self.out_of_order.charged -= charge.bytes as usize;
+            self.out_of_order.gaps -= 1;
+        }
+    }
+
+    /// Drops what came out of order on a flow, and the room for it.
+    pub(crate) fn drop_out_of_order(&mut self, index: FlowIndex) {
+        if self.flows.cold[index].reassembly.is_some() {
+            self.clear_out_of_order(index);
+            self.flows.hot[index].rx.shrink(&mut self.pool);
+        }
+    }
+
+    /// Drops what lies beyond the gap that has stood longest, of any flow but `except`. Returns
+    /// whether there was one.
+    pub(crate) fn prune_oldest(&mut self, cx: &mut Context, except: Option<FlowIndex>) -> bool {
+        let mut spared = None;
+        let mut pruned = false;
+        while let Some((index, number)) = self.out_of_order.order.pop_front() {
+            if self.flows.cold[index].charge.number != number {
+                continue;
+            }
+            if except == Some(index) {
+                spared = Some((index, number));
+                continue;
+            }
+            self.drop_out_of_order(index);
+            self.refresh_slow(index);
+            cx.metrics.out_of_order_pruned += 1;
+            pruned = true;
+            break;
+        }
+        if let Some(spared) = spared {
+            self.out_of_order.order.push_front(spared);
+        }
+        pruned
+    }
+}

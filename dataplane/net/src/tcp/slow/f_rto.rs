@@ -1,0 +1,76 @@
+//! Timeouts that were for nothing, towards peers that report no ranges and echo no timestamps:
+//! basic F-RTO (RFC 5682 section 2.1).
+//!
+//! 1. The timer ran out: the first segment leaves again, and nothing else (`timeout`).
+//! 2. The first acknowledgement moves on past it, but not past all that was in flight: it may mean
+//!    either copy. Instead of what counts as lost, two segments of new data leave. Without so many,
+//!    or without room for them in the peer's window, nothing is asked, and what is lost goes again
+//!    at once.
+//! 3. The next acknowledgement answers. If it moves on, it means data that were sent once: nothing
+//!    had been lost (`Undo`). If it is a duplicate, what was taken for lost is lost indeed, and
+//!    goes again as after any timeout.
+//!
+//! A timeout amid a recovery asks nothing: what was sent again before could be taken for what was
+//! sent once.
+
+use super::loss_recovery::AckSummary;
+use crate::context::Context;
+use crate::tcp::Tcp;
+use crate::tcp::flow::flag;
+use crate::tcp::flow::id::FlowIndex;
+use crate::tcp::flow::recovery::LossRecovery;
+use crate::tcp::flow::recovery::RecoveryState;
+
+impl Tcp {
+    /// Whether the acknowledgement shows that the timeout was for nothing: step 3, it moved on and
+    /// means no second copy.
+    pub(super) fn is_timeout_spurious(recovery: &LossRecovery, ack: &AckSummary) -> bool {
+        let asked = recovery.undo.as_ref().is_some_and(|undo| undo.probed_at != 0);
+        asked && ack.advanced && ack.delivered.original > 0 && !ack.delivered.again
+    }
+
+    /// Takes steps 2 and 3. Says whether there is nothing more to do about this acknowledgement.
+    pub(super) fn probe_timeout(
+        &mut self,
+        cx: &Context,
+        index: FlowIndex,
+        recovery: &mut LossRecovery,
+        ack: &AckSummary,
+    ) -> bool {
+        let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
+        let Some(undo) = recovery.undo.as_mut().filter(|_| recovery.phase == RecoveryState::Loss) else {
+            return false;
+        };
+        let mss = u32::from(flow.mss);
+        if undo.probed_at != 0 {
+            if !ack.advanced && !ack.duplicate {
+                // Neither yes nor no.
+                return true;
+            }
+            let probed_at = std::mem::take(&mut undo.probed_at);
+            if flow.una.before(cold.recover) {
+                // All but the new data, which left later.
+                cold.scoreboard.mark_lost(probed_at - 1);
+                flow.cwnd = 3 * mss;
+            }
+            return false;
+        }
+        let unsent = (flow.tx.len() as u32).saturating_sub(flow.outstanding());
+        let asks = undo.first_only
+            && undo.stamp.is_some()
+            && !flow.has(flag::SACK)
+            && ack.echo.is_none()
+            && ack.advanced
+            && !flow.una.before(undo.from.plus(undo.bytes))
+            && flow.una.before(cold.recover)
+            && unsent >= mss
+            && ack.window >= flow.outstanding().saturating_add(mss);
+        if asks {
+            undo.first_only = false;
+            undo.probed_at = cx.now.max(1);
+            cold.scoreboard.clear_lost();
+            flow.cwnd = flow.outstanding().saturating_add(2 * mss);
+        }
+        asks
+    }
+}
