@@ -1,15 +1,15 @@
 //! Byte rings of flows, and the pool that their memory comes from.
 //!
 //! 1. An empty ring owns no memory. Its first byte takes a buffer of the smallest class from the
-//!    pool; when the ring runs out of room it moves into a buffer of a larger class (powers of
-//!    two).
-//! 2. A ring that becomes empty gives its buffer back at once. The pool is a stack per class, so
-//!    the next flow gets memory that is still in the cache, and a flow that alternates between
-//!    empty and full does not reach the allocator.
-//! 3. The pool counts every byte that it has lent, and refuses past its limit. It keeps at most
-//!    [`POOLED_BYTES`] for later.
+//!    pool. When the ring runs out of room it moves into a buffer of a larger class; classes are
+//!    powers of two.
+//! 2. A ring that becomes empty returns its buffer at once. The pool is a stack per class, so the
+//!    next flow gets memory that is still in the cache. A flow that alternates between empty and
+//!    full does not reach the allocator.
+//! 3. The pool counts every byte that rings hold, and refuses more than its limit. It keeps at most
+//!    [`POOLED_BYTES`] of free buffers for later.
 //!
-//! What it must never do: give out a byte that was not written into the ring that it is read from.
+//! Invariant: a ring never returns a byte that was not written into it.
 
 use crate::limits::{POOLED_BYTES, SMALLEST_BUFFER};
 use crate::packet::Payload;
@@ -27,29 +27,29 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// A pool that lends at most `limit` bytes.
+    /// A pool whose rings hold at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { free: std::array::from_fn(|_| Vec::new()), pooled: 0, used: 0, limit }
     }
 
-    /// Bytes lent to rings.
+    /// Bytes that rings hold.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
 
-    /// Bytes that may still be lent.
+    /// Bytes that rings may still take.
     pub(crate) fn free(&self) -> usize {
         self.limit.saturating_sub(self.used)
     }
 
-    /// Bytes that may be lent at most.
+    /// Bytes that rings may hold at most.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Whether a send buffer of so many bytes may be lent. A quarter of the memory is kept for
-    /// receiving: two hosts whose memory is full of what the other cannot receive would wait for
-    /// each other for ever.
+    /// Whether a send buffer of this many bytes may be taken. A quarter of the memory is reserved
+    /// for receiving: two hosts whose memory is full of data that the other cannot receive would
+    /// wait for each other for ever.
     pub(crate) fn has_send_memory(&self, bytes: usize) -> bool {
         let size = bytes.max(SMALLEST_BUFFER).next_power_of_two();
         self.used.saturating_add(size) <= self.limit - self.limit / 4
@@ -87,7 +87,7 @@ impl Pool {
         Some(buffer)
     }
 
-    /// Takes a buffer back that it has lent.
+    /// Takes back a buffer that a ring held.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Box<[u8]>) {
         let size = buffer.len();
@@ -140,7 +140,7 @@ impl Ring {
     }
 
     /// Takes a buffer of the smallest class that lies ready for `bytes`, if there is no storage and
-    /// nothing counted elsewhere. For sending: what is kept for receiving is not touched.
+    /// nothing counted elsewhere. For sending: the memory reserved for receiving is not touched.
     #[inline]
     pub(crate) fn fetch_small(&mut self, pool: &mut Pool, bytes: usize) -> bool {
         let small = self.buffer.is_empty() && self.len == 0 && bytes <= SMALLEST_BUFFER;
@@ -201,7 +201,7 @@ impl Ring {
         if Pool::class(self.len()) == Pool::class(size) {
             return;
         }
-        // The smaller one takes the place of the larger in the account: it is there even if the
+        // The smaller buffer replaces the larger one in the account, so it is available even if the
         // pool is used up.
         pool.used -= size;
         let smaller = self.copy_out(pool);
@@ -214,7 +214,7 @@ impl Ring {
 
     /// Makes room for `more` bytes behind those in use, in a buffer of at most `most` bytes: where
     /// memory is short, a smaller one is better than none. Returns how many fit now. For sending:
-    /// what is kept for receiving is not touched.
+    /// the memory reserved for receiving is not touched.
     pub(crate) fn make_room(&mut self, pool: &mut Pool, more: usize, most: usize) -> usize {
         let mut wanted = (self.len() + more).min(most);
         while wanted > self.capacity() && !(pool.has_send_memory(wanted) && self.reserve(pool, wanted, most))
@@ -224,20 +224,20 @@ impl Ring {
         self.capacity().saturating_sub(self.len())
     }
 
-    /// Gives up storage and bytes, but goes on counting them.
+    /// Takes storage and bytes out, and goes on counting the bytes.
     pub(crate) fn take_storage(&mut self) -> Self {
         let len = self.len;
         std::mem::replace(self, Self { buffer: Box::default(), start: 0, len })
     }
 
-    /// Counts bytes that lie elsewhere. The ring has no storage.
+    /// Counts bytes that are stored elsewhere. The ring has no storage.
     pub(crate) fn count_external(&mut self, bytes: usize) {
         debug_assert!(self.buffer.is_empty(), "a ring has its bytes or counts those elsewhere");
         self.len += bytes as u32;
     }
 
-    /// Hands over the buffer, and says where in it the bytes in use begin. The ring is empty then;
-    /// the pool still counts the buffer as lent.
+    /// Takes the buffer out and returns where in it the bytes in use begin. The ring is empty then;
+    /// the pool still counts the buffer as held.
     pub(crate) fn take_buffer(&mut self) -> (Box<[u8]>, usize) {
         let start = self.start as usize;
         (self.start, self.len) = (0, 0);
@@ -253,7 +253,7 @@ impl Ring {
         Some(buffer)
     }
 
-    /// Gives the memory back, with whatever is in it.
+    /// Returns the memory and its content to the pool.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         pool.give(std::mem::take(&mut self.buffer));

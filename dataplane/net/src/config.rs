@@ -8,7 +8,7 @@ use crate::limits::{
 };
 use crate::tcp::congestion::Kind;
 
-/// What an engine is told once.
+/// What an engine is configured with.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Our IPv4 address; `0.0.0.0` for none. The engine answers for no other.
@@ -24,7 +24,7 @@ pub struct Config {
     pub secret: [u8; 16],
     /// Most flows.
     pub flows: usize,
-    /// Most half-open passive connections.
+    /// Most half-open connections.
     pub half_open: usize,
     /// Most connections in TIME-WAIT.
     pub time_waits: usize,
@@ -33,33 +33,34 @@ pub struct Config {
     /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded
     /// to one. A flow begins with a small one, which grows as it is seen to be of use.
     pub receive_buffer: usize,
-    /// Most bytes in one flow's send buffer; likewise.
+    /// Most bytes in one flow's send buffer; bounded and rounded in the same way.
     pub send_buffer: usize,
     /// The ports from which outgoing connections pick theirs, first and last.
     pub source_ports: (u16, u16),
     /// Congestion control of new flows.
     pub congestion: Kind,
-    /// Whether marks of congestion are agreed on with peers.
+    /// Whether ECN is negotiated with peers.
     pub ecn: Ecn,
     /// Spread what a window lets out over the round trip, instead of sending it at once: shorter
     /// queues in the network and fairer shares of it, for a timer now and then. (TIMELY, which
     /// works by rates, is always paced.)
     pub pacing: bool,
-    /// Tell the link at the start whose our addresses are, and again when somebody else says that
-    /// one is his: for VNICs whose peers may have known a former holder of the address.
+    /// Announce our addresses on the link at the start, and again when another host claims one: for
+    /// VNICs whose peers may have known a former holder of the address.
     pub announce: bool,
 }
 
-/// When marks of congestion (RFC 3168) are agreed on with a peer.
+/// When ECN (RFC 3168) is negotiated with a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
     /// Never.
     Off,
-    /// If the peer asks, and for connections of ours whose congestion control lives on them
+    /// If the peer requests it, and for connections of ours whose congestion control depends on it
     /// (DCTCP).
     #[default]
     Passive,
-    /// Every connection of ours asks for them, but for those that go by delay alone (TIMELY).
+    /// Every connection of ours requests it, except those with congestion control by delay
+    /// (TIMELY).
     On,
 }
 

@@ -2,14 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Why a connection could not be begun.
+/// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// The peer is off the link and there is no gateway, or it is nobody's address, or a group's.
+    /// The peer is off the link and there is no gateway, or its address is no host's.
     #[error("no route to {0}: it is off the link and there is no gateway, or it is no host's address")]
     NoRoute(IpAddr),
-    /// The peer is this engine itself. What it sends leaves on the link and never comes back, so it
-    /// cannot be its own peer.
+    /// The peer is this engine itself. It has no loopback: what it sends leaves on the link.
     #[error(
         "{0} is this end's own address: an engine has no loopback; use a kernel socket, or call within the program"
     )]
@@ -20,7 +19,7 @@ pub enum ConnectError {
     /// All flows are in use.
     #[error("all flows are in use: close some, or raise the engine's limit")]
     NoFlow,
-    /// There is a connection between that port and this peer already, or was a moment ago.
+    /// There is a connection between that port and this peer already, or one in TIME-WAIT.
     #[error("port {0} has a connection to that peer, or had one within a minute: choose another, or none")]
     PortInUse(u16),
 }
@@ -28,7 +27,7 @@ pub enum ConnectError {
 /// Why a port cannot be listened on or bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListenError {
-    /// Somebody does already.
+    /// It is in use.
     #[error("port {0} is in use: choose another, or release it first")]
     InUse(u16),
     /// Too many ports.

@@ -1,4 +1,4 @@
-//! What the engine tells the application.
+//! What the engine reports to the application.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ pub enum EventKind {
         /// The peer.
         remote: SocketAddr,
     },
-    /// An outgoing connection is there.
+    /// An outgoing connection is established.
     Connected,
     /// More bytes have arrived.
     Readable,
@@ -51,10 +51,10 @@ pub enum CloseReason {
     Normal,
     /// The peer reset the connection.
     Reset,
-    /// The peer fell silent.
+    /// The peer no longer answers.
     TimedOut,
     /// The peer refused the connection.
     Refused,
-    /// The peer, or the way to it, cannot be reached.
+    /// The peer cannot be reached.
     Unreachable,
 }

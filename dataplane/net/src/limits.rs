@@ -19,11 +19,11 @@ pub const QUANTUM: usize = 128 << 10;
 /// What a segment counts beside its payload: about what sending one costs, in the time of copying
 /// so many bytes.
 pub const SEGMENT_COST: usize = 512;
-/// Flows that are passed over in one emission because there was no buffer for their next frame;
-/// those behind them come first in the next.
+/// Flows that are deferred in one emission because there was no buffer for their next frame; the
+/// flows behind them come first in the next.
 pub const DEFERRED_FLOWS: usize = 64;
-/// How long none of them finds a buffer. Then nothing else is sent before the first: small frames
-/// might take all room for ever, a little at a time.
+/// How long no deferred flow may find a buffer. Then nothing else is sent before the longest
+/// deferred one: small frames might take all room for ever, a little at a time.
 pub const DEFERRED_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;
@@ -41,12 +41,12 @@ pub const FIRST_RECEIVE_BUFFER: usize = 64 << 10;
 pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
 /// The send buffer that a flow has before anything is known of its path.
 pub const FIRST_SEND_BUFFER: usize = 512 << 10;
-/// Bytes that one flow may have to send while some of them are lent by the application: the memory
-/// is the application's, and far below the 2 GiB that sequence numbers can tell apart. A longer
-/// body is lent piece by piece.
+/// Bytes that one flow may have to send while some of them are shared with the application. The
+/// memory is the application's, and the bound is far below the 2 GiB that sequence numbers can tell
+/// apart. A longer body is sent piece by piece.
 pub const ZERO_COPY_BYTES: usize = 64 << 20;
-/// Pieces, lent and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps to
-/// find one.
+/// Pieces, shared and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps
+/// to find one.
 pub const ZERO_COPY_PIECES: usize = 1024;
 /// Receive buffers that applications may hold at a time, all flows together; past them, bytes can
 /// only be copied out. At 4 KiB, the smallest, that is 4 MiB pinned by a byte each.
@@ -60,14 +60,13 @@ pub const POOLED_BYTES: usize = 16 << 20;
 pub const REASSEMBLY_RANGES: usize = 64;
 /// Runs of a flow's scoreboard (16 bytes each): a window is some 64 of them, and each range that
 /// the peer reports beyond a gap adds two. Twice as many ranges as honest receivers keep fit; past
-/// that, what a peer reports is known more coarsely.
+/// that, a peer's reports are stored more coarsely.
 pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
 /// the fourth that is kept for receiving, half is left for sending, whatever peers do.
 pub const OUT_OF_ORDER_SHARE: usize = 4;
-/// The part of its ring by which a gap has to become smaller to count as young: what an honest
-/// sender fills at once, and more than one who wants to keep the memory would care to send again
-/// and again.
+/// The part of its ring by which a gap has to shrink to count as young: what an honest sender fills
+/// at once, and more than an attacker would retransmit repeatedly.
 pub const GAP_PROGRESS_SHARE: u32 = 16;
 /// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new
 /// windows begin to be smaller when an eighth of the default memory is left.
@@ -87,7 +86,7 @@ pub const TIME_WAITS: usize = 32_768;
 pub const REPLIES: usize = 1024;
 /// Neighbours whose link address is remembered.
 pub const NEIGHBOURS: usize = 1024;
-/// Time for which a neighbour's link address is trusted without being asked for again.
+/// Time for which a neighbour's link address is used without a new request.
 pub const NEIGHBOUR_LIFETIME: u64 = 60 * SECOND;
 /// Spacing of ARP requests for one address (RFC 1122 section 2.3.2.1: at most one a second).
 pub const ARP_INTERVAL: u64 = SECOND;
@@ -98,11 +97,11 @@ pub const ARP_TRIES: u8 = 3;
 pub const ANNOUNCEMENTS: u8 = 2;
 /// See [`ANNOUNCEMENTS`].
 pub const ANNOUNCE_INTERVAL: u64 = 2 * SECOND;
-/// Least time between two answers to who claims our address (RFC 5227 section 1.1:
+/// Least time between two answers to a claim to our address (RFC 5227 section 1.1:
 /// DEFEND_INTERVAL).
 pub const DEFEND_INTERVAL: u64 = 10 * SECOND;
-/// How long a neighbour that only told of itself is used before it is asked (RFC 4861 section 10:
-/// DELAY_FIRST_PROBE_TIME).
+/// How long a neighbour that only announced itself is used before a request is sent (RFC 4861
+/// section 10: DELAY_FIRST_PROBE_TIME).
 pub const DELAY_FIRST_PROBE: u64 = 5 * SECOND;
 /// Our own addresses of both families: one IPv4, one link-local, and a few more for prefixes in use
 /// at once.
@@ -114,28 +113,29 @@ pub const UDP_RECEIVE_QUEUE: usize = 1024;
 /// Bytes of them: 2.5 ms of full frames at 1 Gbit/s. The ring begins with 4 KiB and grows as it is
 /// needed.
 pub const UDP_RECEIVE_BYTES: usize = 512 << 10;
-/// Packets of which parts wait for the others; and those of one source. Honest ones are whole in
+/// Packets of which fragments wait for the others; and those of one source. Honest ones complete in
 /// milliseconds.
 pub const FRAGMENTED_PACKETS: usize = 64;
 /// See [`FRAGMENTED_PACKETS`].
 pub const FRAGMENTED_PER_SOURCE: usize = 8;
-/// Parts of one packet: the largest packet in parts of 1280 bytes has 53.
+/// Fragments of one packet: the largest packet in fragments of 1280 bytes has 53.
 pub const FRAGMENTS_PER_PACKET: usize = 64;
-/// Bytes of all parts that wait: sixteen of the largest packets.
+/// Bytes of all fragments that wait: sixteen of the largest packets.
 pub const FRAGMENT_MEMORY: usize = 1 << 20;
-/// How long parts wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory half
-/// as long, as in Linux.
+/// How long fragments wait for the others. RFC 8200 says 60 s; half of that holds a flood's memory
+/// half as long, as in Linux.
 pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 /// Groups joined: a report of them all has 20 bytes each over IPv6 and fits 1280.
 pub const GROUPS: usize = 48;
-/// How soon a full transmit queue is looked at again: in less time a fast one is not emptied, and
-/// who sleeps for it oversleeps by as much.
+/// How soon a full transmit queue is tried again: in less time a fast one is not emptied, and a
+/// thread that sleeps for it oversleeps by as much.
 pub const TRANSMIT_RETRY: u64 = 50_000;
-/// Destinations whose shortest round trip flows share that go by delay, about 64 bytes each.
+/// Destinations whose shortest round trip is shared by flows with congestion control by delay,
+/// about 64 bytes each.
 pub const PATH_DELAYS: usize = 1024;
 /// How long a shortest round trip counts: this window of time and the next. Paths change less
-/// often; a queue that stands for so long passes for part of the way, as it does for every flow
-/// that measures by itself.
+/// often. A queue that lasts so long passes for propagation delay, as it does for every flow that
+/// measures alone.
 pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
@@ -143,7 +143,7 @@ pub const PATH_MTUS: usize = 1024;
 /// (RFC 4821 section 7.7 leaves the number open), and again after as many more.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
 /// Times that smaller segments got through where full ones had not before that is believed: a peer
-/// that stood still for a moment looks the same once.
+/// that stalled for a moment looks the same once.
 pub const BLACK_HOLE_PROOFS: u8 = 2;
 /// How long that is believed (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
 pub const PATH_MTU_AGE: u64 = 600 * SECOND;
@@ -161,13 +161,12 @@ pub const CHALLENGE_INTERVAL: u64 = 500 * MILLISECOND;
 
 /// Smallest retransmission timeout. RFC 6298 says one second; Linux and most others wait 200 ms.
 pub const RTO_MIN: u64 = 200 * MILLISECOND;
-/// For how long the least round trip counts: paths change.
+/// For how long the minimum round trip counts: paths change.
 pub const MIN_RTT_WINDOW: u64 = 300 * SECOND;
-/// What a probe of the tail waits beyond two round trips: a peer that is not scheduled at once has
+/// What a tail loss probe waits beyond two round trips: a peer that is not scheduled at once has
 /// not lost anything.
 pub const TAIL_SLACK: u64 = 2 * MILLISECOND;
-/// Least time from the first sign that a receiver threw away what it had reported until that is
-/// believed.
+/// Least time from the first sign of reneging until it is believed.
 pub const RENEGE_PATIENCE: u64 = 10 * MILLISECOND;
 /// Largest retransmission timeout (RFC 6298 section 2.4: at least 60 s).
 pub const RTO_MAX: u64 = 60 * SECOND;
@@ -211,8 +210,8 @@ pub const LARGEST_WINDOW: u32 = 1 << 30;
 pub const PORT_DRAWS: u32 = 32;
 /// The part of the range that is drawn before a port is drawn again, while others are to be had: a
 /// fourth. Of the dynamic range that is 8,192 ports, some 20 ms at 400,000 connections a second,
-/// where a peer's timestamps move on each millisecond. Up to twice as many are passed over. A range
-/// of fewer than four ports has none to spare.
+/// where a peer's timestamps move on each millisecond. Up to twice as many are skipped. A range of
+/// fewer than four ports has none to spare.
 pub const RECENT_PART: u16 = 4;
 /// Ports looked at one by one when each of the range has a connection to some peer: some tens of
 /// microseconds.

@@ -28,7 +28,7 @@ counters! {
     bytes_sent,
     /// Sends put off because the queue had no buffer or no room.
     transmit_stalls,
-    /// Times that a flow was passed over because there was no buffer for its next frame.
+    /// Times that a flow was deferred because there was no buffer for its next frame.
     flows_deferred,
     /// Frames for another link address or of a protocol that the engine does not speak.
     frames_ignored,
@@ -38,28 +38,27 @@ counters! {
     bad_checksum,
     /// Packets for another address, or from one that cannot be a source.
     wrong_address,
-    /// Parts of packets.
+    /// Fragments received.
     fragments,
-    /// Packets put together from them.
+    /// Packets reassembled from them.
     reassembled,
-    /// Parts that overlap, disagree or are too many, and packets whose parts did not all come in
-    /// time.
+    /// Fragments that overlap, disagree or are too many, and packets that did not complete in time.
     fragments_dropped,
     /// ARP requests answered.
     arp_replies,
     /// ARP requests sent.
     arp_requests,
-    /// Neighbours of IPv6 asked for.
+    /// Neighbour solicitations sent.
     neighbour_solicitations,
-    /// Answers to who asked for our IPv6 addresses.
+    /// Neighbour advertisements sent.
     neighbour_advertisements,
-    /// Reports of the groups that are wanted.
+    /// Reports of joined groups sent.
     group_reports,
-    /// Addresses of ours that the link was told of unasked.
+    /// Announcements of our addresses.
     announcements,
-    /// Claims of others to an address of ours.
+    /// Claims of other hosts to our addresses.
     address_conflicts,
-    /// IPv6 packets whose extension headers forbid to take them.
+    /// IPv6 packets dropped for their extension headers.
     extension_headers_refused,
     /// ICMP errors sent.
     icmp_errors_sent,
@@ -67,11 +66,11 @@ counters! {
     unresolved,
     /// ICMP echo requests answered.
     echo_replies,
-    /// ICMP errors taken to heart by a flow.
+    /// ICMP errors that affected a flow or a port.
     icmp_errors,
-    /// Times that a path was suspected to swallow full segments.
+    /// Path-MTU black holes suspected.
     black_holes,
-    /// Things not sent because a rate limit said so.
+    /// Replies not sent because of a rate limit.
     rate_limited,
     /// Datagrams received.
     datagrams_received,
@@ -91,9 +90,9 @@ counters! {
     payload_received,
     /// Payload bytes acknowledged by peers.
     payload_acknowledged,
-    /// Pieces that applications lent for sending.
+    /// Pieces that applications sent without copying.
     zero_copy_sends,
-    /// Receive buffers handed over to applications.
+    /// Receive buffers that applications took.
     zero_copy_receives,
     /// Connections opened by us.
     connections_opened,
@@ -105,7 +104,7 @@ counters! {
     connections_reset,
     /// Connections that we reset.
     connections_aborted,
-    /// Connections given up because the peer fell silent.
+    /// Connections ended because the peer no longer answered.
     connections_timed_out,
     /// Attempts to connect that were refused or had no route.
     connections_failed,
@@ -118,29 +117,29 @@ counters! {
     syn_cookies_refused,
     /// Handshakes held back because the accept queue or the flow table was full.
     accept_overflow,
-    /// Data that came with a mark of congestion (RFC 3168).
+    /// CE-marked segments with data received (RFC 3168).
     ce_marks_received,
-    /// Acknowledgements that echoed one.
+    /// Acknowledgements with ECE received.
     ece_received,
-    /// Reductions of a congestion window for it.
+    /// Reductions of a congestion window for ECE.
     ecn_reductions,
-    /// Segments sent again.
+    /// Segments retransmitted.
     retransmits,
     /// Retransmission timeouts.
     timeouts,
     /// Losses found by duplicate acknowledgements.
     fast_retransmits,
-    /// Bytes taken for lost because later ones had arrived (RFC 8985).
+    /// Bytes marked lost because later ones had arrived (RFC 8985).
     bytes_lost,
     /// Ranges that peers reported (RFC 2018).
     sack_blocks,
-    /// Reports of peers that bytes came twice (RFC 2883).
+    /// DSACKs received (RFC 2883).
     dsacks_received,
-    /// Reductions of a congestion window that were taken back.
+    /// Reductions of a congestion window that were undone.
     reductions_undone,
-    /// Probes of the tail of what was sent (RFC 8985).
+    /// Tail loss probes (RFC 8985).
     tail_probes,
-    /// Receivers that threw away what they had reported.
+    /// Receivers that reneged on a SACK.
     sack_reneges,
     /// Probes of a closed window.
     window_probes,
@@ -158,10 +157,9 @@ counters! {
     out_of_window,
     /// Segments kept out of order.
     out_of_order,
-    /// Times that a peer was told of bytes that came twice (RFC 2883).
+    /// DSACKs sent (RFC 2883).
     dsacks_sent,
-    /// Gaps beyond which everything was dropped, because memory was short and they had stood
-    /// longest.
+    /// Gaps beyond which all bytes were dropped because memory was short.
     out_of_order_pruned,
     /// Segments dropped because buffers or ranges were used up.
     buffer_drops,

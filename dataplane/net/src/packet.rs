@@ -24,7 +24,7 @@ pub use payload::Payload;
 pub(crate) use template::network_header;
 pub use template::{Path, Template};
 
-/// What is to be done about the checksum of a TCP segment or UDP datagram that came in.
+/// How to check the checksum of a TCP segment or UDP datagram that came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checks {
     /// It must be right.
@@ -33,7 +33,7 @@ pub enum Checks {
     /// It must be right, or the sum of the pseudo-header: then a kernel of this machine made the
     /// packet or verified it ([`sietch_nic::Offloads::unfinished`]).
     Unfinished,
-    /// Nothing: the medium vouches for it.
+    /// It is not checked: the medium protects it.
     Trust,
 }
 
@@ -57,7 +57,7 @@ impl Checks {
 }
 
 impl From<bool> for Checks {
-    /// `true`: the medium vouches.
+    /// `true`: the medium protects the packet.
     fn from(trusted: bool) -> Self {
         if trusted { Self::Trust } else { Self::Verify }
     }

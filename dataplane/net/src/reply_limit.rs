@@ -3,13 +3,13 @@
 use crate::limits::SECOND;
 use crate::siphash::Key;
 
-/// A token bucket that bounds how often something stateless is sent, whoever it is sent to.
+/// A token bucket that bounds how often something stateless is sent, to all receivers together.
 ///
-/// Because all receivers share it, a receiver could count the answers that it gets in a second and
-/// conclude how many went to others: that is how connections of others are found and broken into
-/// (Cao et al., Off-Path TCP Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit
-/// that they used). So an answer costs no token, one or two, drawn by a secret: one on average, and
-/// nobody outside knows which.
+/// Receivers share it, so one could count the answers that it gets in a second and infer how many
+/// went to others. Attacks found and broke into connections that way (Cao et al., Off-Path TCP
+/// Exploits, USENIX Security 2016; RFC 5961 section 7 asks for the limit that they used). So an
+/// answer costs no token, one or two, by a keyed hash: one on average, and unpredictable from
+/// outside.
 #[derive(Debug)]
 pub(crate) struct ReplyLimit {
     rate: u64,

@@ -56,7 +56,7 @@ use out_of_order::memory::OutOfOrderMemory;
 use segment::Reply;
 use zero_copy::received_buffer::ReceivedBuffers;
 
-/// What the configuration says of flows.
+/// The configuration of flows.
 #[derive(Debug)]
 struct Settings {
     /// Largest receive buffer of a flow, and the one that it begins with.
@@ -112,12 +112,13 @@ pub(crate) struct Tcp {
     flow_timers: Timers<FlowIndex>,
     /// Paced flows that wait for their time to send.
     paced: TimingWheel<FlowIndex>,
-    /// Flows whose next hop's link address is not known yet.
+    /// Flows that wait for the link address of their next hop.
     unresolved: Vec<FlowIndex>,
 
     /// Flows with something to send.
     dirty: Vec<FlowIndex>,
-    /// Flows for whose next frame the queue had no buffer in the present emission; they are marked.
+    /// Flows for whose next frame the queue had no buffer in the present emission; they are flagged
+    /// as dirty.
     deferred: Vec<FlowIndex>,
     /// The first flow that was deferred since a deferred flow last found a buffer, and when.
     longest_deferred: Option<(FlowIndex, u64)>,

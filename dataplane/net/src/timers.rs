@@ -1,11 +1,11 @@
 //! Deadlines of many things, the earliest first.
 //!
-//! 1. Every thing (a flow, a half-open connection, ...) has at most one entry in a four-ary heap, and the heap
-//!    tells it where that is.
-//! 2. Almost every change of a deadline moves it *later* (each ACK pushes the retransmission out).
-//!    That costs nothing here: the thing stores its deadline, its entry stays, and when the entry
-//!    comes up too early it is put back. [`Timers::no_later`] therefore is O(1) unless the deadline
-//!    really moves forward.
+//! 1. Each thing (a flow, a half-open connection) has at most one entry in a four-ary heap, and the
+//!    heap stores where that entry is.
+//! 2. Almost every change of a deadline moves it *later*: each ACK pushes the retransmission out.
+//!    That costs nothing here. The thing stores its deadline, its entry stays, and an entry that
+//!    comes up too early is put back. [`Timers::no_later`] is O(1) unless the deadline moves
+//!    forward.
 //! 3. Times are exact: a simulation in virtual time sees no rounding.
 
 use std::marker::PhantomData;

@@ -1,20 +1,19 @@
-//! Deadlines that come up for good: a hashed hierarchical timing wheel (Varghese and Lauck, SOSP
-//! 1987).
+//! Deadlines that are reached: a hashed hierarchical timing wheel (Varghese and Lauck, SOSP 1987).
 //!
-//! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to one: nothing comes up early,
-//!    nothing more than a tick late.
-//! 2. The lowest of three wheels has a slot for each of the next 256 ticks, the next one for each
-//!    of the next 256 turns of the lowest, and so on. A thing stands in the slot of the lowest
-//!    wheel that reaches its deadline: inserting and cancelling are O(1).
-//! 3. When time enters a slot of a higher wheel, its things move to lower ones: each thing moves
-//!    twice at most. What lies beyond the highest wheel (17 s) stands in its last slot and is put
-//!    back when that comes up.
-//! 4. A bit for each slot says whether anything is in it, so time jumps from one occupied slot to
-//!    the next.
+//! 1. Time is cut into ticks of 1024 ns. A deadline is rounded up to a tick: nothing comes up
+//!    early, and nothing more than a tick late.
+//! 2. There are three wheels. The lowest has a slot for each of the next 256 ticks, the next one a
+//!    slot for each of the next 256 rotations of the lowest, and so on. A thing is in the slot of
+//!    the lowest wheel that reaches its deadline, so inserting and cancelling are O(1).
+//! 3. When time enters a slot of a higher wheel, its things move to lower wheels; each thing moves
+//!    twice at most. A deadline beyond the highest wheel (17 s) is in its last slot, and is put
+//!    back when that slot comes up.
+//! 4. A bit for each slot says whether it is occupied, so time jumps from one occupied slot to the
+//!    next.
 //!
-//! `timers` is a heap for deadlines that nearly always move before they come up; this is for those
-//! that do come up, thousands of times a second: the sending times of paced flows. The test
-//! `cost_beside_the_heap` measures both.
+//! `timers` is a heap for deadlines that nearly always move before they are reached. This wheel is
+//! for deadlines that are reached thousands of times a second: the send times of paced flows. The
+//! test `cost_beside_the_heap` measures both.
 
 use std::marker::PhantomData;
 
@@ -27,8 +26,8 @@ const TICK_BITS: u32 = 10;
 const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 const WHEELS: usize = 3;
-/// Ticks that the wheels reach ahead: all slots of the highest but the one that time is in, for
-/// that one's turn is over.
+/// Ticks that the wheels reach ahead: all slots of the highest but the one that time is in, because
+/// that slot has passed.
 const REACH: u64 = (1 << (SLOT_BITS * WHEELS as u32)) - (1 << (SLOT_BITS * (WHEELS as u32 - 1)));
 /// No thing, or no slot.
 const NONE: u32 = u32::MAX;
@@ -184,8 +183,8 @@ impl<I: TableIndex> TimingWheel<I> {
     fn link(&mut self, thing: u32) {
         let due = self.entries[thing as usize].due.clamp(self.tick, self.tick + REACH - 1);
         // The highest bit in which deadline and present differ says which wheel is the first to
-        // tell them apart. (Past the end of the highest wheel's turn, its slots from the start
-        // again stand for the next turn.)
+        // tell them apart. (Past the end of the highest wheel's rotation, its first slots stand for
+        // the next rotation.)
         let differing = (u64::BITS - (due ^ self.tick).leading_zeros()).div_ceil(SLOT_BITS) as usize;
         let wheel = differing.clamp(1, WHEELS) - 1;
         let at = slot_of(wheel, due);

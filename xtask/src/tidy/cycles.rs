@@ -25,7 +25,6 @@ const EXCEPTIONS: [(&str, usize); 11] = [
     ("api/sietch/src/", 14),
     ("apps/kv/src/", 46),
     ("control/daemon/src/", 20),
-    ("dataplane/net/src/", 25),
     ("dataplane/persist/src/", 22),
     ("device/disk/src/", 4),
     ("device/nic/src/", 6),

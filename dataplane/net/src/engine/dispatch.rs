@@ -1,6 +1,6 @@
 //! From a frame to the protocol that takes it.
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use super::{Disposition, Engine};
 use crate::ip::icmp::ErrorMessage;
@@ -8,7 +8,7 @@ use crate::ip::input::{Input, Upper};
 use crate::packet::{Address, Checks, Payload, ethernet, ipv4, tcp, udp};
 
 impl Engine {
-    pub(super) fn dispatch(&mut self, head: &[u8], tail: Foreign<'_>) -> Disposition {
+    pub(super) fn dispatch(&mut self, head: &[u8], tail: Untrusted<'_>) -> Disposition {
         let cx = &mut self.cx;
         let Some((link, payload)) = ethernet::Header::parse(head) else {
             cx.metrics.malformed += 1;
@@ -40,7 +40,7 @@ impl Engine {
         self.act(input)
     }
 
-    /// Does what IP says about a packet.
+    /// Completes what IP has left to do for a packet.
     fn act(&mut self, input: Input<'_>) -> Disposition {
         match input {
             Input::Done => {}

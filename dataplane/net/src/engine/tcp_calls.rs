@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use super::Engine;
 use crate::error::{ConnectError, ListenError};
@@ -83,8 +83,8 @@ impl Engine {
     }
 
     /// Changes how many connections to `port` may wait for the application to take their events.
-    /// With zero no handshake is completed: for who has a queue of accepted connections beside the
-    /// engine's, and finds it full. Peers ask again, and are let in when there is room.
+    /// With zero no handshake is completed; that is for an application whose own queue of accepted
+    /// connections is full. Peers try again, and are accepted when there is room.
     #[inline]
     pub fn set_backlog(&mut self, port: u16, backlog: u32) {
         self.tcp.set_backlog(port, backlog)
@@ -121,16 +121,16 @@ impl Engine {
         self.tcp.consume(&mut self.cx, flow, bytes)
     }
 
-    /// Queues bytes for sending and returns how many were taken. If that is fewer than given,
-    /// [`EventKind::Writable`] tells when there is room again.
+    /// Queues bytes for sending and returns how many were taken. If fewer than given,
+    /// [`crate::EventKind::Writable`] follows when there is room again.
     #[inline]
     pub fn send(&mut self, flow: FlowId, data: &[u8]) -> usize {
         self.tcp.send(flow, data)
     }
 
-    /// As [`Engine::send`], for bytes that somebody else may still write: they are copied out once.
+    /// As [`Engine::send`], for bytes that another process may still write: they are read once.
     #[inline]
-    pub fn send_untrusted(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
+    pub fn send_untrusted(&mut self, flow: FlowId, data: Untrusted<'_>) -> usize {
         self.tcp.send_untrusted(flow, data)
     }
 
@@ -159,46 +159,44 @@ impl Engine {
         self.tcp.shutdown_send(flow)
     }
 
-    /// Lets go of the flow: what is queued is still sent, then it is closed. The id is stale at
-    /// once and no event follows. If there is received data that was not consumed, the peer gets a
-    /// reset, for it will never be read (RFC 2525 section 2.17).
+    /// Closes the flow: what is queued is still sent. The id is stale at once and no event follows.
+    /// If received data were not consumed, the peer gets a reset, because they will never be read
+    /// (RFC 2525 section 2.17).
     #[inline]
     pub fn close(&mut self, flow: FlowId) {
         self.tcp.close(&mut self.cx, flow)
     }
 
-    /// Resets the connection and lets go of it.
+    /// Resets the connection and releases it.
     #[inline]
     pub fn abort(&mut self, flow: FlowId) {
         self.tcp.abort(&mut self.cx, flow)
     }
 
-    /// Probes the peer after `idle` nanoseconds of silence, and gives it up after some probes;
-    /// `None` stops that.
+    /// Probes the peer after `idle` nanoseconds without a segment, and ends the flow after some
+    /// unanswered probes; `None` stops that.
     #[inline]
     pub fn set_keepalive(&mut self, flow: FlowId, idle: Option<u64>) {
         self.tcp.set_keepalive(&self.cx, flow, idle)
     }
 
-    /// Gives the peer up once it has left unacknowledged for `patience` nanoseconds what was sent
-    /// to it, or kept its window closed for so long; `None`: when retransmissions are used up,
-    /// which takes minutes (RFC 9293 section 3.9.1 and RFC 1122 section 4.2.3.5, R2;
-    /// TCP_USER_TIMEOUT elsewhere). With keepalive it takes the place of the number of probes. It
-    /// is looked at when a timer runs out: what is shorter than the retransmission timeout is as
-    /// long as that.
+    /// Ends the flow when sent data have stayed unacknowledged, or the peer's window closed, for
+    /// `patience` nanoseconds. `None`: when retransmissions are used up, which takes minutes (RFC
+    /// 9293 section 3.9.1 and RFC 1122 section 4.2.3.5, R2; TCP_USER_TIMEOUT on Linux). With
+    /// keepalive it replaces the number of probes. It is checked when a timer expires, so the
+    /// effective minimum is the retransmission timeout.
     #[inline]
     pub fn set_user_timeout(&mut self, flow: FlowId, patience: Option<u64>) {
         self.tcp.set_user_timeout(&self.cx, flow, patience)
     }
 
-    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not
-    /// unless asked to.
+    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). Off by default.
     #[inline]
     pub fn set_nagle(&mut self, flow: FlowId, on: bool) {
         self.tcp.set_nagle(flow, on)
     }
 
-    /// Gives a flow another congestion control, which goes on from the present window.
+    /// Changes a flow's congestion control, which continues from the present window.
     #[inline]
     pub fn set_congestion(&mut self, flow: FlowId, kind: Kind) {
         self.tcp.set_congestion(&self.cx, flow, kind)
@@ -213,7 +211,7 @@ impl Engine {
     }
 
     /// While corked, a flow sends full segments only, and the rest when the cork is taken out or
-    /// the sending side is shut down (TCP_CORK elsewhere). Nothing takes it out by itself.
+    /// the sending side is shut down (TCP_CORK elsewhere). There is no time limit.
     #[inline]
     pub fn set_corked(&mut self, flow: FlowId, on: bool) {
         self.tcp.set_corked(flow, on)
@@ -245,20 +243,20 @@ impl Engine {
         self.tcp.set_max_pacing_rate(&self.cx, flow, rate)
     }
 
-    /// Queues bytes for sending behind those queued before, without copying them. They are let go
-    /// of when the peer has acknowledged them, or the flow is over.
+    /// Queues bytes for sending behind those queued before, without copying them. The engine drops
+    /// its share when the peer has acknowledged them, or the flow is over.
     ///
     /// # Errors
-    /// The bytes come back, all of them, if the flow does not send, or if [`ZERO_COPY_BYTES`] or
-    /// [`ZERO_COPY_PIECES`] would be exceeded; in the latter case [`crate::EventKind::Writable`] tells
-    /// when there is room again.
+    /// Returns all of the bytes if the flow does not send, or if [`ZERO_COPY_BYTES`] or
+    /// [`ZERO_COPY_PIECES`] would be exceeded. In the latter case [`crate::EventKind::Writable`]
+    /// announces room.
     #[inline]
     pub fn send_zero_copy(&mut self, flow: FlowId, bytes: SharedBytes) -> Result<(), SharedBytes> {
         self.tcp.send_zero_copy(&mut self.cx, flow, bytes)
     }
 
-    /// Hands over what has arrived in order and was not consumed, in the buffer in which it lies.
-    /// `None` if there is nothing, if [`ZERO_COPY_BUFFERS`] buffers are out, or if memory is short; then
+    /// Takes what has arrived in order and was not consumed, in the buffer in which it lies. `None`
+    /// if there is nothing, if [`ZERO_COPY_BUFFERS`] buffers are out, or if memory is short; then
     /// [`Engine::received`] still shows it.
     #[inline]
     pub fn receive_zero_copy(&mut self, id: FlowId) -> Option<ReceivedBuffer> {

@@ -28,8 +28,8 @@ impl Engine {
         self.udp.unbind(port)
     }
 
-    /// From now on a bound port takes datagrams of `remote` only, and hears of ICMP errors about
-    /// its own; `None` ends that.
+    /// Connects a bound port: it takes datagrams of `remote` only, and gets the ICMP errors about
+    /// what it sent there. `None` ends that.
     ///
     /// # Errors
     /// The port is not bound, or there is no route to the peer.
@@ -37,8 +37,8 @@ impl Engine {
         self.udp.connect(&self.cx, port, remote)
     }
 
-    /// What was last said of a connected port's datagrams, once: its peer refuses them, or cannot
-    /// be reached. A [`crate::EventKind::Datagram`] tells that there is something.
+    /// Takes the last ICMP error about a connected port's datagrams: its peer refuses them, or
+    /// cannot be reached. A [`crate::EventKind::Datagram`] announces it.
     pub fn udp_take_error(&mut self, port: u16) -> Option<CloseReason> {
         self.udp.take_error(port)
     }
@@ -48,7 +48,7 @@ impl Engine {
         self.udp.take(port)
     }
 
-    /// The oldest datagram that waits at a bound port: who sent it, and what it carries.
+    /// The oldest datagram that waits at a bound port: its sender and its payload.
     #[inline]
     pub fn udp_peek(&self, port: u16) -> Option<(SocketAddr, &[u8])> {
         self.udp.peek(port)
@@ -60,8 +60,8 @@ impl Engine {
         self.udp.peek_ecn(port)
     }
 
-    /// Sets the ECN field of what is sent from a bound port from now on. Who says that it heeds
-    /// marks must do so (RFC 8085 section 3.1.7).
+    /// Sets the ECN field of datagrams sent from a bound port from now on. An application that
+    /// sends ECT must respond to CE marks (RFC 8085 section 3.1.7).
     ///
     /// # Errors
     /// The port is not bound.
@@ -69,7 +69,7 @@ impl Engine {
         self.udp.set_ecn(port, ecn)
     }
 
-    /// Lets go of the oldest datagram.
+    /// Drops the oldest datagram.
     #[inline]
     pub fn udp_pop(&mut self, port: u16) {
         self.udp.pop(port)
@@ -88,8 +88,8 @@ impl Engine {
         self.udp.send(&mut self.cx, source, remote.into(), payload)
     }
 
-    /// Sends a datagram from a bound port at once, if its route is known and none waits before it;
-    /// queues it otherwise. The doorbell rings with the next [`Engine::emit`].
+    /// Sends a datagram from a bound port at once if its next hop is known and no packet waits
+    /// before it; queues it otherwise. The doorbell rings with the next [`Engine::emit`].
     ///
     /// # Errors
     /// See [`DatagramError`].
@@ -103,8 +103,8 @@ impl Engine {
         self.udp.transmit(&mut self.cx, queue, source, remote.into(), payload)
     }
 
-    /// Takes datagrams to a group from now on, at every bound port; routers and switches are told.
-    /// A group that was joined twice must be left twice.
+    /// Takes datagrams to a group from now on, at every bound port. The join is reported to routers
+    /// and switches. A group that was joined twice must be left twice.
     ///
     /// # Errors
     /// See [`GroupError`].

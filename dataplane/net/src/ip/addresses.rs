@@ -1,21 +1,20 @@
-//! Which addresses are ours, and where packets for others go first.
+//! Which addresses are ours, and the next hop of packets to others.
 //!
-//! 1. Place 0 is the IPv4 address, whether there is one or not; the IPv6 addresses follow, the
-//!    link-local one first. An address keeps its place, so that the place names it in flows and in
-//!    their keys.
-//! 2. A packet is for us if its destination is one of them: a comparison for IPv4, a few for IPv6
-//!    (there are at most [`LOCAL_ADDRESSES`]).
-//! 3. The way to a peer: itself if it shares a prefix with one of ours, else the family's router,
-//!    else none.
-//! 4. The source towards a peer is of its family and scope, and has most leading bits in common
-//!    (RFC 6724, rules 1, 2 and 8).
+//! 1. Index 0 is the IPv4 address, whether there is one or not. The IPv6 addresses follow, the
+//!    link-local one first. An address keeps its index, which names it in flows and in their keys.
+//! 2. A packet is for us if its destination is one of these addresses: one comparison for IPv4, a
+//!    few for IPv6 (there are at most [`LOCAL_ADDRESSES`]).
+//! 3. The next hop of a peer is the peer itself if it shares a prefix with one of our addresses,
+//!    else the gateway of its family, else there is none.
+//! 4. The source address towards a peer is of its family and scope and has most leading bits in
+//!    common (RFC 6724, rules 1, 2 and 8).
 
 use std::net::Ipv6Addr;
 
 use crate::limits::LOCAL_ADDRESSES;
 use crate::packet::Address;
 
-/// What an engine is told about IPv6.
+/// The configuration of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ipv6Config {
     /// Our addresses, each with the bits that name the network on the link. A link-local address is
@@ -32,7 +31,7 @@ pub(crate) struct Local {
     pub address: Address,
     /// Bits that name the network on the link.
     pub prefix: u8,
-    /// Whether it is used at all: not if there is none in this place.
+    /// Whether there is an address at this index.
     pub usable: bool,
 }
 
@@ -81,7 +80,7 @@ impl Addresses {
         &self.v4
     }
 
-    /// The places of our addresses.
+    /// Our addresses.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Local> {
         self.locals.iter().filter(|local| local.usable)
     }
@@ -92,13 +91,13 @@ impl Addresses {
         self.locals.len() > 1
     }
 
-    /// The address in a place; nobody's if there is none.
+    /// The address with this index; the unspecified address if there is none.
     #[inline]
     pub(crate) fn get(&self, index: u8) -> Address {
         self.locals.get(usize::from(index)).map_or(Address::UNSPECIFIED, |local| local.address)
     }
 
-    /// The place of one of our addresses.
+    /// The index of one of our addresses.
     #[inline]
     pub(crate) fn index_of(&self, address: &Address) -> Option<u8> {
         let place = self.locals.iter().position(|local| local.usable && local.address == *address)?;
@@ -112,8 +111,8 @@ impl Addresses {
         self.has_v6() && (*group == Address::ALL_NODES || self.all().any(ours))
     }
 
-    /// Whether a packet may come from `source` on the link: not from ourselves, nobody, everybody,
-    /// a group or a loopback.
+    /// Whether a packet on the link may have this source: not one of our addresses, the unspecified
+    /// or a broadcast address, a group or a loopback.
     #[inline]
     pub(crate) fn may_be_source(&self, source: &Address) -> bool {
         source.may_be_source() && self.index_of(source).is_none()
@@ -125,7 +124,7 @@ impl Addresses {
         (address.is_link_local() && !address.is_v4() && self.has_v6()) || self.locals.iter().any(shares)
     }
 
-    /// Where packets for `remote` go first.
+    /// The next hop of packets to `remote`.
     pub(crate) fn next_hop(&self, remote: &Address) -> Option<Address> {
         if self.on_link(remote) {
             return Some(*remote);
@@ -133,7 +132,7 @@ impl Addresses {
         self.gateways[usize::from(!remote.is_v4())]
     }
 
-    /// The place of the address from which we speak to `remote`.
+    /// The index of our source address towards `remote`.
     pub(crate) fn source_for(&self, remote: &Address) -> Option<u8> {
         let fits = |local: &Local| {
             local.usable

@@ -1,18 +1,17 @@
-//! Telling the link whose our addresses are, and noticing who else says that he has one.
+//! Announcing our addresses to the link, and defending them.
 //!
-//! 1. With [`super::Config::announce`] an engine says at its start where its addresses are, twice,
-//!    [`ANNOUNCE_INTERVAL`] apart: ARP that asks for its own address (RFC 5227 section 2.3) and
-//!    unsolicited advertisements that replace what was known (RFC 4861 section 7.2.6). So peers
-//!    that knew a former holder of the address under another link address learn of it at once and
-//!    not when theirs has grown old.
-//! 2. Addresses are not tried out before they are used: DupAddrDetectTransmits is 0, as RFC 4862
-//!    section 5.1 lets whoever configures a node say. The control plane gives each address to one
-//!    VNIC, refuses a second one, and makes the filters drop what others say in its name; a trial
-//!    would make every start a second later, and keep the address from its owner when a stranger
-//!    answers.
-//! 3. Somebody else who says that he has one of our addresses is counted. We say once more whose it
-//!    is, at most every [`DEFEND_INTERVAL`] (RFC 5227 section 2.4 b), and keep it: giving up what
-//!    was granted would help the stranger. Trials of others are answered as any question.
+//! 1. With [`crate::Config::announce`] the engine announces its addresses at its start, twice,
+//!    [`ANNOUNCE_INTERVAL`] apart. It sends ARP requests for its own address (RFC 5227 section 2.3)
+//!    and unsolicited advertisements that override (RFC 4861 section 7.2.6). Peers that knew a
+//!    former holder of the address thus learn the new link address at once, not when their entry
+//!    expires.
+//! 2. Addresses are not probed before use: DupAddrDetectTransmits is 0, which RFC 4862 section 5.1
+//!    leaves to the administrator. The control plane gives each address to one VNIC, refuses a
+//!    second one, and its filters drop forged packets. A probe would delay every start by a second,
+//!    and an attacker who answered it would keep the address from its owner.
+//! 3. Another host that claims one of our addresses is counted. The engine announces the address
+//!    again, at most every [`DEFEND_INTERVAL`] (RFC 5227 section 2.4 b), and keeps it. Probes of
+//!    other hosts are answered like any request.
 
 use super::Ip;
 use super::neighbours::NeighbourRequest;
@@ -53,7 +52,7 @@ impl Ip {
         cx.pending = true;
     }
 
-    /// Somebody with another link address says that one of ours is his.
+    /// A host with another link address claims one of our addresses.
     #[cold]
     pub(super) fn address_conflict(&mut self, cx: &mut Context) {
         cx.metrics.address_conflicts += 1;

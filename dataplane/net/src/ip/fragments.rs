@@ -1,21 +1,20 @@
-//! Packets that arrive in parts (RFC 791 section 3.2, RFC 8200 section 4.5).
+//! Packets that arrive in fragments (RFC 791 section 3.2, RFC 8200 section 4.5).
 //!
-//! 1. Parts are kept as they come, so what they cost is what was sent. When they lie end to end
+//! 1. Fragments are kept as they come, so their cost is what was sent. When they are contiguous
 //!    from the first to the last, they are the packet.
-//! 2. Parts that overlap make the whole packet void, and so does all that disagrees with what came
-//!    before (RFC 5722, which we follow for IPv4 too: no honest sender overlaps, and nobody can say
-//!    which copy counts). The very same part again is harmless.
-//! 3. A void packet keeps its name until its time is over, so that its other parts are not taken
-//!    for a new one.
-//! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, parts of a
-//!    packet, bytes, time. The oldest makes place, that of the same source first: a flood from one
-//!    address costs that address its own packets.
+//! 2. Fragments that overlap make the whole packet void, and so does any contradiction with earlier
+//!    ones. RFC 5722 asks for that over IPv6; we do it for IPv4 too, because no honest sender
+//!    overlaps and no receiver can tell which copy counts. An identical repetition is harmless.
+//! 3. A void packet keeps its key until its time is over, so that its other fragments do not begin
+//!    a new packet.
+//! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, fragments of a
+//!    packet, bytes, time. The oldest packet is evicted first, and a packet of the same source
+//!    before others, so a flood from one address evicts that address's own packets.
+//! 5. The sender of the first fragment of a packet that did not complete in time gets an ICMP error
+//!    (RFC 792, RFC 8200 section 4.5). The beginning of that fragment is kept for it. Nothing is
+//!    sent about void or evicted packets.
 //!
-//! 5. Whoever sent the first part of a packet that did not come whole in time is told so (RFC 792,
-//!    RFC 8200 section 4.5): the beginning of that part is kept for it. Of packets that are void or
-//!    made place nothing is said.
-//!
-//! We send no fragments, and ask nobody for them: our segments fit the path, and DF is set.
+//! We send no fragments: our segments fit the path, and DF is set.
 
 use super::origin::Origin;
 use crate::limits::{
@@ -24,20 +23,20 @@ use crate::limits::{
 };
 use crate::packet::{Address, Payload};
 
-/// What the parts of a packet have in common.
+/// What the fragments of a packet have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub source: Address,
     pub destination: Address,
     pub identification: u32,
-    /// Zero over IPv6, where the first part alone decides.
+    /// Zero over IPv6, where the first fragment alone decides.
     pub protocol: u8,
 }
 
-/// A part of a packet.
+/// A fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fragment<'a> {
-    /// What follows the headers, if this is the first part.
+    /// What follows the headers, if this is the first fragment.
     pub protocol: u8,
     pub offset: usize,
     pub more: bool,
@@ -53,11 +52,11 @@ struct Partial {
     total: Option<usize>,
     protocol: u8,
     void: bool,
-    /// Whence the first part came, and how its packet began.
+    /// The origin of the first fragment, and how its packet begins.
     first: Option<(Origin, Vec<u8>)>,
 }
 
-/// Bytes beside the payload that a part is taken to cost.
+/// Bytes beside the payload that a fragment is charged with.
 const OVERHEAD: usize = 64;
 /// Most bytes of a packet behind its header.
 const LONGEST: usize = 65_535;
@@ -67,7 +66,7 @@ impl Partial {
         self.fragments.iter().map(|fragment| fragment.1.len() + OVERHEAD).sum()
     }
 
-    /// Keeps a part. False if it makes the packet void.
+    /// Stores a fragment. False if it makes the packet void.
     fn keep(&mut self, fragment: &Fragment<'_>) -> bool {
         let (start, end) = (fragment.offset, fragment.offset + fragment.payload.len());
         let place = self.fragments.partition_point(|(at, _)| *at < start);
@@ -105,7 +104,7 @@ impl Partial {
     }
 }
 
-/// All packets of which parts have arrived.
+/// All packets of which fragments have arrived.
 #[derive(Debug)]
 pub(crate) struct Fragments {
     /// In the order of their beginning.
@@ -113,7 +112,7 @@ pub(crate) struct Fragments {
     bytes: usize,
 }
 
-/// What came of a part.
+/// What became of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Others are missing.
@@ -129,14 +128,14 @@ impl Fragments {
         Self { packets: Vec::new(), bytes: 0 }
     }
 
-    /// When something must be forgotten next.
+    /// When the oldest packet expires.
     #[inline]
     pub(super) fn deadline(&self) -> u64 {
         self.packets.first().map_or(NEVER, |packet| packet.began + FRAGMENT_LIFETIME)
     }
 
-    /// Forgets the oldest if its time is over. Returns whence its first part came and how that
-    /// began, if it is to be told.
+    /// Drops the oldest packet if its time is over. Returns the origin and the beginning of its
+    /// first fragment, if an ICMP error is due.
     pub(super) fn expire(&mut self, now: u64) -> Option<Option<(Origin, Vec<u8>)>> {
         (self.deadline() <= now).then(|| {
             let first = self.packets[0].first.take().filter(|_| !self.packets[0].void);
@@ -145,14 +144,14 @@ impl Fragments {
         })
     }
 
-    /// Remembers how the packet began whose first part was just taken.
+    /// Stores how the packet begins whose first fragment was just taken.
     pub(super) fn note_first(&mut self, key: &Key, origin: &Origin, begin: &[u8]) {
         if let Some(packet) = self.packets.iter_mut().find(|packet| packet.key == *key) {
             packet.first.get_or_insert_with(|| (*origin, begin.to_vec()));
         }
     }
 
-    /// Takes a part.
+    /// Takes a fragment.
     pub(super) fn take(&mut self, key: Key, fragment: &Fragment<'_>, now: u64) -> Outcome {
         let length = fragment.payload.len();
         // All but the last are whole in eights, none is empty, and their sum is a packet.

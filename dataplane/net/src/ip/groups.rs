@@ -1,10 +1,11 @@
-//! The groups whose packets are wanted (RFC 3376, RFC 3810), and when routers and switches are to
-//! be told.
+//! The groups whose packets we take (RFC 3376, RFC 3810), and when routers and switches get
+//! reports.
 //!
-//! 1. Joining and leaving are told at once and once more a second later, for a report may be lost.
-//! 2. A query is answered with all groups at a moment that the engine's secret picks within the
-//!    time that it allows, so that not all hosts answer at once; another query meanwhile is
-//!    answered by the same report.
+//! 1. Joining and leaving are reported at once and once more a second later, because a report may
+//!    be lost.
+//! 2. A query is answered with all groups after a random part of the time that it allows, so that
+//!    not all hosts answer at once. The engine's secret determines that part. Another query
+//!    meanwhile is answered by the same report.
 //! 3. There are at most [`GROUPS`] groups: a report of all of them fits the smallest packet.
 
 use crate::limits::{GROUPS, NEVER, SECOND};
@@ -14,20 +15,20 @@ use crate::packet::Address;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Change {
-    /// It is wanted, as before.
+    /// Joined, as before.
     Wanted = 2,
-    /// It is no longer wanted.
+    /// Left.
     Left = 3,
-    /// It is wanted from now on.
+    /// Joined since the last report.
     Joined = 4,
 }
 
 /// The groups.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    /// Each with the number of those who joined it.
+    /// Each with the number of its joins.
     joined: Vec<(Address, u32)>,
-    /// What is to be told and when.
+    /// Changes to report, and when.
     due: Vec<(u64, Address, Change)>,
     /// When to answer a query, by family.
     answer_at: [Option<u64>; 2],
@@ -83,7 +84,7 @@ impl Groups {
         self.note_next();
     }
 
-    /// A router asks for the groups of a family; `within` nanoseconds it wants to know.
+    /// A router queries the groups of a family and waits for `within` nanoseconds.
     pub(super) fn queried(&mut self, v4: bool, within: u64, random: u64, now: u64) {
         let at = &mut self.answer_at[usize::from(!v4)];
         if at.is_none() && self.joined.iter().any(|(group, _)| group.is_v4() == v4) {
@@ -92,7 +93,7 @@ impl Groups {
         }
     }
 
-    /// When something is to be told.
+    /// When the next report is due.
     #[inline]
     pub(super) const fn deadline(&self) -> u64 {
         self.next
@@ -103,7 +104,7 @@ impl Groups {
         self.next = told.chain(self.answer_at.into_iter().flatten()).min().unwrap_or(NEVER);
     }
 
-    /// What is to be told now.
+    /// The changes to report now.
     pub(super) fn take_due(&mut self, now: u64) -> Vec<(Address, Change)> {
         let mut all: Vec<_> = self.due.iter().filter(|due| due.0 <= now).map(|due| (due.1, due.2)).collect();
         self.due.retain(|due| due.0 > now);

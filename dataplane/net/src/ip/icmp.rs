@@ -32,13 +32,13 @@ pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8]
 }
 
 impl ErrorMessage {
-    /// Not all parts of a packet came in time: code 1 of both families.
+    /// Not all fragments of a packet came in time: code 1 of both families.
     pub(crate) const fn reassembly_time_exceeded(remote: &Address) -> Self {
         let kind = if remote.is_v4() { icmp::TIME_EXCEEDED } else { icmpv6::TIME_EXCEEDED };
         Self { kind, code: 1, rest: 0 }
     }
 
-    /// Nobody listens at that port.
+    /// Nothing listens at the port.
     pub(crate) const fn port_unreachable(remote: &Address) -> Self {
         if remote.is_v4() {
             Self { kind: icmp::UNREACHABLE, code: icmp::PORT_UNREACHABLE, rest: 0 }

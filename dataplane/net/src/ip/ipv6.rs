@@ -1,17 +1,17 @@
 //! IPv6 as it arrives: extension headers, ICMPv6, neighbour discovery.
 //!
 //! 1. A packet is for us if its destination is one of our addresses and its frame's is ours, or if
-//!    it goes to a group that we are in.
-//! 2. The extension headers are followed ([`ipv6::walk`]); TCP and UDP go the way of those over
+//!    it goes to a group that we joined.
+//! 2. The extension headers are followed ([`ipv6::walk`]); TCP and UDP are then handled as over
 //!    IPv4.
-//! 3. A solicitation for one of our addresses is answered. If it comes from nobody's address,
-//!    somebody tries out whether he may have ours: the answer goes to everybody (RFC 4862 section
+//! 3. A solicitation for one of our addresses is answered. One from the unspecified address is a
+//!    probe by a host that wants to use our address: the answer goes to all nodes (RFC 4862 section
 //!    5.4.3, RFC 4861 section 7.2.4).
-//! 4. Messages of neighbour discovery count only with the hop limit with which they were sent:
-//!    nobody behind a router can write them.
+//! 4. Messages of neighbour discovery count only with the hop limit with which they were sent, so
+//!    no host behind a router can forge them.
 //!
-//! Router advertisements and redirects are not heard: addresses and routers are the control plane's
-//! to give.
+//! Router advertisements and redirects are ignored: addresses and gateways come from the control
+//! plane.
 
 use super::Ip;
 use super::icmp::{ErrorMessage, receive_error};
@@ -168,7 +168,7 @@ impl Ip {
             cx.metrics.malformed += 1;
             return None;
         };
-        // A group's link address is nobody's.
+        // A group address is no host's link address.
         if neighbour.mac.is_some_and(|mac| mac[0] & 1 != 0 || mac == cx.mac) {
             cx.metrics.wrong_address += 1;
             return None;
@@ -220,7 +220,7 @@ impl Ip {
             cx.metrics.malformed += 1;
             return None;
         }
-        // Whoever claims our own address is wrong; so is who claims one that is not on the link.
+        // A claim to our own address, or to one that is not on the link, is ignored.
         if cx.addresses.index_of(&answer.target).is_some() || !cx.addresses.on_link(&answer.target) {
             cx.metrics.wrong_address += 1;
             if answer.mac.is_some() && cx.addresses.index_of(&answer.target).is_some() {

@@ -20,8 +20,7 @@ pub enum GroupError {
 }
 
 impl Ip {
-    /// Takes datagrams to a group from now on, at every bound port; routers and switches are told.
-    /// Who joins twice leaves twice.
+    /// See `Engine::join`.
     ///
     /// # Errors
     /// See [`GroupError`].
@@ -37,7 +36,7 @@ impl Ip {
         Ok(())
     }
 
-    /// Takes no more datagrams to a group. False if it was not joined.
+    /// See `Engine::leave`.
     pub(crate) fn leave(&mut self, cx: &mut Context, group: IpAddr) -> bool {
         let known = self.groups.leave(group.into(), cx.now);
         cx.pending |= known;

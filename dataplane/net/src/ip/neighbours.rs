@@ -2,19 +2,19 @@
 //! discovery (RFC 4861).
 //!
 //! ```text
-//! INCOMPLETE  no link address, being asked for        REACHABLE  confirmed less than NEIGHBOUR_LIFETIME ago
-//! STALE       told or too long ago; used, and asked about a little after its next use (DELAY and PROBE in one)
+//! INCOMPLETE  no link address, requests are sent       REACHABLE  confirmed less than NEIGHBOUR_LIFETIME ago
+//! STALE       not confirmed, or too long ago; used, and a request follows its next use (DELAY and PROBE in one)
 //! ```
 //!
-//! 1. Only who matters is remembered: who asked for us, and whom we asked. What nobody asked for
-//!    changes an entry that exists and makes none.
-//! 2. Over IPv6 only the answer to an open question confirms. What else is told, be it marked as an
-//!    answer or not, leaves an entry STALE, and changes its link address only if it says that it
-//!    replaces it (RFC 4861 section 7.2.5).
-//! 3. NeighbourRequests for one address are a second apart, three in all; then it is unreachable until
-//!    somebody asks again.
-//! 4. The cache is bounded; the entry that was confirmed longest ago makes place. Those of IPv6
-//!    that never were go first, so that a flood of solicitations displaces itself.
+//! 1. Entries are made only for hosts that asked for our address and for next hops that we look up.
+//!    Unsolicited packets update an entry and create none.
+//! 2. Over IPv6 only the answer to an open request confirms an entry. Any other advertisement, even
+//!    one with the solicited flag, leaves the entry STALE. It changes the link address only with
+//!    the override flag (RFC 4861 section 7.2.5).
+//! 3. Requests for one address are a second apart, three in all. Then the address is unreachable
+//!    until the next look-up.
+//! 4. The cache is bounded, and the entry that was confirmed longest ago is evicted. IPv6 entries
+//!    that were never confirmed go first, so a flood of solicitations evicts its own entries.
 
 use hashbrown::HashMap;
 
@@ -26,19 +26,19 @@ struct Entry {
     mac: Option<[u8; 6]>,
     /// Zero: never.
     confirmed_at: u64,
-    /// When to ask (again), while a question is open.
+    /// When to send the next request, while one is open.
     request_at: u64,
     requests: u8,
 }
 
-/// What came of a look-up.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
     Known([u8; 6]),
     Pending,
 }
 
-/// Something to ask: of everybody, or of who had the address last.
+/// A request for a link address: to all nodes, or to the node that had the address last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeighbourRequest {
     pub address: Address,
@@ -61,7 +61,7 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// A cache that has nothing to ask before `next`.
+    /// A cache without requests before `next`.
     pub(crate) fn new(next: u64) -> Self {
         Self { entries: HashMap::default(), next }
     }
@@ -71,12 +71,12 @@ impl Neighbours {
         self.next = self.next.min(at);
     }
 
-    /// When something is to be asked next.
+    /// When the next request is due.
     pub(crate) fn deadline(&self) -> u64 {
         self.next
     }
 
-    /// The link address of `address`, or the start of a question for it.
+    /// The link address of `address`, or the start of a request for it.
     pub(crate) fn resolve(&mut self, address: Address, now: u64) -> Resolution {
         if !self.entries.contains_key(&address) {
             self.make_room();
@@ -87,7 +87,7 @@ impl Neighbours {
         let never = entry.confirmed_at == 0 && !address.is_v4();
         let stale = never || now.saturating_sub(entry.confirmed_at) > NEIGHBOUR_LIFETIME;
         if (entry.mac.is_none() || stale) && entry.request_at == NEVER {
-            // Who was just told of hears from us first, and may be right.
+            // A host that announced itself gets our packets first: its entry may be right.
             entry.request_at = if entry.mac.is_some() && never { now + DELAY_FIRST_PROBE } else { now };
             entry.requests = 0;
         }
@@ -95,8 +95,8 @@ impl Neighbours {
         entry.mac.map_or(Resolution::Pending, Resolution::Known)
     }
 
-    /// Learns from an ARP packet. `for_us` says that it was a request for our own address.
-    /// Returns whether an open question was answered.
+    /// Learns from an ARP packet. `for_us` says that it was a request for our own address. Returns
+    /// whether there is a new link address.
     pub(crate) fn learn(&mut self, address: Address, mac: [u8; 6], for_us: bool, now: u64) -> bool {
         if for_us && !self.entries.contains_key(&address) {
             self.make_room();
@@ -128,14 +128,14 @@ impl Neighbours {
     /// address.
     pub(crate) fn advertised(&mut self, address: Address, advertisement: &Advertisement, now: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
-        // A question is open from when it was first put until it is answered or given up.
+        // A request is open from its first transmission until it is answered or given up.
         let answers = advertisement.solicited && entry.request_at != NEVER && entry.requests > 0;
         let new = advertisement.mac.filter(|mac| entry.mac != Some(*mac));
         if entry.mac.is_none() && new.is_none() {
             return false;
         }
         if entry.mac.is_some() && new.is_some() && !advertisement.replaces {
-            // Somebody claims the address of somebody else: keep it, and be less sure.
+            // Another host claims the address: the entry stays, and becomes STALE.
             entry.confirmed_at = 0;
             return false;
         }
@@ -158,7 +158,7 @@ impl Neighbours {
         }
     }
 
-    /// Collects what to ask now, and the addresses that have not answered.
+    /// Collects the requests that are due, and the addresses that did not answer.
     pub(crate) fn due(&mut self, now: u64, ask: &mut Vec<NeighbourRequest>, failed: &mut Vec<Address>) {
         if now < self.next {
             return;

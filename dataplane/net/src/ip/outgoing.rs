@@ -11,7 +11,7 @@ pub(crate) struct Outgoing {
     pub body: Body,
 }
 
-/// Where it goes first.
+/// Its next hop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NextHop {
     Link([u8; 6]),

@@ -12,7 +12,7 @@ use crate::packet::{
 };
 
 impl Context {
-    /// Asks for link addresses.
+    /// Sends the requests for link addresses.
     pub(crate) fn emit_neighbour_requests<Q: NicQueue>(&mut self, queue: &mut Q) -> Result<(), Stalled> {
         while let Some(request) = self.neighbour_requests.last().copied() {
             if request.address.is_v4() {
@@ -40,8 +40,8 @@ impl Context {
         Ok(())
     }
 
-    /// Everybody who may have the address is asked, or, to see whether it still holds, who had it
-    /// last (RFC 4861 section 7.2.2 and 7.3.3).
+    /// Sends a solicitation to all nodes that may have the address, or, to confirm an entry, to the
+    /// node that had it last (RFC 4861 section 7.2.2 and 7.3.3).
     fn emit_solicitation<Q: NicQueue>(
         &mut self,
         queue: &mut Q,
@@ -144,7 +144,7 @@ impl Context {
         let length = udp::HEADER + payload.len();
         let mut frame = self.allocate(queue, end + length)?;
         let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
-        // To a group one hop, unless somebody asks for more (RFC 1112 section 6.1).
+        // To a group one hop (RFC 1112 section 6.1).
         let hops = if addresses.1.is_multicast() { 1 } else { ipv6::HOP_LIMIT };
         self.write_headers(headers, mac, addresses, (ipv4::UDP, hops), length);
         if ecn != EcnCodepoint::NotEct {

@@ -1,10 +1,10 @@
-//! What packets the paths take, where that is less than our own link (RFC 1191, RFC 8201).
+//! The MTU of paths that take less than our own link (RFC 1191, RFC 8201).
 //!
-//! 1. An entry is made by a "packet too big" that was believed, or by a black hole that was found
-//!    (`slow/black_hole.rs`).
-//! 2. It holds for ten minutes; then the path is taken for as wide as the link again.
-//! 3. The cache is bounded; the oldest entry makes place. A forged message costs no more than the
-//!    smaller packets of one destination for that time.
+//! 1. An entry is made by a plausible "packet too big" error, or by a black hole that was detected
+//!    (`tcp/slow/black_hole.rs`).
+//! 2. It lasts for ten minutes; then the path is assumed to be as wide as the link again.
+//! 3. The cache is bounded and the oldest entry is evicted. A forged error costs no more than
+//!    smaller packets to one destination for that time.
 
 use hashbrown::HashMap;
 
@@ -46,12 +46,12 @@ impl PathMtus {
     }
 }
 
-/// What is to be believed of a message that a packet of `length` bytes to `remote` is too big for a
-/// link with this MTU: the MTU to use, or nothing.
+/// The MTU to use after an error that a packet of `length` bytes to `remote` is too big for a link
+/// with this MTU; `None` if the error is implausible.
 pub(crate) fn believed(remote: &Address, mtu: usize, length: usize) -> Option<usize> {
     if remote.is_v4() {
         let named = if mtu == 0 { plateau(length) } else { mtu };
-        // It fits, so somebody lies.
+        // An error about a packet that fits is forged.
         return (named < length).then_some(named.max(SMALLEST_V4));
     }
     // No link of IPv6 is smaller than that (RFC 8201 section 4).

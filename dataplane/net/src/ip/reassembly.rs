@@ -1,11 +1,11 @@
-//! Packets in parts as they arrive, and what is done with a packet once it is whole
-//! ([`crate::fragments`] has the rules).
+//! Fragments as they arrive ([`super::fragments`] has the rules).
 //!
-//! 1. A part that is all of its packet (RFC 6946) is not kept, and disturbs no others.
-//! 2. Who sent the first part of a packet that does not come whole in time is told (RFC 792, RFC
-//!    4443 section 3.3).
-//! 3. TCP and UDP are delivered as if they had come whole. Echo requests are not answered: the
-//!    answer would not fit a frame. Extension headers behind the fragment header are not followed.
+//! 1. A fragment that is a whole packet (RFC 6946) is not stored, and does not affect others.
+//! 2. The sender of the first fragment of a packet that does not complete in time gets an ICMP
+//!    error (RFC 792, RFC 4443 section 3.3).
+//! 3. Reassembled TCP and UDP payloads are delivered as any other. Echo requests are not answered,
+//!    because the reply would not fit a frame. Extension headers behind the fragment header are not
+//!    followed.
 
 use super::Ip;
 use super::fragments::{Fragment, Key, Outcome};
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::packet::{Address, Payload, ipv4, ipv6};
 
 impl Ip {
-    /// Takes a part of an IPv4 packet.
+    /// Takes a fragment of an IPv4 packet.
     #[cold]
     pub(super) fn receive_fragment_v4<'a>(
         &mut self,
@@ -42,7 +42,7 @@ impl Ip {
         self.receive_fragment(cx, origin, key, &fragment, packet)
     }
 
-    /// Takes a part of an IPv6 packet.
+    /// Takes a fragment of an IPv6 packet.
     #[cold]
     pub(super) fn receive_fragment_v6<'a>(
         &mut self,
@@ -116,7 +116,7 @@ impl Ip {
         }
     }
 
-    /// Forgets packets whose parts did not come in time, and tells who sent them.
+    /// Drops packets that did not complete in time, and sends errors about them.
     #[inline]
     pub(crate) fn run_fragments(&mut self, cx: &mut Context) {
         if self.fragments.deadline() <= cx.now {

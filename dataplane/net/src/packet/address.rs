@@ -58,7 +58,7 @@ impl From<Address> for IpAddr {
 }
 
 impl Address {
-    /// Nobody's address, `::`.
+    /// The unspecified address, `::`.
     pub const UNSPECIFIED: Self = Self([0; 16]);
     /// All nodes on the link, `ff02::1`.
     pub const ALL_NODES: Self = Self([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
@@ -113,7 +113,7 @@ impl Address {
         }
     }
 
-    /// Whether it is nobody's: `0.0.0.0` or `::`.
+    /// Whether it is unspecified: `0.0.0.0` or `::`.
     pub const fn is_unspecified(&self) -> bool {
         self.bits() == 0 || (self.is_v4() && self.low() == 0)
     }
@@ -134,7 +134,7 @@ impl Address {
     }
 
     /// Whether it may stand in the source field of a packet from elsewhere (RFC 1122 section
-    /// 3.2.1.3, RFC 4291 section 2.7): not nobody, no group, no loopback.
+    /// 3.2.1.3, RFC 4291 section 2.7): not the unspecified address, a group or a loopback.
     #[inline]
     pub const fn may_be_source(&self) -> bool {
         if self.is_v4() {
@@ -161,7 +161,7 @@ impl Address {
         (self.bits() ^ other.bits()).leading_zeros()
     }
 
-    /// The group in which the owner of an IPv6 address listens for questions for it (RFC 4291
+    /// The group in which the owner of an IPv6 address receives solicitations for it (RFC 4291
     /// section 2.7.1).
     pub const fn solicited_node(&self) -> Self {
         let [.., a, b, c] = self.0;

@@ -4,14 +4,14 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EcnCodepoint {
-    /// Its sender does not heed marks.
+    /// Its sender does not respond to CE marks.
     #[default]
     NotEct = 0,
-    /// Its sender heeds marks, in the way of L4S (RFC 9331).
+    /// Its sender responds to CE marks as in L4S (RFC 9331).
     Ect1 = 1,
-    /// Its sender heeds marks.
+    /// Its sender responds to CE marks.
     Ect0 = 2,
-    /// It met congestion.
+    /// It is CE-marked: it met congestion.
     Ce = 3,
 }
 

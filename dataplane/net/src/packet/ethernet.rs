@@ -13,17 +13,17 @@ pub const IPV4: u16 = 0x0800;
 pub const IPV6: u16 = 0x86dd;
 /// EtherType of ARP.
 pub const ARP: u16 = 0x0806;
-/// Everybody's address.
+/// The broadcast address.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
 /// What an Ethernet header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// To whom.
+    /// The receiver's address.
     pub destination: [u8; 6],
-    /// From whom.
+    /// The sender's address.
     pub source: [u8; 6],
-    /// Of what.
+    /// The type of the payload.
     pub ethertype: u16,
 }
 

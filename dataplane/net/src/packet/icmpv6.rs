@@ -43,9 +43,9 @@ pub const REDIRECT: u8 = 137;
 pub const PORT_UNREACHABLE: u8 = 4;
 /// The hop limit of neighbour discovery: what has come through a router has less.
 pub const LINK_HOP_LIMIT: u8 = 255;
-/// An advertisement answers a question.
+/// An advertisement answers a solicitation.
 pub const SOLICITED: u32 = 1 << 30;
-/// An advertisement is to replace what was known.
+/// An advertisement overrides a cached entry.
 pub const OVERRIDE: u32 = 1 << 29;
 
 const SOURCE_LINK_ADDRESS: u8 = 1;
@@ -126,8 +126,7 @@ impl Neighbour {
     }
 }
 
-/// What follows the header of a solicitation or an advertisement that tells its sender's link
-/// address.
+/// What follows the header of a solicitation or an advertisement with its sender's link address.
 pub fn neighbour_payload(kind: u8, target: &Address, mac: [u8; 6]) -> Vec<u8> {
     let option = if kind == NEIGHBOUR_SOLICITATION { SOURCE_LINK_ADDRESS } else { TARGET_LINK_ADDRESS };
     [&target.octets()[..], &[option, 1], &mac].concat()

@@ -21,7 +21,7 @@ pub const UDP: u8 = 17;
 /// Hops that our packets may travel (RFC 1700).
 pub const TTL: u8 = 64;
 
-/// The bits that only parts of packets have: more of them, and the offset.
+/// The bits that only fragments have: "more fragments", and the offset.
 pub const FRAGMENT: u16 = 0x3fff;
 
 /// The ECN field of a packet that met congestion (RFC 3168 section 5).
@@ -36,7 +36,7 @@ pub struct Header {
     pub destination: u32,
     /// Protocol of the payload.
     pub protocol: u8,
-    /// Whether this is a part of a packet.
+    /// Whether this is a fragment.
     pub fragment: bool,
     /// Bytes in the header, options included.
     pub header_length: usize,

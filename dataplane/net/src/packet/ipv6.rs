@@ -91,7 +91,7 @@ pub fn emit(
 pub const HOP_BY_HOP: u8 = 0;
 /// Next header: the way that the packet is to take.
 pub const ROUTING: u8 = 43;
-/// Next header: a part of a packet.
+/// Next header: a fragment.
 pub const FRAGMENT: u8 = 44;
 /// Next header: nothing.
 pub const NO_NEXT_HEADER: u8 = 59;
@@ -101,14 +101,14 @@ pub const DESTINATION_OPTIONS: u8 = 60;
 /// sense.
 pub const EXTENSIONS: usize = 8;
 
-/// Which part of a packet a fragment is (RFC 8200 section 4.5).
+/// What a fragment header says (RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// What the parts have in common.
+    /// What the fragments of a packet have in common.
     pub identification: u32,
-    /// Bytes before this part.
+    /// Bytes before this fragment.
     pub offset: usize,
-    /// Whether more parts follow.
+    /// Whether more fragments follow.
     pub more: bool,
 }
 
@@ -117,9 +117,9 @@ pub struct Fragment {
 pub struct Upper<'a> {
     /// The transport protocol.
     pub protocol: u8,
-    /// What is left of the packet, or of its part.
+    /// The rest of the packet or of the fragment.
     pub payload: Payload<'a>,
-    /// Which part it is, if it is one.
+    /// Its position in the packet, if it is a fragment.
     pub fragment: Option<Fragment>,
     /// Bytes of extension headers before it.
     pub skipped: usize,
@@ -147,7 +147,7 @@ pub enum Refusal {
 /// follows it.
 ///
 /// # Errors
-/// A [`Refusal`] says what is to become of the packet.
+/// A [`Refusal`] says how to drop the packet.
 #[inline]
 pub fn walk(next_header: u8, payload: Payload<'_>) -> Result<Upper<'_>, Refusal> {
     if matches!(next_header, ipv4::TCP | ipv4::UDP | ICMP) {

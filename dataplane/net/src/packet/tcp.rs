@@ -30,9 +30,9 @@ pub const ACK: u8 = 0x10;
 /// The urgent pointer means something.
 pub const URG: u8 = 0x20;
 
-/// ECN echo: marked data have come (RFC 3168).
+/// ECN echo: CE-marked data have arrived (RFC 3168).
 pub const ECE: u8 = 0x40;
-/// Congestion window reduced: the echo was heard.
+/// Congestion window reduced: the echo was received.
 pub const CWR: u8 = 0x80;
 
 /// A segment as received.
@@ -138,7 +138,7 @@ pub struct Plain<'a> {
 impl<'a> Plain<'a> {
     /// Reads the segment whose header without options is `header`, followed by `rest`, and perhaps
     /// by `tail`, which is not a part of the header. `None` if it has other options than the
-    /// timestamps in the layout that everybody sends, or does not fit.
+    /// timestamps in their common layout, or does not fit.
     #[inline(always)]
     pub fn read(header: &[u8; HEADER], rest: &'a [u8], tail: Untrusted<'a>) -> Option<Self> {
         let (timestamps, head) = match header[12] >> 4 {

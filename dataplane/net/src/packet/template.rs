@@ -25,7 +25,7 @@ pub(crate) const fn network_header(remote: &Address) -> usize {
     if remote.is_v4() { ipv4::HEADER } else { ipv6::HEADER }
 }
 
-/// Who talks to whom: what a template is made of.
+/// Both ends of a path: what a template is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Our link address.
@@ -47,7 +47,7 @@ pub struct Path {
 #[repr(C, align(64))]
 pub struct Template {
     bytes: [u8; BYTES],
-    /// Which of our addresses is the source: an index that whoever made the template chose.
+    /// Which of our addresses is the source: an index of the caller's.
     pub local_index: u8,
     /// Bytes before the transport header.
     network_end: u8,
@@ -134,7 +134,8 @@ impl Template {
         u64::from(self.pseudo) + u64::from(u16::from_ne_bytes(short.to_be_bytes()))
     }
 
-    /// Lets routers mark the packet that was written to `out`: ECT(0) of RFC 3168 section 5.
+    /// Sets ECT(0) in the packet that was written to `out` (RFC 3168 section 5): routers may mark
+    /// it.
     #[cold]
     pub fn set_ect0(&self, out: &mut [u8]) {
         if self.is_v6() {

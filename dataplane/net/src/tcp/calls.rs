@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sietch_nic::Foreign;
+use sietch_nic::Untrusted;
 
 use crate::context::Context;
 use crate::error::{ConnectError, ListenError};
@@ -175,7 +175,7 @@ impl Tcp {
         }
     }
 
-    /// Lets go of the flows whose end the application has heard of.
+    /// Releases the flows whose Closed event the application has taken.
     #[cold]
     fn release_remains(&mut self) {
         for flow in std::mem::take(&mut self.closed_unread) {
@@ -196,7 +196,7 @@ impl Tcp {
         self.flows.index(flow).is_some_and(|index| self.flows.hot[index].has(flag::UNRESOLVED))
     }
 
-    /// A connection no longer waits to be taken by the application.
+    /// The application has taken the connection, or never will.
     pub(crate) fn settle_accept(&mut self, index: FlowIndex) {
         if std::mem::take(&mut self.flows.cold[index].pending_accept) {
             let port = self.flows.path[index].local_port();
@@ -248,7 +248,7 @@ impl Tcp {
         self.reopen_window(cx, index);
     }
 
-    /// A flow that is over but for what was left to read is over when that is read.
+    /// A flow that was kept for its unread bytes is finished once they are read.
     pub(crate) fn finish_if_read(&mut self, index: FlowIndex) {
         let flow = &self.flows.hot[index];
         if flow.rx.is_empty() && flow.events & event::CLOSED == 0 && !self.flows.cold[index].is_over {
@@ -257,13 +257,13 @@ impl Tcp {
         }
     }
 
-    /// Tells the peer of room that it does not know of, if it is worth telling.
+    /// Announces a larger window, if the gain is worth a segment.
     #[inline]
     pub(crate) fn reopen_window(&mut self, cx: &mut Context, index: FlowIndex) {
         let flow = &mut self.flows.hot[index];
         let announced = flow.rcv_edge.distance(flow.rcv_nxt).max(0).cast_unsigned() as usize;
         let gain = flow.window_gain();
-        // Most reads free less than a segment: nothing below is worth telling then.
+        // Most reads free less than a segment: no update is worth sending then.
         if gain < usize::from(flow.mss).min(flow.rcv_limit as usize / 2) {
             return;
         }
@@ -287,7 +287,7 @@ impl Tcp {
 
     /// See `Engine::send_untrusted`.
     #[inline]
-    pub(crate) fn send_untrusted(&mut self, flow: FlowId, data: Foreign<'_>) -> usize {
+    pub(crate) fn send_untrusted(&mut self, flow: FlowId, data: Untrusted<'_>) -> usize {
         self.send_payload(flow, Payload { head: &[], tail: data })
     }
 

@@ -1,17 +1,16 @@
 //! Congestion control: how many bytes may be in flight, and how fast they may leave. Which bytes
-//! are lost is decided elsewhere (`slow`), and so is what leaves while losses are repaired; an
-//! algorithm only hears of both.
+//! are lost is decided in `slow`, and so is what leaves during loss recovery; an algorithm is only
+//! informed of both.
 //!
-//! 1. Each acknowledgement is told as [`Acknowledged`]: how much it covers, how much of that met
-//!    congestion, and a round-trip sample if it gives one. `grow` says whether the window was what
-//!    held the sender back.
-//! 2. A reduction is told once per window of data, as what it is: a loss
-//!    ([`CongestionControl::enter_recovery`]), a mark ([`CongestionControl::marked`]), or a
-//!    timeout. [`CongestionControl::undo`] takes the last one back if it proves to have been for
-//!    nothing.
-//! 3. The answers are a window in bytes, which the flow copies to its hot state, and perhaps a
-//!    rate, which `pacing` enforces. What is worked out from rates and delays is worked out once
-//!    per control interval, not once per segment.
+//! 1. Each acknowledgement is passed as [`Acknowledged`]: the bytes it covers, how many of them
+//!    were CE-marked, and a round-trip sample if it gives one. `grow` says whether the window was
+//!    what held the sender back.
+//! 2. A reduction is reported once per window of data and by its cause: a loss
+//!    ([`CongestionControl::enter_recovery`]), a CE mark ([`CongestionControl::marked`]), or a
+//!    timeout. [`CongestionControl::undo`] reverts the last reduction if it was spurious.
+//! 3. The result is a window in bytes, which the flow copies to its hot state, and possibly a rate,
+//!    which `pacing` enforces. Rates and delays are evaluated once per control interval, not once
+//!    per segment.
 //!
 //! An algorithm is a small `Copy` value in an enum: no allocation, no indirect call. Arithmetic is
 //! in integers.
@@ -43,10 +42,10 @@ pub enum Kind {
     /// RFC 9438, with HyStart++ (RFC 9406): grows by the time since the last loss.
     #[default]
     Cubic,
-    /// RFC 8257: reduces by the share of marked bytes. For networks whose switches mark early.
+    /// RFC 8257: reduces by the share of CE-marked bytes. For networks whose switches mark early.
     Dctcp,
     /// Mittal et al., SIGCOMM 2015: a rate that follows the change of the round trip. For networks
-    /// without marks.
+    /// without ECN.
     Timely,
 }
 
@@ -133,7 +132,7 @@ impl Algorithm {
         }
     }
 
-    /// Another algorithm that goes on from this one's window.
+    /// Another algorithm that continues from this one's window.
     pub fn changed_to(&self, kind: Kind, mss: u32) -> Self {
         let (window, threshold) = (self.window(), self.threshold());
         let mut changed = Self::new(kind, mss);
@@ -147,7 +146,7 @@ impl Algorithm {
         each!(self, state => &state.window)
     }
 
-    /// The congestion window in bytes. In recovery: what it will be afterwards.
+    /// The congestion window in bytes. In recovery: its value afterwards.
     #[inline]
     pub fn window(&self) -> u32 {
         self.shared().size

@@ -1,19 +1,19 @@
-//! The receive half of the fast path: a segment in its turn on an established flow. No allocation
-//! but for buffers from the pool, no look-up but the one that found the flow.
+//! The receive half of the fast path: the next segment of an established flow. It allocates nothing
+//! but buffers from the pool, and looks nothing up but the flow.
 //!
-//! 1. A frame for us, with an IPv4 header without options, not part of a packet, not marked, with
-//!    TCP inside and no options but timestamps, whose checksums hold, of a flow that there is: its
-//!    fields are read where they lie, and nothing else is worked out (`receive_expected`). Other
-//!    frames go through `Engine::dispatch`, which may come back here, for IPv6 among others.
-//! 2. The flow is established, nothing is out of order and no loss is being repaired (one test of
-//!    the flags); the segment has only ACK (and PSH) set, starts with the next expected byte, fits
-//!    the window, is not older than the last by its timestamp, and acknowledges something sent.
-//!    Anything else is `slow`.
-//! 3. The acknowledgement frees send buffer, may give a round-trip sample, and pushes the
-//!    retransmission out.
-//! 4. The payload goes to the receive ring. The second unacknowledged segment asks for an ACK in
-//!    the next emission, the first only for one within [`DELAYED_ACK`]; either rides on data if
-//!    there is any.
+//! 1. A frame for us, with an IPv4 header without options, unfragmented, not CE-marked, with TCP
+//!    inside and no options but timestamps, whose checksums are right, and whose flow exists: its
+//!    fields are read in place and nothing else is parsed (`receive_expected`). Other frames go
+//!    through `Engine::dispatch` and may come back here, those of IPv6 among them.
+//! 2. One test of the flags tells whether the flow is established, nothing is out of order and no
+//!    loss recovery is active. The segment has only ACK (and PSH) set, starts with the next
+//!    expected byte, fits the window, is not older than the last by its timestamp, and acknowledges
+//!    something that was sent. Anything else goes to `slow`.
+//! 3. The acknowledgement frees send buffer, may give a round-trip sample, and restarts the
+//!    retransmission timer.
+//! 4. The payload goes to the receive ring. The second unacknowledged segment requests an ACK in
+//!    the next emission, the first one only within [`DELAYED_ACK`]. Either rides on data if there
+//!    is any.
 
 use sietch_nic::Untrusted;
 
@@ -31,15 +31,15 @@ use crate::tcp::flow::{State, event, flag};
 /// Parts of a round trip within which what is sent is one run of the scoreboard.
 const GRAINS: u64 = 64;
 
-/// Flags of a flow with which the fast path cannot deal.
+/// Flags of a flow that the fast path does not handle.
 const NOT_NOW: u32 = flag::SLOW | flag::PERSIST | flag::PEER_CLOSED | flag::DETACHED | flag::ECE_DUE;
 
 /// Version 4 and a header of five words.
 const NO_OPTIONS: u8 = 0x45;
 
 impl Tcp {
-    /// Takes a frame if it is the common case; otherwise changes nothing and says no. It says yes
-    /// to nothing that `dispatch` would not take to `fast_receive` as well.
+    /// Takes a frame if it is the common case; otherwise changes nothing and returns false. It
+    /// takes no frame that `dispatch` would not bring to `fast_receive` as well.
     #[inline(always)]
     pub(crate) fn receive_expected(&mut self, cx: &mut Context, head: &[u8], tail: Untrusted<'_>) -> bool {
         let Some((link, packet)) = head.split_first_chunk::<{ ethernet::HEADER }>() else { return false };
@@ -74,7 +74,7 @@ impl Tcp {
         true
     }
 
-    /// Takes the segment if it is the common case; otherwise changes nothing and says no.
+    /// Takes the segment if it is the common case; otherwise changes nothing and returns false.
     #[inline]
     pub(crate) fn fast_receive(&mut self, cx: &mut Context, index: FlowIndex, segment: &Plain<'_>) -> bool {
         let now = cx.now;
@@ -132,8 +132,9 @@ impl Tcp {
         true
     }
 
-    /// Payload arrived in order: tell the application, and see to its acknowledgement.
-    #[inline]
+    /// Payload arrived in order: raises the event, and arranges its acknowledgement. In line: each
+    /// segment with payload comes here.
+    #[inline(always)]
     pub(crate) fn note_payload(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = self.flows.both(index);
         flow.unacknowledged = flow.unacknowledged.saturating_add(1);
@@ -148,8 +149,8 @@ impl Tcp {
         self.raise(index, event::READABLE);
     }
 
-    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if they met congestion. Says
-    /// whether our FIN was among them.
+    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if the acknowledgement echoes
+    /// a CE mark. Returns whether our FIN was among them.
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,
@@ -164,8 +165,8 @@ impl Tcp {
         self.account(cx, index, advanced, echo, (true, marked), &delivered)
     }
 
-    /// What [`Engine::acknowledge`] does, the scoreboard having been told. `grow`: no loss is being
-    /// repaired.
+    /// What [`Tcp::acknowledge`] does once the scoreboard is updated. `grow`: no loss recovery is
+    /// active. `marked`: the acknowledgement echoes a CE mark.
     #[inline]
     pub(crate) fn account(
         &mut self,
@@ -249,7 +250,7 @@ impl Tcp {
         data < advanced as usize
     }
 
-    /// What few flows have to be told when `data` bytes are acknowledged.
+    /// For flows with pacing or a send queue: `data` bytes are acknowledged.
     #[inline(never)]
     fn note_acknowledged(&mut self, cx: &Context, index: FlowIndex, data: usize) {
         if self.flows.hot[index].has(flag::PACED) {
@@ -260,9 +261,9 @@ impl Tcp {
         }
     }
 
-    /// Sets the retransmission timer, or, if more than a segment is in flight and all is well, the
-    /// earlier one that probes the tail.
-    #[inline]
+    /// Sets the retransmission timer; or the earlier one of a tail loss probe, if more than a
+    /// segment is in flight and no loss is suspected. In line: most acknowledgements come here.
+    #[inline(always)]
     pub(crate) fn arm(&mut self, cx: &Context, index: FlowIndex) {
         let (flow, cold) = self.flows.both(index);
         let mut at = cx.now + cold.rtt.timeout(cold.backoff);

@@ -72,18 +72,17 @@ impl State {
 pub(crate) mod flag {
     /// The peer sends timestamps, and so do we.
     pub(crate) const TIMESTAMPS: u32 = 1 << 0;
-    /// A last, short segment waits until there is more, or the cork is taken out.
+    /// A last, short segment waits until there is more, or the cork is removed.
     pub(crate) const CORKED: u32 = 1 << 22;
     /// In the list of flows with something to send.
     pub(crate) const DIRTY: u32 = 1 << 1;
     /// An acknowledgement must leave at the next emission.
     pub(crate) const ACK_NOW: u32 = 1 << 2;
-    /// Something off the fast path is going on: out-of-order data wait, or losses are being
-    /// repaired.
+    /// The fast path does not apply: data wait out of order, or loss recovery is active.
     pub(crate) const SLOW: u32 = 1 << 3;
-    /// Losses are being repaired.
+    /// Loss recovery is active.
     pub(crate) const RECOVERY: u32 = 1 << 4;
-    /// The first lost segment leaves at the next emission whatever the congestion window says.
+    /// The first lost segment leaves at the next emission, whatever the congestion window.
     pub(crate) const RESEND: u32 = 1 << 5;
     /// The retransmission deadline is that of a window probe.
     pub(crate) const PERSIST: u32 = 1 << 6;
@@ -93,9 +92,9 @@ pub(crate) mod flag {
     pub(crate) const SYN_DUE: u32 = 1 << 8;
     /// The next hop's link address is not known yet.
     pub(crate) const UNRESOLVED: u32 = 1 << 9;
-    /// The application has let go of the flow.
+    /// The application has closed the flow.
     pub(crate) const DETACHED: u32 = 1 << 10;
-    /// The application was told that the send buffer is full.
+    /// The application waits for room in the send buffer.
     pub(crate) const WANTS_ROOM: u32 = 1 << 11;
     /// Small segments wait for the acknowledgement of earlier ones (Nagle).
     pub(crate) const NAGLE: u32 = 1 << 12;
@@ -107,29 +106,29 @@ pub(crate) mod flag {
     pub(crate) const KEEPALIVE_DUE: u32 = 1 << 15;
     /// The application closed its side before the handshake was over.
     pub(crate) const FIN_QUEUED: u32 = 1 << 16;
-    /// Nothing could be sent for want of memory, and no acknowledgement will tell of room: in the
-    /// list of those who wait.
+    /// Nothing could be queued for lack of memory, and no acknowledgement will make room: in the
+    /// list of starved flows.
     pub(crate) const WANTS_MEMORY: u32 = 1 << 17;
-    /// Marks of congestion are agreed on; in SYN-SENT: asked for.
+    /// ECN was negotiated; in SYN-SENT: requested.
     pub(crate) const ECN: u32 = 1 << 19;
     /// Acknowledgements carry ECE.
     pub(crate) const ECE_DUE: u32 = 1 << 20;
     /// The next new data carry CWR.
     pub(crate) const CWR_DUE: u32 = 1 << 21;
-    /// The place belongs to a flow.
+    /// The slot belongs to a flow.
     pub(crate) const TAKEN: u32 = 1 << 18;
-    /// It was passed over, and has not sent since (`engine/output`).
+    /// It was deferred, and has not sent since (`transmit/schedule`).
     pub(crate) const DEFERRED: u32 = 1 << 23;
     /// Both sides understand selective acknowledgements.
     pub(crate) const SACK: u32 = 1 << 24;
-    /// Acknowledgements have ranges to report: bytes wait out of order, or came twice.
+    /// Acknowledgements have ranges to report: bytes out of order, or a DSACK.
     pub(crate) const SACK_DUE: u32 = 1 << 25;
-    /// Acknowledgements are looked at closely: something is out of turn, lost, or being probed
-    /// (`slow/repair`).
+    /// Each acknowledgement goes through loss recovery: data are out of order, lost, or being
+    /// probed for (`slow/loss_recovery`).
     pub(crate) const INSPECT_ACKS: u32 = 1 << 26;
-    /// Probe the tail of what was sent at the next emission.
+    /// Send a tail loss probe at the next emission.
     pub(crate) const TAIL: u32 = 1 << 27;
-    /// Something that it has to send is lent by the application (`owned`).
+    /// Some of its data to send are shared with the application (`zero_copy`).
     pub(crate) const ZERO_COPY: u32 = 1 << 28;
     /// The flow has a rate, or may have one (`pacing`).
     pub(crate) const PACED: u32 = 1 << 30;
@@ -178,7 +177,7 @@ pub(crate) struct Flow {
     /// Duplicate acknowledgements in a row.
     pub duplicates: u8,
     pub generation: u32,
-    /// Bytes that the application holds in buffers which it was handed (`owned`).
+    /// Bytes in receive buffers that the application holds (`zero_copy`).
     pub held: u32,
     /// Most bytes in the receive buffer: as many as `tuning` says.
     pub rcv_limit: u32,
@@ -215,7 +214,7 @@ pub(crate) struct Cold {
     pub retransmit_at: u64,
     /// When to acknowledge at the latest.
     pub ack_at: u64,
-    /// When the peer was last heard.
+    /// When the last acceptable segment arrived.
     pub received_at: u64,
     /// When our SYN was sent, if it is to be timed; else zero.
     pub timed_at: u64,
@@ -225,7 +224,7 @@ pub(crate) struct Cold {
     /// order.
     pub acknowledged: u64,
     pub received: u64,
-    /// `retransmit_at` is the time to probe the tail.
+    /// `retransmit_at` is the time of a tail loss probe.
     pub probing: bool,
     /// Retransmissions or probes in a row.
     pub backoff: u8,
@@ -233,7 +232,7 @@ pub(crate) struct Cold {
     pub keepalive_probes: u8,
     pub reason: crate::events::CloseReason,
     pub congestion: Algorithm,
-    /// What there is to send, if the application has lent some of it.
+    /// What there is to send, if some of it is shared with the application.
     pub send_queue: Option<Box<SendQueue>>,
     pub user: u64,
     /// Bytes a second at which the flow is paced, and the application's limit on that; the largest
@@ -245,7 +244,7 @@ pub(crate) struct Cold {
 
     pub rtt: RttEstimator,
     pub tuning: Tuning,
-    /// When keepalive, FIN-WAIT-2 or the challenge spacing next needs a look.
+    /// When keepalive or FIN-WAIT-2 is due.
     pub idle_at: u64,
     /// Idle time before keepalive probes; zero means none.
     pub keepalive: u64,
@@ -259,9 +258,9 @@ pub(crate) struct Cold {
     pub ts_recent_at: u64,
     /// When data was last sent: for the idle restart.
     pub sent_at: u64,
-    /// What `max` was when the last loss was found (RFC 6582).
+    /// `max` when the last loss was found (RFC 6582).
     pub recover: Seq,
-    /// What `max` was when the window was last reduced, if marks are agreed on.
+    /// `max` when the window was last reduced, if ECN is used.
     pub reduced: Seq,
     /// Sequence number of the peer's FIN, if it came out of order.
     pub peer_fin: Option<Seq>,
@@ -271,24 +270,23 @@ pub(crate) struct Cold {
     pub iss: Seq,
     pub retransmits: u64,
     pub reassembly: Option<Box<Reassembly>>,
-    /// What it is charged with while bytes wait out of order.
+    /// Its memory charge while bytes wait out of order.
     pub charge: Charge,
-    /// When somebody last said that the peer cannot be reached; zero if nobody did.
+    /// When an ICMP error last said that the peer cannot be reached; zero if none did.
     pub unreachable_at: u64,
-    /// The size of full segments before a black hole was suspected, or zero; and how often that
-    /// proved right.
+    /// The size of full segments before a path-MTU black hole was suspected, or zero; and how often
+    /// the suspicion was confirmed.
     pub full_mss: u16,
     pub black_holes: u8,
-    /// What recovery remembers, once there was something to recover from.
+    /// The state of loss recovery, once there was something to recover from.
     pub recovery: Option<Box<LossRecovery>>,
-    /// Bytes that came twice, until the peer is told (RFC 2883).
+    /// Bytes that arrived again, until a DSACK reports them (RFC 2883).
     pub dsack: Option<(Seq, Seq)>,
     /// Whether the application has taken the flow's Closed event.
     pub is_over: bool,
     /// Whether the application has taken the flow's Accepted event, if it had one.
     pub pending_accept: bool,
-    /// For how long the peer may leave unacknowledged what was sent; zero if as long as
-    /// retransmissions last.
+    /// The user timeout: for how long data may stay unacknowledged; zero for none.
     pub user_timeout: u64,
     /// Since when it does, while `backoff` is more than zero.
     pub stalled_at: u64,
@@ -357,7 +355,7 @@ impl Flow {
         self.flags = if limited { self.flags | flag::LIMITED } else { self.flags & !flag::LIMITED };
     }
 
-    /// What congestion control is told when something happens to the flow.
+    /// The state of the flow for congestion control.
     pub(crate) const fn moment(&self, now: u64) -> Moment {
         Moment { in_flight: self.outstanding(), mss: self.mss as u32, now }
     }
@@ -372,9 +370,9 @@ impl Flow {
     /// opens by a full segment or half the buffer, or not at all (RFC 9293 section 3.8.6.2.2).
     ///
     /// Rounded down (RFC 7323 section 2.4): rounded up, each acknowledgement of a small segment
-    /// would announce a little more, in the end more than the buffer takes. So the peer may be told
-    /// of up to a unit less than before. What was announced once is still taken: `rcv_edge` never
-    /// moves back.
+    /// would announce a little more, in the end more than the buffer takes. So the announced window
+    /// may shrink by up to a unit. What was announced once is still taken: `rcv_edge` never moves
+    /// back.
     #[inline]
     pub(crate) fn announce(&mut self) -> u16 {
         let limit = self.rcv_limit;
@@ -419,14 +417,13 @@ impl Cold {
         }
     }
 
-    /// Whether the application waits no longer for an acknowledgement (RFC 9293 section 3.9.1, user
-    /// timeout).
+    /// Whether the user timeout is over (RFC 9293 section 3.9.1).
     pub(crate) fn is_user_timeout_over(&self, now: u64) -> bool {
         self.user_timeout != 0 && now.saturating_sub(self.stalled_at) >= self.user_timeout
     }
 
-    /// When what has just been sent again, or asked, goes again: after the timeout, or when the
-    /// application's patience ends.
+    /// The next deadline of data that were just retransmitted, or of a probe: after the timeout, or
+    /// when the user timeout ends.
     pub(crate) fn retransmit_deadline(&self, now: u64) -> u64 {
         let at = now + self.rtt.timeout(self.backoff);
         if self.user_timeout == 0 || self.backoff == 0 {
@@ -435,8 +432,8 @@ impl Cold {
         at.min(self.stalled_at.saturating_add(self.user_timeout).max(now))
     }
 
-    /// Whether a peer that has been silent for so long has had its keepalive probes. The
-    /// application's patience takes the place of their number.
+    /// Whether a peer that has been silent for so long has had its keepalive probes. A user timeout
+    /// replaces their number.
     pub(crate) const fn is_probed_enough(&self, silence: u64) -> bool {
         if self.user_timeout == 0 {
             let most = if self.keepalive_most == 0 { KEEPALIVE_PROBES } else { self.keepalive_most };

@@ -52,7 +52,7 @@ impl Tcp {
     fn segment_too_big(&mut self, cx: &mut Context, index: FlowIndex, mtu: usize, quote: &icmp::Quote) {
         let remote = &quote.destination;
         cx.path_shrinks(remote, mtu, quote.length);
-        // Another flow to the same host may have heard of it first.
+        // Another flow to the same host may have received the error first.
         if believed(remote, mtu, quote.length).is_some() {
             self.shrink_segments(index, cx.path_mtu(remote));
         }
@@ -66,8 +66,8 @@ impl Tcp {
         u16::try_from(room).unwrap_or(u16::MAX).max(SMALLEST_MSS)
     }
 
-    /// The segments of a flow become no larger than packets of `mtu` bytes carry, and what is in
-    /// flight leaves again in such pieces. That is no sign of congestion (RFC 8201 section 5.4).
+    /// Limits the segments of a flow to packets of `mtu` bytes and retransmits what is in flight in
+    /// such segments. That is no sign of congestion (RFC 8201 section 5.4).
     fn shrink_segments(&mut self, index: FlowIndex, mtu: usize) {
         let mss = self.segment_size(index, mtu);
         let flow = &mut self.flows.hot[index];

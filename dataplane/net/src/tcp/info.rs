@@ -1,7 +1,7 @@
-//! Seeing inside: what `sietch ss` shows, and what TCP_INFO is elsewhere.
+//! The state of flows as `sietch ss` shows it: what TCP_INFO is on Linux.
 //!
-//! Everything here is computed when it is asked for; the counters behind it are words that the
-//! engine keeps anyway.
+//! Everything here is computed on request; the counters behind it are fields that the engine keeps
+//! anyway.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::tcp::flow::id::{FlowId, FlowIndex};
 use crate::tcp::flow::recovery::{LossRecovery, RecoveryState};
 use crate::tcp::flow::{State, flag};
 
-/// What there is to know about a flow. Times are in nanoseconds, windows and quantities in bytes.
+/// The state of a flow. Times are in nanoseconds, windows and quantities in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct FlowInfo {
@@ -23,7 +23,7 @@ pub struct FlowInfo {
     pub remote: SocketAddr,
     pub local_port: u16,
     pub user: u64,
-    /// Whether the application has let go of it.
+    /// Whether the application has closed it.
     pub orphaned: bool,
 
     /// Options in use.
@@ -51,24 +51,24 @@ pub struct FlowInfo {
     /// Timeouts or probes in a row.
     pub backoff: u8,
 
-    /// Sent and neither acknowledged, nor selectively acknowledged, nor taken for lost.
+    /// Sent and neither acknowledged, nor selectively acknowledged, nor lost.
     pub in_flight: u32,
     pub sacked: u32,
     pub lost: u32,
-    /// Runs of bytes in flight that are told apart.
+    /// Runs of the scoreboard.
     pub scoreboard_runs: usize,
-    /// Segments sent again, and the bytes in them.
+    /// Segments retransmitted, and the bytes in them.
     pub retransmits: u64,
     pub retransmitted_bytes: u64,
     pub timeouts: u64,
     pub recoveries: u64,
-    /// Reductions of the congestion window that were taken back, because nothing had been lost.
+    /// Reductions of the congestion window that were undone, because nothing had been lost.
     pub reductions_undone: u64,
-    /// Probes of the tail (RFC 8985 section 7).
+    /// Tail loss probes (RFC 8985 section 7).
     pub tail_probes: u64,
-    /// Reports of the peer that bytes came twice.
+    /// DSACKs received.
     pub dsacks_received: u64,
-    /// Times that segments were seen to overtake one another.
+    /// Times that reordering was seen.
     pub reordered: u64,
     /// How long a segment may be overtaken before it counts as lost.
     pub reordering_window: u64,
@@ -84,7 +84,7 @@ pub struct FlowInfo {
     pub receive_buffer: usize,
     /// Bytes that wait for earlier ones.
     pub out_of_order: usize,
-    /// How long ago the peer was heard, and data were sent.
+    /// How long ago a segment arrived, and data were sent.
     pub since_received: u64,
     pub since_sent: u64,
 }

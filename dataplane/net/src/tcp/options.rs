@@ -1,5 +1,4 @@
-//! What an application may set on a flow beyond the common: the options that sockets have for it
-//! elsewhere.
+//! Less common options of a flow: those that sockets have for it elsewhere.
 
 use crate::tcp::Tcp;
 use crate::tcp::flow::flag;

@@ -1,20 +1,20 @@
-//! Memory of bytes that came ahead of their turn.
+//! Memory of bytes that arrived out of order.
 //!
-//! A byte beyond a gap needs a ring that reaches up to it, and the gap stands as long as its sender
+//! A byte beyond a gap needs a ring that reaches up to it, and the gap lasts as long as its sender
 //! likes. So:
 //!
-//! 1. A flow with bytes out of order is charged with the capacity of its ring, and is listed by
-//!    when its gap came about, or last became smaller by a part of that ([`GAP_PROGRESS_SHARE`]). Who
-//!    fills it a byte at a time does not stay young.
-//! 2. All of them together have a quota, a part ([`OUT_OF_ORDER_SHARE`]) of the engine's memory. Past it,
-//!    the gaps that have stood longest are *pruned*: what lies beyond them is dropped, the ring
-//!    shrinks to the bytes in order. A gap of an honest sender is filled within a few round trips,
-//!    so it is seldom among them.
-//! 3. When bytes that are in order find no memory, gaps are pruned as well: those bytes can be used
+//! 1. A flow with bytes out of order is charged with the capacity of its ring. It is listed by the
+//!    time when its gap appeared, or last shrank by a certain part of the ring
+//!    ([`GAP_PROGRESS_SHARE`]). A sender that fills the gap a byte at a time does not stay young.
+//! 2. All charges together have a quota, a part ([`OUT_OF_ORDER_SHARE`]) of the engine's memory.
+//!    Beyond it, the oldest gaps are *pruned*: the bytes beyond them are dropped and the ring
+//!    shrinks to the bytes in order. An honest sender fills a gap within a few round trips, so its
+//!    gaps are seldom pruned.
+//! 3. When bytes in order find no memory, gaps are pruned as well, because those bytes can be used
 //!    at once.
 //!
-//! A receiver may drop what it has reported (RFC 2018 section 8). Its sender keeps what is not
-//! acknowledged, and repeats it.
+//! A receiver may drop what it has reported (RFC 2018 section 8). Its peer keeps data until they
+//! are acknowledged, and retransmits them.
 
 use crate::context::Context;
 use crate::limits::{GAP_PROGRESS_SHARE, OUT_OF_ORDER_SHARE};
@@ -103,8 +103,8 @@ impl Tcp {
         }
     }
 
-    /// Drops what lies beyond the gap that has stood longest, of any flow but `except`. Returns
-    /// whether there was one.
+    /// Drops what lies beyond the oldest gap, of any flow but `except`. Returns whether there was
+    /// one.
     pub(crate) fn prune_oldest(&mut self, cx: &mut Context, except: Option<FlowIndex>) -> bool {
         let mut spared = None;
         let mut pruned = false;

@@ -1,16 +1,16 @@
-//! Pacing: a flow with a rate sends a little at a time, and not a window at once.
+//! Pacing: a flow with a rate sends a little at a time instead of a window at once.
 //!
-//! 1. The rate is the smallest of what congestion control wants (`CongestionControl::pacing_rate`)
-//!    and of the limit that the application set ([`Engine::set_max_pacing_rate`]). With
-//!    `Config::pacing` a congestion control that works by windows has a rate as well: somewhat more
-//!    than a window a round trip, or the window would never be filled. A flow with none of these is
-//!    not marked and pays one test of its flags a segment.
-//! 2. A flow has a time at which it may send next. Each segment moves it on by what the segment
-//!    takes at the rate.
-//! 3. Before that time the flow waits in the timing wheel, which marks it as having something to
-//!    send when the time has come.
-//! 4. A flow that comes late, because the thread slept or its queue was full, makes up for at most
-//!    [`CREDIT`]: bursts stay small.
+//! 1. The rate is the minimum of what congestion control wants (`CongestionControl::pacing_rate`)
+//!    and of the application's limit (`Engine::set_max_pacing_rate`). With `Config::pacing`, a
+//!    congestion control that works by windows has a rate as well: somewhat more than a window a
+//!    round trip, or the window would never be filled. A flow with no rate has no flag and pays one
+//!    test a segment.
+//! 2. A flow has a time at which it may send next. Each segment advances it by the segment's
+//!    duration at the rate.
+//! 3. Until that time the flow waits in the timing wheel, which marks it dirty when the time has
+//!    come.
+//! 4. A flow that is late, because the thread slept or its queue was full, catches up by at most
+//!    [`CREDIT`], so bursts stay small.
 
 use crate::context::Context;
 use crate::limits::SECOND;
@@ -74,7 +74,7 @@ impl Tcp {
         let own = cold.rate < cold.most_rate && cold.congestion.kind() == Kind::Timely;
         self.flows.hot[index].flags |= flag::PACE_WAIT | if own { flag::LIMITED } else { 0 };
         if self.paced.is_empty() {
-            // Nobody looked at the wheel since: it has to learn the time.
+            // The wheel was not polled while it was empty: this sets its time.
             let _ = self.paced.pop(cx.now);
         }
         self.paced.insert(index, at);
@@ -95,7 +95,7 @@ impl Tcp {
     pub(crate) fn wake_paced(&mut self, cx: &Context) {
         while let Some(index) = self.paced.pop(cx.now) {
             let flow = &mut self.flows.hot[index];
-            // A flow that is over lost its mark; its place's next owner may be woken for nothing.
+            // A flow that is over lost its flag; the next flow in its slot may be woken needlessly.
             if flow.has(flag::PACE_WAIT) {
                 flow.flags &= !flag::PACE_WAIT;
                 self.mark_dirty(index);

@@ -2,19 +2,20 @@
 //! checks is that of RFC 9293 section 3.10.7.4, with RFC 5961 against blind attacks and RFC 7323
 //! against old segments.
 //!
-//! 1. Timestamp (PAWS), then sequence number: what is old or out of the window is answered with an
-//!    ACK, at most.
-//! 2. RST counts only with exactly the next expected number; SYN never; either of them in the
-//!    window gets a challenge ACK.
-//! 3. The acknowledgement: new, duplicate, or out of range. If the flow is in trouble, `repair`
-//!    takes it. Before this step a segment changes nothing of the flow but the time of the last
-//!    challenge ACK: a sender that sees none of our packets gets no further.
-//! 4. The payload: in order to the application, else to its place in the ring (`reassembly`).
-//! 5. FIN, once all before it has arrived.
+//! 1. Timestamp (PAWS), then sequence number: a segment that is old or outside the window is
+//!    answered with an ACK, at most.
+//! 2. RST counts only with exactly the next expected number, and SYN never does. Either of them
+//!    inside the window gets a challenge ACK.
+//! 3. The acknowledgement: new, duplicate, or out of range. If losses are suspected,
+//!    `loss_recovery` takes it. Before this step a segment changes nothing of the flow but the time
+//!    of the last challenge ACK: a sender that sees none of our packets gets no further.
+//! 4. The payload: in order to the application, else to its position in the ring
+//!    (`flow/reassembly`).
+//! 5. FIN, once all data before it have arrived.
 //!
-//! `handshake` has the states before ESTABLISHED and the segments of strangers (`cookie`: when
-//! there are too many), `close` the ends of a flow, `ecn` marks of congestion, `timeout` what
-//! happens by itself.
+//! `handshake` has the states before ESTABLISHED and unmatched segments, `cookie` the SYNs that
+//! find the table full, `close` the end of a flow, `ecn` CE marks and their echo, `timeout` what
+//! timers do.
 
 use crate::context::Context;
 use crate::events::CloseReason;
@@ -36,11 +37,11 @@ mod loss_recovery;
 mod sack;
 mod timeout;
 
-/// Most duplicate acknowledgements owed at a time: past these the peer's recovery gains nothing.
+/// Most duplicate acknowledgements owed at a time: more of them do not help the peer's recovery.
 const MOST_OWED: u8 = 32;
 
 impl Tcp {
-    /// Takes a segment of a flow, whatever its state. `marked`: its packet met congestion.
+    /// Takes a segment of a flow in any state. `marked`: its packet is CE-marked.
     pub(crate) fn slow_receive(
         &mut self,
         cx: &mut Context,
@@ -118,7 +119,7 @@ impl Tcp {
         let Some((value, _)) = segment.options.timestamps else {
             cx.metrics.paws_drops += 1;
             if segment.has(SYN) {
-                // Of a peer that has forgotten the connection: the answer makes it reset ours (RFC
+                // From a peer that has lost the connection: the answer makes it reset ours (RFC
                 // 5961 section 4.2).
                 self.challenge(cx, index);
             }
@@ -192,8 +193,8 @@ impl Tcp {
         !segment.ack.after(flow.max) && i64::from(segment.ack.distance(flow.una)) >= oldest
     }
 
-    /// Notes that the peer lives, and its timestamp. The segment is acceptable, its acknowledgement
-    /// included.
+    /// Records that the peer is alive, and its timestamp. The segment is acceptable, its
+    /// acknowledgement included.
     ///
     /// RFC 7323 section 4.3 takes the timestamp of a segment that begins at or before our last
     /// acknowledgement. An acknowledgement that is older than the last one brings none: its range
@@ -212,7 +213,7 @@ impl Tcp {
         }
     }
 
-    /// Takes a plausible acknowledgement. Says whether the rest of the segment counts.
+    /// Takes a plausible acknowledgement. Returns whether the rest of the segment counts.
     fn take_acknowledgement(&mut self, cx: &mut Context, index: FlowIndex, segment: &Segment<'_>) -> bool {
         let flow = &self.flows.hot[index];
         let ahead = segment.ack.distance(flow.una);
@@ -244,8 +245,8 @@ impl Tcp {
     fn update_window(&mut self, index: FlowIndex, segment: &Segment<'_>, window: u32) {
         let flow = &mut self.flows.hot[index];
         // A segment that acknowledges more is newer than the last, even if its number is lower: it
-        // is sent again. RFC 9293 section 3.10.7.4 looks at the number first; the edge would then
-        // move on by what is acknowledged, beyond what was announced.
+        // is a retransmission. RFC 9293 section 3.10.7.4 compares the number first; the edge would
+        // then move on by what is acknowledged, beyond what was announced.
         let newer = segment.ack.after(flow.wl2) || !flow.wl1.after(segment.seq);
         if segment.ack.before(flow.una) || !newer {
             return;
@@ -261,7 +262,7 @@ impl Tcp {
         }
     }
 
-    /// The flow is off the fast path while data wait out of order or losses are repaired.
+    /// The flow is off the fast path while data wait out of order or loss recovery is active.
     pub(crate) fn refresh_slow(&mut self, index: FlowIndex) {
         // A FIN that came early waits too: the fast path would pass it by when the gap before it is
         // filled.
@@ -285,7 +286,7 @@ impl Tcp {
             return;
         }
         if flow.has(flag::DETACHED) {
-            // Nobody will read it (RFC 9293 section 3.6.1).
+            // No application will read it (RFC 9293 section 3.6.1).
             let seq = segment.ack;
             self.reset_reply(cx, index, seq);
             cx.metrics.connections_aborted += 1;
@@ -308,8 +309,7 @@ impl Tcp {
         self.place_payload(cx, index, offset, payload);
     }
 
-    /// Puts `payload`, which lies in the window, to its place `offset` bytes beyond the next
-    /// expected one.
+    /// Writes `payload`, which lies in the window, `offset` bytes beyond the next expected byte.
     fn place_payload(&mut self, cx: &mut Context, index: FlowIndex, offset: usize, payload: Payload<'_>) {
         let place = self.flows.hot[index].rx.len() + offset;
         let needed = place + payload.len();
@@ -370,8 +370,8 @@ impl Tcp {
         self.note_payload(cx, index);
     }
 
-    /// Makes the ring of a flow reach up to `needed` bytes, all in order. What waits out of order
-    /// gives way.
+    /// Makes the ring of a flow reach up to `needed` bytes, all in order. Bytes out of order are
+    /// pruned if memory is short.
     fn reserve_in_order(&mut self, cx: &mut Context, index: FlowIndex, needed: usize) -> bool {
         loop {
             let flow = &mut self.flows.hot[index];
@@ -409,7 +409,7 @@ impl Tcp {
         }
         flow.rcv_nxt = flow.rcv_nxt.plus(1);
         flow.flags |= flag::PEER_CLOSED;
-        // Whatever lies beyond a FIN was never sent.
+        // Data beyond a FIN were never sent.
         self.drop_out_of_order(index);
         self.refresh_slow(index);
         self.acknowledge_now(index);

@@ -1,16 +1,15 @@
 //! Segments on their way out: the send half of the fast path.
 //!
-//! 1. What may be sent is the smaller of the peer's window and the congestion window, less what is
-//!    in flight. It is cut into full segments; a short one leaves only if it ends the data (and
+//! 1. A flow may send the smaller of the peer's window and the congestion window, less what is in
+//!    flight. It is cut into full segments. A short segment leaves only if it ends the data (and
 //!    Nagle is off, or nothing is in flight), or if it fills half of the largest window ever seen
-//!    (silly window avoidance, RFC 9293 section 3.8.6.2.1). What is lost goes first (`again`).
+//!    (silly window avoidance, RFC 9293 section 3.8.6.2.1). Lost data leave first (`retransmit`).
 //! 2. Every segment carries the newest acknowledgement and window; a separate ACK leaves only if
 //!    nothing else did.
-//! 3. The payload goes from the ring, or from where it was lent (`owned`), into the frame once,
-//!    summed on its way.
-//! 4. When the queue has no buffer or no room, the flow stays marked and its turn comes again:
-//!    nothing was changed. If there is a buffer for an acknowledgement that is due, that leaves
-//!    alone.
+//! 3. The payload is copied once, from the ring or from the zero-copy queue into the frame, and
+//!    summed on the way.
+//! 4. When the queue has no buffer or no room, the flow stays dirty and nothing was changed; it is
+//!    tried again. If the queue has a buffer for an acknowledgement that is due, that leaves alone.
 
 use sietch_nic::NicQueue;
 
@@ -33,7 +32,7 @@ const UNUSUAL: u32 =
     flag::UNRESOLVED | flag::PROBE | flag::KEEPALIVE_DUE | flag::TAIL | flag::INSPECT_ACKS | flag::PERSIST;
 
 impl Tcp {
-    /// Sends what a flow has to send. Says whether there is more, its quantum being used up.
+    /// Sends what a flow has to send. Returns whether there is more after its quantum is used up.
     #[inline]
     pub(crate) fn transmit_flow<Q: NicQueue>(
         &mut self,
@@ -61,8 +60,8 @@ impl Tcp {
         Ok(true)
     }
 
-    /// Sends what goes before new data. Says what [`Engine::transmit_flow`] does if no new data may
-    /// follow.
+    /// Sends what goes before new data. If no new data may follow, returns what
+    /// [`Tcp::transmit_flow`] does.
     #[inline(never)]
     fn transmit_before_data<Q: NicQueue>(
         &mut self,
@@ -89,7 +88,7 @@ impl Tcp {
     }
 
     /// The next segment of new data that may leave.
-    #[inline]
+    #[inline(always)]
     fn next_segment(&mut self, cx: &Context, index: FlowIndex) -> Option<Outbound> {
         let (flow, cold) = self.flows.both(index);
         let closing = match flow.state {
@@ -104,7 +103,7 @@ impl Tcp {
             flow.note_limit(offset + mss > flow.cwnd as usize);
             return None;
         }
-        // What has arrived out of turn or is lost fills no pipe (RFC 6675). That is limited
+        // Data that arrived out of order or are lost fill no pipe (RFC 6675). That is limited
         // transmit as well (RFC 3042).
         let extra = if flow.has(flag::INSPECT_ACKS) { cold.left_network() as usize } else { 0 };
         let window = (flow.wnd as usize).min(flow.cwnd as usize + extra);
@@ -191,7 +190,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// What few flows have to be told when `length` bytes of data were sent.
+    /// For flows with pacing or in recovery: `length` bytes of data were sent.
     #[cold]
     fn note_data_sent(&mut self, cx: &Context, index: FlowIndex, length: usize) {
         if self.flows.hot[index].has(flag::PACED) {
@@ -224,8 +223,8 @@ impl Tcp {
         }
     }
 
-    /// As [`Engine::transmit_segment`], for a segment that may be marked, that reports ranges, or
-    /// that is lent.
+    /// As [`Tcp::transmit_segment`], for a segment of a flow with ECN, with ranges to report, or
+    /// with shared bytes.
     #[inline(never)]
     fn transmit_with_extras<Q: NicQueue>(
         &mut self,
@@ -254,7 +253,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// In line: which options there are is known wherever it is called from.
+    /// In line: each caller knows which options there are.
     #[inline(always)]
     fn write_segment<Q: NicQueue>(
         &mut self,
@@ -360,7 +359,7 @@ impl Tcp {
         let segment = Outbound { seq: flow.una, flags: ACK | PSH, offset: 0, length };
         cx.metrics.window_probes += 1;
         if flow.wnd > 0 {
-            // What is in flight goes again by itself.
+            // Data in flight are retransmitted anyway.
             return if flow.una == flow.max { self.transmit_data(cx, queue, index, segment) } else { Ok(()) };
         }
         self.transmit_segment(cx, queue, index, segment)?;
@@ -369,7 +368,7 @@ impl Tcp {
             flow.max = flow.una.plus(1);
             cold.scoreboard.sent(flow.max, cx.now);
         }
-        // Until the window opens nobody takes it for more than a question.
+        // Until the window opens, the byte counts as lost: the peer may have dropped it.
         cold.scoreboard.mark_first_lost(1);
         flow.flags |= flag::INSPECT_ACKS | flag::SLOW;
         Ok(())

@@ -1,31 +1,30 @@
-//! Buffers that change hands instead of being copied.
+//! Zero-copy send and receive: buffers change owners instead of being copied.
 //!
 //! # Sending
 //!
-//! 1. [`Engine::send_zero_copy`] takes a share of the application's own bytes ([`SharedBytes`]) and keeps it
-//!    until the peer has acknowledged them, or the flow is over; then it drops it. Whatever owned
-//!    the bytes is freed, or finds its way back, by its own `Drop`.
-//! 2. A flow to which something was lent has an outbox beside its ring (`outbox`): pieces in the
-//!    order in which they were given, copied or lent. The ring counts all their bytes and holds
-//!    none, so that everything which asks how much there is to send stays as it is. When all is
-//!    acknowledged, the flow has an ordinary ring again.
+//! 1. `Engine::send_zero_copy` takes a share of the application's own bytes ([`SharedBytes`]) and
+//!    keeps it until the peer has acknowledged them, or the flow is over; then it drops it. The
+//!    owner's `Drop` frees or recycles the bytes.
+//! 2. A flow that sends such bytes has a send queue beside its ring (`send_queue`): pieces in the
+//!    order in which they were queued, copied or shared. The ring counts all their bytes and holds
+//!    none, so code that asks how much there is to send stays as it is. When everything is
+//!    acknowledged, the flow uses an ordinary ring again.
 //! 3. A segment takes its payload from wherever it lies. One that begins in one piece and ends in
-//!    another is put together first.
+//!    another is assembled first.
 //!
 //! # Receiving
 //!
-//! 1. [`Engine::receive_zero_copy`] hands the buffer of a receive ring over, with the bytes in it
-//!    ([`ReceivedBuffer`]); the ring takes a new one when more arrives. While something waits out of
-//!    order in the ring the bytes are copied into a buffer of their own.
-//! 2. Bytes that the application holds count as received and not consumed: the window that the peer
-//!    is told of is smaller by them, so a receiver that hoards buffers is bounded as one that does
-//!    not read.
-//! 3. A [`ReceivedBuffer`] that is dropped goes back to the engine through a queue of as many places as
-//!    buffers may be out ([`ZERO_COPY_BUFFERS`]), so there is always one. The engine looks at that queue
-//!    once a turn, in [`Engine::emit`].
+//! 1. `Engine::receive_zero_copy` gives the buffer of a receive ring to the application, with the
+//!    bytes in it ([`ReceivedBuffer`]). The ring takes a new one when more arrives. While bytes
+//!    wait out of order in the ring, the bytes in order are copied into a buffer of their own.
+//! 2. Bytes that the application holds count as received and not consumed, so the announced window
+//!    is smaller by them. A receiver that hoards buffers is bounded like one that does not read.
+//! 3. A dropped [`ReceivedBuffer`] returns to the engine through a queue with room for as many
+//!    buffers as may be out ([`ZERO_COPY_BUFFERS`]), so there is always room. The engine reads that
+//!    queue once an iteration, in `Engine::emit`.
 //!
-//! What it must never do: let go of bytes that may have to be sent again; announce a window for
-//! memory that the application holds.
+//! Invariants: bytes that may have to be retransmitted are kept; no window is announced for memory
+//! that the application holds.
 
 use crate::context::Context;
 use crate::limits::{ZERO_COPY_BUFFERS, ZERO_COPY_BYTES, ZERO_COPY_PIECES};
@@ -94,7 +93,7 @@ impl Tcp {
         taken
     }
 
-    /// The first `bytes` of the queue are acknowledged; the ring was told.
+    /// The first `bytes` of the queue are acknowledged; the ring has consumed them already.
     #[cold]
     pub(crate) fn release_acknowledged(&mut self, index: FlowIndex, bytes: usize) {
         let flow = &mut self.flows.hot[index];
@@ -105,7 +104,7 @@ impl Tcp {
         }
     }
 
-    /// Nothing more is sent on the flow: buffers go back, lent ones to their owners.
+    /// Nothing more is sent on the flow: drops its send buffers and shares.
     pub(crate) fn drop_unsent(&mut self, index: FlowIndex) {
         let flow = &mut self.flows.hot[index];
         flow.tx.release(&mut self.pool);

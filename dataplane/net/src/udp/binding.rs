@@ -9,11 +9,11 @@ use crate::packet::{Address, EcnCodepoint};
 pub(crate) struct Binding {
     pub port: u16,
     pub received: ReceiveQueue,
-    /// There is something that the application was not told of.
+    /// An event is due.
     pub ready: bool,
     /// The only peer whose datagrams are taken, if there is one.
     pub connected: Option<(Address, u16)>,
-    /// What its datagrams say of their sender.
+    /// The ECN field of its datagrams.
     pub ecn: EcnCodepoint,
     pub error: Option<CloseReason>,
 }

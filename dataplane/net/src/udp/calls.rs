@@ -245,7 +245,7 @@ impl Udp {
         true
     }
 
-    /// Somebody says something of a datagram of ours. Ports that are not connected hear nothing: it
+    /// Takes an ICMP error about a datagram that we sent. Ports that are not connected get none: it
     /// may be about any of their peers.
     pub(crate) fn icmp_error(&mut self, cx: &mut Context, error: IcmpError, quote: &icmp::Quote) {
         let Ok(index) = self.position(quote.ports.0) else { return };

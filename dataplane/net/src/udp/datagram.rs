@@ -7,9 +7,9 @@ use crate::packet::EcnCodepoint;
 /// A datagram that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who sent it.
+    /// Its sender.
     pub remote: SocketAddr,
-    /// What it carries.
+    /// Its payload.
     pub payload: Vec<u8>,
     /// The ECN field with which it arrived.
     pub ecn: EcnCodepoint,

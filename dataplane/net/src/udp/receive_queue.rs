@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::limits::{SMALLEST_BUFFER, UDP_RECEIVE_BYTES, UDP_RECEIVE_QUEUE};
 use crate::packet::{Address, EcnCodepoint, Payload};
 
-/// Where a datagram lies in the ring of its port.
+/// Where a datagram is in the ring of its port.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     remote: (Address, u16),

@@ -1,4 +1,4 @@
-//! Foreign bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it
+//! Untrusted bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it
 //! should not.
 
 use std::cell::RefCell;

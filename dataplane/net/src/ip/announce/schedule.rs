@@ -2,13 +2,13 @@
 
 use crate::limits::{ANNOUNCEMENTS, NEVER};
 
-/// What is still to be said.
+/// Announcements that are still due.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     pub left: u8,
     /// When the next announcement is due.
     pub at: u64,
-    /// Whether conflicts are answered at all, and from when on the next one is.
+    /// Whether conflicts are answered at all, and from when the next one may be.
     pub defends: bool,
     pub defend_at: u64,
 }
@@ -19,8 +19,8 @@ impl Announcer {
         Self { left, at, defends: announce, defend_at: 0 }
     }
 
-    /// When something is to be said; part of what [`crate::neighbour::Neighbours`] has for a
-    /// deadline.
+    /// When the next announcement is due; part of the deadline of
+    /// [`crate::ip::neighbours::Neighbours`].
     pub(crate) const fn deadline(&self) -> u64 {
         self.at
     }

@@ -12,7 +12,7 @@ fn take(all: &mut Fragments, key: Key, offset: usize, more: bool, bytes: &[u8], 
     let outcome = all.take(key, &Fragment { protocol: 17, offset, more, payload }, now);
     let cost: usize = all.packets.iter().map(Partial::cost).sum();
     assert_eq!(all.bytes, cost);
-    assert!(cost <= FRAGMENT_MEMORY && all.packets.len() <= FRAGMENTED);
+    assert!(cost <= FRAGMENT_MEMORY && all.packets.len() <= FRAGMENTED_PACKETS);
     outcome
 }
 

@@ -8,12 +8,12 @@
 //!
 //! 1. What data segments carry is timestamps or nothing; one comparison tells. Everything else goes
 //!    through a loop that skips what it does not know and ends at what it cannot read.
-//! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and only who wants
-//!    them reads them.
+//! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and they are parsed
+//!    only when they are needed.
 
 use crate::sequence::Seq;
 
-/// Bytes of the timestamp option, aligned as everybody sends it (RFC 7323 appendix A).
+/// Bytes of the timestamp option, aligned as all common stacks send it (RFC 7323 appendix A).
 pub const TIMESTAMP_OPTION: usize = 12;
 /// Bytes of options that fit a header.
 pub const ROOM: usize = 40;
@@ -218,7 +218,7 @@ impl Options {
         if let Some((value, echo)) = stamps {
             emit_timestamps(&mut out[at..], value, echo);
             if permitted {
-                // In the place of the padding, as everybody has it.
+                // In place of the padding, as common stacks send it.
                 out[at..at + 2].copy_from_slice(&[4, 2]);
             }
             at += TIMESTAMP_OPTION;

@@ -1,13 +1,13 @@
-//! What congestion control is told, and what it answers: see [`super`].
+//! The interface of congestion control: what an algorithm is told, and what it answers.
 
-/// What an acknowledgement tells. Quantities are bytes, times nanoseconds.
+/// What an acknowledgement says. Quantities are bytes, times nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
-    /// Bytes that it is the first to cover.
+    /// Newly acknowledged bytes.
     pub bytes: u32,
-    /// Of them, those whose packets met congestion on their way (ECN).
+    /// Of them, those whose packets were CE-marked.
     pub marked: u32,
-    /// The round trip of the newest segment that it covers and that was sent once; zero if it gives
+    /// The round trip of the newest segment that it covers and that was sent once; zero if there is
     /// no sample.
     pub round_trip: u64,
     /// Bytes outstanding before it.
@@ -16,11 +16,11 @@ pub struct Acknowledged {
     pub mss: u32,
     /// The time.
     pub now: u64,
-    /// The window or the rate held the sender back and no loss is being repaired: they may grow.
+    /// The window or the rate held the sender back and no loss recovery is active: they may grow.
     pub grow: bool,
 }
 
-/// The state of a flow when something happens to it.
+/// The state of a flow at an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Bytes outstanding: from the oldest unacknowledged to the highest sent (FlightSize of RFC
@@ -44,11 +44,11 @@ pub trait CongestionControl {
     fn enter_recovery(&mut self, at: Moment);
     /// All that was outstanding when recovery began is acknowledged.
     fn exit_recovery(&mut self);
-    /// The peer echoes a congestion mark, the first in this window of data.
+    /// The peer echoes a CE mark, the first in this window of data.
     fn marked(&mut self, at: Moment);
     /// The retransmission timer fired for the first time on these data.
     fn timed_out(&mut self, at: Moment);
-    /// The last reduction was for nothing: nothing had been lost.
+    /// The last reduction was spurious: nothing had been lost.
     fn undo(&mut self);
     /// The flow has been idle for a retransmission timeout (RFC 5681 section 4.1) and is about to
     /// send.

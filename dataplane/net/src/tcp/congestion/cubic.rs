@@ -7,11 +7,11 @@
 //! 3. Where NewReno with the same reductions would have a larger window (short paths), that one is
 //!    taken (section 4.3).
 //! 4. A reduction leaves seven tenths (section 4.6). If the window had not reached the last
-//!    `W_max`, the new one is set lower, to make room for who came later (section 4.7).
+//!    `W_max`, the new one is set lower, to make room for newer flows (section 4.7).
 //! 5. Time in which the application had too little to send does not count (section 5.8).
 //!
 //! Units: windows in bytes, the curve in segments and ticks of 2^-14 s (61 microseconds). With
-//! times cut at 2^20 ticks (64 s) the cube fits 60 bits. The curve is worked out once for each
+//! times cut at 2^20 ticks (64 s) the cube fits 60 bits. The curve is computed once for each
 //! sixteenth of a window acknowledged, the cube root once a reduction.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
@@ -27,7 +27,7 @@ const ALPHA: u64 = 542;
 const TICK_BITS: u32 = 14;
 /// The largest time that is cubed, in ticks.
 const MOST_TICKS: u64 = 1 << 20;
-/// The window is worked out after this part of it was acknowledged, as a power of two.
+/// The window is recomputed after this part of it was acknowledged, as a power of two.
 const STEP_BITS: u32 = 4;
 /// Bits after the point of the window that NewReno would have: a step adds tens of bytes only.
 const FRACTION_BITS: u32 = 8;
@@ -37,21 +37,21 @@ const FRACTION_BITS: u32 = 8;
 pub struct Cubic {
     pub(super) window: Window,
     hystart: HyStart,
-    /// Where the window was at the last reduction: the plateau.
+    /// `W_max`: the window at the last reduction.
     plateau: u32,
-    /// What the window was before it.
+    /// `cwnd_prior`: the window before it.
     peak: u32,
-    /// When the present growth began, or zero.
+    /// `epoch_start`: when the present growth began, or zero.
     began: u64,
-    /// When the window was last held back, if it has not been since; zero if it is.
+    /// Since when the application, not the window, limits the flow; zero if the window does.
     paused: u64,
     /// Smallest round trip seen; zero if none.
     shortest: u64,
-    /// Ticks from `began` to the plateau.
+    /// `K`: ticks from `epoch_start` to `W_max`.
     ticks: u32,
-    /// Bytes acknowledged and not yet worked into the window.
+    /// Bytes acknowledged and not yet added to the window.
     counted: u32,
-    /// The window that NewReno would have, with [`FRACTION_BITS`].
+    /// `W_est`: the window that NewReno would have, with [`FRACTION_BITS`].
     friendly: u64,
 }
 
@@ -85,7 +85,7 @@ impl Cubic {
         self.ticks = cube_root(cube) as u32;
     }
 
-    /// The curve at `elapsed` nanoseconds after `began`, in bytes (equation 1).
+    /// The curve at `elapsed` nanoseconds after `epoch_start`, in bytes (equation 1).
     fn curve(&self, elapsed: u64, mss: u32) -> u64 {
         let ticks = ticks(elapsed);
         let away = ticks.abs_diff(u64::from(self.ticks)).min(MOST_TICKS);

@@ -1,11 +1,11 @@
 //! DCTCP (RFC 8257): reduces by the share of bytes that met a queue.
 //!
-//! 1. The receiver echoes exactly which packets were marked (section 3.2; `slow/ecn` does that for
-//!    flows with this algorithm, if the peer has agreed to marks).
-//! 2. Once a window of data the share of marked bytes goes into a running estimate, `alpha`, with
-//!    weight 1/16 (section 3.3).
-//! 3. At the first mark of a window the congestion window is multiplied by 1 - alpha / 2: a short
-//!    queue costs little, a long one as much as a loss. Losses are NewReno's.
+//! 1. The receiver echoes exactly which packets were CE-marked (section 3.2). `slow/ecn` does that
+//!    for flows with this algorithm if ECN was negotiated.
+//! 2. Once a window of data, the share of CE-marked bytes goes into a running estimate, `alpha`,
+//!    with weight 1/16 (section 3.3).
+//! 3. At the first mark of a window the congestion window is multiplied by 1 - alpha / 2. A short
+//!    queue costs little, a long one as much as a loss. Losses are handled as in NewReno.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
 use super::window::Window;
@@ -19,9 +19,9 @@ const WEIGHT_BITS: u32 = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Dctcp {
     pub(super) window: Window,
-    /// The running share of marked bytes, in 1/65536.
+    /// The running share of CE-marked bytes, in 1/65536.
     alpha: u32,
-    /// Bytes acknowledged and bytes marked in this window of data.
+    /// Bytes acknowledged and bytes CE-marked in this window of data.
     acknowledged: u32,
     marked: u32,
     /// Bytes whose acknowledgement ends it.
@@ -34,7 +34,7 @@ impl Dctcp {
         Self { window: Window::new(mss), alpha: ONE, acknowledged: 0, marked: 0, left: 0 }
     }
 
-    /// The running share of marked bytes, in 1/65536.
+    /// The running share of CE-marked bytes, in 1/65536.
     pub const fn alpha(&self) -> u32 {
         self.alpha
     }

@@ -1,5 +1,5 @@
-//! NewReno: RFC 5681 with the counting of RFC 3465. The repair itself (RFC 6582, 6675) is not its
-//! business.
+//! NewReno: RFC 5681 with the byte counting of RFC 3465. Retransmission (RFC 6582, 6675) is not
+//! part of it.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
 use super::window::Window;

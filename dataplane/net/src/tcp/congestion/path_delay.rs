@@ -1,12 +1,12 @@
-//! The shortest round trips of the paths, for congestion control that goes by delay.
+//! The shortest round trip of each path, for congestion control by delay.
 //!
-//! 1. What a round trip takes without queueing cannot be measured by a flow that comes while others
-//!    queue: it takes their queue for the way. So all flows to one destination share what the
-//!    luckiest of them saw.
-//! 2. The way may become longer. So what counts is the shortest of this window of time and of the
-//!    one before it, and flows follow it up as well as down: whatever it is, it is the same for
-//!    all, and fairness rests on that.
-//! 3. The table is bounded; the entry that was noted least recently makes place.
+//! 1. A flow that starts while others queue cannot measure the round trip without queueing: it
+//!    takes their queue for propagation delay. So all flows to one destination share the shortest
+//!    round trip that any of them measured.
+//! 2. The path may become longer. What counts is therefore the minimum of this time window and of
+//!    the one before it, and flows follow it up as well as down. Whatever the value is, it is the
+//!    same for all flows, and fairness depends on that.
+//! 3. The table is bounded; the entry that was updated least recently is evicted.
 
 use hashbrown::HashMap;
 
@@ -73,7 +73,7 @@ mod tests {
         // The window before still counts, the one before that no more.
         assert_eq!(paths.note(here, 400, PATH_DELAY_WINDOW), 100);
         assert_eq!(paths.note(here, 450, 2 * PATH_DELAY_WINDOW), 400);
-        // After a long silence nothing is known.
+        // After a long time without updates nothing is known.
         assert_eq!(paths.note(here, 900, 9 * PATH_DELAY_WINDOW), 900);
     }
 

@@ -1,5 +1,5 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015), as mended by Zhu et al. (CoNEXT 2016): a rate that follows
-//! the round trip.
+//! TIMELY (Mittal et al., SIGCOMM 2015), with the correction of Zhu et al. (CoNEXT 2016): a rate
+//! that follows the round trip.
 //!
 //! 1. Once a control interval (two round trips) the newest sample is compared with the shortest
 //!    that any flow of this path has seen (`path_delay`): the difference is queueing.
@@ -7,8 +7,8 @@
 //!    queueing was first seen it doubles.
 //! 3. Much queueing: the rate is cut in proportion to the excess.
 //! 4. In between, growth and a cut in proportion to the distance from the lower bound are blended
-//!    by the gradient of the round trip (the mending: with the gradient alone there is no single
-//!    point of rest, and no fairness). The gradient is that of a round trip: a flow that is rarely
+//!    by the gradient of the round trip (the correction: with the gradient alone there is no single
+//!    equilibrium, and no fairness). The gradient is that of a round trip: a flow that is rarely
 //!    acknowledged divides by the time that has passed.
 //! 5. No cut takes more than an eighth of the rate, and a step is a small part of a segment a round
 //!    trip, so that many flows whose share is less than that settle too.
@@ -16,14 +16,14 @@
 //!    what rate and delay make.
 //!
 //! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit
-//! other paths than those within one cluster. That makes fairness depend on what is taken for the
-//! bare round trip. Measured by each flow for itself (1 Gbit/s, 100 microseconds,
-//! `sim/tests/it/tcp.rs`), a flow that came while others queued took their queue for the way and
-//! bore more of it: of 64 callers with 4 KB requests, which never let the queue drain, the least
-//! got 1.5 % of a fair share for good. Shared among flows, with small steps and small cuts, the
-//! least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms the least had 12
-//! % after a quarter of a second: a flow with so little hears of the queue once in several round
-//! trips. Where flows are that many, use DCTCP or CUBIC.
+//! other paths than those within one cluster. Fairness then depends on what is taken for the round
+//! trip without queueing. Measured by each flow for itself (1 Gbit/s, 100 microseconds,
+//! `sim/tests/it/tcp.rs`), a flow that started while others queued took their queue for propagation
+//! delay and tolerated more of it: of 64 callers with 4 KB requests, which never let the queue
+//! drain, the least got 1.5 % of a fair share for good. Shared among flows, with small steps and
+//! small cuts, the least of 2, 8 and 64 flows gets more than 80 %. Of 400 that begin within 40 ms
+//! the least had 12 % after a quarter of a second: a flow with so small a share samples the queue
+//! once in several round trips. Where flows are that many, use DCTCP or CUBIC.
 
 use super::control::{Acknowledged, CongestionControl, Moment};
 use super::window::Window;
@@ -79,7 +79,7 @@ pub struct Timely {
     settled: bool,
     /// The rate held the sender back in this interval.
     used: bool,
-    /// An interval has ended that the path has not been told of.
+    /// An interval has ended whose round trip is not in the path's entry yet.
     untold: bool,
 }
 
@@ -103,13 +103,13 @@ impl Timely {
         }
     }
 
-    /// Other flows have seen this round trip on the path.
+    /// Starts with the shortest round trip that other flows of the path have measured.
     pub(crate) fn know(&mut self, shortest: u64) {
         self.shortest = shortest;
     }
 
-    /// The round trip of an interval that has just ended, once: `path` takes it and says what the
-    /// shortest is.
+    /// Passes the round trip of an interval that has just ended to `path`, once; `path` returns the
+    /// shortest of the path.
     pub(crate) fn tell(&mut self, path: impl FnOnce(u64) -> u64) {
         if std::mem::take(&mut self.untold) {
             self.shortest = path(self.previous);

@@ -19,7 +19,7 @@ impl Window {
         Self { size: mss * INITIAL_WINDOW, threshold: u32::MAX, counted: 0, before: None }
     }
 
-    /// Goes on from another algorithm's window.
+    /// Continues from another algorithm's window.
     pub(super) fn resume(&mut self, size: u32, threshold: u32) {
         *self = Self { size, threshold, counted: 0, before: None };
     }
@@ -83,7 +83,7 @@ impl Window {
         self.counted = 0;
     }
 
-    /// Takes the last reduction back, once.
+    /// Undoes the last reduction, once.
     pub(super) fn undo(&mut self) -> bool {
         let Some((size, threshold)) = self.before.take() else { return false };
         self.size = self.size.max(size);
@@ -91,8 +91,8 @@ impl Window {
         true
     }
 
-    /// RFC 5681 section 4.1: after a long silence nobody knows what the path takes. The threshold
-    /// remembers what it took.
+    /// RFC 5681 section 4.1: after a long idle time the capacity of the path is unknown. The
+    /// threshold remembers what it was.
     pub(super) fn restart(&mut self, mss: u32) {
         if self.threshold != u32::MAX {
             self.threshold = self.threshold.max(self.size / 4 * 3);

@@ -12,7 +12,7 @@ pub(crate) struct FourTuple {
     pub remote: Address,
     pub remote_port: u16,
     pub local_port: u16,
-    /// The place of our address (`addresses`). There is one IPv4 address, in place 0.
+    /// The index of our address (`ip/addresses`). There is one IPv4 address, at index 0.
     pub local: u8,
 }
 

@@ -12,7 +12,7 @@ use crate::index::table_index;
 use crate::sequence::Seq;
 
 table_index! {
-    /// A place in the table of half-open connections.
+    /// An index into the table of half-open connections.
     HalfOpenIndex
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct HalfOpen {
     pub timestamps: bool,
     /// Whether the peer takes selective acknowledgements.
     pub sack: bool,
-    /// Whether marks of congestion are agreed on.
+    /// Whether ECN was negotiated.
     pub ecn: bool,
     pub ts_recent: u32,
     pub ts_offset: u32,

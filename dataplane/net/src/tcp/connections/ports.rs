@@ -1,13 +1,13 @@
-//! Which of our ports are in use, a bit each: nothing is looked for port by port.
+//! Which of our ports are in use, one bit each.
 //!
-//! 1. Ports that are listened on, and ports that any connection has (a full one, a half-open one,
-//!    one in TIME-WAIT).
-//! 2. A port that no connection has is free towards every peer. It is found by looking at 64 ports
-//!    at a time.
-//! 3. Ports that were drawn lately are remembered, so that a random draw can pass over them. The
-//!    peer may keep a connection that is over in TIME-WAIT, and takes a new one of the same name
-//!    only once its clocks have moved on (RFC 6191); chance alone would draw one port of thousands
-//!    again within that time (RFC 6056 section 3.2 names the danger).
+//! 1. There is a set of listening ports, and one of ports that any connection uses: a flow, a
+//!    half-open connection, or one in TIME-WAIT.
+//! 2. A port that no connection uses is free towards every peer. It is found by testing 64 ports at
+//!    a time.
+//! 3. Ports that were drawn lately are remembered, so that a random draw can skip them. The peer
+//!    may keep a closed connection in TIME-WAIT, and accepts a new one with the same four-tuple
+//!    only once its clocks have moved on (RFC 6191). Chance alone would repeat one port of
+//!    thousands within that time (RFC 6056 section 3.2).
 
 /// Words of 64 bits for all ports.
 const WORDS: usize = 1024;
@@ -69,8 +69,7 @@ impl PortSet {
     }
 }
 
-/// Ports drawn lately, in two halves: when the younger is full, it takes the place of the older
-/// one, which is forgotten.
+/// Ports drawn lately, in two halves: when the younger is full, it replaces the older one.
 #[derive(Debug, Default)]
 pub(crate) struct RecentPorts {
     younger: PortSet,
@@ -127,8 +126,8 @@ impl PortUse {
         }
     }
 
-    /// A port from `first` to `last` that no connection has and nobody listens on: the next one
-    /// from `begin` on, if possible one that was not drawn lately.
+    /// A port from `first` to `last` that no connection uses and that is not listened on: the next
+    /// one from `begin` on, if possible one that was not drawn lately.
     pub(crate) fn unused(
         &self,
         listening: &PortSet,

@@ -1,29 +1,28 @@
-//! SYN cookies (RFC 4987 section 3.6, after Bernstein): a half-open connection kept in the numbers
-//! of its own SYN-ACK, and nowhere else.
+//! SYN cookies (RFC 4987 section 3.6, after Bernstein): a half-open connection that is stored in
+//! the numbers of its own SYN-ACK, and nowhere else.
 //!
 //! ```text
-//!  initial sequence number   31 .. 8: seal | 7 .. 4: hint | 3: epoch | 2 .. 0: segment size
-//!  low bits of the timestamp                 5: ECN | 4: SACK | 3 .. 0: window scale, 15 for none
+//!  initial sequence number   31 .. 8: tag | 7 .. 4: hint | 3: epoch | 2 .. 0: segment size
+//!  low bits of the timestamp                5: ECN | 4: SACK | 3 .. 0: window scale, 15 for none
 //! ```
 //!
-//! 1. When the table of half-open connections is full, a SYN is answered with a cookie for its
-//!    initial sequence number, and forgotten. Its segment size is rounded down to one of eight. A
-//!    peer with timestamps echoes ours, so their low bits keep the other options, as in Linux; a
-//!    peer without gets neither window scale nor SACK.
-//! 2. The acknowledgement of the SYN-ACK brings the cookie back. If the *seal* is right, which is a
-//!    keyed hash of names, numbers, options and time, the connection begins where it would have
-//!    begun otherwise.
-//! 3. The *hint* is a hash of the same without the peer's number. A segment with a right hint and a
-//!    wrong seal may be a later one of a handshake whose last part was lost: it is dropped, and the
-//!    peer sends the first again. Anything else gets the reset that a segment without a connection
-//!    deserves.
-//! 4. The secret rotates: the epoch of [`EPOCH`] nanoseconds is hashed along, so what somebody
-//!    learned of one is worth nothing in the next. A cookie is taken in its own epoch and in the
-//!    one after.
+//! 1. When the table of half-open connections is full, a SYN is answered with a cookie as initial
+//!    sequence number, and nothing is stored. The segment size is rounded down to one of eight. A
+//!    peer with timestamps echoes ours, so their low bits carry the other options, as in Linux. A
+//!    peer without timestamps gets neither window scale nor SACK.
+//! 2. The acknowledgement of the SYN-ACK returns the cookie. The *tag* is a keyed hash of
+//!    addresses, ports, numbers, options and time. If it matches, the connection starts as it would
+//!    have from a stored entry.
+//! 3. The *hint* is a hash of the same values without the peer's number. A segment with a matching
+//!    hint and a wrong tag may be a later one of a handshake whose last segment was lost: it is
+//!    dropped, and the peer retransmits the first. Anything else gets the reset of an unmatched
+//!    segment.
+//! 4. The epoch of [`EPOCH`] nanoseconds is part of the hash, so knowledge of one epoch is useless
+//!    in the next. A cookie is valid in its own epoch and in the one after.
 //!
-//! Whoever has not seen the SYN-ACK guesses 28 bits. Whoever has can bring the cookie back again
-//! after the connection has ended, as long as it lives: that, and the peer that stays silent when
-//! the last part of its handshake is lost, are the price.
+//! A peer that has not seen the SYN-ACK must guess 28 bits. A peer that has seen it can return the
+//! cookie again after the connection has ended, while the cookie is valid. A peer also stays silent
+//! when the last segment of its handshake is lost. Both are inherent to cookies.
 
 use crate::limits::SECOND;
 use crate::sequence::Seq;
@@ -61,7 +60,7 @@ pub(crate) struct CookieOptions {
     pub shift: Option<u8>,
     /// Whether it takes selective acknowledgements.
     pub sack: bool,
-    /// Whether both sides understand marks of congestion.
+    /// Whether ECN was negotiated.
     pub ecn: bool,
 }
 
@@ -78,7 +77,7 @@ pub(crate) fn make(key: &Key, words: &Words, irs: Seq, mss: u16, now: u64) -> Se
     Seq(seal(key, words, irs, now / EPOCH, size as u32))
 }
 
-/// Judges what comes back for a cookie from a peer whose number would have been `irs`.
+/// Checks a returned cookie of a peer whose number would have been `irs`.
 pub(crate) fn judge(key: &Key, words: &Words, irs: Seq, cookie: Seq, now: u64) -> Verdict {
     let present = now / EPOCH;
     let parity = u64::from(cookie.0 >> 3 & 1);

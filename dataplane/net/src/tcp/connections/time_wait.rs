@@ -1,18 +1,18 @@
 //! TIME-WAIT in 64 bytes (RFC 9293 section 3.10.7.4, RFC 6191).
 //!
-//! 1. A connection that closed first keeps its name, its last sequence numbers and its timestamps
-//!    for twice the maximum segment lifetime. Its flow is free already.
-//! 2. A repeated FIN is acknowledged again, and restarts the wait.
+//! 1. A connection that closed first keeps its four-tuple, its last sequence numbers and its
+//!    timestamps for twice the maximum segment lifetime. Its flow is free already.
+//! 2. A repeated FIN is acknowledged again and restarts the wait.
 //! 3. A new SYN that cannot be an old duplicate (a later timestamp, or a later sequence number)
 //!    opens a new connection.
-//! 4. There is a bound; the oldest is forgotten first.
+//! 4. The table is bounded; the oldest entry is evicted.
 
 use super::four_tuple::FourTuple;
 use crate::index::table_index;
 use crate::sequence::Seq;
 
 table_index! {
-    /// A place in the table of connections in TIME-WAIT.
+    /// An index into the table of connections in TIME-WAIT.
     TimeWaitIndex
 }
 

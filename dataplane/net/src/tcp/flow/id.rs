@@ -3,7 +3,7 @@
 use crate::index::table_index;
 
 table_index! {
-    /// A place in the table of flows.
+    /// An index into the table of flows.
     FlowIndex
 }
 

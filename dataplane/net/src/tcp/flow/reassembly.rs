@@ -1,17 +1,16 @@
 //! Which bytes beyond the next expected one have arrived.
 //!
-//! 1. The bytes themselves lie in the receive ring, at their place. Here are only their ranges,
-//!    sorted, apart from each other, at most [`REASSEMBLY_RANGES`].
-//! 2. A new range swallows those that it touches. One that would be a range too many is refused:
-//!    its segment counts as lost.
-//! 3. When the next expected byte reaches the first range, that range is taken over whole.
-//! 4. A few sequence numbers say in what order ranges grew last: RFC 2018 section 4 wants the
-//!    latest reported first, and those reported before repeated, so that each is told several times
-//!    and the loss of an ACK does no harm.
+//! 1. The bytes themselves are in the receive ring, at their final position. This module keeps only
+//!    their ranges: sorted, disjoint, at most [`REASSEMBLY_RANGES`].
+//! 2. A new range merges with those that it touches. One that would exceed the bound is refused,
+//!    and its segment counts as lost.
+//! 3. When the next expected byte reaches the first range, that range is delivered whole.
+//! 4. A few sequence numbers record in which order ranges grew. RFC 2018 section 4 wants the latest
+//!    reported first and earlier ones repeated, so that the loss of an ACK does no harm.
 //!
-//! What it must never do: forget a range before the next expected byte has passed it. The peer has
-//! been told that it is here. Only when memory is short everything beyond a gap is dropped at once
-//! (`ahead`).
+//! Invariant: a range is not removed before the next expected byte has passed it, because it was
+//! reported to the peer. The exception is memory pressure, which drops everything beyond a gap at
+//! once (`out_of_order`).
 
 use crate::limits::REASSEMBLY_RANGES;
 use crate::packet::tcp::SackBlocks;
@@ -20,7 +19,7 @@ use crate::sequence::Seq;
 /// Ranges whose order is remembered: as many as ever fit a segment.
 const REMEMBERED: usize = 4;
 
-/// Ranges of sequence numbers that arrived ahead of their turn.
+/// Ranges of sequence numbers that arrived out of order.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     ranges: Vec<(Seq, Seq)>,
@@ -30,7 +29,7 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Whether nothing is waiting.
+    /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -41,7 +40,7 @@ impl Reassembly {
     }
 
     /// Notes that the bytes from `start` up to but without `end` are there. Returns whether it
-    /// could. An empty range is noted for nothing.
+    /// could. An empty range changes nothing.
     pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
         if !start.before(end) {
             return true;
@@ -93,9 +92,9 @@ impl Reassembly {
     }
 
     /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at
-    /// once. Segments that came in one batch would all be answered alike, and when they made more
-    /// ranges than fit, some would never be told: so the last answer tells of the latest ranges,
-    /// and those before it of lower and lower ones.
+    /// once. Segments of one batch would all get the same answer, and ranges beyond those that fit
+    /// would never be reported. So the last acknowledgement reports the latest ranges, and those
+    /// before it lower and lower ones.
     pub(crate) fn report_in_turn(&self, turns: usize, count: usize, out: &mut SackBlocks) {
         let ranges = self.ranges.len();
         if turns == 0 || ranges <= count || count == 0 {

@@ -1,19 +1,18 @@
-//! What recovery from loss knows of a flow. A flow has a [`LossRecovery`] from the first time on that an
-//! acknowledgement said of something that it came out of turn, or a timer ran out; most flows never
-//! have one.
+//! The state of loss recovery. A flow allocates a [`LossRecovery`] on its first SACK block,
+//! duplicate acknowledgement or timeout; most flows never do.
 //!
-//! 1. [`Rack`] (RFC 8985) says what is lost: what was sent before something that has arrived, and
-//!    by more than a reordering window. The window is nothing until reordering was seen, then a
-//!    quarter of the least round trip, and grows with each round in which the peer reports that
-//!    something came twice (RFC 2883), up to the smoothed round trip.
+//! 1. [`Rack`] (RFC 8985) decides what is lost: data that were sent before something that has
+//!    arrived, by more than a reordering window. The window is zero until reordering was seen, then
+//!    a quarter of the minimum round trip. It grows with each round in which the peer reports a
+//!    DSACK (RFC 2883), up to the smoothed round trip.
 //! 2. [`Reduction`] is proportional rate reduction (RFC 6937, 9937): how much may leave in recovery
 //!    for each byte that was delivered.
-//! 3. [`Undo`] remembers what a reduction was for: if all that was sent again proves to have come
-//!    twice (DSACK), or an acknowledgement answers what was sent before the first retransmission
-//!    (RFC 3522 by timestamps), or after a timeout data arrive that were sent once (RFC 5682), then
-//!    nothing was lost and the reduction is taken back.
+//! 3. [`Undo`] remembers what would prove a reduction spurious: DSACKs for all retransmitted bytes,
+//!    an acknowledgement of data sent before the first retransmission (RFC 3522 by timestamps), or,
+//!    after a timeout, the arrival of data sent once (RFC 5682). Then nothing was lost and the
+//!    reduction is reverted.
 //!
-//! What is done with all that is in `slow/repair.rs`; the bytes themselves are in `scoreboard`.
+//! `slow/loss_recovery.rs` uses these; `scoreboard` has the bytes themselves.
 
 use crate::limits::NEVER;
 use crate::sequence::Seq;
@@ -23,24 +22,24 @@ use crate::tcp::flow::scoreboard::{Delivered, sent_after};
 /// section 6.2 step 4).
 const PERSIST: u8 = 16;
 
-/// What recovery is doing.
+/// The state of loss recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryState {
-    /// Nothing is amiss.
+    /// No loss is suspected.
     #[default]
     Open,
-    /// Acknowledgements say that something came out of turn; nothing counts as lost yet.
+    /// Acknowledgements report data out of order; nothing counts as lost yet.
     Disorder,
-    /// Losses are being repaired (RFC 6675, 6582).
+    /// Lost data are retransmitted (RFC 6675, 6582).
     Recovery,
-    /// A retransmission timeout is being repaired.
+    /// The same after a retransmission timeout.
     Loss,
 }
 
-/// What is known of segments that overtake others.
+/// What is known of reordering.
 #[derive(Debug, Default)]
 pub(crate) struct Rack {
-    /// When what was delivered and sent last was sent, and where it ends.
+    /// When the newest delivered transmission was sent, and where it ends.
     pub latest: (u64, Seq),
     pub round_trip: u64,
     /// The end of the highest delivered bytes.
@@ -48,14 +47,14 @@ pub(crate) struct Rack {
     /// Quarters of the least round trip in the reordering window, less one.
     extra: u8,
     persist: u8,
-    /// What was outstanding when a duplicate was last reported: one a round counts.
+    /// What was outstanding at the last DSACK: one a round counts.
     round: Option<Seq>,
     /// Times that reordering was seen.
     pub reordered: u32,
 }
 
 impl Rack {
-    /// Something was delivered (RFC 8985 section 6.2 steps 2 and 3).
+    /// Data were delivered (RFC 8985 section 6.2 steps 2 and 3).
     pub(crate) fn update(&mut self, delivered: &Delivered, una: Seq, now: u64, least: u64) {
         let highest = self.highest.map_or(una, |highest| highest.max(una));
         if let Some(lowest) = delivered.lowest_original
@@ -67,7 +66,7 @@ impl Rack {
         let Some((sent, end, again)) = delivered.latest else { return };
         self.highest = Some(highest.max(end));
         let round_trip = now.saturating_sub(sent);
-        // Too fast for what was sent again: it is the first copy that has arrived.
+        // Too fast for a retransmission: the first copy has arrived.
         if again && round_trip < least {
             return;
         }
@@ -77,7 +76,7 @@ impl Rack {
         }
     }
 
-    /// The peer reports that bytes came twice: the window was too small (step 4).
+    /// The peer sent a DSACK: the window was too small (step 4).
     pub(crate) fn widen(&mut self, una: Seq, max: Seq) {
         if self.round.is_none_or(|round| !una.before(round)) {
             self.round = Some(max);
@@ -94,8 +93,8 @@ impl Rack {
         }
     }
 
-    /// How long a segment may be overtaken before it counts as lost. `certain`: losses are being
-    /// repaired, or enough arrived beyond the gap.
+    /// How long a segment may be overtaken before it counts as lost. `certain`: recovery is active,
+    /// or enough arrived beyond the gap.
     pub(crate) fn window(&self, least: u64, smoothed: u64, certain: bool) -> u64 {
         if certain && self.reordered == 0 {
             0
@@ -137,24 +136,24 @@ impl Reduction {
             let owed = self.delivered.saturating_sub(self.out).max(bytes);
             (owed + if safe { mss } else { 0 }).min(self.target - pipe)
         };
-        // The first retransmission leaves whatever the sums say.
+        // The first retransmission always leaves.
         pipe.saturating_add(if self.out == 0 { allowed.max(mss) } else { allowed })
     }
 }
 
-/// What would show that a reduction was for nothing.
+/// What would show that a reduction was spurious.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     /// The first unacknowledged byte when it happened.
     pub from: Seq,
-    /// Bytes sent again since that were not reported to have come twice.
+    /// Bytes retransmitted since that no DSACK covers.
     pub bytes: u32,
-    /// Our timestamp in the first of what was sent again.
+    /// Our timestamp in the first retransmission.
     pub stamp: Option<u32>,
-    /// After a timeout nothing but the first segment was sent again (RFC 5682).
+    /// After a timeout only the first segment was retransmitted (RFC 5682).
     pub first_only: bool,
-    /// When new data were sent to learn whether the timeout was for nothing (`slow/spurious`),
-    /// until that is known; else zero.
+    /// When new data were sent to learn whether the timeout was spurious (`slow/f_rto`); zero if
+    /// that is not pending.
     pub probed_at: u64,
 }
 
@@ -162,11 +161,11 @@ pub(crate) struct Undo {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TailProbe {
     pub end: Seq,
-    /// It was the last segment again, not new data.
+    /// It was a retransmission of the last segment, not new data.
     pub again: bool,
 }
 
-/// All that recovery remembers of a flow.
+/// The state of loss recovery of one flow.
 #[derive(Debug)]
 pub(crate) struct LossRecovery {
     pub phase: RecoveryState,
@@ -174,9 +173,9 @@ pub(crate) struct LossRecovery {
     pub reduction: Reduction,
     pub undo: Option<Undo>,
     pub probe: Option<TailProbe>,
-    /// Bytes that duplicate acknowledgements without ranges say have left the network.
+    /// Bytes that have left the network according to duplicate acknowledgements without SACK.
     pub duplicated: u32,
-    /// When what was overtaken counts as lost.
+    /// When data that were overtaken count as lost.
     pub reorder_at: u64,
     pub retransmitted_bytes: u64,
     pub timeouts: u32,
@@ -207,7 +206,7 @@ impl Default for LossRecovery {
 }
 
 impl LossRecovery {
-    /// Whether losses are being repaired.
+    /// Whether lost data are being retransmitted.
     pub(crate) const fn is_active(&self) -> bool {
         matches!(self.phase, RecoveryState::Recovery | RecoveryState::Loss)
     }

@@ -1,5 +1,5 @@
-//! What is in flight: runs of sequence numbers that were sent at about the same time and share a
-//! fate.
+//! What is in flight: runs of sequence numbers that were sent at about the same time and have the
+//! same state.
 //!
 //! ```text
 //! una                                                            max
@@ -7,25 +7,26 @@
 //!    sent 1   sent 2      lost   sacked           sent 3 (newest)
 //! ```
 //!
-//! 1. Runs follow each other without gaps from the oldest unacknowledged number to the highest
-//!    sent; each holds its end, when it was sent last, and marks. What is sent within a grain of
-//!    time (a small part of the round trip) extends the newest run, so that a window is some dozens
-//!    of runs however many segments it has, and a request and its answer touch one run and no heap.
-//! 2. A cumulative acknowledgement drops runs from the front. What it reports about them gives the
-//!    round-trip sample (RFC 6298, by Karn's rule not from what was sent twice) and feeds RACK (RFC
-//!    8985): which of the delivered was sent last.
-//! 3. A SACK block splits runs at its edges and marks what is between (RFC 2018). Marked data stay:
-//!    the receiver may take its word back until it has acknowledged cumulatively, and
-//!    [`Scoreboard::forget_sacked`] believes nothing of it any more.
-//! 4. [`Scoreboard::detect`] is RACK's loss detection: what was sent before something that has
-//!    arrived, and by more than the time that reordering may take, is lost. Lost data leave the
-//!    pipe until they are sent again (RFC 6675).
+//! 1. Runs are contiguous from the oldest unacknowledged number to the highest sent. Each holds its
+//!    end, the time of its last transmission, and marks. Data sent within one grain of time, a
+//!    small part of the round trip, extend the newest run. A window is therefore some dozens of
+//!    runs however many segments it has, and a request with its response touches one run and no
+//!    heap.
+//! 2. A cumulative acknowledgement removes runs from the front. It yields the round-trip sample
+//!    (RFC 6298; by Karn's rule not from retransmitted data) and the newest delivered transmission
+//!    for RACK (RFC 8985).
+//! 3. A SACK block splits runs at its edges and marks those between (RFC 2018). Marked data stay,
+//!    because the receiver may renege until it acknowledges cumulatively;
+//!    [`Scoreboard::forget_sacked`] removes all marks then.
+//! 4. [`Scoreboard::detect`] is RACK's loss detection: data sent before something that has arrived,
+//!    by more than the reordering window, are lost. Lost data leave the pipe until they are
+//!    retransmitted (RFC 6675).
 //!
-//! There are at most [`RUNS`]. A split that would be one too many first joins neighbours of one
-//! fate; if that does not help, it does not happen, and what it was for is known more coarsely:
-//! bytes count as in flight that the peer said it has. That errs towards sending again late, never
-//! towards believing data delivered that were not. So a peer that acknowledges every other byte
-//! costs bounded memory, and a bounded scan per block.
+//! There are at most [`RUNS`] runs. A split beyond that first merges neighbours of the same state.
+//! If that does not help, the split does not happen, and bytes count as in flight that the peer
+//! reported as received. That errs towards a late retransmission, never towards data believed
+//! delivered that were not. A peer that acknowledges every other byte thus costs bounded memory and
+//! a bounded scan per block.
 
 use std::collections::VecDeque;
 
@@ -34,13 +35,13 @@ use crate::sequence::Seq;
 
 /// Marks of a run.
 pub(crate) mod mark {
-    /// The receiver says that it has these bytes.
+    /// The receiver reported these bytes as received.
     pub(crate) const SACKED: u8 = 1 << 0;
-    /// Taken for lost, and not sent again yet.
+    /// Lost, and not retransmitted yet.
     pub(crate) const LOST: u8 = 1 << 1;
     /// Sent more than once.
     pub(crate) const RETRANSMITTED: u8 = 1 << 2;
-    /// Joined of runs that were sent at different times: `sent` is the latest.
+    /// Merged from runs that were sent at different times: `sent` is the latest.
     pub(crate) const COARSE: u8 = 1 << 3;
 }
 
@@ -61,15 +62,15 @@ impl Run {
 
 const _: () = assert!(size_of::<Run>() == 16);
 
-/// What an acknowledgement, cumulative or selective, brought to light.
+/// What an acknowledgement, cumulative or selective, delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delivered {
-    /// Bytes that were not known to have arrived.
+    /// Newly delivered bytes.
     pub bytes: u32,
     /// Of them, those that were sent once.
     pub original: u32,
     /// When the oldest and the newest of the bytes that a cumulative acknowledgement covers were
-    /// sent; zero unless all of them were sent once and their time is known well.
+    /// sent; zero unless all of them were sent once and their time is known exactly.
     pub oldest: u64,
     pub newest: u64,
     /// Of what was delivered, what was sent last: when, up to where, and whether it had been sent
@@ -78,7 +79,7 @@ pub(crate) struct Delivered {
     /// The lowest end of what was delivered and sent once: below what was delivered before, it was
     /// overtaken.
     pub lowest_original: Option<Seq>,
-    /// Something that was sent more than once was among it.
+    /// Some of it was sent more than once.
     pub again: bool,
 }
 
@@ -130,13 +131,13 @@ impl Scoreboard {
         *self = Self { start, grain: self.grain, ..Self::default() };
     }
 
-    /// Bytes that the receiver says it has beyond the cumulative acknowledgement.
+    /// Bytes that the receiver reported beyond the cumulative acknowledgement.
     #[inline]
     pub(crate) const fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Bytes taken for lost and not sent again.
+    /// Bytes that are lost and not retransmitted.
     #[inline]
     pub(crate) const fn lost(&self) -> u32 {
         self.lost
@@ -170,8 +171,7 @@ impl Scoreboard {
         self.newest = Run { sent: now, end, marks };
     }
 
-    /// Makes place for another newest run. If there is none, the newest is forgotten as a run of
-    /// its own: the next absorbs it.
+    /// Makes room for another newest run. If there is none, the newest is merged into the next one.
     fn push_newest(&mut self, now: u64) {
         if self.older.len() + 1 >= RUNS {
             self.open();
@@ -244,12 +244,12 @@ impl Scoreboard {
         delivered
     }
 
-    /// The receiver says that it has the bytes from `first` up to but without `last`. What of them
-    /// is in flight is marked.
+    /// The receiver reports the bytes from `first` up to but without `last`. Those in flight are
+    /// marked.
     pub(crate) fn sack(&mut self, first: Seq, last: Seq, delivered: &mut Delivered) {
         self.open();
         if let Some(from) = self.split(first) {
-            // Without room for the far edge, the run across it keeps its fate.
+            // Without room for the far edge, the run across it keeps its state.
             let to =
                 self.split(last).unwrap_or_else(|| self.older.partition_point(|run| !run.end.after(last)));
             for at in from..to {
@@ -274,8 +274,7 @@ impl Scoreboard {
         self.open();
         for at in 0..self.older.len() {
             let (run, bytes) = self.run(at);
-            // Of one moment, what was sent again may have been sent before what was new or after
-            // it.
+            // Within one tick, a retransmission may have been sent before or after new data.
             let overtaken = if run.has(mark::RETRANSMITTED) {
                 latest.0 > run.sent
             } else {
@@ -298,8 +297,8 @@ impl Scoreboard {
         (marked, next)
     }
 
-    /// Marks as lost what was sent at `before` or earlier and is not known to have arrived, and the
-    /// first bytes whenever they were sent.
+    /// Marks as lost what was sent at `before` or earlier and was not delivered, and the first
+    /// bytes whenever they were sent.
     pub(crate) fn mark_lost(&mut self, before: u64) {
         self.open();
         for at in 0..self.older.len() {
@@ -312,7 +311,7 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Marks the first `bytes` as lost, unless they are known to have arrived.
+    /// Marks the first `bytes` as lost, unless they were delivered.
     pub(crate) fn mark_first_lost(&mut self, bytes: u32) {
         self.open();
         let end = self.older.back().map_or(self.start, |run| run.end).min(self.start.plus(bytes));
@@ -327,7 +326,7 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Nothing is lost: what counted as such is in flight still.
+    /// Nothing is lost: bytes that counted as lost are in flight.
     pub(crate) fn clear_lost(&mut self) {
         self.open();
         self.older.iter_mut().for_each(|run| run.marks &= !mark::LOST);
@@ -350,7 +349,7 @@ impl Scoreboard {
         None
     }
 
-    /// The bytes from `first` up to but without `last` were sent again.
+    /// The bytes from `first` up to but without `last` were retransmitted.
     pub(crate) fn retransmitted(&mut self, first: Seq, last: Seq, now: u64) {
         self.open();
         if let Some(from) = self.split(first) {
@@ -364,7 +363,7 @@ impl Scoreboard {
                 self.older[at].marks = run.marks & !mark::LOST | mark::RETRANSMITTED;
                 self.older[at].sent = now;
             }
-            // A burst sent again is one run.
+            // A retransmitted burst is one run.
             if to == from + 1
                 && from > 0
                 && self.older[from - 1].marks == self.older[from].marks
@@ -376,13 +375,13 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Whether the receiver said that it has the first bytes, and yet does not acknowledge them: it
-    /// has thrown them away.
+    /// Whether the receiver reported the first bytes, and yet does not acknowledge them: it has
+    /// reneged.
     pub(crate) fn is_reneged(&self) -> bool {
         self.older.front().or(self.any.then_some(&self.newest)).is_some_and(|run| run.has(mark::SACKED))
     }
 
-    /// Believes no selective acknowledgement any more (RFC 2018 section 8).
+    /// Discards all selective acknowledgements (RFC 2018 section 8).
     pub(crate) fn forget_sacked(&mut self) {
         self.open();
         self.older.iter_mut().for_each(|run| run.marks &= !mark::SACKED);
@@ -390,14 +389,14 @@ impl Scoreboard {
         self.close();
     }
 
-    /// Whether at least three runs or two segments' worth of bytes and one more are there beyond a
-    /// gap (RFC 6675 IsLost, RFC 8985's DupThresh).
+    /// Whether at least three runs or two segments' worth of bytes and one more were delivered
+    /// beyond a gap (RFC 6675 IsLost, RFC 8985's DupThresh).
     pub(crate) fn is_threshold_reached(&self, mss: u32) -> bool {
         let runs = self.older.iter().chain(self.any.then_some(&self.newest));
         self.sacked > 2 * mss || runs.filter(|run| run.has(mark::SACKED)).take(3).count() == 3
     }
 
-    /// Moves the newest run to the others, so that all can be looked at in one place.
+    /// Moves the newest run to the others, so that all are in one list.
     fn open(&mut self) {
         if std::mem::take(&mut self.any) {
             self.older.push_back(self.newest);
@@ -430,7 +429,7 @@ impl Scoreboard {
         }
     }
 
-    /// Makes a run begin at `at` and returns its place; the place after the last if `at` is the
+    /// Makes a run begin at `at` and returns its index; the index after the last if `at` is the
     /// end. `None` if there is no room for one more.
     fn split(&mut self, at: Seq) -> Option<usize> {
         let begins = |board: &Self| board.older.partition_point(|run| !run.end.after(at));
@@ -457,7 +456,7 @@ impl Scoreboard {
         if place == 0 { self.start } else { self.older[place - 1].end }
     }
 
-    /// Joins neighbours of one fate.
+    /// Merges neighbours in the same state.
     fn join(&mut self) {
         let fate = |run: &Run| run.marks & (mark::SACKED | mark::LOST | mark::RETRANSMITTED);
         let mut kept: usize = 0;

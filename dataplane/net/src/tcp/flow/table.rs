@@ -66,7 +66,7 @@ pub(crate) struct Flows {
 
 impl Flows {
     /// No flows yet, `limit` of them at most. Addresses for all of them are reserved now, so that
-    /// no new flow waits while others are copied to a larger place; memory is taken as they come.
+    /// no new flow waits while others are copied to a larger array; memory is taken as they come.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             hot: Table::with_capacity(limit),
@@ -92,7 +92,7 @@ impl Flows {
         self.len() >= self.limit
     }
 
-    /// A place for a new flow, in its default state but for its generation.
+    /// A slot for a new flow, in its default state but for its generation.
     pub(crate) fn allocate(&mut self) -> Option<FlowIndex> {
         if self.is_full() {
             return None;
@@ -110,7 +110,7 @@ impl Flows {
         Some(index)
     }
 
-    /// Frees a place. Ids with its generation are stale from now on.
+    /// Frees a slot. Ids with its generation are stale from now on.
     pub(crate) fn release(&mut self, index: FlowIndex, pool: &mut Pool) {
         let flow = &mut self.hot[index];
         flow.rx.release(pool);

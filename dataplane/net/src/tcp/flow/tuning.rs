@@ -1,23 +1,23 @@
-//! How large buffers may become: as large as the path can use, and not before it is seen to.
+//! How large buffers may become: as large as the path can use, and not before it is seen to use it.
 //!
 //! *Receiving* (dynamic right-sizing, Fisk and Feng 2001, and what Linux made of it):
 //!
-//! 1. A flow begins with a small window. Memory is taken for bytes that are there, not for those
+//! 1. A flow begins with a small window. Memory is taken for bytes that have arrived, not for those
 //!    that may come, so a window costs nothing until it is used.
-//! 2. How long a round trip is, the receiver finds out by itself: within one, no more than a window
-//!    can come. The least time that a window of data took is kept, and trusted up to some times
-//!    what was measured otherwise: a sender that sends little takes long for a window.
-//! 3. Once a round trip, what the application took in one is compared with what it took before. If
-//!    it is more, the window grows to twice that, and further by the share by which it was more: a
-//!    sender in slow start will send twice as much in the next.
-//! 4. A sender that has filled half of the window before anybody told it of more, while the
-//!    application has taken all that came, is held back by it however short the round trip is
-//!    (batches over a memory link): then it grows twofold, at most once a window.
-//! 5. It grows up to the limit of the engine, and to an eighth of the memory that is free. It never
-//!    shrinks (RFC 9293 section 3.8.6).
+//! 2. The receiver estimates the round trip by itself: within one, no more than a window can come.
+//!    It keeps the minimum time that a window of data took, and bounds it by a multiple of the
+//!    round trip that was measured otherwise, because a slow sender takes long for a window.
+//! 3. Once a round trip, the bytes that the application consumed are compared with the most it
+//!    consumed in one before. If there are more, the window grows to twice that, and further by the
+//!    ratio of the increase: a sender in slow start sends twice as much in the next round trip.
+//! 4. A sender that fills half of the window before the next update, while the application has
+//!    consumed everything, is limited by the window however short the round trip is (batches over a
+//!    memory link). The window then doubles, at most once a window.
+//! 5. It grows up to the limit of the engine and to an eighth of the free memory. It never shrinks
+//!    (RFC 9293 section 3.8.6).
 //!
-//! *Sending*: twice the congestion window, between a smallest size and the limit. What the path
-//! does not take, the application may as well keep.
+//! *Sending*: twice the congestion window, between a smallest size and the limit. The application
+//! may as well keep what the path does not take.
 
 use crate::limits::MILLISECOND;
 
@@ -44,7 +44,7 @@ pub(crate) struct Tuning {
     least: u64,
 }
 
-/// What a flow looks like when data have come.
+/// The state of a flow when data have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub now: u64,
@@ -59,7 +59,8 @@ pub(crate) struct Observation {
 }
 
 impl Tuning {
-    /// Takes a look. Returns the size that the window should have, if it should be larger.
+    /// Evaluates an observation. Returns the size that the window should have, if it should be
+    /// larger.
     pub(crate) fn observe(&mut self, look: &Observation) -> Option<usize> {
         if look.received >= self.window_end {
             let took = look.now - self.window_since;

@@ -1,12 +1,12 @@
-//! Paths that swallow what is too big and say nothing (RFC 2923 section 2.1, RFC 4821 section 7.7,
-//! RFC 8899 section 4.3).
+//! Path-MTU black holes: paths that drop packets which are too big, without an error (RFC 2923
+//! section 2.1, RFC 4821 section 7.7, RFC 8899 section 4.3).
 //!
-//! 1. When full segments time out again and again, smaller ones are tried
-//!    ([`path_mtu::after_silence`]). A medium over memory has no routers.
-//! 2. When what was outstanding has got through in them, the full size is tried again: a peer that
-//!    stood still looks the same. If that fails as well, it was a black hole: the path is noted as
-//!    narrow for ten minutes, for other flows too, and this one stays as it is.
-//! 3. If the first copies prove to have arrived after all, nothing was swallowed.
+//! 1. When full segments time out repeatedly, smaller ones are tried ([`path_mtu::after_silence`]).
+//!    A medium over memory has no routers and is exempt.
+//! 2. When the outstanding data have been acknowledged in smaller segments, the full size is tried
+//!    again, because a peer that stalled looks the same. If that fails as well, it is a black hole.
+//!    The path's MTU is stored for ten minutes, for other flows too, and this flow keeps its size.
+//! 3. If the first copies prove to have arrived after all, nothing was dropped.
 
 use crate::context::Context;
 use crate::ip::path_mtu;

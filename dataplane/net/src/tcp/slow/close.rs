@@ -1,4 +1,4 @@
-//! The ends of a flow.
+//! The end of a flow.
 //!
 //! ```text
 //! shutdown_send: ESTABLISHED -> FIN-WAIT-1, CLOSE-WAIT -> LAST-ACK; `transmit` sends the FIN after the data
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A flow that is over stays only until the application has read what arrived and has taken the
-//! Closed event; its name is free, or belongs to TIME-WAIT, before that.
+//! Closed event. Its four-tuple is free, or belongs to TIME-WAIT, before that.
 
 use crate::context::Context;
 use crate::events::CloseReason;
@@ -35,7 +35,7 @@ impl Tcp {
         self.mark_dirty(index);
     }
 
-    /// The application lets go.
+    /// The application closes the flow.
     pub(crate) fn detach(&mut self, cx: &mut Context, index: FlowIndex) {
         let flow = &self.flows.hot[index];
         match flow.state {
@@ -65,7 +65,7 @@ impl Tcp {
         self.finish(index, CloseReason::Normal);
     }
 
-    /// Resets the peer and lets go.
+    /// Resets the peer and releases the flow.
     pub(crate) fn abort_flow(&mut self, cx: &mut Context, index: FlowIndex) {
         let flow = &self.flows.hot[index];
         if flow.state.is_synchronised() && flow.state != State::TimeWait || flow.state == State::SynReceived {
@@ -135,8 +135,8 @@ impl Tcp {
         }
     }
 
-    /// Both FINs are exchanged and ours was first: the name is kept in a smaller place, the flow is
-    /// over.
+    /// Both FINs are exchanged and ours was first: the four-tuple moves to the smaller table of
+    /// TIME-WAIT, and the flow is over.
     pub(super) fn enter_time_wait(&mut self, cx: &mut Context, index: FlowIndex) {
         if self.time_waits.is_full()
             && let Some(oldest) = self.time_waits.oldest()
@@ -197,9 +197,9 @@ impl Tcp {
         self.flow_timers.set(index, NEVER);
     }
 
-    /// The flow is over. What it had to send goes at once. Its place, and what was received and not
-    /// read, go when the application has taken the Closed event and what followed from it
-    /// ([`Engine::take_events`]), or now if it has let go.
+    /// The flow is over. Its unsent data are dropped at once. Its slot and its unread bytes are
+    /// released when the application has taken the Closed event and the events after it
+    /// (`Engine::take_events`), or now if it has closed the flow.
     pub(crate) fn finish(&mut self, index: FlowIndex, reason: CloseReason) {
         self.settle_accept_if_detached(index);
         self.cancel_timers(index);
@@ -217,8 +217,8 @@ impl Tcp {
             self.raise(index, event::CLOSED);
             return;
         }
-        // The place may be on both lists; whoever finds it there finds it unmarked, or marked by
-        // its next owner.
+        // The slot may be on both lists. Other lists check the flags: a stale entry finds them
+        // clear, or set by the next flow in the slot.
         if flow.has(flag::DIRTY) {
             self.dirty.retain(|&marked| marked != index);
         }
@@ -228,14 +228,14 @@ impl Tcp {
         self.flows.release(index, &mut self.pool);
     }
 
-    /// A flow that nobody will be told of makes room in its listener's queue.
+    /// A flow without an application makes room in its listener's queue.
     fn settle_accept_if_detached(&mut self, index: FlowIndex) {
         if self.flows.hot[index].has(flag::DETACHED) {
             self.settle_accept(index);
         }
     }
 
-    /// Sends a reset to a peer that has fallen silent, and gives the flow up.
+    /// Sends a reset to a peer that no longer answers, and ends the flow.
     pub(super) fn give_up(&mut self, cx: &mut Context, index: FlowIndex) {
         cx.metrics.connections_timed_out += 1;
         let flow = &self.flows.hot[index];

@@ -1,12 +1,11 @@
-//! Handshakes while the table of half-open connections is full: answered and forgotten
-//! (`syn_cookie`).
+//! Handshakes while the table of half-open connections is full (`connections/syn_cookie`).
 //!
-//! 1. A SYN that finds no room gets a SYN-ACK with a cookie. Nothing is kept but the time until
-//!    which cookies are out.
-//! 2. As long as some are, an acknowledgement that belongs to nothing may carry one. If it does, it
-//!    makes the flow at once.
-//! 3. A peer whose SYN was answered with a cookie may send it again, and meet a table with room: it
-//!    then has a half-open connection *and* a cookie. Whichever of the two it acknowledges counts.
+//! 1. A SYN that finds no room gets a SYN-ACK with a cookie. Only the time until which cookies are
+//!    valid is stored.
+//! 2. While cookies are valid, an unmatched acknowledgement may carry one. If it does, it creates
+//!    the flow at once.
+//! 3. A peer whose SYN was answered with a cookie may retransmit it and find room in the table. It
+//!    then has a half-open connection *and* a cookie; either may be acknowledged.
 
 use crate::config::Ecn;
 use crate::context::Context;
@@ -20,12 +19,12 @@ use crate::tcp::connections::syn_cookie::{self, CookieOptions, EPOCH, Verdict};
 use crate::tcp::segment::Reply;
 
 impl Tcp {
-    /// What the answer to a SYN announces if nothing is kept of it.
+    /// The window in a SYN-ACK with a cookie.
     fn cookie_window(&self) -> u16 {
         u16::try_from(self.settings.receive_buffer).map_or(COOKIE_WINDOW, |most| most.min(COOKIE_WINDOW))
     }
 
-    /// Answers a SYN and keeps nothing of it.
+    /// Answers a SYN and stores nothing.
     pub(super) fn answer_with_cookie(&mut self, cx: &mut Context, origin: &Origin, segment: &Segment<'_>) {
         let ecn = self.accepts_ecn(segment, origin.is_ce_marked());
         let tuple = FourTuple::of_segment(origin, segment);
@@ -52,9 +51,9 @@ impl Tcp {
         self.reply(cx, Reply { path: tuple.path(cx, origin.mac), fields });
     }
 
-    /// Whether the segment acknowledges a cookie; then it has made a flow, unless there was no
-    /// room. `half-open connection` is the half-open connection of the same name. What is out of turn counts as
-    /// well, and is dropped.
+    /// Whether the segment acknowledges a cookie; then it has created a flow, unless there was no
+    /// room. `half_open` is the stored half-open connection with the same four-tuple. Returns true
+    /// for a later segment of a cookie's handshake as well, which is dropped.
     pub(super) fn take_cookie(
         &mut self,
         cx: &mut Context,
@@ -100,7 +99,7 @@ impl Tcp {
             ecn: self.settings.ecn != Ecn::Off && kept.is_some_and(|kept| kept.ecn),
             ts_recent: stamps.map_or(0, |(value, _)| value),
             ts_offset,
-            // When the SYN-ACK left is not known: nothing is measured.
+            // The time of the SYN-ACK is unknown: nothing is measured.
             retransmits: 1,
             window: self.cookie_window(),
             sent_at: cx.now,

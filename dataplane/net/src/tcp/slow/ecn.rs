@@ -1,20 +1,20 @@
-//! Explicit congestion notification (RFC 3168, as RFC 8311 has it), and its exact echo for DCTCP
+//! Explicit congestion notification (RFC 3168, updated by RFC 8311), and its exact echo for DCTCP
 //! (RFC 8257).
 //!
-//! 1. *Agreement.* A SYN with ECE and CWR asks, a SYN-ACK with ECE alone agrees. We ask if
-//!    [`Ecn::On`], or if the flow's congestion control lives on marks; we agree unless
-//!    [`Ecn::Off`]. A SYN that is sent again does not ask: something on the path may drop those
-//!    that do.
-//! 2. *Marks.* New data leave as ECT(0), so that routers may mark them instead of dropping them.
-//!    What is sent again, window probes, and segments without data do not (section 6.1.4 to 6.1.6),
-//!    and nothing of TIMELY does, which goes by delay.
-//! 3. *Echo.* Marked data make every acknowledgement carry ECE until a segment with CWR comes
-//!    (section 6.1.3). With DCTCP the echo says of each acknowledged byte whether it was marked:
-//!    when marks begin or end, what came before is acknowledged apart (RFC 8257 section 3.2). While
-//!    ECE is due, a flow is off the fast path.
-//! 4. *Answer.* An acknowledgement with ECE reduces the window, once for each window of data and
-//!    not while losses are repaired (section 6.1.2). The next new data carry CWR. So they do after
-//!    a reduction for a loss.
+//! 1. *Negotiation.* A SYN with ECE and CWR requests ECN, a SYN-ACK with ECE alone accepts it. We
+//!    request it with [`Ecn::On`], or if the flow's congestion control depends on it; we accept it
+//!    unless [`Ecn::Off`]. A retransmitted SYN does not request it, because something on the path
+//!    may drop SYNs that do.
+//! 2. *Marking.* New data leave as ECT(0), so that routers may mark them instead of dropping them.
+//!    Retransmissions, window probes and segments without data do not (section 6.1.4 to 6.1.6), and
+//!    neither does anything of TIMELY, which works by delay.
+//! 3. *Echo.* CE-marked data make every acknowledgement carry ECE until a segment with CWR arrives
+//!    (section 6.1.3). With DCTCP the echo tells for each acknowledged byte whether it was marked:
+//!    when marks begin or end, earlier data are acknowledged separately (RFC 8257 section 3.2).
+//!    While ECE is due, a flow is off the fast path.
+//! 4. *Response.* An acknowledgement with ECE reduces the window, once for each window of data and
+//!    not during loss recovery (section 6.1.2). The next new data carry CWR, as they do after a
+//!    reduction for a loss.
 
 use crate::config::Ecn;
 use crate::context::Context;
@@ -27,7 +27,7 @@ use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::segment::{Outbound, Reply};
 
 impl Tcp {
-    /// Whether our SYN of a connection with this congestion control asks for marks.
+    /// Whether our SYN requests ECN for a connection with this congestion control.
     pub(crate) fn requests_ecn(&self, kind: Kind) -> bool {
         match self.settings.ecn {
             Ecn::Off => false,
@@ -36,13 +36,13 @@ impl Tcp {
         }
     }
 
-    /// Whether we agree to what a SYN asks for. One that has itself been marked comes over a path
-    /// that does not keep the rules.
+    /// Whether we accept the ECN request of a SYN. A SYN that is itself CE-marked comes over a path
+    /// that breaks the rules.
     pub(super) fn accepts_ecn(&self, segment: &Segment<'_>, marked: bool) -> bool {
         self.settings.ecn != Ecn::Off && !marked && segment.flags & (SYN | ACK | ECE | CWR) == SYN | ECE | CWR
     }
 
-    /// What acceptable data say of the path to us.
+    /// Takes the CE mark of acceptable data.
     pub(super) fn note_ce(
         &mut self,
         cx: &mut Context,
@@ -77,7 +77,7 @@ impl Tcp {
         }
     }
 
-    /// Acknowledges what came before the segment at hand, ahead of everything else that the flow
+    /// Acknowledges the data before the present segment, ahead of everything else that the flow
     /// will send.
     fn acknowledge_earlier(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
@@ -99,11 +99,11 @@ impl Tcp {
         self.reply(cx, Reply { path, fields });
     }
 
-    /// The peer's acknowledgement says that data met congestion.
+    /// The peer's acknowledgement echoes a CE mark.
     pub(super) fn take_ece(&mut self, cx: &mut Context, index: FlowIndex) {
         cx.metrics.ece_received += 1;
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
-        // What was in flight at the last reduction, its last byte included, was marked before it.
+        // Data in flight at the last reduction, the last byte included, were marked before it.
         if flow.has(flag::RECOVERY) || cold.reduced.since(flow.una) <= flow.outstanding() {
             return;
         }
@@ -116,8 +116,8 @@ impl Tcp {
         }
     }
 
-    /// The window was reduced, for whatever reason: the peer is told, and echoes of what is in
-    /// flight reduce it no more.
+    /// The window was reduced, for any reason: the next new data carry CWR, and echoes of data in
+    /// flight do not reduce it again.
     pub(super) fn note_reduction(&mut self, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.has(flag::ECN) && cold.congestion.kind() != Kind::Timely {
@@ -126,8 +126,7 @@ impl Tcp {
         }
     }
 
-    /// Gives a segment of a flow with marks the flags that it must have. Says whether its packet
-    /// may be marked.
+    /// Sets the ECN flags of a segment. Returns whether its packet is sent as ECT(0).
     #[cold]
     pub(crate) fn set_ecn_flags(&self, index: FlowIndex, segment: &mut Outbound) -> bool {
         let (flow, cold) = (&self.flows.hot[index], &self.flows.cold[index]);

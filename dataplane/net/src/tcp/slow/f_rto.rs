@@ -1,16 +1,16 @@
-//! Timeouts that were for nothing, towards peers that report no ranges and echo no timestamps:
-//! basic F-RTO (RFC 5682 section 2.1).
+//! Spurious timeouts towards peers that send neither SACK nor timestamps: basic F-RTO (RFC 5682
+//! section 2.1).
 //!
-//! 1. The timer ran out: the first segment leaves again, and nothing else (`timeout`).
-//! 2. The first acknowledgement moves on past it, but not past all that was in flight: it may mean
-//!    either copy. Instead of what counts as lost, two segments of new data leave. Without so many,
-//!    or without room for them in the peer's window, nothing is asked, and what is lost goes again
-//!    at once.
-//! 3. The next acknowledgement answers. If it moves on, it means data that were sent once: nothing
-//!    had been lost (`Undo`). If it is a duplicate, what was taken for lost is lost indeed, and
-//!    goes again as after any timeout.
+//! 1. The timer expired: the first segment is retransmitted, and nothing else (`timeout`).
+//! 2. The first acknowledgement advances past it, but not past all data in flight: it may
+//!    acknowledge either copy. Instead of the data that count as lost, two segments of new data
+//!    leave. Without so much new data, or without room for them in the peer's window, there is no
+//!    probe, and the lost data are retransmitted at once.
+//! 3. The next acknowledgement decides. If it advances, it acknowledges data that were sent once:
+//!    nothing was lost (`Undo`). If it is a duplicate, the data are lost indeed, and are
+//!    retransmitted as after any timeout.
 //!
-//! A timeout amid a recovery asks nothing: what was sent again before could be taken for what was
+//! A timeout during a recovery does not probe: retransmitted data could be taken for data that were
 //! sent once.
 
 use super::loss_recovery::AckSummary;
@@ -22,14 +22,14 @@ use crate::tcp::flow::recovery::LossRecovery;
 use crate::tcp::flow::recovery::RecoveryState;
 
 impl Tcp {
-    /// Whether the acknowledgement shows that the timeout was for nothing: step 3, it moved on and
-    /// means no second copy.
+    /// Whether the acknowledgement shows that the timeout was spurious: step 3, it advanced and
+    /// acknowledges no retransmission.
     pub(super) fn is_timeout_spurious(recovery: &LossRecovery, ack: &AckSummary) -> bool {
         let asked = recovery.undo.as_ref().is_some_and(|undo| undo.probed_at != 0);
         asked && ack.advanced && ack.delivered.original > 0 && !ack.delivered.again
     }
 
-    /// Takes steps 2 and 3. Says whether there is nothing more to do about this acknowledgement.
+    /// Takes steps 2 and 3. Returns whether this acknowledgement needs nothing else.
     pub(super) fn probe_timeout(
         &mut self,
         cx: &Context,
@@ -44,12 +44,12 @@ impl Tcp {
         let mss = u32::from(flow.mss);
         if undo.probed_at != 0 {
             if !ack.advanced && !ack.duplicate {
-                // Neither yes nor no.
+                // It does not decide.
                 return true;
             }
             let probed_at = std::mem::take(&mut undo.probed_at);
             if flow.una.before(cold.recover) {
-                // All but the new data, which left later.
+                // All data but the new, which left later.
                 cold.scoreboard.mark_lost(probed_at - 1);
                 flow.cwnd = 3 * mss;
             }

@@ -1,5 +1,5 @@
-//! Before ESTABLISHED: strangers, half-open connections, SYN-SENT, simultaneous open. And SYNs that find a
-//! connection in TIME-WAIT.
+//! The states before ESTABLISHED: unmatched segments, half-open connections, SYN-SENT, simultaneous
+//! open. Also SYNs that match a connection in TIME-WAIT.
 
 use crate::context::Context;
 use crate::events::CloseReason;
@@ -26,8 +26,8 @@ impl Tcp {
         }
     }
 
-    /// A segment that belongs to nothing that exists: a SYN for a listener, or a mistake that a
-    /// reset clears up (RFC 9293 section 3.10.7.1).
+    /// A segment that matches no connection: a SYN for a listener, or a mistake that a reset clears
+    /// up (RFC 9293 section 3.10.7.1).
     pub(crate) fn receive_unmatched(&mut self, cx: &mut Context, origin: &Origin, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;
@@ -58,10 +58,10 @@ impl Tcp {
         self.reply(cx, Reply { path: FourTuple::of_segment(origin, segment).path(cx, origin.mac), fields });
     }
 
-    /// Makes a half-open connection of a SYN and answers it; with a cookie and without a half-open connection if there is no
-    /// room. The initial sequence number is beyond `above`, the last one of an earlier connection
-    /// of the same name: a fast one may have outrun the clock. (A cookie cannot be. Timestamps then
-    /// tell old segments from new ones.)
+    /// Creates a half-open connection from a SYN and answers it; with a cookie and without storing
+    /// anything if the table is full. The initial sequence number is beyond `above`, the last one
+    /// of an earlier connection with the same four-tuple, because a fast connection may have outrun
+    /// the clock. (A cookie cannot be. Timestamps then tell old segments from new ones.)
     fn create_half_open(
         &mut self,
         cx: &mut Context,
@@ -103,7 +103,7 @@ impl Tcp {
         Some(half_open)
     }
 
-    /// Sends the SYN-ACK of a half-open connection (again) and arms its timer.
+    /// Sends or retransmits the SYN-ACK of a half-open connection and arms its timer.
     pub(super) fn answer_syn(&mut self, cx: &mut Context, index: HalfOpenIndex) {
         let now = cx.now;
         let Some(half_open) = self.half_open.get_mut(index) else { return };
@@ -197,8 +197,8 @@ impl Tcp {
         self.reply(cx, Reply { path: half_open.tuple.path(cx, half_open.mac), fields });
     }
 
-    /// The handshake is complete: the half-open connection becomes a flow, if there is room. `place` is where it
-    /// was kept, if it was.
+    /// The handshake is complete: promotes the half-open connection to a flow, if there is room.
+    /// `stored` is its index in the table, if it has one.
     pub(super) fn promote(
         &mut self,
         cx: &mut Context,
@@ -208,7 +208,7 @@ impl Tcp {
         segment: &Segment<'_>,
     ) {
         let Some(listener) = self.listeners.get_mut(half_open.tuple.local_port) else {
-            // Nobody listens any more.
+            // The port is no longer listened on.
             stored.map(|index| self.remove_half_open(index));
             self.reset_unmatched(cx, origin, segment);
             return;
@@ -258,7 +258,7 @@ impl Tcp {
         self.slow_receive(cx, index, segment, origin.is_ce_marked());
     }
 
-    /// Sets what follows from the options of the peer's SYN.
+    /// Adopts the options of the peer's SYN.
     fn adopt_options(
         &mut self,
         cx: &Context,

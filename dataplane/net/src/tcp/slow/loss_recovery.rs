@@ -1,24 +1,24 @@
-//! Recovery from loss: what each acknowledgement of a flow in trouble means. The parts are in
-//! `recovery` and `scoreboard`.
+//! Loss recovery: what each acknowledgement of a flow with suspected losses means. The state is in
+//! `flow/recovery` and `flow/scoreboard`.
 //!
 //! ```text
-//! OPEN --- something out of turn ---> DISORDER --- lost ---> RECOVERY --- all of it acknowledged ---> OPEN
-//!   \------------- the timer ran out (`timeout`) ---> LOSS --- all of it acknowledged ---> OPEN
-//!        RECOVERY or LOSS --- it was for nothing ---> OPEN, with the window of before
+//! OPEN --- something out of order ---> DISORDER --- lost ---> RECOVERY --- all of it acknowledged ---> OPEN
+//!   \------------- the timer expired (`timeout`) ---> LOSS --- all of it acknowledged ---> OPEN
+//!        RECOVERY or LOSS --- it was spurious ---> OPEN, with the window of before
 //! ```
 //!
-//! 1. The cumulative acknowledgement and the SACK blocks go to the scoreboard; what they deliver
-//!    for the first time goes to RACK.
-//! 2. A first block below the acknowledgement, or inside the second, is no new delivery but a
-//!    duplicate (RFC 2883).
-//! 3. Was it for nothing? Then everything is as before (`Undo`). If a timeout's first
-//!    acknowledgement cannot tell, the next may (`spurious`).
+//! 1. The cumulative acknowledgement and the SACK blocks update the scoreboard; what they deliver
+//!    for the first time updates RACK.
+//! 2. A first block below the acknowledgement, or inside the second block, is a DSACK (RFC 2883)
+//!    and delivers nothing.
+//! 3. A spurious recovery is undone (`Undo`). If the first acknowledgement after a timeout cannot
+//!    tell, the next one may (`f_rto`).
 //! 4. With SACK, RACK marks what is lost. Without, the third duplicate and then each partial
-//!    acknowledgement name one segment (RFC 6582).
-//! 5. In recovery the window is what PRR says; after a timeout it grows as in slow start.
+//!    acknowledgement mark one segment (RFC 6582).
+//! 5. In recovery the window is PRR's; after a timeout it grows as in slow start.
 //!
-//! A block that is inverted, or names what was never sent, counts for nothing. One acknowledgement
-//! has at most four blocks, each costs at most one scan of a bounded board.
+//! A block that is inverted, or covers data that were never sent, is ignored. One acknowledgement
+//! has at most four blocks, and each costs at most one scan of a bounded scoreboard.
 
 use crate::context::Context;
 use crate::limits::{NEVER, RENEGE_PATIENCE};
@@ -32,12 +32,12 @@ use crate::tcp::flow::recovery::RecoveryState;
 use crate::tcp::flow::recovery::{LossRecovery, Reduction, Undo};
 use crate::tcp::flow::scoreboard::Delivered;
 
-/// What an acknowledgement said.
+/// What an acknowledgement says.
 pub(super) struct AckSummary {
     pub delivered: Delivered,
     pub advanced: bool,
     pub duplicate: bool,
-    /// What the peer reports to have come twice.
+    /// The range of a DSACK.
     dsack: Option<(Seq, Seq)>,
     /// The timestamp that it answers.
     pub echo: Option<u32>,
@@ -48,8 +48,8 @@ pub(super) struct AckSummary {
 }
 
 impl Tcp {
-    /// Takes the acknowledgement of a flow in trouble, or one with ranges. Says whether our FIN was
-    /// acknowledged.
+    /// Takes an acknowledgement with SACK blocks, or one of a flow with suspected losses. Returns
+    /// whether our FIN was acknowledged.
     pub(super) fn take_inspected_ack(
         &mut self,
         cx: &mut Context,
@@ -75,8 +75,8 @@ impl Tcp {
         let fin = advanced > 0 && self.account(cx, index, advanced, echo, (grow, marked), &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         if advanced > 0 && cold.scoreboard.is_reneged() {
-            // It has what comes next, and does not acknowledge it: unless it does so soon, it has
-            // thrown it away.
+            // The receiver reported the next bytes, and does not acknowledge them: unless it does
+            // soon, it has reneged.
             let patience = RENEGE_PATIENCE.max(cold.rtt.srtt() / 2);
             cold.retransmit_at = cold.retransmit_at.min(cx.now + patience);
             cold.probing = false;
@@ -98,7 +98,7 @@ impl Tcp {
         fin
     }
 
-    /// Puts the state of recovery in its place and sets the flags that follow from it.
+    /// Stores the state of loss recovery and sets the flags that follow from it.
     pub(super) fn store_recovery(&mut self, index: FlowIndex, mut recovery: Box<LossRecovery>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.una == flow.max {
@@ -133,8 +133,8 @@ impl Tcp {
         let Some((first, last)) = ack.dsack else { return };
         recovery.duplicates = recovery.duplicates.saturating_add(1);
         cx.metrics.dsacks_received += 1;
-        // A duplicate of what was not sent again was made by the network: it says nothing of our
-        // patience.
+        // A duplicate of data that were not retransmitted was made by the network: it says nothing
+        // about the reordering window.
         if let Some(undo) = &mut recovery.undo
             && undo.stamp.is_some()
             && !first.before(undo.from)
@@ -144,7 +144,7 @@ impl Tcp {
         }
     }
 
-    /// Takes the last reduction back if this acknowledgement shows that nothing had been lost.
+    /// Undoes the last reduction if this acknowledgement shows that nothing was lost.
     fn undo_if_spurious(
         &mut self,
         cx: &mut Context,
@@ -159,7 +159,7 @@ impl Tcp {
         // RFC 3522: it answers what was sent before the first retransmission.
         let early = ack.advanced && ack.echo.is_some_and(|echo| Seq(echo).before(Seq(stamp)));
         let all_dsacked = ack.dsack.is_some() && undo.bytes == 0;
-        // RFC 5682 section 3, with SACK: what was sent once arrives after all.
+        // RFC 5682 section 3, with SACK: data that were sent once arrive after all.
         let original = recovery.phase == RecoveryState::Loss
             && undo.first_only
             && flow.has(flag::SACK)
@@ -180,7 +180,7 @@ impl Tcp {
         true
     }
 
-    /// RFC 8985 section 7.4.2: if the probe of the tail repaired a loss, that was congestion.
+    /// RFC 8985 section 7.4.2: if a tail loss probe repaired a loss, that was congestion.
     fn judge_tail_probe(
         &mut self,
         cx: &Context,
@@ -280,7 +280,7 @@ impl Tcp {
         }
     }
 
-    /// Marks what is lost by now, and notes when to look again. Returns the bytes marked.
+    /// Marks what is lost by now, and sets the time of the next check. Returns the bytes marked.
     pub(super) fn detect(&mut self, cx: &mut Context, index: FlowIndex, recovery: &mut LossRecovery) -> u32 {
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         let certain = recovery.is_active() || cold.scoreboard.is_threshold_reached(u32::from(flow.mss));
@@ -292,7 +292,7 @@ impl Tcp {
         marked
     }
 
-    /// The first loss in this window of data, with `flight` bytes in flight when it was found.
+    /// Enters recovery at the first loss in a window of data, with `flight` bytes in flight.
     pub(super) fn enter_recovery(
         &mut self,
         cx: &mut Context,
@@ -313,8 +313,8 @@ impl Tcp {
         self.note_reduction(index);
     }
 
-    /// All that is in flight was lost for a reason that has nothing to do with congestion: it was
-    /// too large for the path.
+    /// All data in flight were lost for another reason than congestion: they were too large for the
+    /// path.
     pub(crate) fn mark_all_lost(&mut self, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.scoreboard.mark_lost(u64::MAX);
@@ -324,7 +324,7 @@ impl Tcp {
         self.mark_dirty(index);
     }
 
-    /// What was overtaken has waited long enough (RFC 8985 section 6.3).
+    /// The reordering timer expired (RFC 8985 section 6.3).
     pub(super) fn reordering_due(&mut self, cx: &mut Context, index: FlowIndex) {
         let Some(mut recovery) = self.flows.cold[index].recovery.take() else { return };
         recovery.reorder_at = NEVER;
@@ -340,7 +340,7 @@ impl Tcp {
     }
 }
 
-/// Marks the blocks of a segment. Returns what came twice, if the first block says so.
+/// Marks the blocks of a segment. Returns the DSACK range, if the first block is one.
 fn apply_sack_blocks(
     board: &mut crate::tcp::flow::scoreboard::Scoreboard,
     segment: &Segment<'_>,

@@ -1,13 +1,13 @@
-//! What the peer is told of bytes that came out of turn: SACK (RFC 2018) and DSACK (RFC 2883).
+//! What the peer is told of bytes that arrived out of order: SACK (RFC 2018) and DSACK (RFC 2883).
 //!
 //! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last
-//!    first (`reassembly`): on each acknowledgement without data, and on data that leave room. When
-//!    several leave at once, they share the ranges among them.
-//! 2. Bytes that came twice are named once, in front of the others; if they lie in a waiting range,
-//!    that range follows, as RFC 2883 section 4 wants. Only the latest such piece is kept: it is a
-//!    hint, and an ACK follows at once.
-//! 3. [`flag::SACK_DUE`] says that there is something of either kind, so that the common segment
-//!    pays one test.
+//!    first (`flow/reassembly`): on each acknowledgement without data, and on data that leave room.
+//!    Several acknowledgements that leave at once share the ranges among them.
+//! 2. Bytes that arrived twice are reported once, in the first block. If they lie in a waiting
+//!    range, that range follows, as RFC 2883 section 4 asks. Only the latest such range is kept: it
+//!    is a hint, and an ACK follows at once.
+//! 3. [`flag::SACK_DUE`] says that there is something to report, so that the common segment pays
+//!    one test.
 
 use crate::context::Context;
 use crate::packet::tcp::{Options, ROOM, SackBlocks, Segment, TIMESTAMP_OPTION};
@@ -41,7 +41,7 @@ impl Tcp {
         Options::Sack { timestamps, blocks }
     }
 
-    /// A segment with these options has left: what came twice is told once.
+    /// A segment with these options has left: a DSACK range is reported once.
     #[cold]
     pub(crate) fn reported(&mut self, cx: &mut Context, index: FlowIndex, options: &Options) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
@@ -57,7 +57,7 @@ impl Tcp {
         }
     }
 
-    /// The bytes from `start` up to but without `end` came, and had come before.
+    /// The bytes from `start` up to but without `end` arrived again.
     pub(super) fn note_dsack_range(&mut self, index: FlowIndex, start: Seq, end: Seq) {
         let flow = &mut self.flows.hot[index];
         if flow.has(flag::SACK) && start.before(end) {

@@ -1,6 +1,6 @@
-//! What happens by itself: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC
-//! 9293 section 3.8.6.1), keepalive (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and of
-//! half-open connections.
+//! What timers do: delayed acknowledgements, retransmission (RFC 6298), window probes (RFC 9293
+//! section 3.8.6.1), keepalive (section 3.8.4), and the ends of FIN-WAIT-2, TIME-WAIT and half-open
+//! connections.
 
 use crate::context::Context;
 use crate::ip::neighbours::Resolution;
@@ -17,7 +17,7 @@ use crate::tcp::flow::recovery::Undo;
 use crate::tcp::flow::{State, flag};
 
 impl Tcp {
-    /// Runs everything whose time has come.
+    /// Runs the timers that are due.
     pub(crate) fn run_timers(&mut self, cx: &mut Context) {
         let now = cx.now;
         while let Some(index) = self.flow_timers.pop(now) {
@@ -77,7 +77,7 @@ impl Tcp {
             }
             _ if std::mem::take(&mut cold.probing) && flow.wnd > 0 => {
                 if flow.has(flag::INSPECT_ACKS) {
-                    // Something came out of turn meanwhile: the timeout is what is left.
+                    // Data arrived out of order meanwhile: only the timeout remains.
                     self.rearm(cx, index);
                 } else {
                     flow.flags |= flag::TAIL;
@@ -98,8 +98,8 @@ impl Tcp {
         cold.retransmit_at = cold.retransmit_deadline(cx.now);
     }
 
-    /// The oldest data (or our FIN) were not acknowledged in time: go back to them with a window of
-    /// one segment.
+    /// The oldest data (or our FIN) were not acknowledged in time: retransmits them with a window
+    /// of one segment.
     fn data_due(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.outstanding() == 0 {
@@ -121,8 +121,8 @@ impl Tcp {
         let recovering = recovery.is_active();
         match &mut recovery.undo {
             Some(undo) if recovering => undo.probed_at = 0,
-            // RFC 5682: until the first answer nothing but the first segment leaves, so that the
-            // answer tells which copy it means.
+            // RFC 5682: until the first answer only the first segment leaves, so that the answer
+            // tells the copies apart.
             none => *none = Some(Undo { from: flow.una, first_only: true, ..Undo::default() }),
         }
         recovery.phase = RecoveryState::Loss;
@@ -148,9 +148,8 @@ impl Tcp {
         self.mark_dirty(index);
     }
 
-    /// The window is closed: ask whether it still is. A peer that answers may keep it closed as
-    /// long as it likes, except towards a flow that has no application any more, or one whose
-    /// patience is bounded.
+    /// The window is closed: probes whether it still is. A peer that answers may keep it closed as
+    /// long as it likes, unless the flow has no application any more or has a user timeout.
     fn probe_due(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.note_stall(cx.now);
@@ -167,7 +166,7 @@ impl Tcp {
         flow.nxt = flow.una;
         flow.duplicates = 0;
         flow.cwnd = cold.congestion.window();
-        // What was sent into the closed window has to be sent again.
+        // Data sent into the closed window have to be retransmitted.
         cold.scoreboard.mark_lost(u64::MAX);
         let mut recovery = cold.recovery.take().unwrap_or_default();
         recovery.phase = RecoveryState::Open;
@@ -179,7 +178,7 @@ impl Tcp {
         self.mark_dirty(index);
     }
 
-    /// After a timeout the way to the peer is looked up again: its link address may have changed.
+    /// After a timeout the next hop is resolved again: its link address may have changed.
     fn refresh_next_hop(&mut self, cx: &mut Context, index: FlowIndex) {
         let flow = &self.flows.hot[index];
         if flow.state == State::Closed || flow.has(flag::UNRESOLVED) {
@@ -196,7 +195,7 @@ impl Tcp {
         cold.idle_at = NEVER;
         let silence = cx.now.saturating_sub(cold.received_at);
         if flow.has(flag::DETACHED) {
-            // However much the peer says meanwhile: it has had its time to close.
+            // Whatever the peer sends meanwhile: its time to close is over.
             if flow.state == State::FinWait2 {
                 self.finish(index, crate::events::CloseReason::TimedOut);
             }

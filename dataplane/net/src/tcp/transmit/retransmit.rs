@@ -1,9 +1,9 @@
-//! What is sent again: lost bytes, and probes of the tail.
+//! Retransmission of lost bytes, and tail loss probes.
 //!
-//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window goes and
-//!    while the pipe has room in the congestion window (RFC 6675). The first of a recovery leaves
-//!    whatever the window says.
-//! 2. When the tail of what was sent has no answer for two round trips, one segment provokes one:
+//! 1. Lost bytes leave before new ones, the lowest first, as far as the peer's window reaches and
+//!    while the pipe has room in the congestion window (RFC 6675). The first retransmission of a
+//!    recovery leaves whatever the window says.
+//! 2. When the tail of the sent data has no answer for two round trips, one segment provokes one:
 //!    new data if there are any, else the last segment again (RFC 8985 section 7.3).
 
 use sietch_nic::NicQueue;
@@ -21,7 +21,7 @@ use crate::tcp::flow::recovery::TailProbe;
 use crate::tcp::segment::Outbound;
 
 impl Tcp {
-    /// Sends lost bytes again. Says whether its quantum is used up.
+    /// Retransmits lost bytes. Returns whether the quantum is used up.
     #[cold]
     pub(super) fn retransmit_lost<Q: NicQueue>(
         &mut self,
@@ -55,7 +55,7 @@ impl Tcp {
         Ok(false)
     }
 
-    /// Sends the bytes from `first` up to but without `last`, which may include our FIN, again.
+    /// Retransmits the bytes from `first` up to but without `last`, which may include our FIN.
     fn retransmit_range<Q: NicQueue>(
         &mut self,
         cx: &mut Context,
@@ -74,7 +74,7 @@ impl Tcp {
         self.retransmit_segment(cx, queue, index, first, last, Outbound { seq: first, flags, offset, length })
     }
 
-    /// Sends `segment`, which has the bytes from `first` up to but without `last` again.
+    /// Sends `segment`, which retransmits the bytes from `first` up to but without `last`.
     fn retransmit_segment<Q: NicQueue>(
         &mut self,
         cx: &mut Context,
@@ -109,8 +109,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// The window was closed and has opened: what was sent into it counts as lost, and goes first.
-    /// Says whether that has just happened.
+    /// The window was closed and has opened: data sent into it count as lost, and leave first.
+    /// Returns whether that has just happened.
     fn leave_persist(&mut self, cx: &Context, index: FlowIndex) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let opened = flow.has(flag::PERSIST) && flow.wnd > 0 && flow.una != flow.max;
@@ -123,7 +123,7 @@ impl Tcp {
         opened
     }
 
-    /// If nothing but the byte of a probe is to be sent again, it leaves at the head of a full
+    /// If only the byte of a window probe is to be retransmitted, it leaves at the head of a full
     /// segment, not as a segment of its own (RFC 9293 section 3.8.6.2.1: a sender is not to send
     /// silly segments).
     fn widen_probe<Q: NicQueue>(
@@ -153,7 +153,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sends one segment that is to be answered.
+    /// Sends a tail loss probe.
     pub(super) fn transmit_tail<Q: NicQueue>(
         &mut self,
         cx: &mut Context,
@@ -190,7 +190,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Counts new data towards what recovery lets out.
+    /// Counts new data against what recovery allows.
     #[cold]
     pub(super) fn note_sent_in_recovery(&mut self, index: FlowIndex, bytes: u32) {
         if let Some(recovery) = &mut self.flows.cold[index].recovery

@@ -36,8 +36,8 @@ impl Tcp {
         Err(Stalled::NoBuffer)
     }
 
-    /// Sends for the flow that has been passed over for long enough, if there is one. Until it
-    /// finds a buffer nothing else leaves.
+    /// Sends for the flow that was deferred longest, once that is long enough. Until it finds a
+    /// buffer nothing else leaves.
     #[inline]
     fn emit_longest_deferred<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
         let Some((index, since)) = self.longest_deferred else { return Ok(()) };
@@ -46,7 +46,7 @@ impl Tcp {
             self.longest_deferred = self.longest_deferred.filter(|_| at.is_some());
             return Ok(());
         };
-        // It is in the list as long as it is marked.
+        // It is in the list as long as it is dirty.
         let more = self.transmit_flow(cx, queue, index)?;
         self.end_deferral(index);
         if !more {
@@ -57,8 +57,7 @@ impl Tcp {
     }
 
     fn emit_flows<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q) -> Result<(), Stalled> {
-        // What is marked while these are worked off goes behind them, and so does who has not done
-        // but could send.
+        // Flows that become dirty meanwhile go to the end, and so does a flow that is not done.
         let marked = self.dirty.len();
         let (mut done, mut result) = (0, Ok(()));
         while done < marked && result.is_ok() {
@@ -95,7 +94,7 @@ impl Tcp {
         result
     }
 
-    /// A flow has sent. If it was one of those passed over, there are buffers for them as well.
+    /// A flow has sent. If it was deferred, there are buffers for the deferred flows as well.
     #[cold]
     fn end_deferral(&mut self, index: FlowIndex) {
         let flow = &mut self.flows.hot[index];
@@ -105,8 +104,8 @@ impl Tcp {
         }
     }
 
-    /// There was no buffer for the next frame of a flow. Notes that it goes on when there is one,
-    /// and sends the acknowledgement that it owes. Says whether others may find buffers.
+    /// The queue has no buffer for the next frame of a flow. Defers the flow and sends the
+    /// acknowledgement that it owes. Returns whether other flows may find buffers.
     #[cold]
     fn defer<Q: NicQueue>(&mut self, cx: &mut Context, queue: &mut Q, index: FlowIndex) -> bool {
         let flow = &self.flows.hot[index];

@@ -9,7 +9,7 @@ use super::shared_bytes::SharedBytes;
 use crate::limits::ZERO_COPY_BUFFERS;
 use crate::tcp::flow::id::FlowId;
 
-/// A buffer on its way back.
+/// A buffer that was dropped by the application.
 #[derive(Debug)]
 pub(crate) struct Returned {
     pub(crate) flow: FlowId,
@@ -17,9 +17,9 @@ pub(crate) struct Returned {
     pub(crate) buffer: Box<[u8]>,
 }
 
-/// Received bytes in the very buffer into which the engine put them. Dropped, it goes back to the
-/// engine, and the peer may send as many again. It is meant to be dropped in the thread that turns
-/// the engine: another's drop is noticed with the next turn only.
+/// Received bytes in the buffer into which the engine put them. Dropping it returns the buffer to
+/// the engine, and the peer may send as many bytes again. It should be dropped in the thread that
+/// drives the engine: a drop elsewhere is noticed with the next iteration only.
 pub struct ReceivedBuffer {
     pub(crate) buffer: Box<[u8]>,
     pub(crate) start: usize,
@@ -46,8 +46,8 @@ impl ReceivedBuffer {
         (&self.buffer[first.0..first.0 + first.1], &self.buffer[second.0..second.0 + second.1])
     }
 
-    /// The same bytes to be sent on, to this peer or another: not one is copied, and the buffer
-    /// comes back when that peer has acknowledged both pieces.
+    /// The same bytes for sending, to this peer or another: nothing is copied. The buffer returns
+    /// to the engine when that peer has acknowledged both pieces.
     pub fn into_shared(self) -> (SharedBytes, SharedBytes) {
         let (first, second) = self.pieces();
         let whole = SharedBytes::shared(Arc::new(Whole(self)));
@@ -70,15 +70,15 @@ impl fmt::Debug for ReceivedBuffer {
 impl Drop for ReceivedBuffer {
     fn drop(&mut self) {
         let (flow, length) = (self.flow, self.length as u32);
-        // There is a place for every buffer that is out. Without an engine nobody takes it back,
-        // and it is freed.
+        // The channel has room for every buffer that is out. Without an engine the send fails and
+        // the buffer is freed.
         let buffer = std::mem::take(&mut self.buffer);
         let _ = self.home.way.try_send(Returned { flow, length, buffer });
         self.home.waiting.fetch_add(1, Ordering::Release);
     }
 }
 
-/// A received buffer with what lies beside the bytes: [`SharedBytes`] knows which part counts.
+/// The whole buffer, of which [`SharedBytes`] covers the received part.
 struct Whole(ReceivedBuffer);
 
 impl AsRef<[u8]> for Whole {
@@ -87,7 +87,7 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// The way back to the engine, and how many are on it.
+/// The channel back to the engine, and how many buffers are in it.
 #[derive(Clone, Debug)]
 pub(crate) struct ReturnChannel {
     pub(crate) way: SyncSender<Returned>,
@@ -99,7 +99,7 @@ pub(crate) struct ReturnChannel {
 pub(crate) struct ReceivedBuffers {
     /// How many.
     pub out: usize,
-    /// Made when it is first needed: who never takes a buffer pays nothing.
+    /// Created with the first buffer that is taken.
     pub(crate) home: Option<(ReturnChannel, Receiver<Returned>)>,
 }
 
@@ -112,7 +112,7 @@ impl ReceivedBuffers {
         self.home.get_or_insert_with(open).0.clone()
     }
 
-    /// Whether buffers wait to be taken back.
+    /// Whether buffers wait to be reclaimed.
     pub(crate) fn has_returned(&self) -> bool {
         self.out > 0 && self.home.as_ref().is_some_and(|(home, _)| home.waiting.load(Ordering::Acquire) > 0)
     }

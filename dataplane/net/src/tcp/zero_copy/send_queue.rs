@@ -1,11 +1,11 @@
-//! What a flow has to send when some of it is lent: pieces in the order in which they were given.
+//! What a flow has to send when some of it is shared: pieces in the order in which they were
+//! queued.
 //!
-//! 1. Positions count bytes from when the outbox was made. A piece knows its first; so the piece
-//!    that holds a position is found by bisection, however many there are.
-//! 2. Copied bytes lie one behind the other in a ring of their own, which needs no more room than
-//!    they do. A copied piece knows where among them it begins. Copies that follow each other are
-//!    one piece.
-//! 3. Acknowledged bytes leave at the front. A lent piece is dropped when its last byte is
+//! 1. Positions count bytes from the creation of the queue. A piece knows the position of its first
+//!    byte, so the piece at a position is found by bisection.
+//! 2. Copied bytes are contiguous in a ring of their own. A copied piece knows where in that ring
+//!    it begins; adjacent copies are one piece.
+//! 3. Acknowledged bytes leave at the front. A shared piece is dropped when its last byte is
 //!    acknowledged.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::shared_bytes::SharedBytes;
 use crate::buffers::{Pool, Ring};
 
-/// Copied or lent bytes that follow each other.
+/// Consecutive bytes that are either copied or shared.
 #[derive(Debug)]
 struct Piece {
     /// Position of the first.
@@ -29,7 +29,7 @@ enum Body {
     SharedBytes(SharedBytes),
 }
 
-/// The queue of a flow to which something was lent.
+/// The queue of a flow that sends shared bytes.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     pieces: VecDeque<Piece>,
@@ -52,7 +52,7 @@ impl SendQueue {
         self.base == self.end
     }
 
-    /// Begins with what the flow had to send before. The outbox is empty.
+    /// Starts with what the flow had to send before. The queue is empty.
     pub(crate) fn begin(&mut self, ring: Ring) {
         debug_assert!(self.is_empty(), "a flow with an send_queue has nothing in its ring");
         self.gone = 0;
@@ -67,7 +67,7 @@ impl SendQueue {
         self.end += length as u64;
     }
 
-    /// Appends lent bytes.
+    /// Appends shared bytes.
     pub(crate) fn lend(&mut self, bytes: SharedBytes) {
         self.push(bytes.len(), Body::SharedBytes(bytes));
     }
@@ -147,8 +147,8 @@ impl SendQueue {
             let filled = scratch.len() + wanted;
             scratch.extend_from_slice(first);
             scratch.extend_from_slice(second);
-            // An owner that has fewer bytes than it lent sends zeros in their place: its peer's
-            // trouble, not ours.
+            // An owner that has fewer bytes than it shared sends zeros in their place: the stream
+            // of its peer is wrong, the engine is not.
             scratch.resize(filled, 0);
             position += wanted as u64;
             index += 1;

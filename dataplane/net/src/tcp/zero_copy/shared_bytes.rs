@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// Bytes that an application shares with the engine instead of having them copied. Clones and
 /// slices share the same bytes.
 ///
-/// The bytes must not change as long as the engine has a share: what is sent twice has to be the
-/// same.
+/// The bytes must not change as long as the engine has a share: a retransmission has to be
+/// identical.
 #[derive(Clone)]
 pub struct SharedBytes {
     memory: Memory,
@@ -23,14 +23,14 @@ enum Memory {
 }
 
 impl SharedBytes {
-    /// All bytes of whatever owns some: a vector, a mapped file, a buffer of a pool whose `Drop`
-    /// puts it back.
+    /// All bytes of an owner: a vector, a mapped file, a buffer of a pool whose `Drop` puts it
+    /// back.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self::shared(Arc::new(owner))
     }
 
-    /// The same for an owner that is shared already; who keeps a clone sees by its count when the
-    /// engine has let go.
+    /// The same for an owner that is shared already. A caller that keeps a clone can tell by its
+    /// count when the engine has dropped its share.
     pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
         let length = (*owner).as_ref().len();
         Self { memory: Memory::Owner(owner), start: 0, length }
@@ -57,8 +57,7 @@ impl SharedBytes {
         }
     }
 
-    /// `length` bytes from `offset` on. Fewer only if their owner has changed its mind about how
-    /// many it has.
+    /// `length` bytes from `offset` on. Fewer only if their owner now has fewer.
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         let all = match &self.memory {
             Memory::Constant(bytes) => bytes,

@@ -1,7 +1,7 @@
 //! Two engines on tapped queues, joined by a wire that the test controls, in virtual time.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod peer;
+pub(crate) mod peer;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
@@ -10,27 +10,27 @@ use sietch_net::{Config, Engine, Event, EventKind, FlowId, Ipv6Config};
 use sietch_nic::NicQueue;
 use sietch_nic::wire::{WireQueue, WireTap, tapped};
 
-pub const SERVER_PORT: u16 = 7000;
-pub const MTU: usize = 1500;
-pub const MILLISECOND: u64 = 1_000_000;
-pub const SECOND: u64 = 1000 * MILLISECOND;
+pub(crate) const SERVER_PORT: u16 = 7000;
+pub(crate) const MTU: usize = 1500;
+pub(crate) const MILLISECOND: u64 = 1_000_000;
+pub(crate) const SECOND: u64 = 1000 * MILLISECOND;
 /// One way, nanoseconds.
-pub const DELAY: u64 = 50_000;
+pub(crate) const DELAY: u64 = 50_000;
 const BUFFERS: u32 = 512;
 
 /// The IPv6 address of a host.
-pub const fn address6(last: u8) -> Ipv6Addr {
+pub(crate) const fn address6(last: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last as u16)
 }
 
 /// Gives a host an IPv6 address on a link of 64 bits, and no router.
-pub fn speak_ipv6(config: &mut Config) {
+pub(crate) fn speak_ipv6(config: &mut Config) {
     let last = config.address.octets()[3];
     config.ipv6 = Some(Ipv6Config { addresses: vec![(address6(last), 64)], gateway: None });
 }
 
 /// One engine with its queue, the far end of that queue, and what it told.
-pub struct Host {
+pub(crate) struct Host {
     pub engine: Engine,
     pub queue: WireQueue,
     pub tap: WireTap,
@@ -42,7 +42,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(last: u8, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn new(last: u8, change: impl FnOnce(&mut Config)) -> Self {
         let address = Ipv4Addr::new(10, 0, 0, last);
         let mac = [2, 0, 0, 0, 0, last];
         let (queue, tap) = tapped(mac, MTU, BUFFERS);
@@ -59,7 +59,7 @@ impl Host {
         }
     }
 
-    pub fn poll(&mut self, now: u64) -> bool {
+    pub(crate) fn poll(&mut self, now: u64) -> bool {
         let result = self.engine.poll(&mut self.queue, now).expect("a wire does not break");
         if !self.hold_events {
             self.engine.take_events(&mut self.events);
@@ -67,22 +67,22 @@ impl Host {
         result.more
     }
 
-    pub fn read_all(&mut self, flow: FlowId) -> Vec<u8> {
+    pub(crate) fn read_all(&mut self, flow: FlowId) -> Vec<u8> {
         let (first, second) = self.engine.received(flow);
         let bytes = [first, second].concat();
         self.engine.consume(flow, bytes.len());
         bytes
     }
 
-    pub fn saw(&self, flow: FlowId, kind: EventKind) -> bool {
+    pub(crate) fn saw(&self, flow: FlowId, kind: EventKind) -> bool {
         self.events.iter().any(|event| event.flow == flow && event.kind == kind)
     }
 
-    pub fn saw_any_close(&self) -> bool {
+    pub(crate) fn saw_any_close(&self) -> bool {
         self.events.iter().any(|event| matches!(event.kind, EventKind::Closed(_)))
     }
 
-    pub fn accepted(&self) -> Vec<FlowId> {
+    pub(crate) fn accepted(&self) -> Vec<FlowId> {
         let accepted = |event: &&Event| matches!(event.kind, EventKind::Accepted { .. });
         self.events.iter().filter(accepted).map(|event| event.flow).collect()
     }
@@ -90,7 +90,7 @@ impl Host {
 
 /// What the wire does with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub(crate) enum Fate {
     Pass,
     Drop,
     Duplicate,
@@ -100,15 +100,15 @@ pub enum Fate {
 
 /// Where a frame comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub(crate) enum From {
     Client,
     Server,
 }
 
 /// Decides the fate of the frame with this number.
-pub type Decide = Box<dyn FnMut(usize, From, &[u8]) -> Fate>;
+pub(crate) type Decide = Box<dyn FnMut(usize, From, &[u8]) -> Fate>;
 
-pub struct Network {
+pub(crate) struct Network {
     pub client: Host,
     pub server: Host,
     pub now: u64,
@@ -121,11 +121,11 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| {}, |_| {})
     }
 
-    pub fn with(client: impl FnOnce(&mut Config), server: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn with(client: impl FnOnce(&mut Config), server: impl FnOnce(&mut Config)) -> Self {
         let mut network = Self {
             client: Host::new(1, client),
             server: Host::new(2, server),
@@ -140,22 +140,22 @@ impl Network {
         network
     }
 
-    pub fn server_address(&self) -> SocketAddrV4 {
+    pub(crate) fn server_address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.server.address, SERVER_PORT)
     }
 
     /// Two hosts that speak both families.
-    pub fn dual() -> Self {
+    pub(crate) fn dual() -> Self {
         Self::with(speak_ipv6, speak_ipv6)
     }
 
     /// Opens a connection and returns both ends.
-    pub fn open(&mut self) -> (FlowId, FlowId) {
+    pub(crate) fn open(&mut self) -> (FlowId, FlowId) {
         self.open_to(self.server_address().into())
     }
 
     /// Opens a connection to the server by one of its addresses.
-    pub fn open_to(&mut self, server: SocketAddr) -> (FlowId, FlowId) {
+    pub(crate) fn open_to(&mut self, server: SocketAddr) -> (FlowId, FlowId) {
         let before = self.server.accepted().len();
         let client = self.client.engine.connect(server, self.now).expect("there is a route");
         self.run();
@@ -198,7 +198,7 @@ impl Network {
     }
 
     /// One step at the present time: both engines work and the wire takes what they sent.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.deliver();
         while self.client.poll(self.now) {
             self.carry();
@@ -218,7 +218,7 @@ impl Network {
     }
 
     /// Moves on until no frame is on its way; timers that come due later stay pending.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         self.step();
         while let Some(at) = self.next_arrival() {
             self.now = self.now.max(at);
@@ -227,7 +227,7 @@ impl Network {
     }
 
     /// Moves on to `until`, frames and timers included.
-    pub fn run_until(&mut self, until: u64) {
+    pub(crate) fn run_until(&mut self, until: u64) {
         self.step();
         loop {
             let next = self.next_arrival().into_iter().chain(self.next_deadline()).min();
@@ -242,7 +242,7 @@ impl Network {
     }
 
     /// Moves to the next frame or timer. False if there is none.
-    pub fn advance(&mut self) -> bool {
+    pub(crate) fn advance(&mut self) -> bool {
         let next = self.next_arrival().into_iter().chain(self.next_deadline()).min();
         let Some(at) = next else { return false };
         self.now = self.now.max(at);
@@ -252,7 +252,7 @@ impl Network {
 
     /// Lets all timers run out and checks that nothing is left: no frame buffer, no memory, no
     /// timer.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.run_until(self.now + 400 * SECOND);
         for host in [&mut self.client, &mut self.server] {
             assert_eq!(host.queue.free_buffers(), BUFFERS as usize, "a frame leaked");

@@ -6,14 +6,14 @@ use sietch_net::{Config, FlowId, Seq};
 
 use super::{Host, SECOND, SERVER_PORT};
 
-pub const PEER: u32 = 0x0a00_0001;
-pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub const PEER_PORT: u16 = 5555;
-pub const PEER_ISS: Seq = Seq(1_000_000);
+pub(crate) const PEER: u32 = 0x0a00_0001;
+pub(crate) const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const PEER_PORT: u16 = 5555;
+pub(crate) const PEER_ISS: Seq = Seq(1_000_000);
 
 /// A segment that the engine sent.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub(crate) struct Got {
     pub at: u64,
     pub seq: Seq,
     pub ack: Seq,
@@ -26,7 +26,7 @@ pub struct Got {
     pub port: u16,
 }
 
-pub struct Peer {
+pub(crate) struct Peer {
     pub host: Host,
     pub now: u64,
     pub port: u16,
@@ -39,7 +39,7 @@ pub struct Peer {
 
 impl Peer {
     /// An engine that listens, and nobody connected.
-    pub fn new(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut host = Host::new(2, change);
         host.engine.listen(SERVER_PORT, 64).expect("the port is free");
         let (irs, flow) = (Seq(0), FlowId::NONE);
@@ -47,13 +47,13 @@ impl Peer {
     }
 
     /// An engine with one connection from this peer, without options.
-    pub fn connected(change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn connected(change: impl FnOnce(&mut Config)) -> Self {
         let mut peer = Self::new(change);
         peer.handshake(Options::Syn { mss: 1000, shift: None, sack: false, timestamps: None });
         peer
     }
 
-    pub fn handshake(&mut self, options: Options) {
+    pub(crate) fn handshake(&mut self, options: Options) {
         self.put(PEER_ISS, Seq(0), SYN, options, b"");
         let answer = self.one();
         assert_eq!(answer.flags, SYN | ACK);
@@ -70,7 +70,7 @@ impl Peer {
         self.flow = *self.host.accepted().last().expect("the handshake is complete");
     }
 
-    pub fn put(&mut self, seq: Seq, ack: Seq, flags: u8, options: Options, payload: &[u8]) {
+    pub(crate) fn put(&mut self, seq: Seq, ack: Seq, flags: u8, options: Options, payload: &[u8]) {
         let path = Path {
             mac: PEER_MAC,
             next_hop: self.host.mac,
@@ -89,16 +89,16 @@ impl Peer {
 
     /// Sends data or control `offset` bytes into our stream, acknowledging `acknowledged` bytes of
     /// theirs.
-    pub fn say(&mut self, offset: u32, acknowledged: u32, flags: u8, payload: &[u8]) {
+    pub(crate) fn say(&mut self, offset: u32, acknowledged: u32, flags: u8, payload: &[u8]) {
         self.put(PEER_ISS.plus(1 + offset), self.irs.plus(1 + acknowledged), flags, Options::None, payload);
     }
 
-    pub fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         while self.host.poll(self.now) {}
     }
 
     /// Takes what the engine has sent.
-    pub fn take(&mut self) -> Vec<Got> {
+    pub(crate) fn take(&mut self) -> Vec<Got> {
         let mut all = Vec::new();
         while let Some(frame) = self.host.tap.take_transmitted() {
             let (link, packet) = ethernet::Header::parse(&frame).expect("what we send is legal");
@@ -127,19 +127,19 @@ impl Peer {
         all
     }
 
-    pub fn one(&mut self) -> Got {
+    pub(crate) fn one(&mut self) -> Got {
         let mut all = self.take();
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     }
 
-    pub fn nothing(&mut self) {
+    pub(crate) fn nothing(&mut self) {
         let all = self.take();
         assert!(all.is_empty(), "{all:?}");
     }
 
     /// Moves time to `at`, running every deadline on the way, and returns what was sent and when.
-    pub fn until(&mut self, at: u64) -> Vec<Got> {
+    pub(crate) fn until(&mut self, at: u64) -> Vec<Got> {
         let mut all = self.take();
         while let Some(next) = self.host.engine.next_deadline().filter(|next| *next <= at) {
             self.now = self.now.max(next);

@@ -29,13 +29,13 @@ fn control(descriptor: i32, what: libc::c_ulong, request: &mut libc::ifreq) -> i
 
 /// What a bad wire does, in parts of a thousand each way.
 #[derive(Clone, Copy)]
-pub struct Damage {
+pub(super) struct Damage {
     pub lose: u64,
     pub duplicate: u64,
     pub reorder: u64,
 }
 
-pub struct Tap {
+pub(super) struct Tap {
     file: File,
     mac: [u8; 6],
     mtu: usize,
@@ -50,7 +50,7 @@ pub struct Tap {
 
 impl Tap {
     /// A device whose kernel side has `address`/24.
-    pub fn new(address: [u8; 4], damage: Damage, seed: u64) -> io::Result<Self> {
+    pub(super) fn new(address: [u8; 4], damage: Damage, seed: u64) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open("/dev/net/tun")?;
         let mut request = name_request("tap0");
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
@@ -87,7 +87,7 @@ impl Tap {
     }
 
     /// Waits for a frame, at most so many milliseconds.
-    pub fn wait(&self, milliseconds: i32) {
+    pub(super) fn wait(&self, milliseconds: i32) {
         let mut entry = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry, and the count says one.
         unsafe { libc::poll(&raw mut entry, 1, milliseconds) };

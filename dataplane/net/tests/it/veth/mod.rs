@@ -1,6 +1,6 @@
 //! A VNIC as an application gets it, with a bad cable in between.
 
-pub mod pair;
+pub(super) mod pair;
 
 use std::io;
 
@@ -11,30 +11,30 @@ use sietch_nic::{Frame, NicQueue, TransmitError};
 use sietch_sim::lossy::{Done, Rates};
 use sietch_sim::{Lossy, Random};
 
-pub struct Veth {
+pub(super) struct Veth {
     queue: Lossy<af_xdp::Queue>,
     filters: Filters,
 }
 
 impl Veth {
     /// A pair in the calling thread's namespace.
-    pub fn new(plan: &Plan, rates: Rates, seed: u64) -> io::Result<Self> {
+    pub(super) fn new(plan: &Plan, rates: Rates, seed: u64) -> io::Result<Self> {
         let Pair { queue, filters } = Pair::new(plan)?;
         Ok(Self { queue: Lossy::new(queue, rates, Random::new(seed)), filters })
     }
 
     /// What the cable has done.
-    pub fn done(&self) -> Done {
+    pub(super) fn done(&self) -> Done {
         self.queue.done
     }
 
     /// What the filter dropped of what was sent, by reason.
-    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn refused(&self) -> Vec<(&'static str, u64)> {
         self.filters.refused()
     }
 
     /// Waits for a frame, at most so many milliseconds.
-    pub fn wait(&self, milliseconds: i32) {
+    pub(super) fn wait(&self, milliseconds: i32) {
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds.clamp(0, 999)) * 1_000_000 };
         let mut entries = [PollFd::new(self.queue.inner(), PollFlags::IN)];
         // A signal ends the wait as well.

@@ -15,11 +15,11 @@ use sietch_nic::xdp::{Buffers, Reason, VnicPrograms, VnicSpec, offload};
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 8];
 /// The kernel's end.
-pub const HOST_END: &str = "vh0";
+pub(crate) const HOST_END: &str = "vh0";
 
 /// Addresses, ports and size.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The kernel's address, of a network of 24 bits.
     pub host: Ipv4Addr,
     /// The VNIC's.
@@ -34,23 +34,23 @@ pub struct Plan {
 }
 
 /// A pair with its queue. The filters stay attached as long as it lives.
-pub struct Pair {
+pub(crate) struct Pair {
     pub queue: af_xdp::Queue,
     pub filters: Filters,
 }
 
 /// The filters of a pair.
-pub struct Filters(VnicPrograms);
+pub(crate) struct Filters(VnicPrograms);
 
 /// Puts the calling thread, and those that it will start, into a network namespace of their own.
 /// False if it may not.
-pub fn enter_namespace() -> bool {
+pub(crate) fn enter_namespace() -> bool {
     #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
     rustix::thread::unshare(UnshareFlags::NEWNET).is_ok()
 }
 
 /// Runs `ip` with these words.
-pub fn ip(arguments: &str) -> io::Result<()> {
+pub(crate) fn ip(arguments: &str) -> io::Result<()> {
     let output = Command::new("ip").args(arguments.split_whitespace()).output()?;
     if output.status.success() {
         return Ok(());
@@ -64,7 +64,7 @@ fn index(name: &str) -> io::Result<u32> {
 
 impl Pair {
     /// Makes one in the calling thread's namespace.
-    pub fn new(plan: &Plan) -> io::Result<Self> {
+    pub(crate) fn new(plan: &Plan) -> io::Result<Self> {
         let Plan { host, address, mtu, .. } = plan;
         let text = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
         ip("link set lo up")?;
@@ -118,7 +118,7 @@ impl Pair {
 
 impl Filters {
     /// What the filter dropped of what was sent, by reason.
-    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn refused(&self) -> Vec<(&'static str, u64)> {
         let sent = self.0.counters().expect("the maps are ours").transmitted;
         Reason::ALL
             .into_iter()
