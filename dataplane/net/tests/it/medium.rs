@@ -183,7 +183,7 @@ mod classes {
     use std::io;
 
     use sietch_net::FlowId;
-    use sietch_nic::{Untrusted, Frame, Offloads, TransmitError};
+    use sietch_nic::{Frame, Offloads, TransmitError, Untrusted};
 
     use super::*;
 
