@@ -106,7 +106,7 @@ impl Addresses {
     }
 
     /// Whether we listen to a group of IPv6 because we have addresses (RFC 4291 section 2.8).
-    pub(crate) fn hears_group(&self, group: &Address) -> bool {
+    pub(crate) fn receives_group(&self, group: &Address) -> bool {
         let ours = |local: &Local| !local.address.is_v4() && local.address.solicited_node() == *group;
         self.has_v6() && (*group == Address::ALL_NODES || self.all().any(ours))
     }

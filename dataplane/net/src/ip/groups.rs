@@ -100,8 +100,8 @@ impl Groups {
     }
 
     fn note_next(&mut self) {
-        let told = self.due.iter().map(|due| due.0);
-        self.next = told.chain(self.answer_at.into_iter().flatten()).min().unwrap_or(NEVER);
+        let changes = self.due.iter().map(|due| due.0);
+        self.next = changes.chain(self.answer_at.into_iter().flatten()).min().unwrap_or(NEVER);
     }
 
     /// The changes to report now.

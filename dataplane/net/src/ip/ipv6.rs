@@ -54,10 +54,10 @@ impl Ip {
         let place = cx.addresses.index_of(&header.destination).filter(|_| link.destination == cx.mac);
         let joined = self.groups.contains(&header.destination);
         let to_group =
-            header.destination.is_multicast() && (joined || cx.addresses.hears_group(&header.destination));
-        let nobody = header.source.is_unspecified() && to_group && header.next_header == ipv6::ICMP;
-        let honest = nobody || cx.addresses.may_be_source(&header.source);
-        if !honest || (place.is_none() && !to_group) {
+            header.destination.is_multicast() && (joined || cx.addresses.receives_group(&header.destination));
+        let probe = header.source.is_unspecified() && to_group && header.next_header == ipv6::ICMP;
+        let valid = probe || cx.addresses.may_be_source(&header.source);
+        if !valid || (place.is_none() && !to_group) {
             cx.metrics.wrong_address += 1;
             if link.source != cx.mac && cx.addresses.index_of(&header.source).is_some() {
                 self.address_conflict(cx);
@@ -74,7 +74,7 @@ impl Ip {
             Err(refusal) => return self.refuse_headers(cx, &arrival, refusal),
         };
         if upper.fragment.is_some() {
-            if to_group || nobody {
+            if to_group || probe {
                 cx.metrics.frames_ignored += 1;
                 return Input::Done;
             }

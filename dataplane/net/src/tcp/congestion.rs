@@ -6,7 +6,7 @@
 //!    were CE-marked, and a round-trip sample if it gives one. `grow` says whether the window was
 //!    what held the sender back.
 //! 2. A reduction is reported once per window of data and by its cause: a loss
-//!    ([`CongestionControl::enter_recovery`]), a CE mark ([`CongestionControl::marked`]), or a
+//!    ([`CongestionControl::enter_recovery`]), a CE mark ([`CongestionControl::ce_marked`]), or a
 //!    timeout. [`CongestionControl::undo`] reverts the last reduction if it was spurious.
 //! 3. The result is a window in bytes, which the flow copies to its hot state, and possibly a rate,
 //!    which `pacing` enforces. Rates and delays are evaluated once per control interval, not once
@@ -184,8 +184,8 @@ impl CongestionControl for Algorithm {
         each!(self, state => state.exit_recovery());
     }
 
-    fn marked(&mut self, at: Moment) {
-        each!(self, state => state.marked(at));
+    fn ce_marked(&mut self, at: Moment) {
+        each!(self, state => state.ce_marked(at));
     }
 
     fn timed_out(&mut self, at: Moment) {

@@ -149,7 +149,7 @@ impl Tcp {
         self.raise(index, event::READABLE);
     }
 
-    /// `advanced` more bytes (or our FIN) are acknowledged, `marked` if the acknowledgement echoes
+    /// `advanced` more bytes (or our FIN) are acknowledged, `ece` if the acknowledgement echoes
     /// a CE mark. Returns whether our FIN was among them.
     #[inline]
     pub(crate) fn acknowledge(
@@ -158,15 +158,15 @@ impl Tcp {
         index: FlowIndex,
         advanced: u32,
         echo: Option<u32>,
-        marked: bool,
+        ece: bool,
     ) -> bool {
         let una = self.flows.hot[index].una.plus(advanced);
         let delivered = self.flows.cold[index].scoreboard.acknowledge(una);
-        self.account(cx, index, advanced, echo, (true, marked), &delivered)
+        self.account(cx, index, advanced, echo, (true, ece), &delivered)
     }
 
     /// What [`Tcp::acknowledge`] does once the scoreboard is updated. `grow`: no loss recovery is
-    /// active. `marked`: the acknowledgement echoes a CE mark.
+    /// active. `ece`: the acknowledgement echoes a CE mark.
     #[inline]
     pub(crate) fn account(
         &mut self,
@@ -174,7 +174,7 @@ impl Tcp {
         index: FlowIndex,
         advanced: u32,
         echo: Option<u32>,
-        (grow, marked): (bool, bool),
+        (grow, ece): (bool, bool),
         delivered: &Delivered,
     ) -> bool {
         let (flow, cold) = self.flows.both(index);
@@ -185,12 +185,12 @@ impl Tcp {
         flow.nxt = flow.nxt.max(flow.una);
         flow.duplicates = 0;
         cx.metrics.payload_acknowledged += data as u64;
-        let mut round_trip = 0;
+        let mut rtt = 0;
         cold.acknowledged += data as u64;
         if delivered.newest != 0 {
-            round_trip = cx.now - delivered.newest;
+            rtt = cx.now - delivered.newest;
             cold.rtt.sample(cx.now - delivered.oldest);
-            cold.rtt.note_min_rtt(round_trip, cx.now);
+            cold.rtt.note_min_rtt(rtt, cx.now);
             cold.scoreboard.set_grain(cold.rtt.srtt() / GRAINS);
         } else if cold.backoff > 0
             && let Some(echo) = echo
@@ -210,13 +210,13 @@ impl Tcp {
         let bytes = delivered.bytes.min(advanced.max(data as u32));
         cold.congestion.acknowledged(&Acknowledged {
             bytes,
-            marked: if marked { bytes } else { 0 },
-            round_trip,
+            ce_marked: if ece { bytes } else { 0 },
+            rtt,
             in_flight,
             mss: u32::from(flow.mss),
             now: cx.now,
             // RFC 3168 section 6.1.2: an echo does not let it grow.
-            grow: grow && used && !marked,
+            grow: grow && used && !ece,
         });
         if grow {
             flow.cwnd = cold.congestion.window();

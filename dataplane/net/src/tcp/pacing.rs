@@ -49,12 +49,12 @@ impl Tcp {
             let remote = self.flows.path[index].remote();
             timely.tell(|time| self.path_delays.note(remote, time, cx.now));
         }
-        let round_trip = cold.rtt.srtt();
+        let rtt = cold.rtt.srtt();
         let own = match cold.congestion.pacing_rate() {
-            None if self.settings.pacing && round_trip > 0 => {
+            None if self.settings.pacing && rtt > 0 => {
                 let gain = if cold.congestion.in_slow_start() { GAIN_SLOW_START } else { GAIN };
                 // At most 2^30 x 2^30 x 2: it fits.
-                (u64::from(cold.congestion.window()) * SECOND / round_trip).saturating_mul(gain) / 100
+                (u64::from(cold.congestion.window()) * SECOND / rtt).saturating_mul(gain) / 100
             }
             own => own.unwrap_or(u64::MAX),
         };

@@ -41,18 +41,18 @@ mod timeout;
 const MOST_OWED: u8 = 32;
 
 impl Tcp {
-    /// Takes a segment of a flow in any state. `marked`: its packet is CE-marked.
+    /// Takes a segment of a flow in any state. `ce_marked`: its packet is CE-marked.
     pub(crate) fn slow_receive(
         &mut self,
         cx: &mut Context,
         index: FlowIndex,
         segment: &Segment<'_>,
-        marked: bool,
+        ce_marked: bool,
     ) {
         match self.flows.hot[index].state {
             State::Closed | State::TimeWait => {}
-            State::SynSent => self.syn_sent_receive(cx, index, segment, marked),
-            _ => self.synchronised_receive(cx, index, segment, marked),
+            State::SynSent => self.syn_sent_receive(cx, index, segment, ce_marked),
+            _ => self.synchronised_receive(cx, index, segment, ce_marked),
         }
     }
 
@@ -61,7 +61,7 @@ impl Tcp {
         cx: &mut Context,
         index: FlowIndex,
         segment: &Segment<'_>,
-        marked: bool,
+        ce_marked: bool,
     ) {
         if self.answers_simultaneous_open(index, segment) {
             self.established(cx, index, segment);
@@ -104,7 +104,7 @@ impl Tcp {
                 return;
             }
         }
-        self.note_ce(cx, index, segment, marked);
+        self.note_ce(cx, index, segment, ce_marked);
         self.take_payload(cx, index, segment);
         self.take_fin(cx, index, segment);
     }

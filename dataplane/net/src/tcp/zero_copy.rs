@@ -67,7 +67,7 @@ impl Tcp {
             send_queue.begin(flow.tx.take_storage());
         }
         flow.tx.count_external(bytes.len());
-        send_queue.lend(bytes);
+        send_queue.share(bytes);
         cx.metrics.zero_copy_sends += 1;
         self.mark_dirty(index);
         Ok(())

@@ -7,7 +7,7 @@ use sietch_net::packet::{Address, arp, checksum, ethernet, icmpv6, ipv6};
 use sietch_net::{Config, EcnCodepoint};
 use sietch_sim::segment::{Macs, packet};
 
-const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 66];
+const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 66];
 
 fn announcing(config: &mut Config) {
     speak_ipv6(config);
@@ -49,7 +49,7 @@ fn own(host: &Host) -> Vec<IpAddr> {
 }
 
 #[test]
-fn a_host_tells_where_its_addresses_are_twice_and_is_silent_after_that() {
+fn a_host_announces_its_addresses_twice_and_then_no_more() {
     let mut host = Host::new(2, announcing);
     assert_eq!(host.engine.next_deadline(), Some(0));
     assert_eq!(announced(&mut host, SECOND), own(&host));
@@ -97,30 +97,30 @@ fn claim(six: bool, host: &Host) -> Vec<u8> {
     if !six {
         let said = arp::Packet {
             request: true,
-            sender_mac: STRANGER,
+            sender_mac: OTHER,
             sender: host.address.into(),
             target_mac: [0; 6],
             target: host.address.into(),
         };
         let mut frame = vec![0; 14 + arp::LENGTH];
-        ethernet::Header { destination: ethernet::BROADCAST, source: STRANGER, ethertype: ethernet::ARP }
+        ethernet::Header { destination: ethernet::BROADCAST, source: OTHER, ethertype: ethernet::ARP }
             .emit(frame.first_chunk_mut().expect("14 bytes"));
         said.emit(frame[14..].first_chunk_mut().expect("28 bytes"));
         return frame;
     }
     let (from, all) = (address6(2), Address::ALL_NODES.to_ip());
-    let mut body = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &from.octets(), &[2, 1], &STRANGER].concat();
+    let mut body = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &from.octets(), &[2, 1], &OTHER].concat();
     let pseudo = checksum::pseudo_header(&from.into(), &all.into(), 58, body.len() as u32);
     let check = checksum::finish(pseudo + checksum::sum(&body));
     body[2..4].copy_from_slice(&check);
-    let macs = Macs { from: STRANGER, to: [0x33, 0x33, 0, 0, 0, 1] };
+    let macs = Macs { from: OTHER, to: [0x33, 0x33, 0, 0, 0, 1] };
     let mut frame = packet(macs, IpAddr::V6(from), all, 58, 0, &body);
     frame[21] = 255;
     frame
 }
 
 #[test]
-fn who_claims_our_address_is_counted_and_answered_now_and_then() {
+fn claims_to_our_address_are_counted_and_answered_at_intervals() {
     for six in [false, true] {
         let mut host = Host::new(2, announcing);
         assert_eq!(announced(&mut host, SECOND).len() + announced(&mut host, 3 * SECOND).len(), 6);

@@ -1,4 +1,4 @@
-//! Peers and strangers who mean harm: what they send costs them something, and the connection of an
+//! Malicious peers and off-path attackers: what they send costs them something, and the connection of an
 //! honest peer lives.
 
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use crate::harness::{Host, SECOND, SERVER_PORT};
 use sietch_net::FlowId;
 use sietch_sim::segment::{ACK, CWR, ECE, FIN, Macs, Options, PSH, RST, SYN, Segment, icmp_error};
 
-const STRANGER: [u8; 6] = [2, 0, 0, 0, 0, 7];
+const ATTACKER: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
 /// A peer of bare segments, written and read apart from the engine's own packet code.
 struct Wire {
@@ -58,7 +58,7 @@ impl Wire {
     }
 
     fn put(&mut self, flags: u8, seq: u32, ack: u32, options: &Options, payload: &[u8]) {
-        let macs = Macs { from: STRANGER, to: self.host.mac };
+        let macs = Macs { from: ATTACKER, to: self.host.mac };
         let options = options.bytes();
         let window = self.window;
         let segment = Segment {
@@ -116,7 +116,7 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
 }
 
 impl Wire {
-    /// A stranger's blind segments in the name of the peer: numbers all over the space, none of
+    /// Blind segments of an attacker that forges the peer's address: numbers all over the space, none of
     /// them right.
     fn blind(&mut self, flags: u8, payload: &[u8]) {
         for step in 1..64u32 {
@@ -179,7 +179,7 @@ fn a_lie_about_the_path_makes_segments_small_and_no_smaller() {
     wire.host.engine.send(flow, &[1; 5000]);
     while wire.host.poll(wire.now) {}
     let frames = wire.frames();
-    let macs = Macs { from: STRANGER, to: wire.host.mac };
+    let macs = Macs { from: ATTACKER, to: wire.host.mac };
     for mtu in [68, 0, 1] {
         let router = "192.0.2.1".parse().expect("legal");
         let lie = icmp_error(macs, router, 3, 4, mtu, &frames[0]).expect("it quotes a packet");
@@ -391,7 +391,7 @@ mod flood {
     }
 
     #[test]
-    fn who_has_a_cookie_and_a_place_may_use_either() {
+    fn a_peer_with_a_cookie_and_a_half_open_connection_may_use_either() {
         let mut wire = wire();
         wire.flood(0, 100);
         wire.open(5000, &Options::default());
@@ -545,7 +545,7 @@ mod gaps {
     }
 
     #[test]
-    fn gaps_that_stand_longest_go_first_and_their_bytes_can_come_again() {
+    fn oldest_gaps_are_pruned_first_and_their_bytes_can_be_retransmitted() {
         let mut wire = wire(MEMORY);
         let (first, _) = wire.enter(999);
         let irs = wire.irs;

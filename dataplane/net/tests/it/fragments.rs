@@ -48,7 +48,7 @@ fn part(six: bool, id: u8, whole: &[u8], offset: usize, length: usize) -> Vec<u8
 }
 
 #[test]
-fn who_sent_the_first_part_of_what_does_not_come_whole_is_told() {
+fn the_sender_of_the_first_fragment_of_an_incomplete_packet_gets_an_error() {
     for six in [false, true] {
         let mut host = Host::new(2, speak_ipv6);
         let whole = datagram(six, &[7; 3000]);
@@ -92,7 +92,7 @@ fn who_sent_the_first_part_of_what_does_not_come_whole_is_told() {
 }
 
 #[test]
-fn a_datagram_in_parts_arrives_whole_or_not_at_all() {
+fn a_fragmented_datagram_arrives_whole_or_not_at_all() {
     for six in [false, true] {
         let mut host = Host::new(2, speak_ipv6);
         host.engine.udp_bind(53).expect("free");

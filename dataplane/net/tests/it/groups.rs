@@ -43,7 +43,7 @@ fn sent(network: &Network) -> Vec<(u8, IpAddr)> {
 }
 
 #[test]
-fn who_joins_hears_and_tells_and_who_leaves_does_not() {
+fn a_joined_group_is_received_and_reported_and_a_left_one_is_not() {
     for group in groups() {
         let mut network = Network::dual();
         network.client.engine.udp_bind(9).expect("free");

@@ -115,7 +115,7 @@ fn link_local_addresses_talk_too() {
 }
 
 #[test]
-fn nobody_connects_to_himself() {
+fn an_engine_does_not_connect_to_itself() {
     let mut network = Network::dual();
     let own = [
         SocketAddr::from((address6(1), SERVER_PORT)),
@@ -197,7 +197,7 @@ fn an_echo_request_is_answered() {
 }
 
 #[test]
-fn who_asks_for_us_is_answered_and_who_tries_out_our_address_is_told() {
+fn solicitations_and_probes_for_our_address_are_answered() {
     let mut host = host();
     let group = Address::from(address6(2)).solicited_node();
     let IpAddr::V6(group_address) = group.to_ip() else { unreachable!() };
@@ -245,7 +245,7 @@ fn who_asks_for_us_is_answered_and_who_tries_out_our_address_is_told() {
 }
 
 #[test]
-fn nobody_steals_the_address_of_a_neighbour_for_long() {
+fn a_neighbours_address_is_not_stolen_for_long() {
     let mut host = host();
     let peer = address6(1);
     let flow = host.engine.connect(SocketAddr::from((peer, 80)), SECOND).expect("it is on the link");

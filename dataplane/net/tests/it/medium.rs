@@ -114,7 +114,7 @@ fn a_long_echo_request_is_turned_around_with_its_tail() {
 /// Who drives an engine over a queue that stays full, because a rate limit empties it, must not be
 /// kept busy by it.
 #[test]
-fn a_full_queue_is_looked_at_again_in_a_moment_and_not_at_once() {
+fn a_full_queue_is_tried_again_after_a_moment() {
     let (queue, tap) = tapped_with(MAC[0], 1500, 4, Medium::default());
     let mut side = Side::new(queue, MAC[0], 1500);
     tap.limit_transmitted(0);

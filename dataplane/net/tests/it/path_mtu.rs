@@ -163,7 +163,7 @@ fn datagrams_hear_of_their_path() {
 }
 
 #[test]
-fn a_connected_port_hears_its_peer_alone_and_nothing_is_copied_that_is_looked_at() {
+fn a_connected_port_takes_its_peers_datagrams_only_and_peeking_copies_nothing() {
     let mut network = Network::dual();
     for port in [5, 6] {
         network.client.engine.udp_bind(port).expect("free");

@@ -433,7 +433,7 @@ fn detached_flows_do_not_stay_for_ever() {
 }
 
 #[test]
-fn answers_echo_and_udp_and_bounds_strangers() {
+fn answers_echo_and_udp_and_bounds_replies_to_unmatched_packets() {
     let mut network = Network::new();
     network.client.engine.udp_bind(53).expect("free");
     network.server.engine.udp_bind(53).expect("free");
@@ -654,7 +654,7 @@ mod source_ports {
     }
 
     #[test]
-    fn the_next_cannot_be_told_from_those_before() {
+    fn the_next_port_does_not_follow_from_those_before() {
         let mut own = Peer::new(|_| {});
         let mut ports = Vec::new();
         for _ in 0..200 {
@@ -725,7 +725,7 @@ fn what_came_before_a_reset_can_be_read_after_it() {
 }
 
 #[test]
-fn what_nobody_reads_after_a_reset_is_let_go_with_the_next_events() {
+fn unread_bytes_after_a_reset_are_released_with_the_next_events() {
     let mut peer = Peer::connected(|_| {});
     peer.host.hold_events = true;
     peer.say(0, 0, ACK | PSH, b"last words");

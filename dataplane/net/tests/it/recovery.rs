@@ -110,7 +110,7 @@ fn a_lost_tail_is_probed_long_before_the_timeout() {
 }
 
 #[test]
-fn what_is_only_late_is_not_sent_again_once_reordering_is_known() {
+fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     let mut peer = sending(4);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 2)]);
@@ -184,7 +184,7 @@ fn duplicates_take_a_needless_reduction_back() {
 }
 
 #[test]
-fn a_timeout_for_nothing_is_taken_back_and_nothing_more_is_sent_again() {
+fn a_spurious_timeout_is_undone_and_nothing_more_is_retransmitted() {
     let mut peer = sending(8);
     let before = info(&peer).congestion_window;
     let sent = peer.until(peer.now + 400 * MILLISECOND);
@@ -233,7 +233,7 @@ fn a_receiver_may_take_its_word_back() {
 /// Two percent of the data frames are lost, some of the copies too: hardly more is sent again than
 /// was lost, without a timeout but for rare cases.
 #[test]
-fn only_what_was_lost_is_sent_again() {
+fn only_lost_bytes_are_retransmitted() {
     for seed in 1..6u64 {
         // A window of no more frames than fit the queue: what overflows it is not counted.
         let mut network = Network::with(|_| {}, |config| config.receive_buffer = 512 << 10);

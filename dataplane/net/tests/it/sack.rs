@@ -82,7 +82,7 @@ fn three_fit_with_timestamps() {
 }
 
 #[test]
-fn bytes_that_came_twice_are_reported_once() {
+fn bytes_that_arrive_again_are_reported_in_one_dsack() {
     let mut peer = selective();
     peer.say(0, 0, ACK, &[1; 100]);
     peer.until(peer.now + 100 * MILLISECOND);

@@ -15,7 +15,7 @@ fn pattern(length: usize, salt: usize) -> Vec<u8> {
 }
 
 /// Bytes whose sharers can be counted.
-fn lendable(bytes: &[u8]) -> (Arc<Vec<u8>>, SharedBytes) {
+fn shareable(bytes: &[u8]) -> (Arc<Vec<u8>>, SharedBytes) {
     let owner = Arc::new(bytes.to_vec());
     let shared: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::<Vec<u8>>::clone(&owner);
     (owner, SharedBytes::shared(shared))
@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
 
     #[test]
-    fn lent_and_copied_bytes_arrive_in_order_and_lent_ones_come_back(
+    fn shared_and_copied_bytes_arrive_in_order_and_shares_are_dropped(
         plan in prop::collection::vec(given(), 1..30),
         seed in any::<u64>(),
         one_in in prop_oneof![Just(10_u64), Just(40), Just(1 << 40)],
@@ -86,8 +86,8 @@ proptest! {
                 };
                 expected.extend_from_slice(&bytes);
                 if let Some(Given::SharedBytes(_)) = plan.pop_front() {
-                    let (owner, lent) = lendable(&bytes);
-                    prop_assert!(network.client.engine.send_zero_copy(client, lent).is_ok());
+                    let (owner, shared) = shareable(&bytes);
+                    prop_assert!(network.client.engine.send_zero_copy(client, shared).is_ok());
                     owners.push(owner);
                 } else {
                     rest = bytes;
@@ -133,12 +133,12 @@ proptest! {
 }
 
 #[test]
-fn lent_bytes_are_kept_until_they_are_acknowledged() {
+fn shared_bytes_are_kept_until_they_are_acknowledged() {
     let mut network = Network::new();
     let (client, server) = network.open();
     network.fate = Box::new(|_, _, _| Fate::Drop);
-    let (owner, lent) = lendable(&pattern(3000, 0));
-    network.client.engine.send_zero_copy(client, lent).expect("there is room");
+    let (owner, shared) = shareable(&pattern(3000, 0));
+    network.client.engine.send_zero_copy(client, shared).expect("there is room");
     network.run_until(network.now + 2 * SECOND);
     assert_eq!(Arc::strong_count(&owner), 2, "all of it may have to be sent again");
     network.fate = Box::new(|_, _, _| Fate::Pass);
@@ -148,7 +148,7 @@ fn lent_bytes_are_kept_until_they_are_acknowledged() {
 }
 
 #[test]
-fn lent_bytes_come_back_when_the_flow_ends_early() {
+fn shares_are_dropped_when_the_flow_ends_early() {
     type End = fn(&mut Network, FlowId, FlowId);
     let ends: [End; 3] = [
         |network, client, _| network.client.engine.abort(client),
@@ -165,9 +165,9 @@ fn lent_bytes_come_back_when_the_flow_ends_early() {
     for end in ends {
         let mut network = Network::new();
         let (client, server) = network.open();
-        let (owner, lent) = lendable(&pattern(2_000_000, 1));
+        let (owner, shared) = shareable(&pattern(2_000_000, 1));
         network.client.engine.send(client, b"copied");
-        network.client.engine.send_zero_copy(client, lent).expect("there is room");
+        network.client.engine.send_zero_copy(client, shared).expect("there is room");
         network.client.engine.send(client, b"copied behind it");
         network.run();
         assert_eq!(Arc::strong_count(&owner), 2);
@@ -177,7 +177,7 @@ fn lent_bytes_come_back_when_the_flow_ends_early() {
 }
 
 #[test]
-fn what_is_too_much_comes_back_and_room_is_told_of() {
+fn bytes_beyond_the_limit_are_returned_and_room_is_announced() {
     let mut network = Network::new();
     let (client, server) = network.open();
     let engine = &mut network.client.engine;
@@ -204,7 +204,7 @@ fn what_is_too_much_comes_back_and_room_is_told_of() {
 }
 
 #[test]
-fn copied_bytes_behind_lent_ones_are_bounded_by_the_send_buffer() {
+fn copied_bytes_behind_shared_ones_are_bounded_by_the_send_buffer() {
     let mut network = Network::with(|config| config.send_buffer = 16 << 10, |_| {});
     let (client, server) = network.open();
     network.fate = Box::new(|_, _, _| Fate::Drop);

@@ -18,7 +18,7 @@ fn take(all: &mut Fragments, key: Key, offset: usize, more: bool, bytes: &[u8], 
 
 proptest! {
     #[test]
-    fn parts_in_any_order_make_the_packet(
+    fn fragments_in_any_order_make_the_packet(
         length in 1usize..20_000, step in 50usize..200, order in any::<u64>(), twice in any::<bool>(),
     ) {
         let bytes: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
@@ -46,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn any_parts_stay_within_the_bounds(
+    fn any_fragments_stay_within_the_bounds(
         parts in proptest::collection::vec((0u32..40, 0u32..12, 0usize..9000, any::<bool>(), 0usize..1600), 1..600),
     ) {
         let mut all = Fragments::new();
@@ -61,7 +61,7 @@ proptest! {
 }
 
 #[test]
-fn what_overlaps_or_disagrees_is_void_with_all_its_parts() {
+fn overlaps_and_contradictions_make_the_packet_void() {
     // (offset, more, length) after a first part of bytes 16 to 32.
     for (offset, more, length) in
         [(8, true, 16), (16, true, 8), (24, true, 16), (0, true, 64), (0, false, 24), (16, false, 16)]
@@ -87,7 +87,7 @@ fn what_overlaps_or_disagrees_is_void_with_all_its_parts() {
 }
 
 #[test]
-fn a_flood_of_one_source_costs_nobody_else() {
+fn a_flood_of_one_source_costs_no_other_source() {
     let mut all = Fragments::new();
     take(&mut all, key(7, 7), 0, true, &[1; 16], SECOND);
     for id in 0..10_000 {

@@ -10,7 +10,7 @@ fn address(last: u8) -> Address {
     Address::from_octets(octets)
 }
 
-fn told(mac: [u8; 6], solicited: bool, replaces: bool) -> Advertisement {
+fn advertisement(mac: [u8; 6], solicited: bool, replaces: bool) -> Advertisement {
     Advertisement { mac: Some(mac), solicited, replaces }
 }
 
@@ -25,7 +25,7 @@ fn a_question_is_answered_and_the_answer_holds_for_its_lifetime() {
     let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     assert_eq!(cache.resolve(who, SECOND), Resolution::Pending);
     assert_eq!(ask(&mut cache, SECOND).0, [NeighbourRequest { address: who, mac: None }]);
-    assert!(cache.advertised(who, &told(HONEST, true, true), SECOND));
+    assert!(cache.advertised(who, &advertisement(HONEST, true, true), SECOND));
     assert_eq!(cache.resolve(who, 2 * SECOND), Resolution::Known(HONEST));
     assert_eq!(cache.deadline(), 2 * SECOND, "the deadline may be early");
     assert_eq!(ask(&mut cache, 2 * SECOND).0, []);
@@ -34,12 +34,12 @@ fn a_question_is_answered_and_the_answer_holds_for_its_lifetime() {
     let later = 2 * SECOND + NEIGHBOUR_LIFETIME;
     assert_eq!(cache.resolve(who, later), Resolution::Known(HONEST));
     assert_eq!(ask(&mut cache, later).0, [NeighbourRequest { address: who, mac: Some(HONEST) }]);
-    assert!(!cache.advertised(who, &told(HONEST, true, true), later));
+    assert!(!cache.advertised(who, &advertisement(HONEST, true, true), later));
     assert_eq!(ask(&mut cache, later + 2 * SECOND), (vec![], vec![]));
 }
 
 #[test]
-fn who_does_not_answer_is_forgotten() {
+fn a_neighbour_that_does_not_answer_is_removed() {
     let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     cache.resolve(who, SECOND);
     for second in 1..=3 {
@@ -50,20 +50,20 @@ fn who_does_not_answer_is_forgotten() {
 }
 
 #[test]
-fn what_nobody_asked_for_makes_no_entry_and_confirms_none() {
+fn unsolicited_packets_create_and_confirm_no_entry() {
     let (mut cache, who) = (Neighbours::new(NEVER), address(1));
-    assert!(!cache.advertised(who, &told(THIEF, true, true), SECOND));
+    assert!(!cache.advertised(who, &advertisement(THIEF, true, true), SECOND));
     assert!(cache.solicited_by(who, HONEST));
     // Without the override flag nothing changes; with it the address does, but it will be asked
     // about.
-    assert!(!cache.advertised(who, &told(THIEF, true, false), SECOND));
+    assert!(!cache.advertised(who, &advertisement(THIEF, true, false), SECOND));
     assert_eq!(cache.resolve(who, SECOND), Resolution::Known(HONEST));
-    assert!(cache.advertised(who, &told(THIEF, true, true), SECOND));
+    assert!(cache.advertised(who, &advertisement(THIEF, true, true), SECOND));
     assert_eq!(cache.resolve(who, SECOND), Resolution::Known(THIEF));
     let (questions, _) = ask(&mut cache, SECOND + DELAY_FIRST_PROBE);
     assert_eq!(questions, [NeighbourRequest { address: who, mac: Some(THIEF) }]);
     // The owner answers for himself.
-    assert!(cache.advertised(who, &told(HONEST, true, true), 7 * SECOND));
+    assert!(cache.advertised(who, &advertisement(HONEST, true, true), 7 * SECOND));
     assert_eq!(cache.resolve(who, 8 * SECOND), Resolution::Known(HONEST));
 }
 
@@ -72,7 +72,7 @@ fn a_flood_of_solicitations_displaces_itself() {
     let (mut cache, who) = (Neighbours::new(NEVER), address(1));
     cache.resolve(who, SECOND);
     ask(&mut cache, SECOND);
-    cache.advertised(who, &told(HONEST, true, true), SECOND);
+    cache.advertised(who, &advertisement(HONEST, true, true), SECOND);
     for number in 0..3 * NEIGHBOURS as u128 {
         cache.solicited_by(Address::from_octets((0xfd01 << 112 | number).to_be_bytes()), THIEF);
     }

@@ -6,10 +6,10 @@ pub struct Acknowledged {
     /// Newly acknowledged bytes.
     pub bytes: u32,
     /// Of them, those whose packets were CE-marked.
-    pub marked: u32,
+    pub ce_marked: u32,
     /// The round trip of the newest segment that it covers and that was sent once; zero if there is
     /// no sample.
-    pub round_trip: u64,
+    pub rtt: u64,
     /// Bytes outstanding before it.
     pub in_flight: u32,
     /// Payload of a full segment.
@@ -45,7 +45,7 @@ pub trait CongestionControl {
     /// All that was outstanding when recovery began is acknowledged.
     fn exit_recovery(&mut self);
     /// The peer echoes a CE mark, the first in this window of data.
-    fn marked(&mut self, at: Moment);
+    fn ce_marked(&mut self, at: Moment);
     /// The retransmission timer fired for the first time on these data.
     fn timed_out(&mut self, at: Moment);
     /// The last reduction was spurious: nothing had been lost.

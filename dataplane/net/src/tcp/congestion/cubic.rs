@@ -38,21 +38,21 @@ pub struct Cubic {
     pub(super) window: Window,
     hystart: HyStart,
     /// `W_max`: the window at the last reduction.
-    plateau: u32,
+    w_max: u32,
     /// `cwnd_prior`: the window before it.
-    peak: u32,
-    /// `epoch_start`: when the present growth began, or zero.
-    began: u64,
+    cwnd_prior: u32,
+    /// `epoch_start`: when the present growth epoch_start, or zero.
+    epoch_start: u64,
     /// Since when the application, not the window, limits the flow; zero if the window does.
-    paused: u64,
+    limited_since: u64,
     /// Smallest round trip seen; zero if none.
-    shortest: u64,
+    min_rtt: u64,
     /// `K`: ticks from `epoch_start` to `W_max`.
     ticks: u32,
     /// Bytes acknowledged and not yet added to the window.
     counted: u32,
     /// `W_est`: the window that NewReno would have, with [`FRACTION_BITS`].
-    friendly: u64,
+    w_est: u64,
 }
 
 impl Cubic {
@@ -61,26 +61,26 @@ impl Cubic {
         Self {
             window: Window::new(mss),
             hystart: HyStart::new(),
-            plateau: 0,
-            peak: 0,
-            began: 0,
-            paused: 0,
-            shortest: 0,
+            w_max: 0,
+            cwnd_prior: 0,
+            epoch_start: 0,
+            limited_since: 0,
+            min_rtt: 0,
             ticks: 0,
             counted: 0,
-            friendly: 0,
+            w_est: 0,
         }
     }
 
     /// Congestion avoidance begins (section 4.2), or begins anew.
     fn begin(&mut self, now: u64, mss: u32) {
-        self.began = now.max(1);
-        self.paused = 0;
+        self.epoch_start = now.max(1);
+        self.limited_since = 0;
         self.counted = 0;
-        self.friendly = u64::from(self.window.size) << FRACTION_BITS;
-        self.plateau = self.plateau.max(self.window.size);
+        self.w_est = u64::from(self.window.size) << FRACTION_BITS;
+        self.w_max = self.w_max.max(self.window.size);
         // K = cbrt((W_max - cwnd) / C) seconds, C = 0.4 segments per cubic second.
-        let below = u64::from(self.plateau - self.window.size) * 5 / (2 * u64::from(mss.max(1)));
+        let below = u64::from(self.w_max - self.window.size) * 5 / (2 * u64::from(mss.max(1)));
         let cube = below.min(1 << (62 - 3 * TICK_BITS)) << (3 * TICK_BITS);
         self.ticks = cube_root(cube) as u32;
     }
@@ -92,57 +92,57 @@ impl Cubic {
         // C d^3, with d^3 in 2^-42 cubic seconds: at most 2^40 after the first shift.
         let offset = (((away * away * away) >> 20) * u64::from(2 * mss) / 5) >> (3 * TICK_BITS - 20);
         if ticks < u64::from(self.ticks) {
-            u64::from(self.plateau).saturating_sub(offset)
+            u64::from(self.w_max).saturating_sub(offset)
         } else {
-            u64::from(self.plateau) + offset
+            u64::from(self.w_max) + offset
         }
     }
 
     #[inline]
     fn avoid(&mut self, what: &Acknowledged) {
         if !what.grow {
-            if self.paused == 0 {
-                self.paused = what.now.max(1);
+            if self.limited_since == 0 {
+                self.limited_since = what.now.max(1);
             }
             return;
         }
         self.counted = self.counted.saturating_add(what.bytes);
-        if self.counted >= self.window.size >> STEP_BITS || self.began == 0 || self.paused != 0 {
+        if self.counted >= self.window.size >> STEP_BITS || self.epoch_start == 0 || self.limited_since != 0 {
             self.step(what);
         }
     }
 
     fn step(&mut self, what: &Acknowledged) {
-        if self.began == 0 {
+        if self.epoch_start == 0 {
             self.begin(what.now, what.mss);
         }
-        if self.paused != 0 {
-            self.began += what.now.saturating_sub(self.paused);
-            self.paused = 0;
+        if self.limited_since != 0 {
+            self.epoch_start += what.now.saturating_sub(self.limited_since);
+            self.limited_since = 0;
         }
         let size = u64::from(self.window.size.max(1));
         let bytes = u64::from(std::mem::take(&mut self.counted)).min(size);
-        // Section 4.3: once it is past the old peak, NewReno's full increase.
-        let alpha = if self.friendly >> FRACTION_BITS >= u64::from(self.peak) { 1024 } else { ALPHA };
-        self.friendly += ((u64::from(what.mss) * bytes * alpha) >> (10 - FRACTION_BITS)) / size;
-        let elapsed = what.now.saturating_sub(self.began) + self.shortest;
+        // Section 4.3: once it is past the old cwnd_prior, NewReno's full increase.
+        let alpha = if self.w_est >> FRACTION_BITS >= u64::from(self.cwnd_prior) { 1024 } else { ALPHA };
+        self.w_est += ((u64::from(what.mss) * bytes * alpha) >> (10 - FRACTION_BITS)) / size;
+        let elapsed = what.now.saturating_sub(self.epoch_start) + self.min_rtt;
         // Section 4.2: towards where the curve will be a round trip from now, at most half as much
         // again in one.
         let target = self.curve(elapsed, what.mss).clamp(size, size + size / 2);
         let grown = size + (target - size) * bytes / size;
-        let grown = grown.max(self.friendly >> FRACTION_BITS);
+        let grown = grown.max(self.w_est >> FRACTION_BITS);
         self.window.grow((grown - size).min(u64::from(u32::MAX)) as u32);
     }
 
     fn reduction(&mut self) -> u32 {
         let size = u64::from(self.window.size);
-        self.peak = self.window.size;
-        self.plateau = if self.window.size < self.plateau {
+        self.cwnd_prior = self.window.size;
+        self.w_max = if self.window.size < self.w_max {
             (size * (10 + BETA_TENTHS) / 20) as u32
         } else {
             self.window.size
         };
-        self.began = 0;
+        self.epoch_start = 0;
         (size * BETA_TENTHS / 10) as u32
     }
 }
@@ -168,8 +168,8 @@ fn cube_root(value: u64) -> u64 {
 impl CongestionControl for Cubic {
     #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
-        if what.round_trip > 0 && (what.round_trip < self.shortest || self.shortest == 0) {
-            self.shortest = what.round_trip;
+        if what.rtt > 0 && (what.rtt < self.min_rtt || self.min_rtt == 0) {
+            self.min_rtt = what.rtt;
         }
         if self.window.in_slow_start() {
             self.hystart.acknowledged(&mut self.window, what);
@@ -187,7 +187,7 @@ impl CongestionControl for Cubic {
         self.window.leave_recovery();
     }
 
-    fn marked(&mut self, at: Moment) {
+    fn ce_marked(&mut self, at: Moment) {
         self.enter_recovery(at);
     }
 
@@ -199,14 +199,14 @@ impl CongestionControl for Cubic {
 
     fn undo(&mut self) {
         if self.window.undo() {
-            self.plateau = self.plateau.max(self.peak);
-            self.began = 0;
+            self.w_max = self.w_max.max(self.cwnd_prior);
+            self.epoch_start = 0;
         }
     }
 
     fn restart(&mut self, at: Moment) {
         self.window.restart(at.mss);
-        self.began = 0;
+        self.epoch_start = 0;
         self.hystart = HyStart::new();
     }
 }

@@ -23,7 +23,7 @@ pub struct Dctcp {
     alpha: u32,
     /// Bytes acknowledged and bytes CE-marked in this window of data.
     acknowledged: u32,
-    marked: u32,
+    ce_marked: u32,
     /// Bytes whose acknowledgement ends it.
     left: u32,
 }
@@ -31,7 +31,7 @@ pub struct Dctcp {
 impl Dctcp {
     /// Starts with the initial window, and as if everything were marked.
     pub const fn new(mss: u32) -> Self {
-        Self { window: Window::new(mss), alpha: ONE, acknowledged: 0, marked: 0, left: 0 }
+        Self { window: Window::new(mss), alpha: ONE, acknowledged: 0, ce_marked: 0, left: 0 }
     }
 
     /// The running share of CE-marked bytes, in 1/65536.
@@ -41,11 +41,11 @@ impl Dctcp {
 
     fn end_window(&mut self, in_flight: u32) {
         let acknowledged = u64::from(self.acknowledged.max(1));
-        let share = (u64::from(self.marked.min(self.acknowledged)) * u64::from(ONE) / acknowledged) as u32;
+        let share = (u64::from(self.ce_marked.min(self.acknowledged)) * u64::from(ONE) / acknowledged) as u32;
         // Rounded down to nothing in the end, for a share below 1/4096 is none.
         self.alpha =
             self.alpha - self.alpha.div_ceil(1 << WEIGHT_BITS).min(self.alpha) + (share >> WEIGHT_BITS);
-        (self.acknowledged, self.marked) = (0, 0);
+        (self.acknowledged, self.ce_marked) = (0, 0);
         self.left = in_flight;
     }
 }
@@ -54,14 +54,14 @@ impl CongestionControl for Dctcp {
     #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         self.acknowledged = self.acknowledged.saturating_add(what.bytes);
-        self.marked = self.marked.saturating_add(what.marked);
+        self.ce_marked = self.ce_marked.saturating_add(what.ce_marked);
         if self.left > what.bytes {
             self.left -= what.bytes;
         } else {
             self.end_window(what.in_flight.saturating_sub(what.bytes));
         }
         // RFC 8257 section 3.3: marked bytes do not let it grow.
-        if what.grow && what.marked == 0 {
+        if what.grow && what.ce_marked == 0 {
             self.window.grow_as_reno(what.bytes, what.mss);
         }
     }
@@ -74,7 +74,7 @@ impl CongestionControl for Dctcp {
         self.window.leave_recovery();
     }
 
-    fn marked(&mut self, at: Moment) {
+    fn ce_marked(&mut self, at: Moment) {
         let cut = u64::from(self.window.size) * u64::from(self.alpha) / u64::from(2 * ONE);
         self.window.reduce(self.window.size - cut as u32, at.mss);
     }

@@ -51,8 +51,8 @@ impl HyStart {
     #[inline]
     pub(super) fn acknowledged(&mut self, window: &mut Window, what: &Acknowledged) {
         self.count(window, what);
-        if what.round_trip > 0 {
-            self.sample(what.round_trip);
+        if what.rtt > 0 {
+            self.sample(what.rtt);
         }
         if what.grow {
             let share = if self.baseline > 0 { what.bytes / SLOWDOWN } else { what.bytes };

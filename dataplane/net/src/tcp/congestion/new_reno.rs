@@ -33,7 +33,7 @@ impl CongestionControl for NewReno {
         self.window.leave_recovery();
     }
 
-    fn marked(&mut self, at: Moment) {
+    fn ce_marked(&mut self, at: Moment) {
         // RFC 3168 section 6.1.2: as for a loss.
         self.window.reduce(self.window.size / 2, at.mss);
     }

@@ -4,26 +4,22 @@ use crate::limits::{MILLISECOND, SECOND};
 const MSS: u32 = 1000;
 
 fn acknowledgement(bytes: u32, now: u64) -> Acknowledged {
-    Acknowledged { bytes, marked: 0, round_trip: 0, in_flight: bytes, mss: MSS, now, grow: true }
+    Acknowledged { bytes, ce_marked: 0, rtt: 0, in_flight: bytes, mss: MSS, now, grow: true }
 }
 
 fn moment(in_flight: u32, now: u64) -> Moment {
     Moment { in_flight, mss: MSS, now }
 }
 
-/// Acknowledges whole windows for `time`, one each `round_trip`. Returns the time.
-fn run(algorithm: &mut Algorithm, from: u64, time: u64, round_trip: u64) -> u64 {
+/// Acknowledges whole windows for `time`, one each `rtt`. Returns the time.
+fn run(algorithm: &mut Algorithm, from: u64, time: u64, rtt: u64) -> u64 {
     let mut now = from;
     while now < from + time {
-        now += round_trip;
+        now += rtt;
         let mut left = algorithm.window();
         while left > 0 {
             let bytes = left.min(2 * MSS);
-            algorithm.acknowledged(&Acknowledged {
-                round_trip,
-                in_flight: left,
-                ..acknowledgement(bytes, now)
-            });
+            algorithm.acknowledged(&Acknowledged { rtt, in_flight: left, ..acknowledgement(bytes, now) });
             left -= bytes;
         }
     }
@@ -91,8 +87,8 @@ fn cubic_returns_to_where_it_was_cut_and_goes_on() {
     let early = cubic.window();
     assert!((930_000..960_000).contains(&early), "concave at first: {early}");
     now = run(&mut cubic, now, 5 * SECOND, 100 * MILLISECOND);
-    let plateau = cubic.window();
-    assert!((990_000..1_010_000).contains(&plateau), "{plateau}");
+    let w_max = cubic.window();
+    assert!((990_000..1_010_000).contains(&w_max), "{w_max}");
     run(&mut cubic, now, 5 * SECOND, 100 * MILLISECOND);
     assert!(cubic.window() > 1_040_000, "convex afterwards: {}", cubic.window());
 }
@@ -118,7 +114,7 @@ fn cubic_makes_room_when_it_did_not_reach_its_last_peak() {
     cubic.enter_recovery(moment(700_000, 2 * SECOND));
     assert_eq!(cubic.window.size, 490_000);
     let mut cubic = Algorithm::Cubic(cubic);
-    // The plateau is at 0.85 x 700,000.
+    // W_max is at 0.85 x 700,000.
     run(&mut cubic, 2 * SECOND, 6 * SECOND, 100 * MILLISECOND);
     assert!((585_000..606_000).contains(&cubic.window()), "{}", cubic.window());
 }
@@ -146,14 +142,14 @@ fn dctcp_gives_way_in_proportion_to_the_marks() {
     // A tenth of the bytes is marked, for a hundred windows.
     for window in 0..100 {
         for segment in 0..100 {
-            let marked = if segment < 10 { MSS } else { 0 };
-            let what = Acknowledged { marked, in_flight: 100_000, ..acknowledgement(MSS, window) };
+            let ce_marked = if segment < 10 { MSS } else { 0 };
+            let what = Acknowledged { ce_marked, in_flight: 100_000, ..acknowledgement(MSS, window) };
             dctcp.acknowledged(&Acknowledged { grow: false, ..what });
         }
     }
     let share = f64::from(dctcp.alpha()) / 65536.0;
     assert!((0.095..0.105).contains(&share), "{share}");
-    dctcp.marked(moment(100_000, 1000));
+    dctcp.ce_marked(moment(100_000, 1000));
     assert!((94_700..95_300).contains(&dctcp.window.size), "{}", dctcp.window.size);
     // Without marks the estimate goes to nothing.
     for window in 0..300 {
@@ -171,11 +167,10 @@ fn timely_grows_without_queueing_and_gives_way_to_it() {
     let mut timely = Algorithm::new(Kind::Timely, 1448);
     assert_eq!(timely.pacing_rate(), None);
     let mut now = SECOND;
-    let mut samples = |timely: &mut Algorithm, count: u64, round_trip: u64| {
+    let mut samples = |timely: &mut Algorithm, count: u64, rtt: u64| {
         for _ in 0..count {
-            now += 2 * round_trip;
-            let what =
-                Acknowledged { round_trip, in_flight: 100_000, mss: 1448, ..acknowledgement(1448, now) };
+            now += 2 * rtt;
+            let what = Acknowledged { rtt, in_flight: 100_000, mss: 1448, ..acknowledgement(1448, now) };
             timely.acknowledged(&what);
         }
         timely.pacing_rate().expect("there were samples")

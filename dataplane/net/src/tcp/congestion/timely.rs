@@ -211,12 +211,12 @@ impl CongestionControl for Timely {
     #[inline]
     fn acknowledged(&mut self, what: &Acknowledged) {
         self.used |= what.grow;
-        let round_trip = what.round_trip.min(LONGEST);
-        let waited = what.in_flight <= what.mss && self.shortest > 0 && round_trip > self.shortest + LATE;
-        if round_trip > 0 && !waited {
-            self.current = round_trip;
-            if round_trip < self.shortest || self.shortest == 0 {
-                self.shortest = round_trip;
+        let rtt = what.rtt.min(LONGEST);
+        let waited = what.in_flight <= what.mss && self.shortest > 0 && rtt > self.shortest + LATE;
+        if rtt > 0 && !waited {
+            self.current = rtt;
+            if rtt < self.shortest || self.shortest == 0 {
+                self.shortest = rtt;
             }
         }
         if what.now >= self.next_at && self.current != NEVER {
@@ -238,7 +238,7 @@ impl CongestionControl for Timely {
         }
     }
 
-    fn marked(&mut self, at: Moment) {
+    fn ce_marked(&mut self, at: Moment) {
         self.enter_recovery(at);
     }
 

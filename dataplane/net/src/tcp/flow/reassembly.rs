@@ -107,9 +107,9 @@ impl Reassembly {
 
     /// Appends up to `count` ranges to `out`: those that grew last, then others.
     pub(crate) fn report(&self, count: usize, out: &mut SackBlocks) {
-        let mut told = [usize::MAX; REMEMBERED];
+        let mut reported = [usize::MAX; REMEMBERED];
         let mut left = count;
-        for (place, &seen) in told.iter_mut().zip(&self.latest[..usize::from(self.remembered)]) {
+        for (place, &seen) in reported.iter_mut().zip(&self.latest[..usize::from(self.remembered)]) {
             let at = self.ranges.partition_point(|range| !range.1.after(seen));
             let Some(range) = self.ranges.get(at).filter(|range| !range.0.after(seen)) else { continue };
             if left == 0 {
@@ -119,7 +119,7 @@ impl Reassembly {
             *place = at;
             left -= 1;
         }
-        let others = self.ranges.iter().enumerate().filter(|(at, _)| !told.contains(at));
+        let others = self.ranges.iter().enumerate().filter(|(at, _)| !reported.contains(at));
         others.take(left).for_each(|(_, range)| out.push(*range));
     }
 }

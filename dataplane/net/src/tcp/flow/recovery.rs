@@ -41,7 +41,7 @@ pub enum RecoveryState {
 pub(crate) struct Rack {
     /// When the newest delivered transmission was sent, and where it ends.
     pub latest: (u64, Seq),
-    pub round_trip: u64,
+    pub rtt: u64,
     /// The end of the highest delivered bytes.
     highest: Option<Seq>,
     /// Quarters of the least round trip in the reordering window, less one.
@@ -65,12 +65,12 @@ impl Rack {
         self.highest = Some(highest);
         let Some((sent, end, again)) = delivered.latest else { return };
         self.highest = Some(highest.max(end));
-        let round_trip = now.saturating_sub(sent);
+        let rtt = now.saturating_sub(sent);
         // Too fast for a retransmission: the first copy has arrived.
-        if again && round_trip < least {
+        if again && rtt < least {
             return;
         }
-        self.round_trip = round_trip;
+        self.rtt = rtt;
         if sent_after((sent, end), self.latest) {
             self.latest = (sent, end);
         }

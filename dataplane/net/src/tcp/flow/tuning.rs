@@ -74,17 +74,17 @@ impl Tuning {
             self.most = 10 * u64::from(look.mss);
             return None;
         }
-        let round_trip = match (self.least, look.smoothed) {
+        let rtt = match (self.least, look.smoothed) {
             (0, 0) => UNKNOWN,
             (0, smoothed) => smoothed,
             (least, 0) => least.min(UNKNOWN),
             (least, smoothed) => least.clamp(smoothed, TRUST * smoothed + TRUST_SLACK),
         };
         let elapsed = look.now - self.since;
-        if elapsed < round_trip {
+        if elapsed < rtt {
             return None;
         }
-        let brought = u128::from(look.taken - self.taken) * u128::from(round_trip) / u128::from(elapsed);
+        let brought = u128::from(look.taken - self.taken) * u128::from(rtt) / u128::from(elapsed);
         let brought = u64::try_from(brought).unwrap_or(u64::MAX).min(1 << 32);
         (self.since, self.taken) = (look.now, look.taken);
         if brought <= self.most {
@@ -124,12 +124,12 @@ mod tests {
     /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes
     /// all at once, over a path with this round trip, of whose window the sender never has more out
     /// than `limit`. Returns the window in the end.
-    fn feed(rate: u64, round_trip: u64, smoothed: u64, time: u64, most: usize) -> usize {
+    fn feed(rate: u64, rtt: u64, smoothed: u64, time: u64, most: usize) -> usize {
         let mut tuning = Tuning::default();
         let (mut limit, mut received, mut now) = (64 << 10, 0_u64, 1_000_000_000_u64);
         let end = now + time;
         while now < end {
-            let allowed = (limit as u64 * 1_000_000_000 / round_trip).min(rate).max(1);
+            let allowed = (limit as u64 * 1_000_000_000 / rtt).min(rate).max(1);
             now += u64::from(MSS) * 1_000_000_000 / allowed;
             received += u64::from(MSS);
             let look = Observation { now, received, taken: received, limit, smoothed, mss: MSS };
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_slow_sender_keeps_a_small_window() {
-        for round_trip in [MILLISECOND / 10, 10 * MILLISECOND] {
-            let window = feed(100_000, round_trip, round_trip, 100_000 * MILLISECOND, 64 << 20);
+        for rtt in [MILLISECOND / 10, 10 * MILLISECOND] {
+            let window = feed(100_000, rtt, rtt, 100_000 * MILLISECOND, 64 << 20);
             assert_eq!(window, 64 << 10);
         }
     }

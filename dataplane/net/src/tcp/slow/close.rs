@@ -244,7 +244,7 @@ impl Tcp {
             self.reset_reply(cx, index, seq);
         }
         let cold = &self.flows.cold[index];
-        let told = cold.unreachable_at > cold.received_at;
-        self.finish(index, if told { CloseReason::Unreachable } else { CloseReason::TimedOut });
+        let unreachable = cold.unreachable_at > cold.received_at;
+        self.finish(index, if unreachable { CloseReason::Unreachable } else { CloseReason::TimedOut });
     }
 }

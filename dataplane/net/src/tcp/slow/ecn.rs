@@ -38,8 +38,10 @@ impl Tcp {
 
     /// Whether we accept the ECN request of a SYN. A SYN that is itself CE-marked comes over a path
     /// that breaks the rules.
-    pub(super) fn accepts_ecn(&self, segment: &Segment<'_>, marked: bool) -> bool {
-        self.settings.ecn != Ecn::Off && !marked && segment.flags & (SYN | ACK | ECE | CWR) == SYN | ECE | CWR
+    pub(super) fn accepts_ecn(&self, segment: &Segment<'_>, ce_marked: bool) -> bool {
+        self.settings.ecn != Ecn::Off
+            && !ce_marked
+            && segment.flags & (SYN | ACK | ECE | CWR) == SYN | ECE | CWR
     }
 
     /// Takes the CE mark of acceptable data.
@@ -48,16 +50,16 @@ impl Tcp {
         cx: &mut Context,
         index: FlowIndex,
         segment: &Segment<'_>,
-        marked: bool,
+        ce_marked: bool,
     ) {
         let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
         if !flow.has(flag::ECN) || segment.payload.is_empty() {
             return;
         }
-        cx.metrics.ce_marks_received += u64::from(marked);
+        cx.metrics.ce_marks_received += u64::from(ce_marked);
         let owed = flow.has(flag::ECE_DUE);
         if cold.congestion.kind() == Kind::Dctcp {
-            if marked != owed {
+            if ce_marked != owed {
                 if flow.unacknowledged > 0 {
                     self.acknowledge_earlier(cx, index);
                 }
@@ -69,7 +71,7 @@ impl Tcp {
         if segment.has(CWR) {
             flow.flags &= !flag::ECE_DUE;
         }
-        if marked {
+        if ce_marked {
             flow.flags |= flag::ECE_DUE;
             if !owed {
                 self.acknowledge_now(index);
@@ -107,7 +109,7 @@ impl Tcp {
         if flow.has(flag::RECOVERY) || cold.reduced.since(flow.una) <= flow.outstanding() {
             return;
         }
-        cold.congestion.marked(flow.moment(cx.now));
+        cold.congestion.ce_marked(flow.moment(cx.now));
         flow.cwnd = cold.congestion.window();
         cx.metrics.ecn_reductions += 1;
         self.note_reduction(index);

@@ -332,7 +332,7 @@ impl Tcp {
         cx: &mut Context,
         index: FlowIndex,
         segment: &Segment<'_>,
-        marked: bool,
+        ce_marked: bool,
     ) {
         let flow = &self.flows.hot[index];
         let acknowledged = segment.has(ACK);
@@ -358,7 +358,7 @@ impl Tcp {
             // section 6.1.1).
             segment.flags & (ECE | CWR) == ECE
         } else {
-            self.accepts_ecn(segment, marked)
+            self.accepts_ecn(segment, ce_marked)
         };
         let flow = &mut self.flows.hot[index];
         if !ecn {

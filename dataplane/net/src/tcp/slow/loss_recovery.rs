@@ -71,8 +71,8 @@ impl Tcp {
         };
         let echo = segment.options.timestamps.filter(|_| flow.has(flag::TIMESTAMPS)).map(|stamps| stamps.1);
         let grow = recovery.phase != RecoveryState::Recovery;
-        let marked = segment.has(ECE) && flow.has(flag::ECN);
-        let fin = advanced > 0 && self.account(cx, index, advanced, echo, (grow, marked), &delivered);
+        let ece = segment.has(ECE) && flow.has(flag::ECN);
+        let fin = advanced > 0 && self.account(cx, index, advanced, echo, (grow, ece), &delivered);
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         if advanced > 0 && cold.scoreboard.is_reneged() {
             // The receiver reported the next bytes, and does not acknowledge them: unless it does
@@ -232,9 +232,9 @@ impl Tcp {
             recovery.duplicated = 0;
             recovery.rack.recovered();
         }
-        let (mut marked, mut delivered) = (0, ack.delivered.bytes);
+        let (mut lost, mut delivered) = (0, ack.delivered.bytes);
         if flow.has(flag::SACK) {
-            marked = self.detect(cx, index, recovery);
+            lost = self.detect(cx, index, recovery);
         } else {
             if ack.duplicate {
                 flow.duplicates = flow.duplicates.saturating_add(1);
@@ -264,10 +264,10 @@ impl Tcp {
             if third || partial {
                 let before = cold.scoreboard.lost();
                 cold.scoreboard.mark_first_lost(mss);
-                marked = cold.scoreboard.lost() - before;
+                lost = cold.scoreboard.lost() - before;
             }
         }
-        if marked > 0 && !recovery.is_active() {
+        if lost > 0 && !recovery.is_active() {
             self.enter_recovery(cx, index, recovery, ack.flight);
         }
         let (flow, cold) = (&mut self.flows.hot[index], &self.flows.cold[index]);
@@ -275,7 +275,7 @@ impl Tcp {
             let left = cold.scoreboard.sacked() + cold.scoreboard.lost() + recovery.duplicated;
             let pipe = flow.outstanding().saturating_sub(left);
             if delivered > 0 {
-                flow.cwnd = recovery.reduction.window(delivered, pipe, ack.advanced && marked == 0, mss);
+                flow.cwnd = recovery.reduction.window(delivered, pipe, ack.advanced && lost == 0, mss);
             }
         }
     }
@@ -285,11 +285,11 @@ impl Tcp {
         let (flow, cold) = (&self.flows.hot[index], &mut self.flows.cold[index]);
         let certain = recovery.is_active() || cold.scoreboard.is_threshold_reached(u32::from(flow.mss));
         let window = recovery.rack.window(cold.rtt.min_rtt(), cold.rtt.srtt(), certain);
-        let patience = recovery.rack.round_trip.saturating_add(window);
-        let (marked, next) = cold.scoreboard.detect(recovery.rack.latest, patience, cx.now);
+        let patience = recovery.rack.rtt.saturating_add(window);
+        let (lost, next) = cold.scoreboard.detect(recovery.rack.latest, patience, cx.now);
         recovery.reorder_at = next.unwrap_or(NEVER);
-        cx.metrics.bytes_lost += u64::from(marked);
-        marked
+        cx.metrics.bytes_lost += u64::from(lost);
+        lost
     }
 
     /// Enters recovery at the first loss in a window of data, with `flight` bytes in flight.

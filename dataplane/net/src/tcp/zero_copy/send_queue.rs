@@ -68,7 +68,7 @@ impl SendQueue {
     }
 
     /// Appends shared bytes.
-    pub(crate) fn lend(&mut self, bytes: SharedBytes) {
+    pub(crate) fn share(&mut self, bytes: SharedBytes) {
         self.push(bytes.len(), Body::SharedBytes(bytes));
     }
 
@@ -132,7 +132,7 @@ impl SendQueue {
         scratch: &'a mut Vec<u8>,
     ) -> (&'a [u8], &'a [u8]) {
         let mut position = self.base + offset as u64;
-        assert!(position + length as u64 <= self.end, "bytes are sent that nobody gave");
+        assert!(position + length as u64 <= self.end, "the segment lies within the queue");
         let mut index = self.pieces.partition_point(|piece| piece.start <= position) - 1;
         let (first, second) = self.part(index, position, length);
         if first.len() + second.len() == length {

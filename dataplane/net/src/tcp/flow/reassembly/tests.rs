@@ -63,7 +63,7 @@ fn the_range_that_grew_last_is_reported_first_and_the_others_follow() {
 }
 
 #[test]
-fn what_arrives_twice_is_named() {
+fn bytes_that_arrive_again_are_found() {
     let mut ranges = Reassembly::default();
     assert!(ranges.insert(Seq(10), Seq(20)));
     assert_eq!(ranges.duplicate(Seq(0), Seq(10)), None);
@@ -84,11 +84,11 @@ proptest! {
             if advance {
                 next = ranges.advance(next.plus(length / 2));
             }
-            let told = reported(&ranges, 4);
+            let seen = reported(&ranges, 4);
             let all: Vec<_> = ranges.ranges().iter().map(|range| (range.0.0, range.1.0)).collect();
-            prop_assert!(told.iter().all(|block| all.contains(block)));
-            prop_assert!((1..told.len()).all(|at| !told[..at].contains(&told[at])));
-            prop_assert_eq!(told.len(), all.len().min(4));
+            prop_assert!(seen.iter().all(|block| all.contains(block)));
+            prop_assert!((1..seen.len()).all(|at| !seen[..at].contains(&seen[at])));
+            prop_assert_eq!(seen.len(), all.len().min(4));
         }
     }
 }
@@ -99,15 +99,15 @@ fn answers_to_one_batch_tell_of_every_range() {
     for at in 0..10u32 {
         assert!(reassembly.insert(Seq(100 * at + 50), Seq(100 * at + 100)));
     }
-    let mut told = std::collections::HashSet::new();
+    let mut seen = std::collections::HashSet::new();
     for turns in (0..10).rev() {
         let mut blocks = SackBlocks::default();
         reassembly.report_in_turn(turns, 3, &mut blocks);
         assert_eq!(blocks.as_slice().len(), 3);
-        told.extend(blocks.as_slice().iter().map(|range| range.0.0));
+        seen.extend(blocks.as_slice().iter().map(|range| range.0.0));
         if turns == 0 {
             assert_eq!(blocks.as_slice()[0].0, Seq(950), "the latest comes first in the last answer");
         }
     }
-    assert_eq!(told.len(), 10);
+    assert_eq!(seen.len(), 10);
 }
