@@ -18,7 +18,7 @@ pub mod tcp;
 pub mod template;
 pub mod udp;
 
-pub use address::Address;
+pub use address::{Address, AddressIndex};
 pub use ecn::EcnCodepoint;
 pub use payload::Payload;
 pub(crate) use template::network_header;

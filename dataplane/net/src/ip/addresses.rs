@@ -12,7 +12,7 @@
 use std::net::Ipv6Addr;
 
 use crate::limits::LOCAL_ADDRESSES;
-use crate::packet::Address;
+use crate::packet::{Address, AddressIndex};
 
 /// The configuration of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,16 +93,16 @@ impl Addresses {
 
     /// The address with this index; the unspecified address if there is none.
     #[inline]
-    pub(crate) fn get(&self, index: u8) -> Address {
-        self.locals.get(usize::from(index)).map_or(Address::UNSPECIFIED, |local| local.address)
+    pub(crate) fn get(&self, index: AddressIndex) -> Address {
+        self.locals.get(usize::from(index.0)).map_or(Address::UNSPECIFIED, |local| local.address)
     }
 
     /// The index of one of our addresses.
     #[inline]
-    pub(crate) fn index_of(&self, address: &Address) -> Option<u8> {
-        let place = self.locals.iter().position(|local| local.usable && local.address == *address)?;
+    pub(crate) fn index_of(&self, address: &Address) -> Option<AddressIndex> {
+        let index = self.locals.iter().position(|local| local.usable && local.address == *address)?;
         // There are at most LOCAL_ADDRESSES.
-        Some(place as u8)
+        Some(AddressIndex(index as u8))
     }
 
     /// Whether we listen to a group of IPv6 because we have addresses (RFC 4291 section 2.8).
@@ -133,13 +133,15 @@ impl Addresses {
     }
 
     /// The index of our source address towards `remote`.
-    pub(crate) fn source_for(&self, remote: &Address) -> Option<u8> {
+    pub(crate) fn source_for(&self, remote: &Address) -> Option<AddressIndex> {
         let fits = |local: &Local| {
             local.usable
                 && local.address.is_v4() == remote.is_v4()
                 && (remote.is_v4() || local.address.is_link_local() == remote.is_link_local())
         };
         let candidates = self.locals.iter().enumerate().filter(|(_, local)| fits(local));
-        candidates.max_by_key(|(_, local)| local.address.common_bits(remote)).map(|(place, _)| place as u8)
+        candidates
+            .max_by_key(|(_, local)| local.address.common_bits(remote))
+            .map(|(index, _)| AddressIndex(index as u8))
     }
 }

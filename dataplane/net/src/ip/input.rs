@@ -3,7 +3,7 @@
 use super::icmp_error::IcmpError;
 use super::origin::Origin;
 use crate::context::Context;
-use crate::packet::{Address, Malformed, Payload, arp, icmp};
+use crate::packet::{Address, AddressIndex, Malformed, Payload, arp, icmp};
 
 /// What the engine has to do for a packet after IP has seen it.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) enum Input<'a> {
     /// Deliver the payload of a packet that came in fragments.
     Reassembled { origin: Origin, destination: Address, protocol: u8, bytes: Vec<u8>, packet: Payload<'a> },
     /// Tell the protocol whose packet is quoted. `local` is the index of our address.
-    Error { error: IcmpError, quote: icmp::Quote, local: u8 },
+    Error { error: IcmpError, quote: icmp::Quote, local: AddressIndex },
     /// Send what waited for a link address, and answer an ARP request in place.
     Neighbour { resolved: Option<(Address, [u8; 6])>, answer: Option<arp::Packet> },
     /// Answer an echo request of this many bytes in place.

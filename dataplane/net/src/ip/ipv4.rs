@@ -6,7 +6,7 @@ use super::icmp_error::IcmpError;
 use super::input::{Input, Upper};
 use super::origin::Origin;
 use crate::context::Context;
-use crate::packet::{Address, Payload, echo, ethernet, group_report, icmp, ipv4, ipv6};
+use crate::packet::{Address, AddressIndex, Payload, echo, ethernet, group_report, icmp, ipv4, ipv6};
 
 /// All hosts that understand groups, `224.0.0.1`.
 const ALL_HOSTS: u32 = 0xe000_0001;
@@ -28,7 +28,7 @@ impl Ip {
             cx.metrics.wrong_address += 1;
             return Input::Done;
         }
-        let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };
+        let origin = Origin { mac: link.source, remote, local: AddressIndex::V4, ecn: header.ecn };
         if header.fragment {
             return self.receive_fragment_v4(cx, &origin, &header, payload, packet);
         }
@@ -72,7 +72,7 @@ impl Ip {
             cx.metrics.wrong_address += 1;
             return Input::Done;
         }
-        let origin = Origin { mac: link.source, remote, local: 0, ecn: header.ecn };
+        let origin = Origin { mac: link.source, remote, local: AddressIndex::V4, ecn: header.ecn };
         match header.protocol {
             _ if header.fragment => cx.metrics.fragments += 1,
             group_report::IGMP => self.receive_igmp(cx, payload),

@@ -25,7 +25,7 @@ use crate::limits::UDP_SEND_QUEUE;
 use crate::packet::icmp::Message;
 use crate::packet::icmpv6::{self, Neighbour};
 use crate::packet::ipv6::{Header, Refusal};
-use crate::packet::{Address, Payload, ethernet, ipv4, ipv6};
+use crate::packet::{Address, AddressIndex, Payload, ethernet, ipv4, ipv6};
 
 /// A packet with what was found out about it.
 struct Arrival<'a> {
@@ -51,22 +51,25 @@ impl Ip {
             Ok(parsed) => parsed,
             Err(reason) => return Input::malformed(cx, reason),
         };
-        let place = cx.addresses.index_of(&header.destination).filter(|_| link.destination == cx.mac);
+        let index = cx.addresses.index_of(&header.destination).filter(|_| link.destination == cx.mac);
         let joined = self.groups.contains(&header.destination);
         let to_group =
             header.destination.is_multicast() && (joined || cx.addresses.receives_group(&header.destination));
         let probe = header.source.is_unspecified() && to_group && header.next_header == ipv6::ICMP;
         let valid = probe || cx.addresses.may_be_source(&header.source);
-        if !valid || (place.is_none() && !to_group) {
+        if !valid || (index.is_none() && !to_group) {
             cx.metrics.wrong_address += 1;
             if link.source != cx.mac && cx.addresses.index_of(&header.source).is_some() {
                 self.address_conflict(cx);
             }
             return Input::Done;
         }
-        // Place 1 is the link-local address.
-        let origin =
-            Origin { mac: link.source, remote: header.source, local: place.unwrap_or(1), ecn: header.ecn };
+        let origin = Origin {
+            mac: link.source,
+            remote: header.source,
+            local: index.unwrap_or(AddressIndex::LINK_LOCAL),
+            ecn: header.ecn,
+        };
         let packet = packet.take(ipv6::HEADER + payload.len());
         let arrival = Arrival { header, origin, to_group, packet };
         let upper = match ipv6::walk(header.next_header, payload) {

@@ -6,7 +6,7 @@ use super::Ip;
 use super::outgoing::{Body, NextHop, Outgoing};
 use crate::context::Context;
 use crate::limits::{MILLISECOND, UDP_SEND_QUEUE};
-use crate::packet::{Address, Payload, checksum, group_report, icmp};
+use crate::packet::{Address, AddressIndex, Payload, checksum, group_report, icmp};
 
 /// Why a group was not joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +90,9 @@ impl Ip {
 
     fn queue_report(cx: &mut Context, v4: bool, records: &[(u8, Address)]) {
         let remote = group_report::routers(v4);
-        let Some(index) = cx.addresses.source_for(&remote).or_else(|| v4.then_some(0)) else { return };
+        let Some(index) = cx.addresses.source_for(&remote).or_else(|| v4.then_some(AddressIndex::V4)) else {
+            return;
+        };
         let local = cx.addresses.get(index);
         let body = Body::Report { message: group_report::message(&local, v4, records) };
         let next_hop = NextHop::Link(remote.group_mac());

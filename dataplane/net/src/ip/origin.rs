@@ -1,6 +1,6 @@
 //! Where a received packet comes from.
 
-use crate::packet::{Address, ipv4};
+use crate::packet::{Address, AddressIndex, ipv4};
 
 /// Where a packet comes from, and to which of our addresses.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +9,7 @@ pub(crate) struct Origin {
     pub mac: [u8; 6],
     pub remote: Address,
     /// The index of its destination among our addresses.
-    pub local: u8,
+    pub local: AddressIndex,
     /// The ECN field of its header.
     pub ecn: u8,
 }

@@ -48,7 +48,7 @@ impl Context {
         request: &NeighbourRequest,
     ) -> Result<(), Stalled> {
         let target = request.address;
-        let Some(place) = self.addresses.source_for(&target) else { return Ok(()) };
+        let Some(index) = self.addresses.source_for(&target) else { return Ok(()) };
         let (remote, mac) = match request.mac {
             Some(mac) => (target, mac),
             None => (target.solicited_node(), target.solicited_node().group_mac()),
@@ -56,7 +56,7 @@ impl Context {
         let kind = icmpv6::NEIGHBOUR_SOLICITATION;
         let payload = icmpv6::neighbour_payload(kind, &target, self.mac);
         let body = Body::Icmp { kind, code: 0, rest: 0, hop_limit: icmpv6::LINK_HOP_LIMIT, payload };
-        let local = self.addresses.get(place);
+        let local = self.addresses.get(index);
         self.emit_datagram(queue, mac, &Outgoing { local, remote, next_hop: NextHop::Link(mac), body })?;
         self.metrics.neighbour_solicitations += 1;
         Ok(())

@@ -192,4 +192,15 @@ impl Address {
     }
 }
 
+/// Which of our own addresses: an index into their list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressIndex(pub(crate) u8);
+
+impl AddressIndex {
+    /// The IPv4 address.
+    pub const V4: Self = Self(0);
+    /// The link-local IPv6 address.
+    pub const LINK_LOCAL: Self = Self(1);
+}
+
 const _: () = assert!(size_of::<Address>() == 16 && align_of::<Address>() == 1);

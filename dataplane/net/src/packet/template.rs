@@ -13,7 +13,7 @@
 //! 3. The addresses and ports of a flow live here and nowhere else: [`Template::remote`] and its
 //!    like read them back.
 
-use super::{Address, checksum, ethernet, ipv4, ipv6};
+use super::{Address, AddressIndex, checksum, ethernet, ipv4, ipv6};
 
 /// Bytes of link header, the longer of the network headers, and ports.
 const BYTES: usize = ethernet::HEADER + ipv6::HEADER + 4;
@@ -48,7 +48,7 @@ pub struct Path {
 pub struct Template {
     bytes: [u8; BYTES],
     /// Which of our addresses is the source: an index of the caller's.
-    pub local_index: u8,
+    pub local_index: AddressIndex,
     /// Bytes before the transport header.
     network_end: u8,
     /// The sum of the pseudo-header without its length, folded.
@@ -61,7 +61,13 @@ const _: () = assert!(size_of::<Template>() == 64);
 
 impl Default for Template {
     fn default() -> Self {
-        Self { bytes: [0; BYTES], local_index: 0, network_end: V4_END as u8, pseudo: 0, header: 0 }
+        Self {
+            bytes: [0; BYTES],
+            local_index: AddressIndex::V4,
+            network_end: V4_END as u8,
+            pseudo: 0,
+            header: 0,
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 
 use hashbrown::HashTable;
 
-use crate::packet::Address;
+use crate::packet::{Address, AddressIndex};
 use crate::siphash::Key;
 use crate::tcp::flow::id::FlowIndex;
 
@@ -113,7 +113,9 @@ impl ConnectionTable {
         let [a, b, c, d, _, _, _, _, e, f, g, h] = *wire;
         let remote = Address::v4(u32::from_be_bytes([a, b, c, d]));
         let (remote_port, local_port) = (u16::from_be_bytes([e, f]), u16::from_be_bytes([g, h]));
-        let Entry::Flow(index) = self.find(&FourTuple { remote, remote_port, local_port, local: 0 })? else {
+        let Entry::Flow(index) =
+            self.find(&FourTuple { remote, remote_port, local_port, local: AddressIndex::V4 })?
+        else {
             return None;
         };
         self.expected = (*wire, index);
@@ -199,7 +201,7 @@ mod tests {
             },
             remote_port: (number >> 8) as u16,
             local_port: 1,
-            local: 0,
+            local: AddressIndex::V4,
         };
         let mut connections = ConnectionTable::new(Key::new([9; 16]));
         let mut oracle = std::collections::HashMap::new();
@@ -245,7 +247,7 @@ mod tests {
             remote: Address::v4(0x0a00_0000 | number.wrapping_mul(2_654_435_761) >> 12),
             remote_port: number as u16,
             local_port: 6379,
-            local: 0,
+            local: AddressIndex::V4,
         };
         let idle = size_of::<Flow>() + size_of::<Cold>() + size_of::<Template>();
         for flows in [1_000_u32, 10_000, 100_000, 1_000_000] {

@@ -11,7 +11,7 @@ use crate::events::CloseReason;
 use crate::ip::icmp_error::IcmpError;
 use crate::ip::path_mtu::believed;
 use crate::limits::SMALLEST_MSS;
-use crate::packet::{icmp, network_header, tcp};
+use crate::packet::{AddressIndex, icmp, network_header, tcp};
 use crate::tcp::Tcp;
 use crate::tcp::connections::Entry;
 use crate::tcp::connections::four_tuple::FourTuple;
@@ -19,7 +19,13 @@ use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::{State, flag};
 
 impl Tcp {
-    pub(crate) fn icmp_error(&mut self, cx: &mut Context, error: IcmpError, quote: &icmp::Quote, local: u8) {
+    pub(crate) fn icmp_error(
+        &mut self,
+        cx: &mut Context,
+        error: IcmpError,
+        quote: &icmp::Quote,
+        local: AddressIndex,
+    ) {
         let name = FourTuple {
             remote: quote.destination,
             remote_port: quote.ports.1,

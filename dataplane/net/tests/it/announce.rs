@@ -1,4 +1,4 @@
-//! What a host says of itself unasked, and what it does when somebody else claims its address.
+//! How a host announces its addresses, and what it does when another host claims one.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -92,7 +92,7 @@ fn peers_follow_an_address_to_another_link_address_at_once() {
     }
 }
 
-/// Somebody says that the address of host 2 is his.
+/// Another host claims the address of host 2.
 fn claim(six: bool, host: &Host) -> Vec<u8> {
     if !six {
         let said = arp::Packet {

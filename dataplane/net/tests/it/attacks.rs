@@ -1,5 +1,5 @@
-//! Malicious peers and off-path attackers: what they send costs them something, and the connection of an
-//! honest peer lives.
+//! Malicious peers and off-path attackers: their packets have a bounded cost, and the connections
+//! of honest peers live.
 
 use std::net::SocketAddr;
 
@@ -312,7 +312,7 @@ mod flood {
             (wire.peer, wire.irs) = (peer, irs);
             wire.assert_alive(steady, round * 5, round * 6);
             wire.say((round + 1) * 5, (round + 1) * 6, ACK, &[]);
-            // Somebody new comes, says something at once, and is heard.
+            // A new peer connects, sends at once, and is served.
             wire.open(6000 + round as u16, &Options { mss: Some(1460), ..Options::default() });
             wire.say(0, 0, ACK | PSH, b"alive");
             let fresh = *wire.host.accepted().last().expect("there is room");
@@ -412,8 +412,7 @@ mod flood {
     }
 }
 
-/// Segments of somebody who knows the ports and sees nothing: whatever else they carry, an
-/// acknowledgement that the peer cannot have sent makes them count for nothing.
+/// Segments of an attacker who knows the ports and sees nothing: whatever else they carry, an
 mod guessed {
     use super::*;
 
@@ -613,7 +612,7 @@ mod gaps {
         assert_eq!(wire.host.read_all(next), [4; 1000]);
     }
 
-    /// Whatever order the bytes come in, and whoever ends: nothing stays charged.
+    /// In any order of the bytes, and whichever side ends the flow: no charge stays.
     #[test]
     fn what_is_over_is_charged_no_more() {
         let mut wire = wire(MEMORY);

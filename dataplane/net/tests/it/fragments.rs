@@ -1,4 +1,4 @@
-//! Packets in parts, between an engine and whoever sends them.
+//! Fragmented packets that an engine receives.
 
 use std::net::{IpAddr, Ipv4Addr};
 

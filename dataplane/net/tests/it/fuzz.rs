@@ -1,6 +1,6 @@
-//! Fuzzing: hostile bytes for each parser, and hostile histories for the arrival of segments. Both
-//! run from a seed, a few seconds in CI and for hours by `cargo xtask soak fuzz`; a seed that fails
-//! prints itself and fails again.
+//! Fuzzing: hostile bytes for each parser, and hostile sequences of operations. Both run from a
+//! seed, for a few seconds in CI and for hours by `cargo xtask soak fuzz`. A failing seed is
+//! printed and reproduces the failure.
 //!
 //! 1. *Frames* (`no_frame_does_harm`): legal frames of every protocol that the engine reads
 //!    (Ethernet, ARP, IPv4 with fragments, IPv6 with extension headers and neighbour discovery,
@@ -12,8 +12,8 @@
 //!    matters, reads, writes, closes, leaps in time.
 //!
 //! After each operation: memory, flows and half-open connections are within their bounds, the
-//! receive window holds what was announced, and the engine's next deadline does not make it turn
-//! for ever. In the end, when time passes in silence, nothing is left.
+//! receive window holds what was announced, and the engine's next deadline does not make it iterate
+//! for ever. In the end, when time passes without packets, all tables are empty.
 //!
 //! There is no coverage to guide it: the tools for that need a nightly compiler. The mutations
 //! start from legal frames instead.

@@ -1,4 +1,4 @@
-//! Groups: who joined one hears it, routers hear of it, and nobody else is bothered.
+//! Groups: members receive their datagrams, routers get reports, and other hosts get nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,5 +1,4 @@
-//! Untrusted bytes: no frame, however mangled, panics, leaks a buffer, or gets an answer that it
-//! should not.
+//! Untrusted bytes: no frame, however mangled, causes a panic, a leaked buffer, or a wrong answer.
 
 use std::cell::RefCell;
 use std::rc::Rc;

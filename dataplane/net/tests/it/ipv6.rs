@@ -1,4 +1,4 @@
-//! IPv6 between two engines, and against who lies on the link.
+//! IPv6 between two engines, and against attackers on the link.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! Every single frame of a whole conversation is lost, repeated, or overtaken, one at a time: the
-//! bytes arrive all the same.
+//! Each frame of a whole conversation is lost, repeated, or overtaken, one at a time: all bytes
+//! arrive.
 
 use crate::harness;
 

@@ -1,5 +1,5 @@
-//! Two engines on a medium like shared memory: checksums are not made, and large frames come with a
-//! foreign tail.
+//! Two engines on a medium like shared memory: checksums are not computed, and large frames have an
+//! untrusted tail.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

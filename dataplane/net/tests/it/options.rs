@@ -1,4 +1,4 @@
-//! What an application sets on a flow, as the other side of the wire sees it.
+//! Options that an application sets on a flow, observed from the other side of the wire.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
-//! Paths that take less than the link: those whose routers say so, those whose routers do not, and
-//! liars.
+//! Paths with a smaller MTU than the link: with ICMP errors, without them, and with forged ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

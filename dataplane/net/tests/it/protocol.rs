@@ -1,4 +1,4 @@
-//! The rules, one segment at a time.
+//! The rules of TCP, UDP and ICMP, one segment at a time.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Recovery from loss as a sender, one acknowledgement at a time: what is sent again, when, and
-//! what is not.
+//! Loss recovery as a sender, one acknowledgement at a time: what is retransmitted, when, and what
+//! is not.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;

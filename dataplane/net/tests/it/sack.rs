@@ -1,5 +1,5 @@
-//! Selective acknowledgements as a receiver: what the engine reports of bytes that came out of
-//! turn, or twice.
+//! Selective acknowledgements as a receiver: what the engine reports of bytes that arrived out of
+//! order, or again.
 
 use crate::harness::peer::{PEER_ISS, Peer};
 use crate::harness::{MILLISECOND, SECOND};

@@ -1,5 +1,5 @@
-//! Buffers that change hands: bytes intact and in order whatever the wire does, nothing let go of
-//! too early or kept too long.
+//! Zero-copy send and receive: bytes arrive intact and in order whatever the wire does, and no
+//! share is dropped too early or kept too long.
 
 use crate::harness;
 

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::ip::origin::Origin;
-use crate::packet::{Address, Path, Template, ipv4, tcp};
+use crate::packet::{Address, AddressIndex, Path, Template, ipv4, tcp};
 use crate::sequence::Seq;
 use crate::siphash::Key;
 
@@ -13,7 +13,7 @@ pub(crate) struct FourTuple {
     pub remote_port: u16,
     pub local_port: u16,
     /// The index of our address (`ip/addresses`). There is one IPv4 address, at index 0.
-    pub local: u8,
+    pub local: AddressIndex,
 }
 
 impl FourTuple {
@@ -24,7 +24,7 @@ impl FourTuple {
             return secret.hash_word(u64::from(self.remote.low()) << 32 | ports);
         }
         let bits = self.remote.bits();
-        secret.hash_triple([(bits >> 64) as u64, bits as u64, u64::from(self.local) << 32 | ports])
+        secret.hash_triple([(bits >> 64) as u64, bits as u64, u64::from(self.local.0) << 32 | ports])
     }
 
     /// The connection to which a segment belongs.

@@ -29,7 +29,7 @@ pub(crate) fn speak_ipv6(config: &mut Config) {
     config.ipv6 = Some(Ipv6Config { addresses: vec![(address6(last), 64)], gateway: None });
 }
 
-/// One engine with its queue, the far end of that queue, and what it told.
+/// One engine with its queue, the far end of that queue, and its events.
 pub(crate) struct Host {
     pub engine: Engine,
     pub queue: WireQueue,

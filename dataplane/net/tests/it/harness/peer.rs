@@ -1,4 +1,4 @@
-//! A peer made of bare segments: the test writes each one and reads each answer.
+//! A peer without a stack: the test writes each segment and reads each answer.
 
 use sietch_net::packet::tcp::{self, ACK, Fields, Options, SYN};
 use sietch_net::packet::{Address, Path, Template, ethernet, ipv4};
@@ -38,7 +38,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// An engine that listens, and nobody connected.
+    /// An engine that listens, without connections.
     pub(crate) fn new(change: impl FnOnce(&mut Config)) -> Self {
         let mut host = Host::new(2, change);
         host.engine.listen(SERVER_PORT, 64).expect("the port is free");
@@ -107,7 +107,7 @@ impl Peer {
             }
             let (header, bytes) = ipv4::Header::parse(packet).expect("what we send is legal");
             if header.protocol != ipv4::TCP {
-                // Of a packet of which parts are missing one is told by ICMP.
+                // An incomplete packet causes an ICMP error.
                 continue;
             }
             let ends = (Address::v4(header.source), Address::v4(header.destination));
