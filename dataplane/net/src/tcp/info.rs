@@ -156,7 +156,7 @@ impl Tcp {
             recoveries: recovery.recoveries.into(),
             reductions_undone: recovery.undone.into(),
             tail_probes: recovery.tail_probes.into(),
-            dsacks_received: recovery.duplicates.into(),
+            dsacks_received: recovery.dsacks.into(),
             reordered: recovery.rack.reordered.into(),
             reordering_window: recovery.rack.window(
                 cold.rtt.min_rtt(),

@@ -23,7 +23,7 @@ impl Tcp {
             received: cold.received,
             taken: cold.received.saturating_sub(waiting),
             limit,
-            smoothed: cold.rtt.srtt(),
+            srtt: cold.rtt.srtt(),
             mss: u32::from(flow.mss),
         };
         if let Some(size) = cold.tuning.observe(&look) {

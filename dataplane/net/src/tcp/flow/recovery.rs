@@ -55,7 +55,7 @@ pub(crate) struct Rack {
 
 impl Rack {
     /// Data were delivered (RFC 8985 section 6.2 steps 2 and 3).
-    pub(crate) fn update(&mut self, delivered: &Delivered, una: Seq, now: u64, least: u64) {
+    pub(crate) fn update(&mut self, delivered: &Delivered, una: Seq, now: u64, min_rtt: u64) {
         let highest = self.highest.map_or(una, |highest| highest.max(una));
         if let Some(lowest) = delivered.lowest_original
             && self.highest.is_some_and(|highest| lowest.before(highest))
@@ -63,11 +63,11 @@ impl Rack {
             self.reordered = self.reordered.saturating_add(1);
         }
         self.highest = Some(highest);
-        let Some((sent, end, again)) = delivered.latest else { return };
+        let Some((sent, end, retransmitted)) = delivered.latest else { return };
         self.highest = Some(highest.max(end));
         let rtt = now.saturating_sub(sent);
         // Too fast for a retransmission: the first copy has arrived.
-        if again && rtt < least {
+        if retransmitted && rtt < min_rtt {
             return;
         }
         self.rtt = rtt;
@@ -95,12 +95,8 @@ impl Rack {
 
     /// How long a segment may be overtaken before it counts as lost. `certain`: recovery is active,
     /// or enough arrived beyond the gap.
-    pub(crate) fn window(&self, least: u64, smoothed: u64, certain: bool) -> u64 {
-        if certain && self.reordered == 0 {
-            0
-        } else {
-            (least / 4 * (u64::from(self.extra) + 1)).min(smoothed)
-        }
+    pub(crate) fn window(&self, min_rtt: u64, srtt: u64, certain: bool) -> u64 {
+        if certain && self.reordered == 0 { 0 } else { (min_rtt / 4 * (u64::from(self.extra) + 1)).min(srtt) }
     }
 }
 
@@ -162,7 +158,7 @@ pub(crate) struct Undo {
 pub(crate) struct TailProbe {
     pub end: Seq,
     /// It was a retransmission of the last segment, not new data.
-    pub again: bool,
+    pub retransmission: bool,
 }
 
 /// The state of loss recovery of one flow.
@@ -182,7 +178,7 @@ pub(crate) struct LossRecovery {
     pub recoveries: u32,
     pub undone: u32,
     pub tail_probes: u32,
-    pub duplicates: u32,
+    pub dsacks: u32,
 }
 
 impl Default for LossRecovery {
@@ -200,7 +196,7 @@ impl Default for LossRecovery {
             recoveries: 0,
             undone: 0,
             tail_probes: 0,
-            duplicates: 0,
+            dsacks: 0,
         }
     }
 }

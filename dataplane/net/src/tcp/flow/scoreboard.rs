@@ -80,7 +80,7 @@ pub(crate) struct Delivered {
     /// overtaken.
     pub lowest_original: Option<Seq>,
     /// Some of it was sent more than once.
-    pub again: bool,
+    pub retransmitted: bool,
 }
 
 impl Delivered {
@@ -89,16 +89,16 @@ impl Delivered {
             return;
         }
         self.bytes += bytes;
-        let again = run.has(mark::RETRANSMITTED);
-        if again {
-            self.again = true;
+        let retransmitted = run.has(mark::RETRANSMITTED);
+        if retransmitted {
+            self.retransmitted = true;
         } else {
             self.original += bytes;
             self.lowest_original = Some(self.lowest_original.map_or(run.end, |lowest| lowest.min(run.end)));
         }
         let later = |(sent, end, _): (u64, Seq, bool)| sent_after((run.sent, run.end), (sent, end));
         if self.latest.is_none_or(later) {
-            self.latest = Some((run.sent, run.end, again));
+            self.latest = Some((run.sent, run.end, retransmitted));
         }
     }
 }
@@ -207,7 +207,7 @@ impl Scoreboard {
                 newest: sent,
                 latest: Some((sent, end.min(una), false)),
                 lowest_original: None,
-                again: false,
+                retransmitted: false,
             };
         }
         self.acknowledge_runs(una)

@@ -54,7 +54,7 @@ pub(crate) struct Observation {
     /// The window.
     pub limit: usize,
     /// The smoothed round trip, or zero.
-    pub smoothed: u64,
+    pub srtt: u64,
     pub mss: u32,
 }
 
@@ -74,11 +74,11 @@ impl Tuning {
             self.most = 10 * u64::from(look.mss);
             return None;
         }
-        let rtt = match (self.least, look.smoothed) {
+        let rtt = match (self.least, look.srtt) {
             (0, 0) => UNKNOWN,
-            (0, smoothed) => smoothed,
+            (0, srtt) => srtt,
             (least, 0) => least.min(UNKNOWN),
-            (least, smoothed) => least.clamp(smoothed, TRUST * smoothed + TRUST_SLACK),
+            (least, srtt) => least.clamp(srtt, TRUST * srtt + TRUST_SLACK),
         };
         let elapsed = look.now - self.since;
         if elapsed < rtt {
@@ -124,7 +124,7 @@ mod tests {
     /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes
     /// all at once, over a path with this round trip, of whose window the sender never has more out
     /// than `limit`. Returns the window in the end.
-    fn feed(rate: u64, rtt: u64, smoothed: u64, time: u64, most: usize) -> usize {
+    fn feed(rate: u64, rtt: u64, srtt: u64, time: u64, most: usize) -> usize {
         let mut tuning = Tuning::default();
         let (mut limit, mut received, mut now) = (64 << 10, 0_u64, 1_000_000_000_u64);
         let end = now + time;
@@ -132,7 +132,7 @@ mod tests {
             let allowed = (limit as u64 * 1_000_000_000 / rtt).min(rate).max(1);
             now += u64::from(MSS) * 1_000_000_000 / allowed;
             received += u64::from(MSS);
-            let look = Observation { now, received, taken: received, limit, smoothed, mss: MSS };
+            let look = Observation { now, received, taken: received, limit, srtt, mss: MSS };
             if let Some(size) = tuning.observe(&look) {
                 limit = size.min(most);
             }

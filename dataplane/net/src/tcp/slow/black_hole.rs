@@ -43,7 +43,7 @@ impl Tcp {
     }
 
     /// What was outstanding is acknowledged; `small`: because it went in smaller segments.
-    pub(super) fn judge_black_hole(&mut self, cx: &mut Context, index: FlowIndex, small: bool) {
+    pub(super) fn check_black_hole(&mut self, cx: &mut Context, index: FlowIndex, small: bool) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         let full_mss = std::mem::take(&mut cold.full_mss);
         if full_mss == 0 {

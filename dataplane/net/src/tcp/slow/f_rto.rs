@@ -26,7 +26,7 @@ impl Tcp {
     /// acknowledges no retransmission.
     pub(super) fn is_timeout_spurious(recovery: &LossRecovery, ack: &AckSummary) -> bool {
         let asked = recovery.undo.as_ref().is_some_and(|undo| undo.probed_at != 0);
-        asked && ack.advanced && ack.delivered.original > 0 && !ack.delivered.again
+        asked && ack.advanced && ack.delivered.original > 0 && !ack.delivered.retransmitted
     }
 
     /// Takes steps 2 and 3. Returns whether this acknowledgement needs nothing else.

@@ -88,9 +88,9 @@ impl Tcp {
         self.note_dsack(cx, index, &mut recovery, &ack);
         let spurious = self.undo_if_spurious(cx, index, &mut recovery, &ack);
         if spurious {
-            self.judge_black_hole(cx, index, false);
+            self.check_black_hole(cx, index, false);
         } else {
-            self.judge_tail_probe(cx, index, &mut recovery, &ack);
+            self.check_tail_probe(cx, index, &mut recovery, &ack);
             self.advance_recovery(cx, index, &mut recovery, &ack);
         }
         self.store_recovery(index, recovery);
@@ -131,7 +131,7 @@ impl Tcp {
     ) {
         let flow = &self.flows.hot[index];
         let Some((first, last)) = ack.dsack else { return };
-        recovery.duplicates = recovery.duplicates.saturating_add(1);
+        recovery.dsacks = recovery.dsacks.saturating_add(1);
         cx.metrics.dsacks_received += 1;
         // A duplicate of data that were not retransmitted was made by the network: it says nothing
         // about the reordering window.
@@ -164,8 +164,8 @@ impl Tcp {
             && undo.first_only
             && flow.has(flag::SACK)
             && ack.delivered.original > 0;
-        let denied = Self::is_timeout_spurious(recovery, ack);
-        if !(recovering && (early || original || denied) || all_dsacked) {
+        let timeout_spurious = Self::is_timeout_spurious(recovery, ack);
+        if !(recovering && (early || original || timeout_spurious) || all_dsacked) {
             return false;
         }
         cold.scoreboard.clear_lost();
@@ -181,7 +181,7 @@ impl Tcp {
     }
 
     /// RFC 8985 section 7.4.2: if a tail loss probe repaired a loss, that was congestion.
-    fn judge_tail_probe(
+    fn check_tail_probe(
         &mut self,
         cx: &Context,
         index: FlowIndex,
@@ -194,10 +194,10 @@ impl Tcp {
             return;
         }
         let beyond = flow.una.after(probe.end);
-        if !probe.again || ack.dsack.is_some() || beyond || ack.duplicate {
+        if !probe.retransmission || ack.dsack.is_some() || beyond || ack.duplicate {
             recovery.probe = None;
         }
-        if probe.again && ack.dsack.is_none() && beyond && !recovery.is_active() {
+        if probe.retransmission && ack.dsack.is_none() && beyond && !recovery.is_active() {
             let moment = flow.moment(cx.now);
             cold.congestion.enter_recovery(moment);
             cold.congestion.exit_recovery();
@@ -213,7 +213,7 @@ impl Tcp {
         ack: &AckSummary,
     ) {
         if recovery.is_active() && !self.flows.hot[index].una.before(self.flows.cold[index].recover) {
-            self.judge_black_hole(cx, index, true);
+            self.check_black_hole(cx, index, true);
         }
         if self.probe_timeout(cx, index, recovery, ack) {
             return;

@@ -169,7 +169,7 @@ impl Tcp {
         flow.cwnd = window.max(flow.outstanding().saturating_add(mss));
         let fresh = self.next_segment(cx, index);
         self.flows.hot[index].cwnd = window;
-        let again = fresh.is_none();
+        let retransmission = fresh.is_none();
         match fresh {
             Some(segment) => self.transmit_data(cx, queue, index, segment)?,
             None => {
@@ -181,7 +181,7 @@ impl Tcp {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags |= flag::INSPECT_ACKS | flag::SLOW;
         let recovery = cold.recovery.get_or_insert_default();
-        recovery.probe = Some(TailProbe { end: flow.max, again });
+        recovery.probe = Some(TailProbe { end: flow.max, retransmission });
         recovery.tail_probes = recovery.tail_probes.saturating_add(1);
         cold.probing = false;
         cold.retransmit_at = cx.now + cold.rtt.timeout(cold.backoff);

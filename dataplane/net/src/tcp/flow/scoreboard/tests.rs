@@ -9,7 +9,7 @@ struct Byte {
     sent: u64,
     sacked: bool,
     lost: bool,
-    again: bool,
+    retransmitted: bool,
 }
 
 /// The oracle: every byte by itself.
@@ -73,7 +73,7 @@ fn check(board: &Scoreboard, base: Seq, oracle: &mut Bytes) -> Result<(), TestCa
         prop_assert!(end > at, "runs follow each other");
         for byte in &oracle.bytes[at as usize..end as usize] {
             let expected = (run.has(mark::SACKED), run.has(mark::LOST), run.has(mark::RETRANSMITTED));
-            prop_assert_eq!((byte.sacked, byte.lost, byte.again), expected);
+            prop_assert_eq!((byte.sacked, byte.lost, byte.retransmitted), expected);
             prop_assert_eq!(byte.sent, run.sent);
         }
         at = end;
@@ -112,10 +112,10 @@ proptest! {
                     let covered = &oracle.bytes[oracle.una as usize..to as usize];
                     let fresh: Vec<_> = covered.iter().filter(|byte| !byte.sacked).collect();
                     prop_assert_eq!(delivered.bytes as usize, fresh.len());
-                    prop_assert_eq!(delivered.original as usize, fresh.iter().filter(|byte| !byte.again).count());
+                    prop_assert_eq!(delivered.original as usize, fresh.iter().filter(|byte| !byte.retransmitted).count());
                     if to > oracle.una {
                         prop_assert_eq!(delivered.latest.map(|latest| latest.0), fresh.iter().map(|byte| byte.sent).max());
-                        if covered.iter().any(|byte| byte.again) {
+                        if covered.iter().any(|byte| byte.retransmitted) {
                             prop_assert_eq!(delivered.newest, 0, "Karn's rule");
                         }
                     }
@@ -165,7 +165,7 @@ proptest! {
                         let last = last.min(first.plus(length));
                         board.retransmitted(first, last, now);
                         for byte in &mut oracle.bytes[first.since(base) as usize..last.since(base) as usize] {
-                            *byte = Byte { sent: now, sacked: false, lost: false, again: true };
+                            *byte = Byte { sent: now, sacked: false, lost: false, retransmitted: true };
                         }
                     }
                 }
