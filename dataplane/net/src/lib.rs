@@ -37,6 +37,31 @@
 //!
 //! Call `receive`, take events, let the application work, call `emit`; then sleep until
 //! [`Engine::next_deadline`] or the queue's doorbell. `poll` does both halves at once.
+//!
+//! ```
+//! use std::net::{Ipv4Addr, SocketAddr};
+//!
+//! use sietch_net::{Config, Engine, EventKind};
+//!
+//! // Two hosts, each with a queue at one end of a wire in memory.
+//! let macs = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+//! let (mut near, mut far) = sietch_nic::wire::pair(macs[0], macs[1], 1500, 64);
+//! let host = |last| Config::new(Ipv4Addr::new(10, 0, 0, last), 24, [7; 16]);
+//! let mut client = Engine::new(&host(1), macs[0], 1500);
+//! let mut server = Engine::new(&host(2), macs[1], 1500);
+//!
+//! server.listen(7, 16)?;
+//! let flow = client.connect(SocketAddr::from(([10, 0, 0, 2], 7)), 1)?;
+//! for iteration in 1..10 {
+//!     let now = iteration * 1000;
+//!     client.poll(&mut near, now)?;
+//!     server.poll(&mut far, now)?;
+//! }
+//! let mut events = Vec::new();
+//! client.take_events(&mut events);
+//! assert!(events.iter().any(|event| event.flow == flow && event.kind == EventKind::Connected));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod aged_table;

@@ -203,15 +203,15 @@ impl Engine {
     }
 
     /// Nanoseconds between keepalive probes once the idle time has passed, and how many go
-    /// unanswered before the peer is given up (TCP_KEEPINTVL and TCP_KEEPCNT elsewhere); zero for
-    /// the usual ones.
+    /// unanswered before the flow ends (TCP_KEEPINTVL and TCP_KEEPCNT on Linux); zero for the usual
+    /// ones.
     #[inline]
     pub fn set_keepalive_probes(&mut self, flow: FlowId, interval: u64, most: u8) {
         self.tcp.set_keepalive_probes(flow, interval, most)
     }
 
-    /// While corked, a flow sends full segments only, and the rest when the cork is taken out or
-    /// the sending side is shut down (TCP_CORK elsewhere). There is no time limit.
+    /// While corked, a flow sends full segments only, and the rest when the cork is removed or
+    /// the sending side is shut down (TCP_CORK on Linux). There is no time limit.
     #[inline]
     pub fn set_corked(&mut self, flow: FlowId, on: bool) {
         self.tcp.set_corked(flow, on)
@@ -230,8 +230,8 @@ impl Engine {
         self.tcp.set_hop_limit(flow, hops)
     }
 
-    /// How far a flow's receive buffer may grow, in bytes (SO_RCVBUF elsewhere). What was announced
-    /// to the peer is not taken back.
+    /// How far a flow's receive buffer may grow, in bytes (SO_RCVBUF on Linux). What was announced
+    /// to the peer is not revoked.
     #[inline]
     pub fn set_receive_limit(&mut self, flow: FlowId, bytes: usize) {
         self.tcp.set_receive_limit(flow, bytes)
@@ -247,8 +247,8 @@ impl Engine {
     /// its share when the peer has acknowledged them, or the flow is over.
     ///
     /// # Errors
-    /// Returns all of the bytes if the flow does not send, or if [`ZERO_COPY_BYTES`] or
-    /// [`ZERO_COPY_PIECES`] would be exceeded. In the latter case [`crate::EventKind::Writable`]
+    /// Returns all of the bytes if the flow does not send, or if [`limits::ZERO_COPY_BYTES`](crate::limits::ZERO_COPY_BYTES) or
+    /// [`limits::ZERO_COPY_PIECES`](crate::limits::ZERO_COPY_PIECES) would be exceeded. In the latter case [`crate::EventKind::Writable`]
     /// announces room.
     #[inline]
     pub fn send_zero_copy(&mut self, flow: FlowId, bytes: SharedBytes) -> Result<(), SharedBytes> {
@@ -256,14 +256,14 @@ impl Engine {
     }
 
     /// Takes what has arrived in order and was not consumed, in the buffer in which it lies. `None`
-    /// if there is nothing, if [`ZERO_COPY_BUFFERS`] buffers are out, or if memory is short; then
+    /// if there is nothing, if [`limits::ZERO_COPY_BUFFERS`](crate::limits::ZERO_COPY_BUFFERS) buffers are out, or if memory is short; then
     /// [`Engine::received`] still shows it.
     #[inline]
     pub fn receive_zero_copy(&mut self, id: FlowId) -> Option<ReceivedBuffer> {
         self.tcp.receive_zero_copy(&mut self.cx, id)
     }
 
-    /// Bytes of a flow that the application holds in buffers it was handed.
+    /// Bytes of a flow that the application holds in receive buffers.
     #[inline]
     pub fn held(&self, flow: FlowId) -> usize {
         self.tcp.held(flow)
