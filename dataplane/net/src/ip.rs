@@ -3,9 +3,9 @@
 //! 1. A received packet is checked against our addresses and groups (`ipv4`, `ipv6`). Fragments are
 //!    collected (`reassembly`). The result is an [`Input`]: a payload for TCP or UDP, an ICMP error
 //!    for one of them, or something that is done.
-//! 2. ARP and neighbour discovery fill the cache of link addresses (`arp`, `ipv6`, `neighbours`).
-//!    Our own addresses are announced and defended (`announce`).
-//! 3. Groups are joined, left and reported (`multicast`, `groups`).
+//! 2. ARP and neighbour discovery fill the cache of link addresses (`neighbours`, `ipv6`).
+//!    Our own addresses are announced and defended (`neighbours/announce`).
+//! 3. Groups are joined, left and reported (`groups`).
 //! 4. ICMP errors and echo replies that we send are limited by rate (`icmp`).
 //! 5. Packets that belong to no flow wait in the context until they are emitted (`output`).
 //!
@@ -18,26 +18,22 @@ use crate::packet::Address;
 use crate::reply_limit::ReplyLimit;
 
 pub(crate) mod addresses;
-mod announce;
-mod arp;
 mod fragments;
-mod groups;
+pub(crate) mod groups;
 pub(crate) mod icmp;
 pub(crate) mod icmp_error;
 pub(crate) mod input;
 mod ipv4;
 mod ipv6;
-pub(crate) mod multicast;
 pub(crate) mod neighbours;
 pub(crate) mod origin;
 pub(crate) mod outgoing;
 mod output;
 pub(crate) mod path_mtu;
-mod reassembly;
 
-use announce::schedule::Announcer;
 use fragments::Fragments;
 use groups::Groups;
+use neighbours::announce::schedule::Announcer;
 
 /// See the module.
 #[derive(Debug)]

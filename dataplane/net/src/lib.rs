@@ -11,8 +11,9 @@
 //! tcp/flow, tcp/connections,  tables and algorithms that know no engine: flow state, scoreboard,
 //! tcp/congestion, ip/*        congestion control, neighbours, path MTUs, fragments
 //! config  error  events       what goes in and comes out
-//! packet                      wire formats
-//! buffers  timers  timing_wheel  aged_table  reply_limit  siphash  sequence  index  metrics  limits
+//! packet                      wire formats and sequence numbers
+//! tables                      indices, deadlines, bounded tables
+//! reply_limit  siphash  metrics  limits
 //! ```
 //!
 //! # The path of a packet
@@ -21,7 +22,7 @@
 //!    network and transport headers, every checksum verified.
 //! 2. `tcp/connections`: a keyed hash of the peer's address and port and of our own finds the flow.
 //! 3. `tcp/fast`: if the segment is the next one of an established flow, its acknowledgement frees
-//!    send buffer and its payload goes to the receive ring (`buffers`). The application gets one
+//!    send buffer and its payload goes to the receive ring (`tcp/buffers`). The application gets one
 //!    event a batch (`events`).
 //! 4. `tcp/slow`: everything else. Handshakes and unmatched segments, loss recovery, ECN, bytes out
 //!    of order, closing, resets, timeouts.
@@ -64,24 +65,19 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod aged_table;
-mod buffers;
 mod config;
 mod context;
 mod engine;
 mod error;
 mod events;
-mod index;
 mod ip;
 pub mod limits;
 mod metrics;
 pub mod packet;
 mod reply_limit;
-mod sequence;
 mod siphash;
+mod tables;
 mod tcp;
-mod timers;
-mod timing_wheel;
 mod udp;
 
 pub use config::{Config, Ecn};
@@ -89,10 +85,11 @@ pub use engine::{Engine, PollResult, SocketInfo, SocketKind};
 pub use error::{ConnectError, ListenError};
 pub use events::{CloseReason, Event, EventKind};
 pub use ip::addresses::Ipv6Config;
-pub use ip::multicast::GroupError;
+pub use ip::groups::multicast::GroupError;
 pub use metrics::Metrics;
 pub use packet::EcnCodepoint;
-pub use sequence::Seq;
+pub use packet::sequence::Seq;
+
 pub use tcp::congestion;
 pub use tcp::flow::State;
 pub use tcp::flow::id::FlowId;

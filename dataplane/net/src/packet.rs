@@ -14,6 +14,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod payload;
+pub(crate) mod sequence;
 pub mod tcp;
 pub mod template;
 pub mod udp;

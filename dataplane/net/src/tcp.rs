@@ -9,8 +9,6 @@
 //!
 //! `Flow` and `Cold` (`flow`) are the state of one flow; the fields here are the state of all.
 
-use crate::aged_table::AgedTable;
-use crate::buffers::Pool;
 use crate::config::{Config, Ecn};
 use crate::context::Context;
 use crate::events::CloseReason;
@@ -22,9 +20,11 @@ use crate::limits::{
 use crate::packet::tcp::{self, Segment};
 use crate::packet::{Address, network_header};
 use crate::reply_limit::ReplyLimit;
-use crate::timers::Timers;
-use crate::timing_wheel::TimingWheel;
+use crate::tables::aged::AgedTable;
+use crate::tables::timers::Timers;
+use crate::tables::timing_wheel::TimingWheel;
 
+pub(crate) mod buffers;
 mod calls;
 pub mod congestion;
 pub(crate) mod connections;
@@ -32,15 +32,14 @@ mod fast;
 pub(crate) mod flow;
 mod icmp;
 pub(crate) mod info;
-mod options;
 mod out_of_order;
 mod pacing;
-pub(crate) mod segment;
 mod slow;
 mod transmit;
 mod window;
 pub(crate) mod zero_copy;
 
+use buffers::Pool;
 use congestion::Kind;
 use congestion::path_delay::PathDelays;
 use connections::four_tuple::FourTuple;
@@ -53,7 +52,7 @@ use flow::id::{FlowId, FlowIndex};
 use flow::table::Flows;
 use flow::{event, flag};
 use out_of_order::memory::OutOfOrderMemory;
-use segment::Reply;
+use transmit::segment::Reply;
 use zero_copy::received_buffer::ReceivedBuffers;
 
 /// The configuration of flows.

@@ -7,7 +7,7 @@ use sietch_nic::NicQueue;
 use super::Engine;
 use crate::error::ListenError;
 use crate::events::CloseReason;
-use crate::ip::multicast::GroupError;
+use crate::ip::groups::multicast::GroupError;
 use crate::packet::{EcnCodepoint, ethernet, ipv4, udp};
 use crate::udp::datagram::{Datagram, DatagramError};
 

@@ -23,6 +23,8 @@ use crate::limits::{
 };
 use crate::packet::{Address, Payload};
 
+mod reassembly;
+
 /// What the fragments of a packet have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {

@@ -11,6 +11,8 @@
 use crate::limits::{GROUPS, NEVER, SECOND};
 use crate::packet::Address;
 
+pub(crate) mod multicast;
+
 /// What a report says of a group (RFC 3376 section 4.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

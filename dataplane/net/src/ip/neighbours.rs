@@ -21,6 +21,9 @@ use hashbrown::HashMap;
 use crate::limits::{ARP_INTERVAL, ARP_TRIES, DELAY_FIRST_PROBE, NEIGHBOUR_LIFETIME, NEIGHBOURS, NEVER};
 use crate::packet::Address;
 
+pub(crate) mod announce;
+mod arp;
+
 #[derive(Debug)]
 struct Entry {
     mac: Option<[u8; 6]>,

@@ -8,7 +8,7 @@
 use sietch_nic::Untrusted;
 
 use super::{Address, Checks, Malformed, Payload, Template, checksum, ipv4};
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 
 mod options;
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::tcp::{ACK, Fields, Options, PSH, SYN, Segment};
 use super::*;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 
 /// RFC 1071 by the letter: big-endian words, carries added back one at a time.
 fn by_the_letter(bytes: &[u8]) -> u16 {

@@ -19,9 +19,9 @@ use sietch_nic::Untrusted;
 
 use crate::context::Context;
 use crate::limits::{DELAYED_ACK, MILLISECOND, NEVER, TAIL_SLACK};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{self, ACK, PSH, Plain};
 use crate::packet::{checksum, ethernet, ipv4};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::congestion::{Acknowledged, CongestionControl};
 use crate::tcp::flow::id::FlowIndex;

@@ -1,9 +1,9 @@
 //! The state of a connection: hot (two cache lines, touched by every segment) and cold.
 
-use crate::buffers::Ring;
 use crate::limits::{KEEPALIVE_PROBES, NEVER, SMALLEST_MSS};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp;
-use crate::sequence::Seq;
+use crate::tcp::buffers::Ring;
 use crate::tcp::congestion::{Algorithm, Kind, Moment};
 use crate::tcp::zero_copy::send_queue::SendQueue;
 

@@ -21,11 +21,12 @@ use crate::tcp::Tcp;
 use crate::tcp::congestion::CongestionControl;
 use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::{State, flag};
-use crate::tcp::segment::{Outbound, Reply};
+use crate::tcp::transmit::segment::{Outbound, Reply};
 use crate::tcp::zero_copy::send_queue;
 
 mod retransmit;
 mod schedule;
+pub(crate) mod segment;
 
 /// Flags of a flow that has something to send before new data, or nothing at all.
 const UNUSUAL: u32 =

@@ -11,7 +11,7 @@
 //! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and they are parsed
 //!    only when they are needed.
 
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 
 /// Bytes of the timestamp option, aligned as all common stacks send it (RFC 7323 appendix A).
 pub const TIMESTAMP_OPTION: usize = 12;

@@ -2,8 +2,8 @@
 
 use crate::context::Context;
 use crate::ip::origin::Origin;
+use crate::packet::sequence::Seq;
 use crate::packet::{Address, AddressIndex, Path, Template, ipv4, tcp};
-use crate::sequence::Seq;
 use crate::siphash::Key;
 
 /// Both ends of a connection.

@@ -8,8 +8,8 @@
 //!    Otherwise it stays, and the repeated SYN-ACK makes the peer try again.
 
 use super::four_tuple::FourTuple;
-use crate::index::table_index;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
+use crate::tables::index::table_index;
 
 table_index! {
     /// An index into the table of half-open connections.

@@ -25,7 +25,7 @@
 //! when the last segment of its handshake is lost. Both are inherent to cookies.
 
 use crate::limits::SECOND;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 use crate::siphash::Key;
 
 /// How long a secret is used for new cookies. A handshake may take one to two of these: a SYN-ACK

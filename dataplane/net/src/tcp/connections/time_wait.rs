@@ -8,8 +8,8 @@
 //! 4. The table is bounded; the oldest entry is evicted.
 
 use super::four_tuple::FourTuple;
-use crate::index::table_index;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
+use crate::tables::index::table_index;
 
 table_index! {
     /// An index into the table of connections in TIME-WAIT.

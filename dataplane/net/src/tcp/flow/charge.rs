@@ -1,6 +1,6 @@
 //! What a flow with bytes out of order is charged with: see `out_of_order`.
 
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 
 /// What a flow is charged with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

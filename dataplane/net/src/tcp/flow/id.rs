@@ -1,6 +1,6 @@
 //! How flows are named: by an index inside the engine, by an index and a generation outside.
 
-use crate::index::table_index;
+use crate::tables::index::table_index;
 
 table_index! {
     /// An index into the table of flows.

@@ -13,8 +13,8 @@
 //! once (`out_of_order`).
 
 use crate::limits::REASSEMBLY_RANGES;
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::SackBlocks;
-use crate::sequence::Seq;
 
 /// Ranges whose order is remembered: as many as ever fit a segment.
 const REMEMBERED: usize = 4;

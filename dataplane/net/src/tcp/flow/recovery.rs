@@ -15,7 +15,7 @@
 //! `slow/loss_recovery.rs` uses these; `scoreboard` has the bytes themselves.
 
 use crate::limits::NEVER;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 use crate::tcp::flow::scoreboard::{Delivered, sent_after};
 
 /// Recoveries without a duplicate after which the reordering window is small again (RFC 8985

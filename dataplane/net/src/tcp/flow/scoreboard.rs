@@ -31,7 +31,7 @@
 use std::collections::VecDeque;
 
 use crate::limits::RUNS;
-use crate::sequence::Seq;
+use crate::packet::sequence::Seq;
 
 /// Marks of a run.
 pub(crate) mod mark {

@@ -5,8 +5,8 @@ use std::ops::{Index, IndexMut};
 
 use super::id::{FlowId, FlowIndex};
 use super::{Cold, Flow, flag};
-use crate::buffers::Pool;
 use crate::packet::Template;
+use crate::tcp::buffers::Pool;
 
 /// An array that only a [`FlowIndex`] indexes.
 #[derive(Debug)]

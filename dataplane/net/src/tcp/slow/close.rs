@@ -12,15 +12,15 @@
 use crate::context::Context;
 use crate::events::CloseReason;
 use crate::limits::{FIN_WAIT_2, NEVER, TIME_WAIT};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{ACK, Fields, Options, RST};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::connections::Entry;
 use crate::tcp::connections::four_tuple::FourTuple;
 use crate::tcp::connections::time_wait::TimeWait;
 use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::{State, event, flag};
-use crate::tcp::segment::Reply;
+use crate::tcp::transmit::segment::Reply;
 
 impl Tcp {
     /// No more data from the application.

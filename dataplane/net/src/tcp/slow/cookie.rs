@@ -16,7 +16,7 @@ use crate::tcp::Tcp;
 use crate::tcp::connections::four_tuple::FourTuple;
 use crate::tcp::connections::half_open::{HalfOpen, HalfOpenIndex};
 use crate::tcp::connections::syn_cookie::{self, CookieOptions, EPOCH, Verdict};
-use crate::tcp::segment::Reply;
+use crate::tcp::transmit::segment::Reply;
 
 impl Tcp {
     /// The window in a SYN-ACK with a cookie.

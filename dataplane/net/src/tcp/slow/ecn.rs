@@ -24,7 +24,7 @@ use crate::tcp::Tcp;
 use crate::tcp::congestion::{CongestionControl, Kind};
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;
-use crate::tcp::segment::{Outbound, Reply};
+use crate::tcp::transmit::segment::{Outbound, Reply};
 
 impl Tcp {
     /// Whether our SYN requests ECN for a connection with this congestion control.

@@ -5,8 +5,8 @@ use crate::context::Context;
 use crate::events::CloseReason;
 use crate::ip::origin::Origin;
 use crate::limits::{CHALLENGE_INTERVAL, REPLIES};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{ACK, CWR, ECE, FIN, Fields, Options, RST, SYN, Segment};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::congestion::{Algorithm, Kind};
 use crate::tcp::connections::Entry;
@@ -15,7 +15,7 @@ use crate::tcp::connections::half_open::{HalfOpen, HalfOpenIndex};
 use crate::tcp::connections::time_wait::{TimeWait, TimeWaitIndex};
 use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::{State, event, flag};
-use crate::tcp::segment::Reply;
+use crate::tcp::transmit::segment::Reply;
 
 impl Tcp {
     pub(super) fn reply(&mut self, cx: &mut Context, reply: Reply) {

@@ -22,8 +22,8 @@
 
 use crate::context::Context;
 use crate::limits::{NEVER, RENEGE_PATIENCE};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{ECE, Segment};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::congestion::CongestionControl;
 use crate::tcp::flow::flag;

@@ -10,8 +10,8 @@
 //!    one test.
 
 use crate::context::Context;
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{Options, ROOM, SackBlocks, Segment, TIMESTAMP_OPTION};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;

@@ -11,14 +11,14 @@ use sietch_nic::NicQueue;
 use crate::context::Context;
 use crate::context::Stalled;
 use crate::limits::{NEVER, QUANTUM, SEGMENT_COST};
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::{ACK, FIN, PSH};
-use crate::sequence::Seq;
 use crate::tcp::Tcp;
 use crate::tcp::flow::flag;
 use crate::tcp::flow::id::FlowIndex;
 use crate::tcp::flow::recovery::RecoveryState;
 use crate::tcp::flow::recovery::TailProbe;
-use crate::tcp::segment::Outbound;
+use crate::tcp::transmit::segment::Outbound;
 
 impl Tcp {
     /// Retransmits lost bytes. Returns whether the quantum is used up.

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use super::shared_bytes::SharedBytes;
-use crate::buffers::{Pool, Ring};
+use crate::tcp::buffers::{Pool, Ring};
 
 /// Consecutive bytes that are either copied or shared.
 #[derive(Debug)]

@@ -17,8 +17,8 @@
 
 use std::marker::PhantomData;
 
-use crate::index::TableIndex;
 use crate::limits::NEVER;
+use crate::tables::index::TableIndex;
 
 /// Nanoseconds in a tick, as a power of two.
 const TICK_BITS: u32 = 10;

@@ -15,7 +15,7 @@ macro_rules! table_index {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub(crate) struct $name(pub(crate) u32);
 
-        impl $crate::index::TableIndex for $name {
+        impl $crate::tables::index::TableIndex for $name {
             #[inline]
             fn from_slot(slot: u32) -> Self {
                 Self(slot)

@@ -10,8 +10,8 @@
 
 use std::marker::PhantomData;
 
-use crate::index::TableIndex;
 use crate::limits::NEVER;
+use crate::tables::index::TableIndex;
 
 const ABSENT: u32 = u32::MAX;
 const ARITY: usize = 4;

@@ -13,14 +13,14 @@
 //!    again, at most every [`DEFEND_INTERVAL`] (RFC 5227 section 2.4 b), and keeps it. Probes of
 //!    other hosts are answered like any request.
 
-use super::Ip;
-use super::neighbours::NeighbourRequest;
-use super::outgoing::{Body, NextHop, Outgoing};
 use crate::context::Context;
+use crate::ip::Ip;
+use crate::ip::neighbours::NeighbourRequest;
+use crate::ip::outgoing::{Body, NextHop, Outgoing};
 use crate::limits::{ANNOUNCE_INTERVAL, DEFEND_INTERVAL, NEVER, UDP_SEND_QUEUE};
 use crate::packet::{Address, icmpv6};
 
-pub(super) mod schedule;
+pub(crate) mod schedule;
 
 impl Ip {
     /// Queues the announcements that are due.
@@ -54,7 +54,7 @@ impl Ip {
 
     /// A host with another link address claims one of our addresses.
     #[cold]
-    pub(super) fn address_conflict(&mut self, cx: &mut Context) {
+    pub(in crate::ip) fn address_conflict(&mut self, cx: &mut Context) {
         cx.metrics.address_conflicts += 1;
         let announcer = &mut self.announcer;
         if announcer.defends && announcer.defend_at <= cx.now {

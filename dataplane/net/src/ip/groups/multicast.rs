@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::Ip;
-use super::outgoing::{Body, NextHop, Outgoing};
 use crate::context::Context;
+use crate::ip::Ip;
+use crate::ip::outgoing::{Body, NextHop, Outgoing};
 use crate::limits::{MILLISECOND, UDP_SEND_QUEUE};
 use crate::packet::{Address, AddressIndex, Payload, checksum, group_report, icmp};
 
@@ -43,7 +43,7 @@ impl Ip {
         known
     }
 
-    pub(super) fn receive_igmp(&mut self, cx: &mut Context, payload: Payload<'_>) {
+    pub(in crate::ip) fn receive_igmp(&mut self, cx: &mut Context, payload: Payload<'_>) {
         let Some(header) = payload.head.first_chunk::<8>() else {
             cx.metrics.malformed += 1;
             return;
@@ -103,7 +103,7 @@ impl Ip {
 
     /// A query of MLD (RFC 3810 section 5.1): milliseconds in the first half of the word behind the
     /// checksum.
-    pub(super) fn receive_mld(&mut self, cx: &Context, message: &icmp::Message<'_>) {
+    pub(in crate::ip) fn receive_mld(&mut self, cx: &Context, message: &icmp::Message<'_>) {
         self.groups_queried(cx, false, u64::from((message.rest >> 16).min(0x7fff)) * MILLISECOND);
     }
 }

@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use crate::index::TableIndex;
 use crate::limits::NEVER;
-use crate::timers::Timers;
+use crate::tables::index::TableIndex;
+use crate::tables::timers::Timers;
 
 /// See the module.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::limits::{MILLISECOND, SECOND};
-use crate::timers::Timers;
+use crate::tables::timers::Timers;
 
 const TICK: u64 = 1 << TICK_BITS;
 

@@ -1,4 +1,4 @@
-//! Fragments as they arrive ([`super::fragments`] has the rules).
+//! Fragments as they arrive ([`super`] has the rules).
 //!
 //! 1. A fragment that is a whole packet (RFC 6946) is not stored, and does not affect others.
 //! 2. The sender of the first fragment of a packet that does not complete in time gets an ICMP
@@ -7,18 +7,18 @@
 //!    because the reply would not fit a frame. Extension headers behind the fragment header are not
 //!    followed.
 
-use super::Ip;
-use super::fragments::{Fragment, Key, Outcome};
-use super::icmp::{ErrorMessage, error_quote};
-use super::input::{Input, Upper};
-use super::origin::Origin;
 use crate::context::Context;
+use crate::ip::Ip;
+use crate::ip::fragments::{Fragment, Key, Outcome};
+use crate::ip::icmp::{ErrorMessage, error_quote};
+use crate::ip::input::{Input, Upper};
+use crate::ip::origin::Origin;
 use crate::packet::{Address, Payload, ipv4, ipv6};
 
 impl Ip {
     /// Takes a fragment of an IPv4 packet.
     #[cold]
-    pub(super) fn receive_fragment_v4<'a>(
+    pub(in crate::ip) fn receive_fragment_v4<'a>(
         &mut self,
         cx: &mut Context,
         origin: &Origin,
@@ -44,7 +44,7 @@ impl Ip {
 
     /// Takes a fragment of an IPv6 packet.
     #[cold]
-    pub(super) fn receive_fragment_v6<'a>(
+    pub(in crate::ip) fn receive_fragment_v6<'a>(
         &mut self,
         cx: &mut Context,
         origin: &Origin,

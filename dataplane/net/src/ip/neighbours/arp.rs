@@ -1,8 +1,8 @@
 //! ARP requests and replies as they arrive.
 
-use super::Ip;
-use super::input::Input;
 use crate::context::Context;
+use crate::ip::Ip;
+use crate::ip::input::Input;
 use crate::packet::{Address, arp};
 
 impl Ip {

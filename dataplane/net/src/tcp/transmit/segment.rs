@@ -1,8 +1,8 @@
 //! Segments that are about to be sent.
 
 use crate::packet::Path;
+use crate::packet::sequence::Seq;
 use crate::packet::tcp::Fields;
-use crate::sequence::Seq;
 
 /// A segment that belongs to no flow: a reset, a SYN-ACK of a half-open connection, an ACK from TIME-WAIT.
 #[derive(Debug)]
