@@ -13,7 +13,8 @@
 //! 5. No call allocates from the heap or holds a lock across a fork. Each call may run in a signal
 //!    handler.
 //!
-//! The folders are the layers. A module imports from its own folder and from the folders below it:
+//! The folders are the layers, highest first. A module imports from its own folder and from the
+//! folders below it, and no files import one another in a circle:
 //!
 //! ```text
 //!  calls        what each intercepted call does: socket, data, descriptor, options, process,

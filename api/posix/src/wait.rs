@@ -1,14 +1,14 @@
 //! Calls that wait for several descriptors: `epoll_wait`, `poll` and `select`.
 //!
-//! 1. A wait sleeps in the kernel, on the program's own descriptors. An epoll is the kernel's epoll; in
-//!    it, or in the array of a `ppoll`, each stream is represented by its placeholder. A placeholder
-//!    becomes readable when the peer notifies, and hangs up when the last holder of the peer's end is
-//!    gone. Timeouts, masks and signals are therefore the kernel's.
+//! 1. A wait sleeps in the kernel, on the program's own descriptors. An epoll is the kernel's
+//!    epoll; in it, or in the array of a `ppoll`, each stream is represented by its placeholder. A
+//!    placeholder becomes readable when the peer notifies, and hangs up when the last holder of the
+//!    peer's end is gone. Timeouts, masks and signals are therefore the kernel's.
 //! 2. The peer notifies only ends that are *armed*. Arm, check once more, sleep: no event is lost
 //!    ([`crate::readiness`]).
 //! 3. A thread that is awake checks shared memory, and makes no system call as long as it finds
-//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked now and then, so that its
-//!    own descriptors are never forgotten.
+//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked now and then, so
+//!    that its own descriptors are never forgotten.
 //! 4. Before a thread sleeps it polls for a while, as long as experience says that it pays
 //!    ([`crate::connection::spin`]).
 //! 5. An epoll of kernel descriptors alone goes straight to the kernel. So do listeners: their
@@ -17,8 +17,8 @@
 //!
 //! Two things differ from Linux. Where parent and child of a fork both go on using an epoll, each
 //! process is told of the registrations that it has made or inherited
-//! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits goes on until the
-//! wait ends.
+//! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits goes on until
+//! the wait ends.
 
 pub(crate) mod epoll;
 pub(crate) mod kernel_only;

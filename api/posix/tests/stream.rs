@@ -132,7 +132,7 @@ fn bytes_arrive_in_order_and_the_end_after_them() {
 }
 
 #[test]
-fn an_empty_socket_says_so_to_who_will_not_wait() {
+fn an_empty_socket_gives_eagain_to_a_nonblocking_call() {
     let _alone = alone();
     let [a, b] = pair();
     assert_eq!(receive(a, 1, libc::MSG_DONTWAIT), Err(libc::EAGAIN));
@@ -189,7 +189,7 @@ fn much_more_than_the_rings_hold_goes_through_between_threads_that_sleep() {
 }
 
 #[test]
-fn who_leaves_bytes_unread_resets_and_the_other_hears_it_once_after_its_data() {
+fn a_close_with_unread_bytes_resets_and_the_peer_gets_the_error_once_after_its_data() {
     let _alone = alone();
     let [a, b] = pair();
     write(a, b"for b").expect("room");
@@ -203,7 +203,7 @@ fn who_leaves_bytes_unread_resets_and_the_other_hears_it_once_after_its_data() {
 }
 
 #[test]
-fn a_reset_can_be_taken_from_the_option_and_is_then_told() {
+fn a_reset_can_be_taken_with_so_error_and_is_then_reported() {
     let _alone = alone();
     let [a, b] = pair();
     write(a, b"unread").expect("room");
@@ -308,7 +308,7 @@ fn a_duplicate_keeps_the_connection_open() {
 }
 
 #[test]
-fn an_engine_behind_a_connection_is_told_of_its_options() {
+fn an_engine_behind_a_connection_is_notified_of_its_options() {
     let _alone = alone();
     let [a, b] = pair();
     let [served, service] = [a, b].map(|fd| table::find(fd).expect("it is ours"));
@@ -342,7 +342,7 @@ fn an_engine_behind_a_connection_is_told_of_its_options() {
 }
 
 #[test]
-fn options_are_told_back_and_wrong_ones_refused_as_the_kernel_does() {
+fn options_are_returned_and_wrong_ones_refused_as_the_kernel_does() {
     let _alone = alone();
     let [a, b] = pair();
     assert_eq!(option(a, libc::IPPROTO_TCP, libc::TCP_NODELAY), Ok(0));
@@ -478,7 +478,7 @@ fn messages(vectors: &mut [libc::iovec]) -> Vec<libc::mmsghdr> {
 }
 
 #[test]
-fn behind_a_message_that_was_sent_in_part_no_other_is_sent() {
+fn after_a_message_that_was_sent_in_part_no_other_is_sent() {
     let _alone = alone();
     let [a, b] = pair();
     let mut bytes = vec![7_u8; 1 << 20];
@@ -494,7 +494,7 @@ fn behind_a_message_that_was_sent_in_part_no_other_is_sent() {
 }
 
 #[test]
-fn an_error_behind_some_messages_is_told_by_the_next_call() {
+fn an_error_after_some_messages_is_returned_by_the_next_call() {
     let _alone = alone();
     let [a, b] = pair();
     write(a, b"good, then nowhere").expect("room");
@@ -512,7 +512,7 @@ fn an_error_behind_some_messages_is_told_by_the_next_call() {
 }
 
 #[test]
-fn the_time_of_recvmmsg_is_judged_and_what_is_left_written_back() {
+fn the_time_of_recvmmsg_is_checked_and_the_remaining_time_written_back() {
     let _alone = alone();
     let [a, b] = pair();
     write(a, b"one").expect("room");

@@ -1,5 +1,5 @@
-//! The life of a process: its beginning and end, fork, exec, libraries that it loads, and the system
-//! calls that it gives up.
+//! The life of a process: its beginning and end, fork, exec, libraries that it loads, and the
+//! system calls that it gives up.
 
 pub(crate) mod dlopen;
 pub(crate) mod exec;

@@ -6,8 +6,8 @@
 //!    Where a byte must stay for other waiters, it is an epoll of the library
 //!    ([`crate::connection::edges`]).
 //! 2. Bytes on the placeholder mean "check again" and nothing else. They are taken before the
-//!    sleep, if the peer says that it wrote some ([`Endpoint::undrained`]) or the last sleep of this
-//!    call ended with one, and no other thread waits at this end.
+//!    sleep, if the peer says that it wrote some ([`Endpoint::undrained`]) or the last sleep of
+//!    this call ended with one, and no other thread waits at this end.
 //! 3. A call that sleeps is a [`BlockedCall`]. A thread that closes its descriptor meanwhile leaves
 //!    it another descriptor of the same placeholder ([`leave_spare`]). So the connection ends when
 //!    the call does, as on Linux, where a system call holds its file.

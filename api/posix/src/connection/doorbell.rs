@@ -3,8 +3,8 @@
 //! The peer writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "check
 //! again" to everyone who sleeps at this end, in any call, thread or process. So all bytes are
 //! taken only where no other waiter is counted ([`empty`]). Otherwise one byte stays ([`thin`]),
-//! and not many more than [`DRAIN_THRESHOLD`], because a full placeholder takes no more. A sleep that such a
-//! byte would end at once uses an epoll instead ([`crate::connection::edges`]).
+//! and not many more than [`DRAIN_THRESHOLD`], because a full placeholder takes no more. A sleep
+//! that such a byte would end at once uses an epoll instead ([`crate::connection::edges`]).
 
 use std::ffi::c_int;
 

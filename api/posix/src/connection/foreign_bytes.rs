@@ -65,7 +65,7 @@ pub(crate) fn examine(fd: c_int, end: &Endpoint) {
 #[cold]
 fn refuse(fd: c_int, end: &Endpoint) {
     context::debug_line(
-        "a program wrote to a connection past the library: the connection is reset",
+        "a program bypassed the library and wrote to a connection; the connection is reset",
         libc::ECONNRESET,
     );
     end.reset();

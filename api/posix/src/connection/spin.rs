@@ -9,8 +9,8 @@
 //!    budget becomes nothing. Then only every [`TRIAL`]th long pause begins with polling, a
 //!    *trial*. So a program that gets one request a second costs no more than it does on the
 //!    kernel.
-//! 3. A thread that waits for many sockets ([`MANY_SOCKETS`]) is not what its peers wait for: polling
-//!    longer than a sleep costs makes none of them faster. There a pause that ended within
+//! 3. A thread that waits for many sockets ([`MANY_SOCKETS`]) is not what its peers wait for:
+//!    polling longer than a sleep costs makes none of them faster. There a pause that ended within
 //!    [`WORTH`] is one to bridge, and a longer one is a long one. Trials come after twice as many
 //!    pauses each time, at least every [`RAREST_TRIAL`]th, because such a thread may pause ten
 //!    thousand times a second.
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_asked_once_a_second_looks_in_few_pauses() {
+    fn a_thread_with_one_request_a_second_polls_in_few_pauses() {
         let mut learned = after([1_000_000_000; 40]);
         let spent: u64 = (0..1600)
             .map(|_| {
@@ -310,14 +310,14 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_meets_the_answer_is_believed() {
+    fn a_trial_that_meets_the_answer_raises_the_budget() {
         let mut learned = after([1_000_000; 17]);
         learned.ended(10_000, LONGEST);
         assert!(learned.budget() >= 20_000);
     }
 
     #[test]
-    fn who_waits_for_many_bridges_only_what_is_shorter_than_a_sleep() {
+    fn a_thread_that_waits_for_many_bridges_only_pauses_shorter_than_a_sleep() {
         let mut learned = Learned::of(0);
         let spent = |learned: &mut Learned, pause: u64| -> u64 {
             (0..1600)
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_tried_more_and_more_seldom_and_forgotten_when_it_has_gone() {
+    fn a_crowded_processor_is_tried_less_and_less_often_and_forgotten_when_it_is_free() {
         let crowd = Crowd { until: Cell::new(0), backoff: Cell::new(0) };
         let (mut now, mut tried) = (1_000_000_000, 0);
         let begun = now;
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_ends_the_looking() {
+    fn a_handler_ends_the_polling() {
         let word = AtomicU64::new(0);
         let pause = Pause::begin(&word);
         assert_eq!(pause.poll(None, LONGEST, handlers::count().wrapping_sub(1), || false), Spun::Interrupted);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_on_the_own_processor_gets_it_before_each_look() {
+    fn a_peer_on_the_own_processor_gets_it_before_each_check() {
         use std::sync::atomic::AtomicBool;
         let (answer, begun) = (AtomicBool::new(false), AtomicBool::new(false));
         let pin = |to: u32| {

@@ -1,10 +1,11 @@
 //! Work that needs more descriptors than the limit allows, done in a child that has a copy of the
 //! descriptor table.
 //!
-//! 1. The child shares this process's memory but has its own copy of the descriptor table (`clone(2)`:
-//!    CLONE_VM without CLONE_FILES). CLONE_VFORK makes the caller wait for the child's end.
-//! 2. The child closes a few of its copies and does the work ([`in_child`]). Its descriptors end with
-//!    it.
+//! 1. The child shares this process's memory but has its own copy of the descriptor table
+//!    (`clone(2)`: CLONE_VM without CLONE_FILES). CLONE_VFORK makes the caller wait for the child's
+//!    end.
+//! 2. The child closes a few of its copies and does the work ([`in_child`]). Its descriptors end
+//!    with it.
 //! 3. The child runs with all signals blocked. It uses nothing of the library but what it is given,
 //!    because the descriptor numbers in the library's tables are not those of the child.
 

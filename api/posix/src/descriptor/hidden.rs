@@ -1,8 +1,8 @@
 //! Hidden descriptors: descriptors of this library that belong to a socket of the program, at
 //! numbers that the program does not use, and with a check that they are still the same.
 //!
-//! 1. They are placed at numbers from [`LOWEST_HIDDEN`] up, are closed on exec, and are copied by fork, as
-//!    the socket is.
+//! 1. They are placed at numbers from [`LOWEST_HIDDEN`] up, are closed on exec, and are copied by
+//!    fork, as the socket is.
 //! 2. Programs close numbers that they did not open (`for fd in 3..1024`), and open others there.
 //!    So the library also remembers the socket's cookie. A number that has become another file is
 //!    left alone.
@@ -41,8 +41,8 @@ impl HiddenDescriptor {
         self.number.store(0, Relaxed);
     }
 
-    /// Keeps a copy of a socket, in place of what was kept before. False: no number from [`LOWEST_HIDDEN`]
-    /// up is free; nothing is kept then.
+    /// Keeps a copy of a socket, in place of what was kept before. False: no number from
+    /// [`LOWEST_HIDDEN`] up is free; nothing is kept then.
     pub(crate) fn keep_copy(&self, socket: c_int) -> bool {
         let Some(cookie) = cookie(socket) else { return false };
         if self.get().is_some() && self.cookie.load(Acquire) == cookie {

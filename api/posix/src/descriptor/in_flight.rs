@@ -11,8 +11,8 @@
 //!    ([`crate::connection::blocked`]).
 //! 3. *Sleeping*: the epolls of [`crate::connection::edges`].
 //! 4. All are recorded in [`ENTRIES`]: a child of fork, in which those calls do not run, has to
-//!    close them, and the program must not close them by accident. There is room for [`MAX_ENTRIES`]; a
-//!    call beyond that goes without.
+//!    close them, and the program must not close them by accident. There is room for
+//!    [`MAX_ENTRIES`]; a call beyond that goes without.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_set_aside_and_then_the_programs() {
+    fn a_number_is_reserved_and_then_given_to_the_program() {
         let in_flight = InFlight::lowest().expect("a number").expect("a entry");
         let fd = in_flight.fd();
         assert!(is_in_flight(fd) && is_open(fd));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_one_lies_out_of_the_way_and_is_closed() {
+    fn a_second_descriptor_has_a_high_number_and_is_closed() {
         let fd = kernel::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0).expect("a socket") as c_int;
         let second = InFlight::high_duplicate(fd).expect("a number").into_number();
         assert!(second > fd && is_in_flight(second) && is_open(second));

@@ -1,9 +1,9 @@
 //! Which descriptors are ours: a word for each descriptor that a process can have.
 //!
 //! A word is 0 (the descriptor is the kernel's) or the number and the generation of a
-//! [`Description`](crate::descriptor::description::Description). A look-up of a kernel descriptor is
-//! one load and one branch. A look-up of one of ours takes a counted reference; if another thread
-//! closed the descriptor meanwhile, the look-up reads the word again.
+//! [`Description`](crate::descriptor::description::Description). A look-up of a kernel descriptor
+//! is one load and one branch. A look-up of one of ours takes a counted reference; if another
+//! thread closed the descriptor meanwhile, the look-up reads the word again.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};

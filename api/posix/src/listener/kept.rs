@@ -1,7 +1,7 @@
 //! The kernel's listening socket behind a listener, which the program keeps open.
 //!
-//! It lies at a number out of the program's way ([`crate::descriptor::hidden`]). The port and the queue
-//! of connections survive the service, and the processes of a fork go on sharing the socket.
+//! It lies at a number out of the program's way ([`crate::descriptor::hidden`]). The port and the
+//! queue of connections survive the service, and the processes of a fork go on sharing the socket.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -158,7 +158,10 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
             inherit::set_accept_timeout(fd, held);
         }
         Err(errno) => {
-            context::debug_line("a listener goes to the kernel until the socket service is back", errno);
+            context::debug_line(
+                "the socket service is gone; a listener is on kernel TCP until it restarts",
+                errno,
+            );
             fall_back(fd, held, kernel);
             // A listener that is refused need not ask again.
             ANY_ON_KERNEL.fetch_or(errno != libc::EACCES, AcqRel);

@@ -1,10 +1,10 @@
 //! Arming a registration: asking the peer to notify this epoll set.
 //!
-//! [`EpollSet::arm`](Registrations::arm) counts the registration as a waiter, so that the peer writes to the
-//! placeholder, which the kernel's epoll watches. The registration stays counted until it is disarmed,
-//! notified or not. So no other waiter of the same end takes the last byte before the kernel has
-//! reported it. A request that was answered, or for which the kernel has reported the placeholder, is
-//! made again before the next sleep.
+//! [`EpollSet::arm`](Registrations::arm) counts the registration as a waiter, so that the peer
+//! writes to the placeholder, which the kernel's epoll watches. The registration stays counted
+//! until it is disarmed, notified or not. So no other waiter of the same end takes the last byte
+//! before the kernel has reported it. A request that was answered, or for which the kernel has
+//! reported the placeholder, is made again before the next sleep.
 
 use sietch_ring::stream::{Want, flag};
 

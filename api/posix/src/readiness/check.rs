@@ -15,8 +15,8 @@
 //!    * the end of the set-up, the peer's FIN, a reset and the own `shutdown` wake all. The close
 //!      after a FIN, options, and an error that was taken wake none.
 //! 3. A placeholder that hung up proves that the peer is gone; the kernel's epoll reports it
-//!    unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is asked at
-//!    once.
+//!    unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is asked
+//!    at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

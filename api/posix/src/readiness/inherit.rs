@@ -162,7 +162,7 @@ mod tests {
     use crate::readiness::tag::{encoded, tagged};
 
     #[test]
-    fn what_is_told_to_the_kernel_is_read_again() {
+    fn what_the_kernel_is_given_is_read_again() {
         let events = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
         let bits = encoded(events) | libc::EPOLLIN as u32 | libc::EPOLLET as u32;
         let data = tagged(77, 12);

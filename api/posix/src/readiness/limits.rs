@@ -1,8 +1,8 @@
 //! Bounds of an epoll set's hot list.
 
-/// Polls in vain that count as one sleep. [`COOL_AFTER`] such sleeps take some hundred microseconds:
-/// longer than the answer of a server that has to be woken, and shorter than one iteration over
-/// many connections.
+/// Polls in vain that count as one sleep. [`COOL_AFTER`] such sleeps take some hundred
+/// microseconds: longer than the answer of a server that has to be woken, and shorter than one
+/// iteration over many connections.
 pub(crate) const POLLS_PER_SLEEP: u32 = 64;
 
 /// Entries of the list beyond which whatever is not ready cools at once: a scan of so many takes

@@ -1,8 +1,9 @@
 //! SlotKind a registration has to report now, and in which order registrations became ready.
 //!
-//! [`Registrations::peek`] and [`Registrations::find_ready`] check one registration. [`Registrations::report`] notes that it was
-//! reported, so that an edge-triggered registration is not reported again before the next edge.
-//! [`Registrations::notice`] counts the edges that a watcher of this epoll (another epoll, or `poll`) must see.
+//! [`Registrations::peek`] and [`Registrations::find_ready`] check one registration.
+//! [`Registrations::report`] notes that it was reported, so that an edge-triggered registration is
+//! not reported again before the next edge. [`Registrations::notice`] counts the edges that a
+//! watcher of this epoll (another epoll, or `poll`) must see.
 
 use sietch_ring::stream::Endpoint;
 use sietch_ring::stream::arrivals::cycles;

@@ -1,11 +1,11 @@
 //! Programs that poll: `epoll_wait` with a time-out of 0, again and again, instead of a sleep.
 //!
 //! 1. A thread that sleeps cools what was not ready for some sleeps
-//!    ([`COOL_AFTER`](crate::readiness::limits::COOL_AFTER)). A program that polls never sleeps: its list would
-//!    grow to [`MAX_HOT`](crate::readiness::limits::MAX_HOT) entries, and each poll would check all of
-//!    them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one sleep. What was not
-//!    ready in the last sleeps is armed and checked once more; from then on the kernel reports it
-//!    ([`Registrations::cool_polled`]).
+//!    ([`COOL_AFTER`](crate::readiness::limits::COOL_AFTER)). A program that polls never sleeps:
+//!    its list would grow to [`MAX_HOT`](crate::readiness::limits::MAX_HOT) entries, and each poll
+//!    would check all of them. Hence [`POLLS_PER_SLEEP`] polls that found nothing count as one
+//!    sleep. What was not ready in the last sleeps is armed and checked once more; from then on the
+//!    kernel reports it ([`Registrations::cool_polled`]).
 //! 2. The peer makes a system call for each armed connection that it answers. A program that has
 //!    just written to a connection polls for the answer. So the connection goes back on the list,
 //!    and the peer need not notify ([`note_write`]). This holds only for a program that polls:

@@ -1,7 +1,8 @@
 //! SlotKind an epoll set does before and after a thread sleeps in it.
 //!
-//! Before: every hot registration is armed and checked once more; what was not ready for some sleeps
-//! cools ([`Registrations::prepare_sleep`]). After: requests are taken back ([`Registrations::finish_sleep`]).
+//! Before: every hot registration is armed and checked once more; what was not ready for some
+//! sleeps cools ([`Registrations::prepare_sleep`]). After: requests are taken back
+//! ([`Registrations::finish_sleep`]).
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;

@@ -1,5 +1,5 @@
-//! SlotKind the kernel's epoll is given for a stream: data that names the slot, and the program's events
-//! in bits that mean nothing to a Unix socket.
+//! What the kernel's epoll is given for a stream: data that names the slot, and the program's
+//! events in bits that mean nothing to a Unix socket.
 //!
 //! The program that comes after an exec reads both back ([`crate::readiness::inherit`]).
 

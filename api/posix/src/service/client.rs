@@ -125,14 +125,20 @@ fn send_request_with(
     // A reply whose descriptors the kernel could not deliver would be lost; without room no request
     // is sent.
     let Some(_room) = room::check(room::REQUEST_DESCRIPTORS).or_else(room::raise) else {
-        context::debug_line("a request to the socket service has no room", libc::EMFILE);
+        context::debug_line(
+            "no free descriptor for a request to the socket service; raise the limit (ulimit -n)",
+            libc::EMFILE,
+        );
         return Err(libc::EMFILE);
     };
     let before = errno();
     let answer = protocol::call(context.path(), request, send, received);
     set_errno(before);
     answer.map_err(|errno| {
-        context::debug_line("the socket service did not answer", errno.raw_os_error());
+        context::debug_line(
+            "the socket service did not reply; the kernel serves this call",
+            errno.raw_os_error(),
+        );
         errno.raw_os_error()
     })
 }

@@ -6,8 +6,8 @@
 //!    change and return that ([`action`]).
 //! 2. A fault of a copy between the program's memory and a ring, or of a check of a call's
 //!    arguments, ends the copy with EFAULT. A page of a ring that the kernel refuses resets its
-//!    connection ([`sietch_ring::stream::refused_pages`]). The program counter and the address say where
-//!    the fault was.
+//!    connection ([`sietch_ring::stream::refused_pages`]). The program counter and the address say
+//!    where the fault was.
 //! 3. Any other fault goes to the program's handler, with the kernel's arguments. The kernel has
 //!    our handler with the program's flags and mask, so the stack, the mask and restarts are as the
 //!    program asked. Only SA_RESETHAND is emulated here, because a fault of ours must not use it

@@ -1,7 +1,7 @@
 //! Copies between the library and addresses that the program passed.
 //!
-//! A bad address gives `EFAULT`, as it does from the kernel. The copies of this module fault where the
-//! address is not mapped; [`crate::signal::faults`] answers those faults. [`copy_in`] and
+//! A bad address gives `EFAULT`, as it does from the kernel. The copies of this module fault where
+//! the address is not mapped; [`crate::signal::faults`] answers those faults. [`copy_in`] and
 //! [`write_if_possible`] have the kernel copy, for code that runs before faults are answered.
 
 use std::ptr;

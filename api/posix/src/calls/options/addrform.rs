@@ -1,9 +1,9 @@
-//! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4. Programs that serve both
-//! families by one listener ask for it.
+//! `IPV6_ADDRFORM`: a connection between mapped addresses becomes one of IPv4. Programs that serve
+//! both families by one listener ask for it.
 //!
-//! Linux allows it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From then on
-//! the socket is of AF_INET for all its holders, also after fork and exec: the end remembers it among
-//! its options ([`crate::connection::names`]).
+//! Linux allows it for a TCP connection in TCP_ESTABLISHED whose peer is `::ffff:a.b.c.d`. From
+//! then on the socket is of AF_INET for all its holders, also after fork and exec: the end
+//! remembers it among its options ([`crate::connection::names`]).
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -60,7 +60,7 @@ pub fn listen(fd: c_int, backlog: c_int) -> c_int {
             let _ = shutdown(fd, libc::SHUT_RDWR);
             return sys::to_c_int(Err(errno));
         }
-        context::debug_line("a listener stays with the kernel", errno);
+        context::debug_line("the socket service refused a listener; it stays on kernel TCP", errno);
         drop(table::remove(fd));
     }
     sys::to_c_int(listening)

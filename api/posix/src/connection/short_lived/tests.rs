@@ -20,7 +20,7 @@ fn a_word_holds_everything() {
 }
 
 #[test]
-fn after_a_run_of_brief_ones_the_kernel_gets_all_but_the_trials() {
+fn after_a_streak_of_short_lived_ones_the_kernel_gets_all_but_the_trials() {
     let mut known = brief(NOTHING, MIN_STREAK, 5);
     let mut ours = 0;
     for _ in 0..10 * TRIAL_EVERY {
@@ -33,7 +33,7 @@ fn after_a_run_of_brief_ones_the_kernel_gets_all_but_the_trials() {
 }
 
 #[test]
-fn one_that_is_not_brief_brings_all_back() {
+fn one_that_is_not_short_lived_returns_all() {
     let known = brief(NOTHING, MIN_STREAK, 5).ended(KEY, 5, false);
     assert!(!known.begun(KEY, 5).0);
     assert_eq!(brief(known, MIN_STREAK - 1, 5).streak, 15);
@@ -53,7 +53,7 @@ fn a_pause_is_forgotten_also_when_the_clock_wraps() {
 }
 
 #[test]
-fn another_destination_at_the_same_place_begins_anew() {
+fn another_destination_at_the_same_entry_starts_from_zero() {
     let known = brief(NOTHING, MIN_STREAK, 5);
     let (kernel, after) = known.begun(KEY + 2, 5);
     assert!(!kernel && after.streak == 0);

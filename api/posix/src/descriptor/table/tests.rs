@@ -55,7 +55,7 @@ fn a_description_in_use_outlives_its_descriptor_and_is_another_afterwards() {
 }
 
 #[test]
-fn what_lies_at_a_descriptor_gives_way_to_what_is_put_there() {
+fn a_description_at_a_descriptor_is_replaced_by_the_next() {
     let (first, second) = (describe(Kind::Pending, None), describe(Kind::Listener, None));
     let (first, second) = (first.expect("memory"), second.expect("memory"));
     put(FIRST + 4, &first);

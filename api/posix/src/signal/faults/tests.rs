@@ -45,7 +45,7 @@ fn a_holder_that_lives_is_waited_for_and_a_dead_one_is_not() {
 }
 
 #[test]
-fn only_its_holder_lets_go_of_the_lock() {
+fn only_its_holder_releases_the_lock() {
     static WORD: AtomicU32 = AtomicU32::new(0);
     let own = kernel::thread();
     WORD.store(own, Relaxed);
@@ -60,7 +60,7 @@ fn only_its_holder_lets_go_of_the_lock() {
 }
 
 #[test]
-fn a_child_of_fork_does_not_wait_for_a_thread_that_has_not_come_along() {
+fn a_child_of_fork_does_not_wait_for_a_thread_of_its_parent() {
     let (held, holds) = std::sync::mpsc::channel();
     let (over, until) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|threads| {
@@ -78,7 +78,7 @@ fn a_child_of_fork_does_not_wait_for_a_thread_that_has_not_come_along() {
 }
 
 #[test]
-fn a_signal_that_was_sent_before_the_program_came_to_ignore_it_does_nothing() {
+fn a_signal_sent_before_the_program_ignored_it_does_nothing() {
     let status = in_a_child(|| {
         Kept::of(libc::SIGBUS).handler.store(libc::SIG_IGN, Relaxed);
         // SAFETY: zeros are a value of both, and say that a process has sent it.

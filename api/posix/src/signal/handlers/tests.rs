@@ -94,7 +94,7 @@ fn a_signal_in_a_section_comes_at_its_end_with_its_information() {
 }
 
 #[test]
-fn a_handler_for_once_runs_once_even_if_it_was_put_aside() {
+fn a_one_shot_handler_runs_once_even_if_it_was_deferred() {
     let _turn = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     sysv_signal(libc::SIGUSR2, handler).expect("sysv_signal");
@@ -108,7 +108,7 @@ fn a_handler_for_once_runs_once_even_if_it_was_put_aside() {
 }
 
 #[test]
-fn sigset_holds_and_lets_go() {
+fn sigset_holds_and_releases() {
     let _turn = ONE_AT_A_TIME.lock();
     let handler = simple as *const () as usize;
     assert_eq!(sigset(libc::SIGUSR1, handler), Ok(libc::SIG_DFL));

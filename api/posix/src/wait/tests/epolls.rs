@@ -43,7 +43,7 @@ fn a_sleeper_is_woken_by_bytes_by_room_and_by_the_end() {
 }
 
 #[test]
-fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
+fn an_array_unmapped_during_the_wait_is_a_fault_and_takes_nothing() {
     crate::signal::faults::install();
     let (stream, peer) = pair();
     let epoll = Epoll::new();
@@ -67,7 +67,7 @@ fn an_array_that_has_gone_meanwhile_is_a_fault_and_takes_nothing() {
 }
 
 #[test]
-fn whoever_is_always_ready_leaves_the_next_call_to_others() {
+fn a_stream_that_is_always_ready_leaves_the_next_call_to_others() {
     let (busy, busy_peer) = pair();
     busy_peer.send(b"never read");
     let (full, full_peer) = pair();
@@ -147,7 +147,7 @@ fn edges_are_reported_once_each() {
 }
 
 #[test]
-fn an_edge_of_room_is_seen_though_it_came_before_the_look() {
+fn an_edge_of_room_is_seen_though_it_came_before_the_check() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, OUT | EDGE, 7);
@@ -182,7 +182,7 @@ fn sleepers_on_edges_are_woken() {
 }
 
 #[test]
-fn once_is_once_until_it_is_modified() {
+fn a_one_shot_registration_reports_once_until_it_is_modified() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN | ONCE, 7);
@@ -290,7 +290,7 @@ fn an_end_and_bytes_come_in_their_order() {
 }
 
 #[test]
-fn what_was_taken_out_is_not_reported_whatever_happens_to_it() {
+fn a_removed_stream_is_not_reported_whatever_happens_to_it() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
@@ -302,7 +302,7 @@ fn what_was_taken_out_is_not_reported_whatever_happens_to_it() {
 }
 
 #[test]
-fn what_is_taken_out_and_put_in_again_is_as_if_it_were_new() {
+fn a_stream_removed_and_added_again_is_as_if_it_were_new() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     for turn in 0..20 {
@@ -327,7 +327,7 @@ fn what_is_taken_out_and_put_in_again_is_as_if_it_were_new() {
 }
 
 #[test]
-fn closing_takes_registrations_out_and_a_duplicate_keeps_them() {
+fn closing_removes_registrations_and_a_duplicate_keeps_them() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     let other = crate::calls::descriptor::duplicate::dup(stream.0);
@@ -475,7 +475,7 @@ fn ten_ready_of_fifty() {
 }
 
 #[test]
-fn what_is_to_be_examined_is_while_a_stream_is_out_and_not_when_another_has_its_number() {
+fn a_placeholder_is_examined_while_its_stream_is_removed_and_not_after_its_number_is_reused() {
     use crate::readiness::set::shared::bit;
     let examine = |epoll: &Epoll, fd: c_int, note: bool| {
         let held = table::find(epoll.0).expect("an epoll");

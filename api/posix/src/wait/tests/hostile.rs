@@ -26,7 +26,7 @@ fn nasty(state: &mut u64) -> u32 {
 }
 
 #[test]
-fn spoilt_memory_of_relatives_leads_nowhere() {
+fn corrupted_memory_of_relatives_leads_nowhere() {
     let lost = OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
     for seed in 0..25_u64 {
         let mut state = seed;
@@ -64,7 +64,7 @@ fn spoilt_memory_of_relatives_leads_nowhere() {
 }
 
 #[test]
-fn a_lock_that_a_relative_never_gives_back_is_not_waited_for_without_end() {
+fn a_lock_that_a_relative_never_releases_is_not_waited_for_forever() {
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);

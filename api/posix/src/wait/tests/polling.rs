@@ -15,7 +15,7 @@ fn doorbells(stream: &Stream) -> usize {
 }
 
 #[test]
-fn what_is_polled_for_in_vain_cools_and_is_found_all_the_same() {
+fn a_stream_polled_in_vain_cools_and_is_still_reported() {
     let (quiet, quiet_peer) = pair();
     let (busy, busy_peer) = pair();
     let epoll = Epoll::new();
@@ -44,7 +44,7 @@ fn what_is_polled_for_in_vain_cools_and_is_found_all_the_same() {
 }
 
 #[test]
-fn whoever_answers_a_poller_need_not_notify_it() {
+fn a_peer_that_answers_a_poller_need_not_notify_it() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 7);

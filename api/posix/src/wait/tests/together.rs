@@ -121,7 +121,7 @@ fn parent_and_child_of_a_fork_use_one_epoll() {
 }
 
 #[test]
-fn a_call_that_a_handler_jumps_out_of_holds_nothing_any_more() {
+fn a_call_that_a_handler_jumps_out_of_holds_nothing() {
     use std::mem::ManuallyDrop;
 
     use sietch_ring::stream::Want;
@@ -153,7 +153,7 @@ extern "C" fn nothing(_signal: c_int) {}
 static HANDLERS: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
-fn signals_end_waits_whether_they_look_or_sleep() {
+fn signals_end_waits_that_poll_and_waits_that_sleep() {
     let _turn = HANDLERS.lock();
     handlers::bsd_signal(libc::SIGWINCH, nothing as *const () as usize).expect("signal");
     let (stream, _peer) = pair();
@@ -188,7 +188,7 @@ fn signals_end_waits_whether_they_look_or_sleep() {
 }
 
 #[test]
-fn a_mask_is_in_force_during_the_wait_alone() {
+fn a_mask_applies_during_the_wait_alone() {
     let _turn = HANDLERS.lock();
     handlers::bsd_signal(libc::SIGURG, nothing as *const () as usize).expect("signal");
     let (stream, peer) = pair();
@@ -214,7 +214,7 @@ fn a_mask_is_in_force_during_the_wait_alone() {
 }
 
 #[test]
-fn time_runs_out_when_it_does() {
+fn a_wait_ends_at_its_timeout() {
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);

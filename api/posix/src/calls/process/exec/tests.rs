@@ -32,7 +32,7 @@ fn an_environment_made_anew_gets_what_this_process_has() {
 }
 
 #[test]
-fn other_libraries_come_behind_ours() {
+fn other_libraries_follow_ours() {
     let got = after(&["LD_PRELOAD=/lib/a.so /lib/b.so", "A=1"]);
     assert_eq!(got.last().unwrap(), "LD_PRELOAD=/lib/ours.so:/lib/a.so /lib/b.so");
     assert_eq!(got.iter().filter(|text| text.starts_with("LD_PRELOAD")).count(), 1);
@@ -74,7 +74,7 @@ fn left(given: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_cannot_load_the_library_gets_the_rest() {
+fn a_program_that_cannot_load_the_library_gets_the_other_entries() {
     assert_eq!(left(&["A=1", "LD_PRELOAD=/lib/ours.so", "B=2"]), ["A=1", "B=2"]);
     assert_eq!(
         left(&["LD_PRELOAD=/lib/a.so:/lib/ours.so /lib/b.so", "SIETCH_SOCKETS=/run/s.sock"]),
