@@ -1,4 +1,4 @@
-//! SlotKind the intercepted calls of the C library do, by family.
+//! What the intercepted calls of the C library do, by family.
 //!
 //! Each call looks its descriptor up in the table. A descriptor that is not ours goes to the C
 //! library's own function ([`crate::system::originals`]).

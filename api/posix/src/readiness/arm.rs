@@ -33,9 +33,9 @@ impl Registrations {
             return;
         }
         let Some(end) = held.end() else { return };
-        let rung = slot.state & bit::NOTIFIED != 0;
+        let notified = slot.state & bit::NOTIFIED != 0;
         slot.state &= !bit::NOTIFIED;
-        let again = |want, request| rung || end.is_answered(want, request);
+        let again = |want, request| notified || end.is_answered(want, request);
         // After the own FIN the peer's is a hang-up, which is reported unasked; and the peer's FIN
         // is an edge for all registrations.
         let data = slot.events & (INPUT | EDGE) != 0 || end.private().has(flag::SHUT_WR);

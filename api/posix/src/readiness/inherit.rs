@@ -96,14 +96,14 @@ pub(crate) fn read(fd: c_int) {
 /// The registration of the lowest slot from `least` on.
 fn lowest(epfd: c_int, least: u32) -> Option<Entry> {
     let mut path = *b"/proc/self/fdinfo/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let (mut rest, mut length) = (epfd, 1);
-    while rest >= 10 {
-        (rest, length) = (rest / 10, length + 1);
+    let (mut remainder, mut length) = (epfd, 1);
+    while remainder >= 10 {
+        (remainder, length) = (remainder / 10, length + 1);
     }
-    rest = epfd;
+    remainder = epfd;
     for place in (0..length).rev() {
-        *path.get_mut(18 + place)? = b'0' + (rest % 10) as u8;
-        rest /= 10;
+        *path.get_mut(18 + place)? = b'0' + (remainder % 10) as u8;
+        remainder /= 10;
     }
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     let arguments = [signed(libc::AT_FDCWD), address(path.as_ptr()), signed(flags), 0, 0, 0];

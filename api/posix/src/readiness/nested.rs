@@ -53,9 +53,9 @@ pub(crate) fn sleep_limit(held: &Held) -> Option<u64> {
     set_of(held).and_then(EpollSet::lock).and_then(|mut locked| locked.sleep_limit())
 }
 
-/// Checks an epoll. `told`: the kernel has said that it is readable, which is verified. `arm`: the
+/// Checks an epoll. `reported`: the kernel has said that it is readable, which is verified. `arm`: the
 /// caller is about to sleep.
-pub(crate) fn check(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
+pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found {
     let mut found = Found::default();
     if let Some(set) = set_of(held)
         && let Some(mut locked) = set.lock()
@@ -64,7 +64,7 @@ pub(crate) fn check(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
             locked.sweep();
         }
         locked.begin_to_notice();
-        if told {
+        if reported {
             locked.take_stale_bells();
         }
         if arm {
@@ -73,7 +73,7 @@ pub(crate) fn check(fd: c_int, held: &Held, told: bool, arm: bool) -> Found {
         found.memory = locked.notice_all();
         found.edges = locked.edges;
     }
-    found.kernel = told && is_readable(fd);
+    found.kernel = reported && is_readable(fd);
     found
 }
 

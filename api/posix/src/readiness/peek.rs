@@ -1,4 +1,4 @@
-//! SlotKind a registration has to report now, and in which order registrations became ready.
+//! What a registration has to report now, and in which order registrations became ready.
 //!
 //! [`Registrations::peek`] and [`Registrations::find_ready`] check one registration.
 //! [`Registrations::report`] notes that it was reported, so that an edge-triggered registration is
@@ -156,9 +156,9 @@ impl Registrations {
     fn peek_nested(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);
-        let (told, fd) = (slot.state & bit::KERNEL_READY != 0, slot.fd);
+        let (reported, fd) = (slot.state & bit::KERNEL_READY != 0, slot.fd);
         let Some(held) = held.cloned() else { return none };
-        let found = nested::check(fd, &held, told, false);
+        let found = nested::check(fd, &held, reported, false);
         let slot = self.slot(number);
         let seen = Seen::of_nested(found.edges);
         if !found.is_ready() {

@@ -50,8 +50,8 @@ impl Registrations {
             let sleeps = self.sleeps;
             let slot = self.slot(number);
             // One that a service core notifies once for all cools in the next sleep.
-            let apart = slot.kind() != SlotKind::Stream || slot.state & bit::AMONG_MANY != 0;
-            if apart || sleeps.wrapping_sub(slot.ready_at) < limits::COOL_AFTER {
+            let stays_armed = slot.kind() != SlotKind::Stream || slot.state & bit::AMONG_MANY != 0;
+            if stays_armed || sleeps.wrapping_sub(slot.ready_at) < limits::COOL_AFTER {
                 continue;
             }
             if self.is_foreign(number) || self.peek(number).0 != 0 {

@@ -1,7 +1,7 @@
 //! Another file takes the place of a description at all its descriptors.
 //!
 //! A kernel socket becomes a placeholder (`connect`, `listen`), a placeholder a kernel socket (a
-//! listener without a service). Epoll sets are told before and after.
+//! listener without a service). Epoll sets are notified before and after.
 
 use std::ffi::c_int;
 

@@ -220,8 +220,8 @@ pub(crate) fn restrict() {
         let mut now = none();
         // SAFETY: actions on the stack.
         unsafe {
-            let told = original(signal, ptr::null(), &raw mut now);
-            if told.is_ok() && now.sa_sigaction == ours() && wanted.sa_sigaction == libc::SIG_DFL {
+            let previous = original(signal, ptr::null(), &raw mut now);
+            if previous.is_ok() && now.sa_sigaction == ours() && wanted.sa_sigaction == libc::SIG_DFL {
                 let _ = original(signal, &composed(&wanted), ptr::null_mut());
             }
         }
@@ -251,10 +251,10 @@ pub(crate) unsafe fn action(
     // Before anything is held: the address may be bad, and a handler of the program may jump away.
     // SAFETY: the caller upholds this function's contract.
     let given = (!new.is_null()).then(|| unsafe { *new });
-    let told = change(signal, given.as_ref())?;
+    let previous = change(signal, given.as_ref())?;
     if !old.is_null() {
         // SAFETY: the caller upholds this function's contract.
-        unsafe { *old = told };
+        unsafe { *old = previous };
     }
     Ok(0)
 }

@@ -251,14 +251,14 @@ impl Set<'_> {
         })
     }
 
-    /// Checks ours: writes their events, and counts those that have some. `told`: what the kernel
+    /// Checks ours: writes their events, and counts those that have some. `reported`: what the kernel
     /// has just said counts too.
-    fn check(&mut self, told: bool) -> usize {
+    fn check(&mut self, reported: bool) -> usize {
         let mut ready = 0;
         for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };
             let wanted = events(one) | ALWAYS;
-            let said = told && other.revents != 0;
+            let said = reported && other.revents != 0;
             let now = match held.end() {
                 Some(end) => {
                     check::check_hinted(one.fd, end);
@@ -274,7 +274,7 @@ impl Set<'_> {
             one.revents = (now & wanted) as i16;
             // Another thread has closed it: the kernel looks up descriptors again when something
             // wakes it, and nothing can be slept on any more.
-            let woken = told && one.revents != 0 && !table::refers_to(one.fd, held);
+            let woken = reported && one.revents != 0 && !table::refers_to(one.fd, held);
             if woken || said && other.revents & libc::POLLNVAL != 0 {
                 one.revents = libc::POLLNVAL;
             }

@@ -36,14 +36,14 @@ struct Peer {
 
 impl Peer {
     fn send(&self, bytes: &[u8]) -> usize {
-        let sent = self.end.send().expect("nobody else sends").write(bytes);
+        let sent = self.end.send().expect("no other sender").write(bytes);
         notify(self.placeholder.as_raw_fd(), &self.end, self.end.data_notification());
         sent
     }
 
     fn receive(&self) -> usize {
         let mut bytes = vec![0; 1 << 20];
-        let got = self.end.receive().expect("nobody else receives").read(&mut bytes);
+        let got = self.end.receive().expect("no other receiver").read(&mut bytes);
         notify(self.placeholder.as_raw_fd(), &self.end, self.end.room_notification());
         got
     }
@@ -72,7 +72,7 @@ impl Stream {
     fn receive(&self) -> usize {
         self.end(|end| {
             let mut bytes = vec![0; 1 << 20];
-            let got = end.receive().expect("nobody else receives").read(&mut bytes);
+            let got = end.receive().expect("no other receiver").read(&mut bytes);
             notify(self.0, end, end.room_notification());
             got
         })
@@ -84,7 +84,7 @@ impl Stream {
         self.end(|end| {
             let mut sent = 0;
             loop {
-                match end.send().expect("nobody else sends").write(&[0; 65_536]) {
+                match end.send().expect("no other sender").write(&[0; 65_536]) {
                     0 => break,
                     more => sent += more,
                 }
@@ -175,7 +175,7 @@ fn write(fd: &OwnedFd) {
     assert_eq!(unsafe { libc::write(fd.as_raw_fd(), c"x".as_ptr().cast(), 1) }, 1);
 }
 
-/// Waits until somebody sleeps, or is about to, at the other end of `peer`.
+/// Waits until a thread sleeps, or is about to, at the other end of `peer`.
 fn until_asleep(stream: &Stream) {
     while stream.end(Endpoint::waiting) == 0 {
         std::thread::yield_now();

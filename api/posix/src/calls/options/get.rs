@@ -48,8 +48,8 @@ pub(crate) unsafe fn get(
     }
     let answer = Answer { value, length, room, of_ip: level == IPPROTO_IP };
     status::refresh(fd, held);
-    if let Some(told) = computed(fd, held, level, name, &answer) {
-        return told;
+    if let Some(value) = computed(fd, held, level, name, &answer) {
+        return value;
     }
     let Some(index) = index_of(level, name) else { return with_kernel_socket(held, from_kernel) };
     let stored = word(held, index).load(Acquire);
@@ -142,8 +142,8 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
             Some((name, bytes)) => answer.bytes(&name[..bytes as usize]),
         },
         (IPPROTO_TCP, libc::TCP_INFO) => {
-            let told = if is_served(held) { client::information(fd) } else { None };
-            match told {
+            let value = if is_served(held) { client::information(fd) } else { None };
+            match value {
                 Some((mut bytes, _)) => {
                     // What the program has shut down may still be on its way to the engine.
                     bytes[0] = information(held)[0];
@@ -153,8 +153,8 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
             }
         }
         (IPPROTO_TCP, libc::TCP_MAXSEG) if is_served(held) => {
-            let told = client::information(fd).and_then(|(bytes, _)| bytes[16..].first_chunk().copied());
-            answer.number(told.map_or(536, c_int::from_ne_bytes))
+            let value = client::information(fd).and_then(|(bytes, _)| bytes[16..].first_chunk().copied());
+            answer.number(value.map_or(536, c_int::from_ne_bytes))
         }
         (IPPROTO_TCP, libc::TCP_CONGESTION) => {
             let stored = word(held, option::CONGESTION).load(Acquire);
@@ -178,10 +178,10 @@ fn computed(fd: c_int, held: &Held, level: c_int, name: c_int, answer: &Answer) 
 /// A `struct timeval`.
 fn time_bytes(stored: u64) -> [u8; 16] {
     let nanoseconds = stored.cast_signed();
-    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000 / 1000);
+    let (seconds, remainder) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000 / 1000);
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&seconds.to_ne_bytes());
-    bytes[8..].copy_from_slice(&rest.to_ne_bytes());
+    bytes[8..].copy_from_slice(&remainder.to_ne_bytes());
     bytes
 }
 

@@ -115,24 +115,24 @@ impl Registrations {
 
     /// Where a number points, whatever it is.
     #[inline]
-    fn place(&self, number: u32) -> usize {
+    fn index(&self, number: u32) -> usize {
         (number as usize).min(self.known.len() - 1)
     }
 
     /// A registration.
     #[inline]
     pub(crate) fn slot(&mut self, number: u32) -> &mut Slot {
-        let place = self.place(number);
-        &mut self.views.slots[place]
+        let index = self.index(number);
+        &mut self.views.slots[index]
     }
 
     /// The same with what it registers; none if that means nothing to this process.
     #[inline]
     pub(crate) fn slot_and_held(&mut self, number: u32) -> (&mut Slot, Option<&Held>) {
-        let place = self.place(number);
+        let index = self.index(number);
         let known = !self.views.state.multi_process.is_yes() || self.is_known(number);
-        let held = if known { self.known[place].as_ref().map(|known| &known.held) } else { None };
-        (&mut self.views.slots[place], held)
+        let held = if known { self.known[index].as_ref().map(|known| &known.held) } else { None };
+        (&mut self.views.slots[index], held)
     }
 
     /// What a slot registers; none if that means nothing to this process.
@@ -149,8 +149,8 @@ impl Registrations {
 
     #[inline]
     pub(crate) fn is_known(&self, number: u32) -> bool {
-        let place = self.place(number);
-        self.known[place].as_ref().is_some_and(|known| known.mark == self.views.makers[place])
+        let index = self.index(number);
+        self.known[index].as_ref().is_some_and(|known| known.mark == self.views.makers[index])
     }
 
     /// Whether a registration means nothing to this process.
@@ -161,8 +161,8 @@ impl Registrations {
 
     /// Drops what this process knew of a slot.
     pub(crate) fn forget(&mut self, number: u32) {
-        let place = self.place(number);
-        if let Some(known) = self.known[place].take() {
+        let index = self.index(number);
+        if let Some(known) = self.known[index].take() {
             description::count_watch(&known.held, false);
         }
     }
@@ -196,9 +196,9 @@ impl Registrations {
     /// or replaced.
     pub(crate) fn forget_removed(&mut self, held: &Held) {
         for number in self.numbers() {
-            let place = self.place(number);
-            let stale = self.known[place].as_ref().is_some_and(|known| known.held.number() == held.number())
-                && (self.views.slots[place].kind() == SlotKind::Nothing || !self.is_known(number));
+            let index = self.index(number);
+            let stale = self.known[index].as_ref().is_some_and(|known| known.held.number() == held.number())
+                && (self.views.slots[index].kind() == SlotKind::Nothing || !self.is_known(number));
             if stale {
                 self.forget(number);
             }
@@ -217,7 +217,7 @@ impl Registrations {
     /// The slot on the list at a position.
     #[inline]
     pub(crate) fn at(&self, position: u32) -> u32 {
-        read(&self.views.list[self.place(position)])
+        read(&self.views.list[self.index(position)])
     }
 
     /// Slots on the list.
@@ -411,20 +411,20 @@ impl Registrations {
     /// When a registration was reported, registered or modified last, in cycles.
     #[inline]
     pub(crate) fn ordered_at(&self, number: u32) -> u64 {
-        self.views.ordered[self.place(number)]
+        self.views.ordered[self.index(number)]
     }
 
     /// What was noticed of a registration for a watcher of this epoll.
     pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
-        let place = self.place(number);
-        &mut self.views.noticed[place]
+        let index = self.index(number);
+        &mut self.views.noticed[index]
     }
 
     /// It is now, at `at`.
     #[inline]
     pub(crate) fn order(&mut self, number: u32, at: u64) {
-        let place = self.place(number);
-        self.views.ordered[place] = at;
+        let index = self.index(number);
+        self.views.ordered[index] = at;
     }
 
     /// Puts a slot on the list: every scan checks it.
@@ -441,7 +441,7 @@ impl Registrations {
         }
     }
 
-    /// Takes a slot off the list; the last takes its place.
+    /// Takes a slot off the list; the last takes its position.
     pub(crate) fn take_off_list(&mut self, number: u32) {
         let slot = self.slot(number);
         if slot.state & bit::LISTED == 0 {
@@ -451,9 +451,9 @@ impl Registrations {
         let position = read(&slot.position);
         let listed = self.listed().saturating_sub(1);
         let last = self.at(listed);
-        let place = self.place(position);
+        let index = self.index(position);
         self.listed = listed;
-        self.views.list[place] = last;
+        self.views.list[index] = last;
         self.slot(last).position = position;
     }
 }

@@ -229,13 +229,13 @@ impl Arrays {
     /// New memory for so many descriptors and registrations. None: there is no room for it.
     pub(crate) fn map(descriptors: usize, slots: usize) -> Option<Self> {
         let mut this = Self { start: NonNull::dangling(), length: 0, descriptors, slots };
-        this.length = this.places()[5] + slots * size_of::<u64>();
+        this.length = this.offsets()[5] + slots * size_of::<u64>();
         this.start = map(ptr::null_mut(), this.length, libc::MAP_SHARED)?.cast();
         Some(this)
     }
 
     /// Where each array begins.
-    const fn places(&self) -> [usize; 6] {
+    const fn offsets(&self) -> [usize; 6] {
         let first = HEAD;
         let list = first + size_of::<u32>() * self.descriptors;
         let slots = (list + size_of::<u32>() * self.slots).next_multiple_of(align_of::<Slot>());
@@ -259,12 +259,12 @@ impl Arrays {
     /// # Safety
     /// Called once.
     pub(crate) unsafe fn views(&self) -> ArrayViews {
-        let [first, list, slots, noticed, makers, ordered] = self.places();
+        let [first, list, slots, noticed, makers, ordered] = self.offsets();
         // SAFETY: all are within the mapping, which is never unmapped, disjoint and aligned; every
         // bit pattern is valid. Other processes write there too, under the lock or not: a value
         // that was read twice may differ, and nothing here relies on it.
         unsafe {
-            let at = |place: usize| self.start.as_ptr().cast::<u8>().add(place);
+            let at = |offset: usize| self.start.as_ptr().cast::<u8>().add(offset);
             ArrayViews {
                 state: &mut (*self.start.as_ptr()).state,
                 first: std::slice::from_raw_parts_mut(at(first).cast(), self.descriptors),

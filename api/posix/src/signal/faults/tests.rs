@@ -34,7 +34,7 @@ fn a_holder_that_lives_is_waited_for_and_a_dead_one_is_not() {
         std::thread::yield_now();
     }
     assert!(
-        (0..50 * DEAD).all(|looks| !is_lost(own, looks, false)),
+        (0..50 * DEAD).all(|checks| !is_lost(own, checks, false)),
         "the lock of a holder that lives is broken"
     );
     let word = AtomicU32::new(dead);
@@ -100,8 +100,8 @@ fn a_handler_that_comes_while_the_default_is_installed_is_not_lost() {
         let stands = default_stands(libc::SIGBUS, libc::SIG_DFL);
         let mut now = none();
         // SAFETY: an action on the stack.
-        let told = unsafe { original(libc::SIGBUS, ptr::null(), &raw mut now) };
-        !stands && told.is_ok() && now.sa_sigaction == ours()
+        let previous = unsafe { original(libc::SIGBUS, ptr::null(), &raw mut now) };
+        !stands && previous.is_ok() && now.sa_sigaction == ours()
     });
     assert_eq!(status, 0);
 }

@@ -120,7 +120,7 @@ fn a_close_is_a_fin_and_with_the_own_fin_a_hang_up() {
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP)]);
     stream.end(Endpoint::finish);
     assert_eq!(epoll.wait(-1), [(7, IN | OUT | RDHUP | HUP)]);
-    // Asked for nothing, it is told all the same, once the kernel was asked.
+    // Asked for nothing, it is reported all the same, once the kernel was asked.
     epoll.modify(stream.0, 0, 7);
     assert_eq!(epoll.wait(-1), [(7, HUP)]);
 }
@@ -158,7 +158,7 @@ fn an_edge_of_room_is_seen_though_it_came_before_the_check() {
         peer.receive();
         assert_eq!(epoll.wait(-1), [(7, OUT)]);
         assert_eq!(epoll.wait(0), []);
-        // Full and empty again while nobody looked.
+        // Full and empty again while no thread checked.
         stream.fill();
         peer.receive();
         assert_eq!(epoll.wait(-1), [(7, OUT)]);
@@ -257,13 +257,13 @@ fn what_became_ready_first_is_reported_first() {
             pairs[3].1.send(b"x");
             // What was not reported stands where it stood. Behind it, level-triggered what was
             // reported, and edge-triggered what came since.
-            let (told, untold) = order.split_at(53);
+            let (reported, unreported) = order.split_at(53);
             let ready = |index: &&u64| [0, 3, 7].contains(*index);
-            let mut expected: Vec<u64> = untold.iter().filter(ready).copied().collect();
+            let mut expected: Vec<u64> = unreported.iter().filter(ready).copied().collect();
             if events == IN {
-                expected.extend(told.iter().filter(ready));
+                expected.extend(reported.iter().filter(ready));
             } else {
-                expected.extend([7, 3].iter().filter(|index| told.contains(index)));
+                expected.extend([7, 3].iter().filter(|index| reported.contains(index)));
             }
             assert_eq!(in_order(&epoll, 100), expected);
             [0, 3, 7].iter().for_each(|index| read(&pairs[*index]));
@@ -318,7 +318,7 @@ fn a_stream_removed_and_added_again_is_as_if_it_were_new() {
     epoll.add(stream.0, IN | exclusive, 30);
     assert_eq!(epoll.wait(-1), [(30, IN)]);
     assert_eq!(epoll.remove(stream.0), Ok(0));
-    // Gone while nobody watched.
+    // Gone while no thread watched.
     peer.close();
     assert_eq!(epoll.wait(0), []);
     epoll.add(stream.0, IN | RDHUP, 31);
@@ -480,7 +480,7 @@ fn a_placeholder_is_examined_while_its_stream_is_removed_and_not_after_its_numbe
     let examine = |epoll: &Epoll, fd: c_int, note: bool| {
         let held = table::find(epoll.0).expect("an epoll");
         let set = crate::readiness::set::set_of(&held).expect("registrations");
-        let mut locked = set.lock().expect("nobody else has it");
+        let mut locked = set.lock().expect("no other holder");
         let number = locked.find(fd, &table::find(fd).expect("a stream")).expect("a registration");
         let slot = locked.slot(number);
         slot.state |= if note { bit::EXAMINE } else { 0 };

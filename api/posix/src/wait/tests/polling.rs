@@ -51,7 +51,7 @@ fn a_peer_that_answers_a_poller_need_not_notify_it() {
     let write = || {
         let held = table::find(stream.0).expect("a stream");
         stream.end(|end| {
-            end.send().expect("nobody else sends").write(b"question");
+            end.send().expect("no other sender").write(b"question");
             polling::note_write(stream.0, &held, end);
         });
         peer.receive();

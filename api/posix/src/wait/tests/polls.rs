@@ -22,7 +22,7 @@ fn streams_and_kernel_descriptors_in_one_poll() {
     peer.send(b"x");
     assert_eq!(run(&mut set, -1), (Ok(1), vec![read, 0, 0]));
     write(&writer);
-    assert_eq!(run(&mut set, -1), (Ok(2), vec![read, read, 0]), "all that is ready is told");
+    assert_eq!(run(&mut set, -1), (Ok(2), vec![read, read, 0]), "all that is ready is reported");
     stream.receive();
     assert_eq!(run(&mut set, -1), (Ok(1), vec![0, read, 0]));
     let mut set = [entry(stream.0, read | out), entry(1_000_000, read)];
