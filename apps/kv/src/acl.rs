@@ -1,26 +1,27 @@
-//! Users: who may run what, on which keys and channels.
+//! Users (access control lists): the commands, keys and channels that each may use.
 //!
-//! 1. There is always the user `default`, whom a client is until it says who it is. At first he
-//!    needs no password and may do everything; as long as that is so and there is nobody else,
-//!    nothing is looked up ([`Users::is_open`]).
-//! 2. Rules are Redis' words: `on`, `off`, `>password`, `~pattern`, `&pattern`, `+command`,
-//!    `-command`, `+command|subcommand`, `+@category` and what belongs to them. They are applied in
-//!    order, and all of them or none.
-//! 3. Of a password only its SHA-256 is kept.
-//! 4. Users live as long as the process: they are no part of the data set.
+//! 1. The user `default` always exists; a client is that user until it authenticates. At first
+//!    `default` needs no password and may do everything. While that holds and there is no other
+//!    user, all checks are skipped ([`Users::is_open`]).
+//! 2. Rules are written as in Redis: `on`, `off`, `>password`, `~pattern`, `&pattern`, `+command`,
+//!    `-command`, `+command|subcommand`, `+@category` and so on. They are applied in order, and all
+//!    of them or none.
+//! 3. Only the SHA-256 of a password is kept.
+//! 4. Users are not part of the data set: they are lost when the process ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::commands::{Command, Fault, Flags, flag, full_name, subcommands};
-use crate::glob;
+use crate::command::{CommandSpec, Flags, Keys, flag, full_name, is, subcommands};
+use crate::protocol::Fault;
+use crate::text::glob;
 
 /// The user that every client is at first.
-pub const DEFAULT: &[u8] = b"default";
+pub(crate) const DEFAULT: &[u8] = b"default";
 
 /// Names of the categories, in Redis' order.
-pub const CATEGORIES: [&str; 21] = [
+pub(crate) const CATEGORIES: [&str; 21] = [
     "keyspace",
     "read",
     "write",
@@ -44,17 +45,17 @@ pub const CATEGORIES: [&str; 21] = [
     "scripting",
 ];
 
-/// Commands that are dangerous although they are no administrator's.
+/// Commands of category `dangerous` that are not administrative.
 const DANGEROUS: &[&str] =
     &["flushall", "flushdb", "info", "keys", "restore", "role", "sort", "sort_ro", "swapdb"];
 
 /// Whether a command belongs to a category.
-pub fn belongs(command: &Command, category: &str) -> bool {
+pub(crate) fn belongs(command: &CommandSpec, category: &str) -> bool {
     let has = |flag: Flags| command.flags.has(flag);
     match category {
         "all" => true,
         "keyspace" => command.group == "generic" || DANGEROUS[..2].contains(&command.name),
-        "read" => has(flag::READONLY) && command.keys != crate::commands::Keys::None,
+        "read" => has(flag::READONLY) && command.keys != Keys::None,
         "write" => has(flag::WRITE),
         "sortedset" => command.group == "sorted-set",
         "pubsub" => has(flag::PUBSUB),
@@ -68,7 +69,7 @@ pub fn belongs(command: &Command, category: &str) -> bool {
     }
 }
 
-/// Subcommands that are an administrator's, of a command that is not.
+/// Administrative subcommands of commands that are not administrative.
 const ADMINISTRATIVE: &[&str] =
     &["client|kill", "client|list", "client|no-evict", "client|pause", "client|unblock", "client|unpause"];
 
@@ -90,8 +91,8 @@ const ORDINARY: &[&str] = &[
     "slowlog|help",
 ];
 
-/// Whether a subcommand belongs to a category, as in Redis 7.0, which sorts each by itself.
-pub fn subcommand_belongs(command: &Command, subcommand: &str, category: &str) -> bool {
+/// Whether a subcommand belongs to a category, as in Redis 7.0, which classifies each by itself.
+pub(crate) fn subcommand_belongs(command: &CommandSpec, subcommand: &str, category: &str) -> bool {
     let full = format!("{}|{subcommand}", command.name);
     let named = |list: &[&str]| list.contains(&full.as_str());
     match category {
@@ -102,22 +103,23 @@ pub fn subcommand_belongs(command: &Command, subcommand: &str, category: &str) -
 }
 
 /// The names of a command and its subcommands, of those that belong to a category.
-pub fn members(command: &'static Command, category: &str) -> Vec<String> {
+pub(crate) fn members(command: &'static CommandSpec, category: &str) -> Vec<String> {
     let own = belongs(command, category).then(|| command.name.to_owned());
     let of = subcommands(command).filter(|name| subcommand_belongs(command, name, category));
     own.into_iter().chain(of.map(|name| format!("{}|{name}", command.name))).collect()
 }
 
-/// Says in the log that what a command has set is gone after a restart, which may come by itself.
-pub fn warn_of_restart(command: &str) {
+/// Warns in the log that the setting of a command is lost at the next restart, which may happen on
+/// its own.
+pub(crate) fn warn_of_restart(command: &str) {
     tracing::warn!(
-        "{command}: users and passwords that are set at run time are forgotten when the store starts anew, also after a crash; the password of the default user that stays is in the file that SIETCH_KV_PASSWORD_FILE names"
+        "{command}: users and passwords that are set at run time are lost when the store restarts, also after a crash; to keep a password for the default user, put it in the file that SIETCH_KV_PASSWORD_FILE names"
     );
 }
 
 /// Why a user may not run a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Denied {
+pub(crate) enum Denied {
     /// Not at all.
     Command(String),
     /// Not with one of these keys.
@@ -127,8 +129,8 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// What the client is told.
-    pub fn fault(self) -> Fault {
+    /// The error reply.
+    pub(crate) fn fault(self) -> Fault {
         match self {
             Self::Command(name) => {
                 Fault::new(format!("NOPERM this user has no permissions to run the '{name}' command"))
@@ -197,7 +199,7 @@ impl Names {
 
 /// One user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct User {
+pub(crate) struct User {
     enabled: bool,
     any_password: bool,
     passwords: Vec<[u8; 32]>,
@@ -205,9 +207,9 @@ pub struct User {
     channels: Names,
     /// By number of the command.
     allowed: Vec<bool>,
-    /// Subcommands that are decided apart: `config|get`.
+    /// Subcommands with a permission of their own: `config|get`.
     subcommands: BTreeMap<String, bool>,
-    /// The words that say the same.
+    /// The same permissions, as rules.
     words: Vec<String>,
 }
 
@@ -249,34 +251,34 @@ impl User {
     }
 
     /// Its flags, as ACL GETUSER shows them.
-    pub fn flags(&self) -> Vec<&'static str> {
+    pub(crate) fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.enabled { "on" } else { "off" }];
         flags.extend(self.any_password.then_some("nopass"));
         flags
     }
 
     /// Its passwords, as hexadecimal SHA-256.
-    pub fn passwords(&self) -> Vec<String> {
+    pub(crate) fn passwords(&self) -> Vec<String> {
         self.passwords.iter().map(|hash| hexadecimal(hash)).collect()
     }
 
     /// What it may run, in words.
-    pub fn commands(&self) -> String {
+    pub(crate) fn commands(&self) -> String {
         self.words.join(" ")
     }
 
     /// The keys it may use.
-    pub fn keys(&self) -> String {
+    pub(crate) fn keys(&self) -> String {
         self.keys.print('~')
     }
 
     /// The channels it may use.
-    pub fn channels(&self) -> String {
+    pub(crate) fn channels(&self) -> String {
         self.channels.print('&')
     }
 
     /// The line of ACL LIST.
-    pub fn describe(&self, name: &[u8]) -> String {
+    pub(crate) fn describe(&self, name: &[u8]) -> String {
         let mut words = vec!["user".to_owned(), String::from_utf8_lossy(name).into_owned()];
         words.extend(self.flags().into_iter().map(str::to_owned));
         words.extend(self.passwords().into_iter().map(|hash| format!("#{hash}")));
@@ -289,7 +291,7 @@ impl User {
         words.join(" ")
     }
 
-    /// Remembers a word about commands; one about the same before is of no account any more.
+    /// Records a rule about commands, in place of an earlier one about the same commands.
     fn note(&mut self, sign: bool, what: &str) {
         if what == "@all" {
             self.words.clear();
@@ -298,7 +300,7 @@ impl User {
         self.words.push(format!("{}{what}", if sign { '+' } else { '-' }));
     }
 
-    fn command_rule(&mut self, sign: bool, what: &str, table: &[&Command]) -> Result<(), &'static str> {
+    fn command_rule(&mut self, sign: bool, what: &str, table: &[&CommandSpec]) -> Result<(), &'static str> {
         const UNKNOWN: &str = "Unknown command or category name in ACL";
         let lowered = what.to_ascii_lowercase();
         if let Some(category) = lowered.strip_prefix('@') {
@@ -328,9 +330,9 @@ impl User {
         Ok(())
     }
 
-    /// Applies a rule about a category to one command: as a whole where all or none of it belongs
-    /// there, else to the subcommands that do.
-    fn category_rule(&mut self, sign: bool, category: &str, number: usize, command: &Command) {
+    /// Applies a rule about a category to one command: to the whole command if all or none of its
+    /// subcommands belong to the category, else to those that do.
+    fn category_rule(&mut self, sign: bool, category: &str, number: usize, command: &CommandSpec) {
         let all: Vec<&str> = subcommands(command).collect();
         let inside = |name: &&str| subcommand_belongs(command, name, category);
         let some: Vec<&str> = all.iter().copied().filter(inside).collect();
@@ -346,7 +348,7 @@ impl User {
             self.words.retain(|word| word[1..] != full);
             self.subcommands.insert(full, sign);
         }
-        // What is decided as the command is not decided apart.
+        // A subcommand with the permission of its command needs no entry.
         let allowed = self.allowed[number];
         let own = format!("{}|", command.name);
         self.subcommands.retain(|name, &mut sign| !name.starts_with(&own) || sign != allowed);
@@ -359,7 +361,7 @@ impl User {
     }
 
     /// Applies one rule.
-    fn apply(&mut self, rule: &[u8], table: &[&Command]) -> Result<(), &'static str> {
+    fn apply(&mut self, rule: &[u8], table: &[&CommandSpec]) -> Result<(), &'static str> {
         const AFTER_ALL: &str = "Adding a pattern after the * pattern (or the 'allkeys' flag) is not valid and does not have any effect. Try 'resetkeys' to start with an empty list of patterns";
         let text = String::from_utf8_lossy(rule);
         match (&*text.to_ascii_lowercase(), rule) {
@@ -408,7 +410,7 @@ impl User {
     }
 
     /// Whether it may be subscribed to these.
-    pub fn may_keep(&self, channels: &BTreeSet<Box<[u8]>>, patterns: &BTreeSet<Box<[u8]>>) -> bool {
+    pub(crate) fn may_keep(&self, channels: &BTreeSet<Box<[u8]>>, patterns: &BTreeSet<Box<[u8]>>) -> bool {
         channels.iter().all(|name| self.channels.hold(name))
             && patterns.iter().all(|pattern| self.channels.hold_pattern(pattern))
     }
@@ -417,7 +419,12 @@ impl User {
     ///
     /// # Errors
     /// Why not.
-    pub fn permit(&self, number: u16, command: &Command, arguments: &[&[u8]]) -> Result<(), Denied> {
+    pub(crate) fn permit(
+        &self,
+        number: u16,
+        command: &CommandSpec,
+        arguments: &[&[u8]],
+    ) -> Result<(), Denied> {
         if command.flags.has(flag::NO_AUTH) {
             return Ok(());
         }
@@ -427,13 +434,13 @@ impl User {
             return Err(Denied::Command(full()));
         }
         if self.keys != Names::All {
-            // Where keys stand cannot be told of arguments that the command will refuse.
+            // Arguments that the command will refuse have no key positions.
             let places = command.key_positions(arguments).unwrap_or_default();
             if !places.iter().all(|&at| self.keys.hold(arguments[at])) {
                 return Err(Denied::Key);
             }
             // The patterns of SORT reach any key.
-            let reaches = |word: &&[u8]| crate::commands::is(word, "by") || crate::commands::is(word, "get");
+            let reaches = |word: &&[u8]| is(word, "by") || is(word, "get");
             if command.name.starts_with("sort") && arguments[2..].iter().any(reaches) {
                 return Err(Denied::Key);
             }
@@ -478,20 +485,20 @@ fn parse_hash(digits: &[u8]) -> Result<[u8; 32], &'static str> {
 
 /// All users; see the module's account.
 #[derive(Debug)]
-pub struct Users {
+pub(crate) struct Users {
     users: BTreeMap<Vec<u8>, User>,
     open: bool,
 }
 
 impl Users {
-    /// The default user alone, who may do everything.
-    pub fn new(commands: usize) -> Self {
+    /// The default user alone, with all permissions.
+    pub(crate) fn new(commands: usize) -> Self {
         Self { users: BTreeMap::from([(DEFAULT.to_vec(), User::everything(commands))]), open: true }
     }
 
-    /// Whether every client may do everything.
+    /// Whether every client has all permissions.
     #[inline]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open
     }
 
@@ -499,38 +506,38 @@ impl Users {
         self.open = self.users.len() == 1 && self.users.get(DEFAULT).is_some_and(User::is_open);
     }
 
-    /// Whether clients are let in who have not said who they are.
-    pub fn admits_anybody(&self) -> bool {
+    /// Whether clients need not authenticate.
+    pub(crate) fn admits_unauthenticated(&self) -> bool {
         self.users.get(DEFAULT).is_some_and(|user| user.enabled && user.any_password)
     }
 
     /// Whether the default user has a password, or cannot be used.
-    pub fn is_protected(&self) -> bool {
+    pub(crate) fn is_protected(&self) -> bool {
         self.users.get(DEFAULT).is_none_or(|user| !user.any_password)
     }
 
     /// The user of this name.
-    pub fn get(&self, name: &[u8]) -> Option<&User> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&User> {
         self.users.get(name)
     }
 
     /// All, in order of their names.
-    pub fn all(&self) -> impl Iterator<Item = (&[u8], &User)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&[u8], &User)> {
         self.users.iter().map(|(name, user)| (name.as_slice(), user))
     }
 
     /// Whether this is a user with this password.
-    pub fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> bool {
         let given = hash(password);
         let right = |user: &User| user.enabled && (user.any_password || user.passwords.contains(&given));
         self.users.get(name).is_some_and(right)
     }
 
-    /// Applies all rules to a user, who is made if there is none of this name, or none of them.
+    /// Applies all rules, or none, to a user, which is created if it does not exist.
     ///
     /// # Errors
-    /// The rule that is wrong, and why.
-    pub fn set(&mut self, name: &[u8], rules: &[&[u8]], table: &[&Command]) -> Result<(), Fault> {
+    /// The first invalid rule, and why it is invalid.
+    pub(crate) fn set(&mut self, name: &[u8], rules: &[&[u8]], table: &[&CommandSpec]) -> Result<(), Fault> {
         let mut user = self.users.get(name).cloned().unwrap_or_else(|| User::new(table.len()));
         for rule in rules {
             user.apply(rule, table).map_err(|reason| {
@@ -549,7 +556,7 @@ impl Users {
     ///
     /// # Errors
     /// The default user stays.
-    pub fn remove(&mut self, names: &[&[u8]]) -> Result<BTreeSet<Vec<u8>>, Fault> {
+    pub(crate) fn remove(&mut self, names: &[&[u8]]) -> Result<BTreeSet<Vec<u8>>, Fault> {
         if names.contains(&DEFAULT) {
             return Err(Fault::of("ERR The 'default' user cannot be removed"));
         }
@@ -559,9 +566,8 @@ impl Users {
         Ok(gone)
     }
 
-    /// Gives the default user this password, or lets it in without one if it is empty:
-    /// `requirepass`.
-    pub fn require(&mut self, password: &[u8]) {
+    /// Sets the only password of the default user, or removes it if it is empty: `requirepass`.
+    pub(crate) fn require(&mut self, password: &[u8]) {
         if let Some(user) = self.users.get_mut(DEFAULT) {
             user.passwords.clear();
             user.any_password = password.is_empty();

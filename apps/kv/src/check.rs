@@ -12,7 +12,7 @@
 //! 5. An area that was written by a newer program, or holds something else, or cannot be read for
 //!    another reason than the medium, is neither good nor damaged: [`Verdict::Unknown`].
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::ErrorKind;
 
 use sietch::disk::DiskQueue;

@@ -26,7 +26,7 @@ use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
 /// Elements at which a segment splits: what a table of 256 buckets takes at its load limit of 7/8.
-pub const SEGMENT_LIMIT: usize = 224;
+pub(crate) const SEGMENT_LIMIT: usize = 224;
 
 /// Siblings merge when together they hold at most this: a quarter of a segment, far from the next
 /// split.
@@ -49,7 +49,7 @@ const CURSOR_BITS: u32 = 48;
 const RANDOM_TRIES: usize = 100;
 
 /// What an [`Index`] may hold.
-pub trait Keyed {
+pub(crate) trait Keyed {
     /// The bytes that identify the element. They must not change while it is in an index.
     fn key(&self) -> &[u8];
 }
@@ -62,7 +62,7 @@ impl Keyed for Box<[u8]> {
 
 /// A hash table of `T`; see the module's account.
 #[derive(Clone)]
-pub struct Index<T> {
+pub(crate) struct Index<T> {
     /// `2^depth` numbers of segments.
     directory: Vec<u32>,
     segments: Vec<Segment<T>>,
@@ -113,20 +113,20 @@ fn hash_bytes(seed: u64, key: &[u8]) -> u64 {
 /// Gives seeds that a client cannot guess, whatever it knows of those given before: each is the
 /// hash of a number under a secret.
 #[derive(Debug)]
-pub struct Seeds {
+pub(crate) struct Seeds {
     secret: u64,
     given: u64,
 }
 
 impl Seeds {
     /// Seeds that all come from this one, which must be unpredictable.
-    pub fn new(secret: u64) -> Self {
+    pub(crate) fn new(secret: u64) -> Self {
         Self { secret, given: 0 }
     }
 
     /// The next seed.
     #[expect(clippy::should_implement_trait, reason = "an iterator would wrap what never ends in an option")]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.given += 1;
         hash_bytes(self.secret, &self.given.to_le_bytes())
     }
@@ -138,7 +138,7 @@ fn position(hash: u64) -> u64 {
 
 impl<T: Keyed> Index<T> {
     /// An empty index. `seed` decides the order of elements; it must be unpredictable to clients.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut at_depth = [0; DEPTH_LIMIT as usize + 1];
         at_depth[0] = 1;
         Self {
@@ -158,17 +158,17 @@ impl<T: Keyed> Index<T> {
     }
 
     /// Elements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Bytes that the index itself takes, without what its elements point at.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         size_of::<Self>()
             + self.directory.capacity() * size_of::<u32>()
             + self.segments.capacity() * size_of::<Segment<T>>()
@@ -185,7 +185,7 @@ impl<T: Keyed> Index<T> {
     }
 
     /// The element of this key.
-    pub fn get(&self, key: &[u8]) -> Option<&T> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
         self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
     }
@@ -193,25 +193,25 @@ impl<T: Keyed> Index<T> {
     /// An element that may be that of this key, for its bytes are not compared: a look at the table
     /// and nothing else.
     #[inline]
-    pub fn probable(&self, key: &[u8]) -> Option<&T> {
+    pub(crate) fn probable(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
         self.segment_of(hash).table.find(in_table(hash), |_| true)
     }
 
     /// Whether there is an element of this key.
-    pub fn contains(&self, key: &[u8]) -> bool {
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
         self.get(key).is_some()
     }
 
     /// The element of this key, to be changed; its key must stay.
-    pub fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
         self.segments[number].table.find_mut(in_table(hash), |element| element.key() == key)
     }
 
     /// Puts `element` in; an element of the same key comes back.
-    pub fn insert(&mut self, element: T) -> Option<T> {
+    pub(crate) fn insert(&mut self, element: T) -> Option<T> {
         let hash = hash_bytes(self.seed, element.key());
         let number = self.directory[self.slot(hash)] as usize;
         let found = self.segments[number].table.find_mut(in_table(hash), |old| old.key() == element.key());
@@ -224,7 +224,7 @@ impl<T: Keyed> Index<T> {
 
     /// The element of `key`, made by `make` if there is none (its key must be `key`). Also whether
     /// it is new.
-    pub fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
+    pub(crate) fn get_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> T) -> (&mut T, bool) {
         let hash = hash_bytes(self.seed, key);
         let new = self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key).is_none();
         if new {
@@ -258,7 +258,7 @@ impl<T: Keyed> Index<T> {
     }
 
     /// Takes the element of this key out.
-    pub fn remove(&mut self, key: &[u8]) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<T> {
         let hash = hash_bytes(self.seed, key);
         let number = self.directory[self.slot(hash)] as usize;
         let entry =
@@ -401,12 +401,12 @@ impl<T: Keyed> Index<T> {
     }
 
     /// All elements, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.segments.iter().flat_map(|segment| segment.table.iter())
     }
 
     /// An element, each nearly as probable as any other. `next` gives random words.
-    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&T> {
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&T> {
         if self.len == 0 {
             return None;
         }
@@ -436,7 +436,7 @@ impl<T: Keyed> Index<T> {
     /// Calls `found` with about `count` elements from `cursor` on (0: from the start) and returns
     /// the cursor to go on with, 0 at the end. At least one element is visited unless the end is
     /// reached.
-    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&T)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&T)) -> u64 {
         let end = 1u64 << CURSOR_BITS;
         let mut at = cursor;
         let mut left = count.max(1);
@@ -476,7 +476,7 @@ impl<T: Keyed> Index<T> {
     /// Calls `found` with elements from `cursor` on, in the order of their positions, until it
     /// returns false, and returns the cursor to go on with, 0 at the end. Elements that share a
     /// position with the last one are visited as well.
-    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&T) -> bool) -> u64 {
+    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&T) -> bool) -> u64 {
         let end = 1u64 << CURSOR_BITS;
         let mut at = cursor;
         let mut last = None;
@@ -507,7 +507,7 @@ impl<T: Keyed> Index<T> {
     /// [`SEGMENT_LIMIT`] as a rule, and returns the cursor to go on with, 0 at the end. What
     /// [`Index::scan`] does in steps that need no order within a segment, and so no sorting and no
     /// second look at the same elements.
-    pub fn scan_segment(&self, cursor: u64, found: &mut dyn FnMut(&T)) -> u64 {
+    pub(crate) fn scan_segment(&self, cursor: u64, found: &mut dyn FnMut(&T)) -> u64 {
         let segment = self.segment_of(cursor << (64 - CURSOR_BITS));
         let shift = CURSOR_BITS - segment.depth;
         let whole = cursor == segment.prefix << shift;
@@ -522,7 +522,7 @@ impl<T: Keyed> Index<T> {
 
     /// Drops about `budget` elements (whole segments) and returns whether nothing is left. For
     /// freeing a huge index in slices: after the first call it may only be released further.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         let mut done = 0;
         while done < budget {
             let Some(segment) = self.segments.pop() else {

@@ -1,40 +1,42 @@
-//! A Redis- and memcached-compatible store that owns its core, its log and its queues.
+//! A Redis-compatible store that owns its core, its log and its queues.
 //!
-//! The store itself is sans-I/O: [`shard::Shard`] takes bytes and the time and returns bytes,
-//! effects to be logged and the next deadline. Everything that touches a socket or a disk is around
-//! it.
+//! The store itself is sans-I/O: [`shard::Shard`] takes bytes and the time, and returns replies,
+//! effects for the log, and the next deadline. [`server`] runs a shard on sockets and a disk.
 //!
-//! | module | what |
-//! | --- | --- |
-//! | [`shard`] | the store of one core: feeds bytes to commands, orders replies, recovery and snapshots |
-//! | [`commands`] | the command table, a file a family |
-//! | [`keyspace`] | databases, expiry, eviction, memory accounting |
-//! | [`index`], [`value`] | the data structures |
-//! | [`resp`], [`client`] | the protocol, and one client's state |
-//! | [`journal`], [`check`] | effects as log records, and whether an area's can be read |
-//! | [`number`], [`glob`] | numbers and patterns exactly as Redis reads and writes them |
-//! | [`acl`] | users, their passwords and what they may do |
-//! | [`settings`], [`metrics`], [`persistence`] | what can be set, what is counted, what is known of the log |
-//! | [`server`] | the event loop: VNIC, kernel sockets and log around one shard |
+//! Modules import downwards only:
+//!
+//! ```text
+//!  server                  one thread: VNIC, kernel sockets and log around one shard
+//!  check                   whether the log of a storage area can be read
+//!  shard                   runs clients' commands, orders replies, recovers, takes snapshots
+//!  commands                the handlers, a file for each family, and the command table
+//!  clients                 the state of each client: input, output, subscriptions
+//!  keyspace                databases, expiry, eviction, memory accounting
+//!  acl                     users, their passwords and permissions
+//!  command    value        what is known of a command; strings, lists, sets, hashes, sorted sets
+//!  settings   index        what can be set; the hash table of databases and collections
+//!  protocol   journal      RESP; effects as log records
+//!  metrics    text         counters; numbers and patterns as Redis reads and writes them
+//! ```
 
 #![forbid(unsafe_code)]
 
-pub mod acl;
+mod acl;
 pub mod check;
-pub mod client;
-pub mod commands;
-pub mod glob;
-pub mod index;
+mod client_id;
+mod clients;
+mod command;
+mod commands;
+mod index;
 pub mod journal;
-pub mod keyspace;
-pub mod metrics;
-pub mod number;
-pub mod persistence;
-pub mod resp;
+mod keyspace;
+mod metrics;
+mod protocol;
 pub mod server;
 pub mod settings;
 pub mod shard;
-pub mod value;
+mod text;
+mod value;
 
 pub use check::check;
 pub use server::{Error, NetChoice, Options, run};

@@ -1,4 +1,8 @@
-//! Counters of a shard: plain words that its one thread increments and the event loop publishes.
+//! Counters of a shard: plain integers that its one thread increments and the event loop publishes.
+
+mod persistence;
+
+pub(crate) use persistence::{Persistence, Recovery, Usage};
 
 use std::collections::BTreeMap;
 
@@ -24,7 +28,7 @@ pub struct Metrics {
     pub refused: u64,
     /// Bytes of requests.
     pub input_bytes: u64,
-    /// Bytes of replies handed to the event loop.
+    /// Bytes of replies sent.
     pub output_bytes: u64,
     /// Lookups that found a key.
     pub hits: u64,
@@ -46,25 +50,25 @@ pub struct Metrics {
     pub output_limit_closed: u64,
     /// Clients closed because they were idle too long.
     pub idle_closed: u64,
-    /// Clients closed because what they sent begins like HTTP.
+    /// Clients closed because their input begins like HTTP.
     pub http_closed: u64,
     /// Effects that recovery read.
     pub replayed: u64,
-    /// Keys to which an effect of the log could not be applied, and that were deleted later.
+    /// Keys with a fault at replay that a later deletion resolved.
     pub replay_skipped: u64,
-    /// The longest turn of the event loop, in nanoseconds.
+    /// The longest iteration of the event loop, in nanoseconds.
     pub longest_iteration_ns: u64,
-    /// Turns of a millisecond and more.
+    /// Iterations of a millisecond and more.
     pub long_iterations: u64,
-    /// Those in which the kernel did not give the core to somebody else.
+    /// Long iterations during which the kernel did not preempt the thread.
     pub own_long_iterations: u64,
-    /// Page faults around long turns.
+    /// Page faults around long iterations.
     pub long_iteration_faults: u64,
     /// Snapshots finished.
     pub snapshots: u64,
     /// Greatest memory use seen, in bytes.
     pub peak_memory: u64,
-    /// By number of the command table.
+    /// By the number of the command.
     pub by_command: Vec<CommandCount>,
     /// Error replies by their first word.
     pub by_error: BTreeMap<Vec<u8>, u64>,
@@ -89,7 +93,7 @@ impl Metrics {
         }
     }
 
-    /// Starts again from zero.
+    /// Resets all counters.
     pub fn reset(&mut self) {
         *self = Self::new(self.by_command.len());
     }

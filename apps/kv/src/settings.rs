@@ -5,7 +5,10 @@
 //! 2. Settings that tools merely ask about (redis-benchmark asks for `save` and `appendonly`) are
 //!    shown with what is true here.
 
-use crate::commands::Fault;
+use crate::protocol::Fault;
+
+/// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// What happens when `maxmemory` is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

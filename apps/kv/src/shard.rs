@@ -1,6 +1,6 @@
 //! The store of one core: databases, clients, publish and subscribe, and what is to be logged.
 //!
-//! No sockets, no disk, no clock, no threads. The event loop turns like this:
+//! No sockets, no disk, no clock, no threads. The event loop drives a shard in this order:
 //! 1. [`Shard::feed`] with what arrived from each client: every complete command runs at once, in
 //!    order, and its reply is appended to the client's output (`shard/execute.rs`).
 //! 2. [`Shard::journal`]: the effects of the whole batch are one log record. The loop appends it
@@ -11,47 +11,51 @@
 //! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, timeouts, commands that were
 //!    held back.
 //!
-//! Replies leave only once everything that was recorded before them is durable, reads too: nobody
-//! is told of a write that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
+//! Replies leave only once everything that was recorded before them is durable. This holds for replies to reads, too: no reply
+//! may show a write that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
 
 use std::net::{IpAddr, SocketAddr};
 
 use sietch_structures::XorShift64Star;
 
-use crate::client::{Client, Closing};
-use crate::commands::{Fault, Table};
+use crate::clients::{Client, Clients, Closing};
+use crate::commands::{Table, table};
 use crate::index::Seeds;
 use crate::journal::Journal;
-use crate::keyspace::Store;
-use crate::metrics::Metrics;
-use crate::persistence::Persistence;
+use crate::keyspace::{ShutdownMode, Store};
+use crate::metrics::{Metrics, Persistence};
+use crate::protocol::Fault;
 use crate::settings::Settings;
 
-pub use crate::client::ClientId;
+pub use crate::client_id::ClientId;
 pub use crate::journal::ReplayError;
 pub use crate::keyspace::Now;
 
 mod blocking;
+mod deferred_faults;
 mod execute;
-mod peers;
 mod recovery;
+mod snapshot;
+mod snapshot_keys;
 
-pub use peers::Peers;
-use recovery::{Guards, Snapshot, Suspects};
+use deferred_faults::DeferredFaults;
+use snapshot::SnapshotWalk;
+use snapshot_keys::SnapshotKeys;
 
-/// Keys that one tick expires at most, and entries it frees: well below a millisecond.
+/// Most keys that one tick expires: well below a millisecond.
 const TICK_KEYS: usize = 256;
 /// Entries of flushed databases that one tick frees.
 const TICK_GRAVES: usize = 4096;
-/// Bytes of a value, as dumped, from which on a snapshot takes it in several slices: as many as one
-/// slice has.
+/// Bytes of a dumped value from which on a snapshot takes several slices for it: the bytes of one
+/// slice.
 const LARGE_VALUE: usize = 256 << 10;
-/// Nanoseconds of a turn that count as a stall: clients on a link wait for a hundredth of it.
+/// Nanoseconds from which on an iteration counts as long: clients on a link wait a hundredth of
+/// that.
 pub const LONG_ITERATION_NS: u64 = 1_000_000;
-/// Nanoseconds between two looks for idle clients.
+/// Nanoseconds between two checks for idle clients.
 const IDLE_CHECK_NS: u64 = 1_000_000_000;
 
-/// What a client from elsewhere is told while anybody would be let in, in Redis' words.
+/// The reply to a client of another host while no password is set, in Redis' words.
 pub const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE Redis is not publicly accessible from internet if you do so. 2) Setup an authentication password for the default user with 'CONFIG SET requirepass'. NOTE: You only need to do one of the above things in order for the server to start accepting connections from the outside.\r\n";
 
 /// A client was not accepted.
@@ -63,22 +67,13 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What the client should be told.
+    /// The reply to the refused client.
     pub fn reply(self) -> &'static [u8] {
         b"-ERR max number of clients reached\r\n"
     }
 }
 
-/// How SHUTDOWN was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShutdownMode {
-    /// Everything recorded must become durable first.
-    Save,
-    /// At once.
-    NoSave,
-}
-
-/// What SAVE answers when the snapshot was given up.
+/// The reply of SAVE when the snapshot was abandoned.
 const SAVE_FAILED: Fault = Fault::of(
     "ERR the data set was not saved: the log has failed, or its area has no room; see INFO persistence",
 );
@@ -86,54 +81,54 @@ const SAVE_FAILED: Fault = Fault::of(
 /// The store of one core; see the module's account.
 pub struct Shard {
     store: Store,
-    peers: Peers,
+    clients: Clients,
     table: Table,
     random: XorShift64Star,
     now: Now,
-    /// Everything up to here is durable.
+    /// The sequence up to which everything is durable.
     durable: u64,
     /// The log's error, once it has failed.
     failed: Option<String>,
-    /// The data set holds what the log does not, and never will.
-    undone: bool,
+    /// The data set holds writes that the log does not have and never will.
+    unlogged: bool,
     /// Why commands that need room are refused, while the log's area is full.
     full: Option<String>,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<SnapshotWalk>,
     snapshot_aborted: bool,
-    guards: Guards,
-    suspects: Suspects,
-    /// The parts, so far, of a snapshot record that came in parts.
+    snapshot_keys: SnapshotKeys,
+    deferred_faults: DeferredFaults,
+    /// The parts read so far of a snapshot record that is stored in parts.
     parts: Vec<u8>,
     /// Bytes of a value, as dumped, from which on it is dumped in several slices.
     large_value: usize,
     /// Bytes that a snapshot record may have.
     largest_record: usize,
     next_idle_check: u64,
-    /// Whether the last tick left keys to expire.
+    /// Whether the last tick left keys whose time is over.
     behind: bool,
 }
 
 impl Shard {
     /// An empty shard. `seed` decides the order of keys and must be unpredictable to clients.
     pub fn new(settings: Settings, seed: u64) -> Self {
-        let table = Table::new();
+        let table = table();
         let mut seeds = Seeds::new(seed);
         let random = XorShift64Star::new(seeds.next());
-        let guards = Guards::new(seeds.next(), seeds.next());
+        let snapshot_keys = SnapshotKeys::new(seeds.next(), seeds.next());
         Self {
             store: Store::new(settings, seeds.next(), table.commands().len()),
-            peers: Peers::new(),
+            clients: Clients::new(),
             table,
             random,
             now: Now::default(),
             durable: 0,
             failed: None,
-            undone: false,
+            unlogged: false,
             full: None,
             snapshot: None,
             snapshot_aborted: false,
-            guards,
-            suspects: Suspects::default(),
+            snapshot_keys,
+            deferred_faults: DeferredFaults::default(),
             parts: Vec::new(),
             large_value: LARGE_VALUE,
             largest_record: sietch::persist::MAX_RECORD,
@@ -147,10 +142,10 @@ impl Shard {
         self.store.journal.enable(enabled);
     }
 
-    /// A client has arrived.
+    /// Adds a client.
     ///
     /// # Errors
-    /// [`Refused`] when there are too many.
+    /// [`Refused`] when `maxclients` are connected.
     pub fn connect(&mut self, peer: SocketAddr, local: SocketAddr, now: Now) -> Result<ClientId, Refused> {
         self.now = now;
         if self.store.started_ns == 0 {
@@ -158,21 +153,21 @@ impl Shard {
             // As Redis: before the first save, when it started.
             self.store.last_save = self.store.last_save.max(now.unix_ms / 1000);
         }
-        if self.peers.count() >= self.store.settings.maxclients {
+        if self.clients.count() >= self.store.settings.maxclients {
             self.store.metrics.refused += 1;
             return Err(Refused::TooManyClients(self.store.settings.maxclients));
         }
         self.store.metrics.connections += 1;
-        let id = self.peers.add(peer, local, now.monotonic_ns);
-        let admitted = self.store.users.admits_anybody();
-        if let Some(client) = self.peers.get_mut(id) {
+        let id = self.clients.add(peer, local, now.monotonic_ns);
+        let admitted = self.store.users.admits_unauthenticated();
+        if let Some(client) = self.clients.get_mut(id) {
             client.authenticated = admitted;
         }
         Ok(id)
     }
 
-    /// Whether a client of this address is to be refused, and told [`PROTECTED`]: it is not on this
-    /// host, and anybody is let in.
+    /// Whether a client of this address is refused with [`PROTECTED`]: it is on another host, and
+    /// no password is set.
     pub fn refuses(&self, peer: IpAddr) -> bool {
         self.store.settings.is_protected()
             && !self.store.users.is_protected()
@@ -190,29 +185,27 @@ impl Shard {
         self.store.settings.show("requirepass", &String::from_utf8_lossy(password));
     }
 
-    /// A client has gone, or was closed by the loop.
+    /// Removes a client that disconnected or that the event loop closed.
     pub fn disconnect(&mut self, id: ClientId) {
-        let Some(mut client) = self.peers.take(id) else {
+        let Some(mut client) = self.clients.take(id) else {
             return;
         };
         self.forget(&mut client);
         self.store.client_bytes -= client.charged;
-        self.peers.free(id);
+        self.clients.free(id);
     }
 
-    /// Undoes everything that others hold about a client.
+    /// Removes a client from watches, subscriptions and wait queues.
     fn forget(&mut self, client: &mut Client) {
-        for watch in client.watches.drain(..) {
-            self.store.unwatch(&watch.place);
-        }
-        self.peers.unsubscribe_all(client);
+        client.unwatch_all(&mut self.store);
+        self.clients.unsubscribe_all(client);
         self.unblock(client);
     }
 
-    /// Bytes from a client: runs every complete command.
+    /// Takes bytes from a client and runs every complete command.
     pub fn feed(&mut self, id: ClientId, bytes: &[u8], now: Now) {
         self.now = now;
-        let Some(mut client) = self.peers.take(id) else {
+        let Some(mut client) = self.clients.take(id) else {
             return;
         };
         self.store.metrics.input_bytes += bytes.len() as u64;
@@ -224,12 +217,12 @@ impl Shard {
         self.serve_ready();
     }
 
-    /// A client sends no more; what it asked is answered, then it is closed.
+    /// Notes that a client sends no more. It is closed once its commands are answered.
     pub fn end_of_input(&mut self, id: ClientId) {
-        if let Some(mut client) = self.peers.take(id) {
+        if let Some(mut client) = self.clients.take(id) {
             client.input_ended = true;
-            // Commands that are held back (because of much output) run first: `receive` closes
-            // then.
+            // Commands that are held back because of much output run first; `receive` closes the
+            // client then.
             let held_back = client.blocked.is_none() && (client.resumable || !self.may_run(&client));
             if client.closing == Closing::No && !held_back {
                 client.closing = Closing::AfterOutput;
@@ -242,36 +235,36 @@ impl Shard {
     /// Puts all output since the last seal behind `sequence`.
     pub fn seal(&mut self, sequence: u64) {
         let durable = if self.failed.is_some() { u64::MAX } else { self.durable };
-        self.peers.seal(sequence, durable);
+        self.clients.seal(sequence, durable);
     }
 
-    /// Everything up to `sequence` is durable.
+    /// Notes that everything up to `sequence` is durable.
     pub fn durable(&mut self, sequence: u64) {
         self.durable = self.durable.max(sequence);
-        self.peers.release(self.durable);
+        self.clients.release(self.durable);
     }
 
-    /// The log failed for this reason. Clients that wait for a write to become durable are closed
-    /// without an answer, and from now on commands that write are refused. `undone`: the data set
-    /// holds writes that were not acknowledged and that a restart will not find. Then commands that
-    /// read are refused, too.
-    pub fn fail_writes(&mut self, reason: &str, undone: bool) {
+    /// Notes that the log failed for this reason. Clients that wait for a write to become durable
+    /// are closed without a reply, and from now on commands that write are refused. If the data set
+    /// holds `unlogged` writes, which were not acknowledged and which a restart will not find,
+    /// commands that read are refused, too.
+    pub fn fail_writes(&mut self, reason: &str, unlogged: bool) {
         self.failed = Some(reason.replace(['\r', '\n'], " "));
-        self.undone = undone;
-        self.peers.fail();
+        self.unlogged = unlogged;
+        self.clients.fail();
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
         self.store.journal.clear();
     }
 
     /// Refuses commands that need room for this reason (the log's area is full), or with `None`
-    /// lets them in again. Commands that delete go on.
+    /// accepts them again. Commands that delete are always accepted.
     pub fn refuse_growth(&mut self, reason: Option<&str>) {
         self.full = reason.map(|reason| reason.replace(['\r', '\n'], " "));
     }
 
-    /// How many bytes all entries may take in a snapshot. A command that would make them take more
-    /// is refused before it changes anything: what has run must be logged, and in the end by a
-    /// snapshot.
+    /// Sets the bytes that all entries may take in a snapshot. A command that would exceed them is
+    /// refused before it changes anything, because everything that has run must fit the log, in the
+    /// end as a snapshot.
     pub fn limit_snapshot(&mut self, bytes: u64) {
         self.store.most_dumped = bytes;
     }
@@ -282,31 +275,30 @@ impl Shard {
         self.store.settings.dir = dir;
     }
 
-    /// The sequence up to which everything is durable, as the loop said last.
+    /// The sequence up to which everything is durable, as last noted.
     pub fn durable_up_to(&self) -> u64 {
         self.durable
     }
 
     /// Clients that have releasable output or are to be closed, since the last call.
     pub fn take_ready(&mut self, out: &mut Vec<ClientId>) {
-        self.peers.take_ready(out);
+        self.clients.take_ready(out);
     }
 
     /// Bytes that may be sent to a client now.
     pub fn output(&self, id: ClientId) -> &[u8] {
-        self.peers.get(id).map_or(&[], |client| client.output.releasable())
+        self.clients.get(id).map_or(&[], |client| client.output.releasable())
     }
 
-    /// The loop sent `count` of the bytes of [`Shard::output`].
+    /// Notes that `count` of the bytes of [`Shard::output`] were sent.
     pub fn consumed(&mut self, id: ClientId, count: usize) {
         if count == 0 {
-            // Nothing has changed: to look for commands that were held back would be to look again
-            // for ever.
+            // Nothing has changed. Checking for held-back commands here would repeat for ever.
             return;
         }
         self.store.metrics.output_bytes += count as u64;
         let soft = self.store.settings.output_soft_limit;
-        let Some(client) = self.peers.get_mut(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         client.output.consumed(count);
@@ -315,24 +307,25 @@ impl Shard {
         client.charged = memory;
         let held = client.blocked.is_none() && (!client.input.is_empty() || client.input_ended);
         if held && client.closing == Closing::No && client.output.pending() <= soft {
-            self.peers.resume_later(id);
+            self.clients.resume_later(id);
         }
     }
 
-    /// Whether a client is to be closed now: it asked for it or must go, and its output was sent.
+    /// Whether a client is to be closed now: at its own request or by a limit, and after its
+    /// output.
     pub fn wants_close(&self, id: ClientId) -> bool {
-        self.peers.get(id).is_none_or(|client| match client.closing {
+        self.clients.get(id).is_none_or(|client| match client.closing {
             Closing::No => false,
             Closing::AfterOutput => client.output.pending() == 0,
             Closing::Now => true,
         })
     }
 
-    /// Whether the loop should read from a client: not while much output waits for it, nor while it
-    /// is blocked and has sent much already.
+    /// Whether the event loop should read from a client. It should not while much output waits for
+    /// the client, or while the client is blocked and has sent much already.
     pub fn accepts_input(&self, id: ClientId) -> bool {
         let soft = self.store.settings.output_soft_limit;
-        self.peers.get(id).is_some_and(|client| {
+        self.clients.get(id).is_some_and(|client| {
             client.closing == Closing::No
                 && !client.input_ended
                 && client.output.pending() <= soft
@@ -340,7 +333,7 @@ impl Shard {
         })
     }
 
-    /// What is to be logged.
+    /// The effects that are to be logged.
     pub fn journal(&mut self) -> &mut Journal {
         &mut self.store.journal
     }
@@ -352,32 +345,31 @@ impl Shard {
         if !self.store.replaying {
             self.behind = self.store.expire_due(now, TICK_KEYS);
         }
-        self.store.bury(TICK_GRAVES);
+        self.store.free_pending(TICK_GRAVES);
         self.time_out_blocked();
         if now.monotonic_ns >= self.next_idle_check {
             self.next_idle_check = now.monotonic_ns.saturating_add(IDLE_CHECK_NS);
             let limit = self.store.settings.timeout.saturating_mul(1_000_000_000);
             if limit > 0 {
-                self.store.metrics.idle_closed += self.peers.close_idle(now.monotonic_ns, limit);
+                self.store.metrics.idle_closed += self.clients.close_idle(now.monotonic_ns, limit);
             }
         }
-        for id in self.peers.take_resumable() {
-            if let Some(mut client) = self.peers.take(id) {
+        for id in self.clients.take_resumable() {
+            if let Some(mut client) = self.clients.take(id) {
                 self.receive(&mut client, &[]);
-                // Even without new output: the loop may read from it again.
-                self.peers.note_ready(&mut client);
+                // Even without new output: the event loop may read from the client again.
+                self.clients.note_ready(&mut client);
                 self.put_back(client);
             }
         }
         self.serve_ready();
     }
 
-    /// When [`Shard::tick`] should be called next, in monotonic nanoseconds; `None`: nothing will
-    /// be due.
+    /// When [`Shard::tick`] is due next, in monotonic nanoseconds; `None` if nothing will be due.
     pub fn next_deadline(&self) -> Option<u64> {
         let at_once = self.behind
-            || self.store.has_graves()
-            || self.peers.has_resumable()
+            || self.store.has_pending_frees()
+            || self.clients.has_resumable()
             || !self.store.ready.is_empty();
         if at_once {
             return Some(self.now.monotonic_ns);
@@ -387,11 +379,11 @@ impl Shard {
             self.now.monotonic_ns.saturating_add(wait)
         });
         let idle =
-            (self.store.settings.timeout > 0 && self.peers.count() > 0).then_some(self.next_idle_check);
-        [expiry, idle, self.peers.next_unblock()].into_iter().flatten().min()
+            (self.store.settings.timeout > 0 && self.clients.count() > 0).then_some(self.next_idle_check);
+        [expiry, idle, self.clients.next_unblock()].into_iter().flatten().min()
     }
 
-    /// A snapshot was given up, and what was asked for cannot be done now.
+    /// Answers the clients that wait for a snapshot with an error: the snapshot failed.
     pub fn snapshot_failed(&mut self) {
         self.end_saves(u64::MAX, Some(&SAVE_FAILED));
     }
@@ -399,40 +391,40 @@ impl Shard {
     /// Answers the clients that wait for the snapshot of this number, or one before it, to be
     /// durable.
     fn end_saves(&mut self, number: u64, error: Option<&Fault>) {
-        let waiting = std::mem::take(&mut self.peers.saving);
+        let waiting = std::mem::take(&mut self.clients.saving);
         let (over, left): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|&(wanted, _)| wanted <= number);
-        self.peers.saving = left;
+        self.clients.saving = left;
         over.into_iter().for_each(|(_, id)| self.end_block(id, error));
     }
 
-    /// A snapshot is durable and stands for the data set as it was when it was taken.
+    /// Notes that a snapshot is durable.
     pub fn snapshot_finished(&mut self, now: Now) {
         self.end_saves(self.store.persistence.begun, None);
         self.store.metrics.snapshots += 1;
         self.store.last_save = now.unix_ms / 1000;
     }
 
-    /// Whether SHUTDOWN was asked for.
+    /// The mode of a requested SHUTDOWN.
     pub fn shutdown_requested(&self) -> Option<ShutdownMode> {
-        self.peers.shutdown
+        self.store.shutdown_requested
     }
 
-    /// Whether BGREWRITEAOF, BGSAVE or SAVE asked for a compaction of the log; asking resets it.
+    /// Whether BGREWRITEAOF, BGSAVE or SAVE requested a compaction of the log. Resets the request.
     pub fn compaction_requested(&mut self) -> bool {
         std::mem::take(&mut self.store.compaction_requested)
     }
 
-    /// What is known of the log, as INFO persistence shows it.
+    /// The state of the log, as INFO persistence shows it.
     pub fn persistence(&self) -> &Persistence {
         &self.store.persistence
     }
 
-    /// The same, for the event loop, which keeps it true.
+    /// The same, for the event loop, which updates it.
     pub fn persistence_mut(&mut self) -> &mut Persistence {
         &mut self.store.persistence
     }
 
-    /// A turn of the event loop took so many nanoseconds.
+    /// Counts an iteration of the event loop that took so many nanoseconds.
     #[inline]
     pub fn note_iteration(&mut self, nanoseconds: u64) {
         let metrics = &mut self.store.metrics;
@@ -440,8 +432,8 @@ impl Shard {
         metrics.long_iterations += u64::from(nanoseconds >= LONG_ITERATION_NS);
     }
 
-    /// Of the long turns, so many were not because the kernel gave the core to somebody else;
-    /// meanwhile it found so many pages.
+    /// Sets how many long iterations were the store's own (the kernel did not preempt it), and the
+    /// page faults around long iterations.
     pub fn note_latency(&mut self, own: u64, faults: u64) {
         self.store.metrics.own_long_iterations = own;
         self.store.metrics.long_iteration_faults = faults;
@@ -474,7 +466,7 @@ impl Shard {
 
     /// Clients connected.
     pub fn clients(&self) -> usize {
-        self.peers.count()
+        self.clients.count()
     }
 }
 

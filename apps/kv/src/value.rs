@@ -8,56 +8,33 @@
 //! 3. No type knows keys, expiry or clients.
 
 mod hash;
+mod limits;
 mod list;
 mod order;
 mod set;
+mod size;
 mod sorted_set;
 mod string;
 
-pub use hash::{Field, Hash};
-pub use list::List;
-pub use order::compare;
-pub use set::Set;
-pub use sorted_set::{Member, SortedSet};
-pub use string::{Digits, StringValue};
+pub(crate) use hash::{Field, Hash};
+pub(crate) use list::List;
+pub(crate) use order::compare;
+pub(crate) use set::Set;
+pub(crate) use sorted_set::SortedSet;
+pub(crate) use string::StringValue;
 
-/// Longest string that is called embstr rather than raw.
-pub const EMBEDDED_LIMIT: usize = 44;
-/// Most fields of a small hash: a look-up compares with all of them.
-pub const SMALL_HASH_ENTRIES: usize = 128;
-/// Most fields of a hash that is called listpack, as it is by default in Redis 7.0.
-pub const LISTPACK_HASH_ENTRIES: usize = 512;
-/// Longest field name or value in a small hash, in bytes.
-pub const SMALL_HASH_BYTES: usize = 64;
-/// Most members of a set kept as sorted integers.
-pub const INTEGER_SET_ENTRIES: usize = 512;
-/// Most members of a small sorted set.
-pub const SMALL_SORTED_SET_ENTRIES: usize = 128;
-/// Longest member of a small sorted set, in bytes.
-pub const SMALL_SORTED_SET_BYTES: usize = 64;
+pub(crate) use size::{EFFECT_HEAD, allocation, argument};
+
+use crate::text::number::{Digits, format_double};
 
 /// Elements in one command of [`Value::commands`] at least. A command has as many bytes of elements
 /// as the key has, too, so that a long key that is repeated in each of them at most doubles what a
 /// value takes.
 const COMMAND_ELEMENTS: usize = 64;
 
-/// Bytes that an allocation of `length` bytes takes: the allocator's header and rounding.
-pub(crate) fn allocation(length: usize) -> usize {
-    if length == 0 { 0 } else { (length + 8).next_multiple_of(16).max(32) }
-}
-
-/// Bytes that an argument of this length takes in an effect: its length as LEB128 and itself.
-pub(crate) fn argument(length: usize) -> usize {
-    let bits = (usize::BITS - (length | 1).leading_zeros()) as usize;
-    length + bits.div_ceil(7)
-}
-
-/// Bytes of an effect beside its key and its elements: database, count, the name of the command.
-pub(crate) const EFFECT_HEAD: usize = 12;
-
 /// The value of a key.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub(crate) enum Value {
     /// Bytes.
     String(StringValue),
     /// A sequence.
@@ -72,7 +49,7 @@ pub enum Value {
 
 impl Value {
     /// What TYPE says.
-    pub fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "string",
             Self::List(_) => "list",
@@ -83,7 +60,7 @@ impl Value {
     }
 
     /// What OBJECT ENCODING says.
-    pub fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(&self) -> &'static str {
         match self {
             Self::String(string) => string.encoding(),
             Self::List(_) => "quicklist",
@@ -94,7 +71,7 @@ impl Value {
     }
 
     /// Elements; a string's bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::String(string) => string.len(),
             Self::List(list) => list.len(),
@@ -107,7 +84,7 @@ impl Value {
     /// Writes a string of the same length over the one that this is, where that is stored as bytes;
     /// whether it could.
     #[inline]
-    pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn overwrite(&mut self, bytes: &[u8]) -> bool {
         match self {
             Self::String(string) => string.overwrite(bytes),
             _ => false,
@@ -116,20 +93,20 @@ impl Value {
 
     /// A byte of where its bytes lie: nothing more than a look there.
     #[inline]
-    pub fn touch(&self) -> u8 {
+    pub(crate) fn prefetch(&self) -> u8 {
         match self {
-            Self::String(string) => string.touch(),
+            Self::String(string) => string.prefetch(),
             _ => 0,
         }
     }
 
     /// Whether this is a collection without elements, which no key may hold. A string never is.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !matches!(self, Self::String(_)) && self.len() == 0
     }
 
     /// Estimated bytes on the heap. Costs nothing.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         match self {
             Self::String(string) => string.memory(),
             Self::List(list) => allocation(size_of::<List>()) + list.memory(),
@@ -141,7 +118,7 @@ impl Value {
 
     /// Bytes that [`Value::commands`] takes at most in effects, under a key of `key` bytes. Costs
     /// nothing.
-    pub fn dumped(&self, key: usize) -> usize {
+    pub(crate) fn dumped(&self, key: usize) -> usize {
         let (elements, content) = match self {
             Self::String(string) => (1, argument(string.len())),
             Self::List(list) => (list.len(), list.content()),
@@ -157,7 +134,7 @@ impl Value {
 
     /// Elements that dropping this value frees one by one: what decides whether to free it in
     /// slices.
-    pub fn free_effort(&self) -> usize {
+    pub(crate) fn free_effort(&self) -> usize {
         match self {
             Self::String(_) => 1,
             _ => self.len(),
@@ -166,7 +143,7 @@ impl Value {
 
     /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value
     /// in slices, when nobody can see it any more.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         match self {
             Self::String(_) => true,
             Self::List(list) => list.release(budget),
@@ -178,7 +155,7 @@ impl Value {
 
     /// Calls `emit` with commands that make this value under `key`, which must not exist before:
     /// SET, RPUSH, SADD, HSET or ZADD, with a bounded number of elements each.
-    pub fn commands(&self, key: &[u8], emit: &mut dyn FnMut(&[&[u8]])) {
+    pub(crate) fn commands(&self, key: &[u8], emit: &mut dyn FnMut(&[&[u8]])) {
         match self {
             Self::String(string) => {
                 let mut digits = Digits::default();
@@ -202,7 +179,7 @@ impl Value {
             Self::SortedSet(sorted_set) => {
                 let mut batch = Batch::new(b"ZADD", key, emit);
                 for (name, score) in sorted_set.range(0, sorted_set.len(), false) {
-                    batch.push(&[crate::number::format_double(score).as_bytes(), name]);
+                    batch.push(&[format_double(score).as_bytes(), name]);
                 }
                 batch.finish();
             }
@@ -212,7 +189,7 @@ impl Value {
 
 /// What of a collection was handed out by [`Value::commands_from`].
 #[derive(Debug, Clone, PartialEq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Of a set or a hash: what its index has before this cursor.
     Cursor(u64),
     /// Of a list: so many elements from its front.
@@ -230,7 +207,7 @@ impl Value {
     /// As [`Value::commands`], for what is not in `done` (`None`: for all), until they hold
     /// `budget` bytes of elements. What is done then, or `None` at the end. A string is handed out
     /// whole.
-    pub fn commands_from(
+    pub(crate) fn commands_from(
         &self,
         key: &[u8],
         done: Option<&Progress>,
@@ -280,7 +257,7 @@ impl Value {
                 let mut batch = Batch::new(b"ZADD", key, emit);
                 let mut members = set.range(rank, set.len(), false);
                 let last = members.by_ref().find(|(name, score)| {
-                    batch.push(&[crate::number::format_double(*score).as_bytes(), name]);
+                    batch.push(&[format_double(*score).as_bytes(), name]);
                     batch.total >= budget
                 });
                 batch.finish();

@@ -23,7 +23,6 @@ use resolve::Crate;
 /// shrink.
 const EXCEPTIONS: [(&str, usize); 10] = [
     ("api/sietch/src/", 14),
-    ("apps/kv/src/", 46),
     ("control/daemon/src/", 20),
     ("dataplane/persist/src/", 22),
     ("device/disk/src/", 4),

@@ -7,7 +7,7 @@ use sietch::disk::MemoryQueue;
 use sietch::persist::{FormatOptions, HEADER, Log, Options};
 
 use super::*;
-use crate::client::ClientId;
+use crate::client_id::ClientId;
 use crate::server::{LogWriter, recover};
 use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};

@@ -1,16 +1,17 @@
 //! What the families of lists, sets, hashes and sorted sets have in common: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
-use super::{Fault, integer};
+use crate::command::integer;
 use crate::keyspace::Data;
+use crate::protocol::Fault;
 use crate::value::{Hash, List, Set, SortedSet, Value};
 
 /// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and its like) may
 /// have. The server stands still while it writes them.
-pub const MOST_REPEATED: u64 = 1 << 24;
+pub(super) const MOST_REPEATED: u64 = 1 << 24;
 
 /// One of the four types of collections.
-pub trait Collection: Sized {
+pub(super) trait Collection: Sized {
     /// The collection in a value of this type.
     fn of(value: &Value) -> Option<&Self>;
     /// The same, to be changed.
@@ -52,7 +53,7 @@ collection!(SortedSet, seed, SortedSet::new(seed));
 ///
 /// # Errors
 /// [`Fault::WRONG_TYPE`].
-pub fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a T>, Fault> {
+pub(super) fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a T>, Fault> {
     match data.read(key) {
         Some(value) => T::of(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
@@ -63,7 +64,10 @@ pub fn read<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Opt
 ///
 /// # Errors
 /// [`Fault::WRONG_TYPE`].
-pub fn write<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Option<&'a mut T>, Fault> {
+pub(super) fn write<'a, T: Collection>(
+    data: &'a mut Data<'_>,
+    key: &[u8],
+) -> Result<Option<&'a mut T>, Fault> {
     match data.write(key) {
         Some(value) => T::of_mut(value).map(Some).ok_or(Fault::WRONG_TYPE),
         None => Ok(None),
@@ -75,7 +79,7 @@ pub fn write<'a, T: Collection>(data: &'a mut Data<'_>, key: &[u8]) -> Result<Op
 ///
 /// # Errors
 /// [`Fault::WRONG_TYPE`].
-pub fn write_or_create<'a, T: Collection>(
+pub(super) fn write_or_create<'a, T: Collection>(
     data: &'a mut Data<'_>,
     key: &[u8],
     seed: u64,
@@ -87,7 +91,7 @@ pub fn write_or_create<'a, T: Collection>(
 ///
 /// # Errors
 /// `fault`.
-pub fn at_least(argument: &[u8], minimum: i64, fault: &'static str) -> Result<usize, Fault> {
+pub(super) fn at_least(argument: &[u8], minimum: i64, fault: &'static str) -> Result<usize, Fault> {
     match integer(argument) {
         Ok(value) if value >= minimum => Ok(value as usize),
         _ => Err(Fault::of(fault)),
@@ -98,7 +102,7 @@ pub fn at_least(argument: &[u8], minimum: i64, fault: &'static str) -> Result<us
 ///
 /// # Errors
 /// [`Fault::NOT_POSITIVE`].
-pub fn count(argument: &[u8]) -> Result<usize, Fault> {
+pub(super) fn count(argument: &[u8]) -> Result<usize, Fault> {
     at_least(argument, 0, "ERR value is out of range, must be positive")
 }
 
@@ -106,7 +110,7 @@ pub fn count(argument: &[u8]) -> Result<usize, Fault> {
 ///
 /// # Errors
 /// No integer; so many repeated ones that the reply would not end.
-pub fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
+pub(super) fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
     let value = integer(argument)?;
     if value == i64::MIN {
         return Err(Fault::of(
@@ -121,7 +125,7 @@ pub fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
 
 /// The range from `start` to `end` (inclusive; negative ones count from the end) of `len` elements:
 /// first and count.
-pub fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
+pub(super) fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
     let len = len as i64;
     let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
@@ -130,7 +134,7 @@ pub fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
 
 /// `many` distinct numbers below `range`, in no particular order; all of them if there are not
 /// more.
-pub fn distinct(range: usize, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<usize> {
+pub(super) fn distinct(range: usize, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<usize> {
     // Floyd's way: every subset is equally probable and nothing is tried twice.
     let many = many.min(range);
     let mut chosen = std::collections::HashSet::with_capacity(many);

@@ -1,7 +1,10 @@
 //! Commands about the connection itself.
 
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
-use crate::client::{Closing, ReplyMode};
+use super::context::{Command, Context, Outcome};
+use crate::clients::{Closing, ReplyMode};
+use crate::command::{Flags, Keys, flag, integer, is};
+use crate::protocol::Fault;
+use crate::settings::REDIS_VERSION;
 
 mod acl;
 mod clients;
@@ -9,7 +12,7 @@ mod clients;
 const ALWAYS: Flags = flag::NO_SCRIPT.and(flag::LOADING).and(flag::STALE).and(flag::FAST).and(flag::NO_AUTH);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command::new(
         "acl",
         -2,
@@ -41,9 +44,6 @@ pub const COMMANDS: &[Command] = &[
         select,
     ),
 ];
-
-/// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
-pub const REDIS_VERSION: &str = "7.0.15";
 
 fn ping(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if arguments.len() > 2 {
@@ -88,11 +88,6 @@ fn select(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Whether a client's name has only printable characters.
-pub(super) fn valid_name(name: &[u8]) -> bool {
-    name.iter().all(|byte| (b'!'..=b'~').contains(byte))
-}
-
 const HELLO_FIRST: Fault = Fault::of(
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
 );
@@ -101,7 +96,7 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let mut resp3 = context.client.resp3;
     let mut name = None;
     if let Some(version) = arguments.get(1) {
-        let version = crate::number::parse_integer(version)
+        let version = crate::text::number::parse_integer(version)
             .ok_or(Fault::of("ERR Protocol version is not an integer or out of range"))?;
         resp3 = match version {
             2 => false,
@@ -119,7 +114,7 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 tail
             }
             [word, text, tail @ ..] if is(word, "setname") => {
-                if !valid_name(text) {
+                if !clients::valid_name(text) {
                     return Err(clients::BAD_NAME);
                 }
                 name = Some(*text);
@@ -136,7 +131,7 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if let Some((user, password)) = who {
         acl::authenticate(context, user, password)?;
     }
-    if !context.client.authenticated && !context.data.store_ref().users.admits_anybody() {
+    if !context.client.authenticated && !context.data.store_ref().users.admits_unauthenticated() {
         return Err(HELLO_FIRST);
     }
     if let Some(name) = name {
@@ -165,9 +160,9 @@ fn hello(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn reset(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     context.client.transaction = None;
-    super::transaction::forget_watches(context);
-    context.peers.unsubscribe_all(context.client);
-    let admitted = context.data.store_ref().users.admits_anybody();
+    context.client.unwatch_all(context.data.store());
+    context.clients.unsubscribe_all(context.client);
+    let admitted = context.data.store_ref().users.admits_unauthenticated();
     let client = &mut *context.client;
     client.user = crate::acl::DEFAULT.to_vec();
     client.authenticated = admitted;

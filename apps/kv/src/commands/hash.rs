@@ -1,9 +1,11 @@
 //! Hashes.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
+use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is};
-use crate::number::{Digits, Extended, parse_integer};
+use crate::command::{Flags, Keys, flag, integer, is};
+use crate::protocol::Fault;
+use crate::text::number::{Digits, Extended, parse_integer};
 use crate::value::{Field, Hash};
 
 const READ: Flags = flag::READONLY;
@@ -11,12 +13,12 @@ const READ_FAST: Flags = flag::READONLY.and(flag::FAST);
 const GROW_FAST: Flags = flag::WRITE.and(flag::DENY_OOM).and(flag::FAST);
 const ONE: Keys = Keys::Range(1, 1, 1);
 
-const fn row(name: &'static str, arity: i16, flags: Flags, handler: super::Handler) -> Command {
+const fn row(name: &'static str, arity: i16, flags: Flags, handler: Handler) -> Command {
     Command::new(name, arity, flags, ONE, "hash", handler)
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     row("hset", -4, GROW_FAST, |c, a| hset(c, a, false)),
     row("hmset", -4, GROW_FAST, |c, a| hset(c, a, true)),
     row("hsetnx", 4, GROW_FAST, hsetnx),
@@ -37,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
 
 fn hset(context: &mut Context<'_>, arguments: &[&[u8]], answer_ok: bool) -> Outcome {
     if !arguments.len().is_multiple_of(2) {
-        return Err(Fault::arity(context.command.name));
+        return Err(Fault::arity(context.command.spec.name));
     }
     let key = arguments[1];
     let seed = context.data.seed();

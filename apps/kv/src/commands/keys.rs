@@ -3,10 +3,12 @@
 //! `keys/expiry.rs` has EXPIRE and TTL and their kin, `keys/sort.rs` SORT, `keys/object.rs` OBJECT,
 //! DUMP and RESTORE.
 
-use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
-use crate::glob;
-use crate::index::Keyed;
+use super::context::{Command, Context, Outcome};
+use crate::command::{Flags, Keys, flag, integer, is};
+use crate::index::Keyed as _;
 use crate::keyspace::{Data, NEVER};
+use crate::protocol::Fault;
+use crate::text::glob;
 use crate::value::Value;
 
 mod expiry;
@@ -16,11 +18,11 @@ mod sort;
 const ONE: Keys = Keys::Range(1, 1, 1);
 const TWO: Keys = Keys::Range(1, 2, 1);
 const ALL: Keys = Keys::Range(1, -1, 1);
-const READ: super::Flags = flag::READONLY.and(flag::FAST);
-const WRITE: super::Flags = flag::WRITE.and(flag::FAST);
+const READ: Flags = flag::READONLY.and(flag::FAST);
+const WRITE: Flags = flag::WRITE.and(flag::FAST);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command::new("copy", -3, flag::WRITE.and(flag::DENY_OOM), TWO, "generic", copy),
     Command::new("del", -2, flag::WRITE, ALL, "generic", del),
     Command::new("dump", 2, flag::READONLY, ONE, "generic", object::dump),
@@ -55,24 +57,14 @@ pub const COMMANDS: &[Command] = &[
     Command::new("unlink", -2, WRITE, ALL, "generic", del),
 ];
 
-/// Deletes a key and records it; whether it was there.
-pub(super) fn delete(data: &mut Data<'_>, key: &[u8]) -> bool {
-    let Some(value) = data.remove(key) else {
-        return false;
-    };
-    data.store().discard(value);
-    data.effect_delete(key);
-    true
-}
-
 fn del(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let deleted = arguments[1..].iter().filter(|key| delete(&mut context.data, key)).count();
+    let deleted = arguments[1..].iter().filter(|key| context.data.delete(key)).count();
     context.reply.count(deleted);
     Ok(())
 }
 
 fn exists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    let found = arguments[1..].iter().filter(|key| context.data.look(key)).count();
+    let found = arguments[1..].iter().filter(|key| context.data.contains_counted(key)).count();
     context.reply.count(found);
     Ok(())
 }

@@ -5,9 +5,11 @@
 //! something else than a list is passed over: the client goes on waiting, as it would in Redis.
 
 use super::collection::{at_least, count, read, span, write, write_or_create};
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, timeout_milliseconds};
-use crate::client::TimeoutReply;
-use crate::keyspace::Detail;
+use super::context::{Command, Context, Handler, Outcome};
+use crate::clients::TimeoutReply;
+use crate::command::{Flags, Keys, flag, integer, is, timeout_milliseconds};
+use crate::keyspace::EffectDetail;
+use crate::protocol::Fault;
 use crate::value::List;
 
 const WRITE: Flags = flag::WRITE;
@@ -17,12 +19,12 @@ const BLOCK: Flags = flag::WRITE.and(flag::NO_SCRIPT).and(flag::BLOCKING);
 const ONE: Keys = Keys::Range(1, 1, 1);
 const TWO: Keys = Keys::Range(1, 2, 1);
 
-const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: super::Handler) -> Command {
+const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: Handler) -> Command {
     Command::new(name, arity, flags, keys, "list", handler)
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     row("lpush", -3, GROW_FAST, ONE, |c, a| push(c, a, true, false)),
     row("rpush", -3, GROW_FAST, ONE, |c, a| push(c, a, false, false)),
     row("lpushx", -3, GROW_FAST, ONE, |c, a| push(c, a, true, true)),
@@ -80,7 +82,8 @@ fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Resu
     if !taken.is_empty() {
         context.data.changed(key);
         let name: &[u8] = if front { b"LPOP" } else { b"RPOP" };
-        let (many, detail) = (taken.len().to_string(), Detail::Popped { front, many: taken.len(), left });
+        let (many, detail) =
+            (taken.len().to_string(), EffectDetail::Popped { front, many: taken.len(), left });
         context.data.effect_detail(&[name, key, many.as_bytes()], &detail);
     }
     Ok(taken)
@@ -90,7 +93,7 @@ fn pop(context: &mut Context<'_>, arguments: &[&[u8]], front: bool) -> Outcome {
     let many = match arguments {
         [_, _] => None,
         [_, _, many] => Some(count(many)?),
-        _ => return Err(Fault::arity(context.command.name)),
+        _ => return Err(Fault::arity(context.command.spec.name)),
     };
     let key = arguments[1];
     let there = read::<List>(&mut context.data, key)?.is_some();
@@ -152,7 +155,7 @@ fn lset(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let at = place(index, list.len()).ok_or(Fault::OUT_OF_RANGE)?;
     list.set(at, arguments[3]);
     context.data.changed(key);
-    context.data.effect_detail(arguments, &Detail::Element(at));
+    context.data.effect_detail(arguments, &EffectDetail::Element(at));
     context.reply.ok();
     Ok(())
 }
@@ -168,7 +171,7 @@ fn lrem(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     if removed > 0 {
         context.data.changed(key);
-        context.data.effect_detail(arguments, &Detail::Removed { of_head, from_back: limit < 0 });
+        context.data.effect_detail(arguments, &EffectDetail::Removed { of_head, from_back: limit < 0 });
     }
     context.reply.count(removed);
     Ok(())
@@ -181,7 +184,7 @@ fn ltrim(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         let (first, many) = span(start, end, list.len());
         list.trim(first, many);
         context.data.changed(key);
-        context.data.effect_detail(arguments, &Detail::Kept { first, many });
+        context.data.effect_detail(arguments, &EffectDetail::Kept { first, many });
     }
     context.reply.ok();
     Ok(())
@@ -205,7 +208,7 @@ fn linsert(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     list.insert(at + after, arguments[4]);
     let len = list.len();
     context.data.changed(key);
-    context.data.effect_detail(arguments, &Detail::Inserted(at + after));
+    context.data.effect_detail(arguments, &EffectDetail::Inserted(at + after));
     context.reply.count(len);
     Ok(())
 }

@@ -1,14 +1,15 @@
 //! Publish and subscribe.
 
-use super::{Command, Context, Keys, Outcome, flag, is, refused_subcommand};
-use crate::client::ClientId;
-use crate::glob;
-use crate::resp::Reply;
+use super::context::{Command, Context, Outcome};
+use crate::client_id::ClientId;
+use crate::command::{Flags, Keys, flag, is};
+use crate::protocol::Reply;
+use crate::text::glob;
 
-const SUBSCRIPTION: super::Flags = flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
+const SUBSCRIPTION: Flags = flag::PUBSUB.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command::new("subscribe", -2, SUBSCRIPTION, Keys::None, "pubsub", subscribe),
     Command::new("unsubscribe", -1, SUBSCRIPTION, Keys::None, "pubsub", unsubscribe),
     Command::new("psubscribe", -2, SUBSCRIPTION, Keys::None, "pubsub", psubscribe),
@@ -43,7 +44,7 @@ fn confirm(context: &mut Context<'_>, kind: &[u8], channel: Option<&[u8]>) {
 
 fn subscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     for &channel in &arguments[1..] {
-        context.peers.subscribe(context.client, channel);
+        context.clients.subscribe(context.client, channel);
         confirm(context, b"subscribe", Some(channel));
     }
     Ok(())
@@ -51,7 +52,7 @@ fn subscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn psubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     for &pattern in &arguments[1..] {
-        context.peers.subscribe_pattern(context.client, pattern);
+        context.clients.subscribe_pattern(context.client, pattern);
         confirm(context, b"psubscribe", Some(pattern));
     }
     Ok(())
@@ -60,14 +61,14 @@ fn psubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn unsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if arguments.len() > 1 {
         for &channel in &arguments[1..] {
-            context.peers.unsubscribe(context.client, channel);
+            context.clients.unsubscribe(context.client, channel);
             confirm(context, b"unsubscribe", Some(channel));
         }
         return Ok(());
     }
     let channels: Vec<Box<[u8]>> = context.client.channels.iter().cloned().collect();
     for channel in &channels {
-        context.peers.unsubscribe(context.client, channel);
+        context.clients.unsubscribe(context.client, channel);
         confirm(context, b"unsubscribe", Some(channel));
     }
     if channels.is_empty() {
@@ -79,14 +80,14 @@ fn unsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn punsubscribe(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if arguments.len() > 1 {
         for &pattern in &arguments[1..] {
-            context.peers.unsubscribe_pattern(context.client, pattern);
+            context.clients.unsubscribe_pattern(context.client, pattern);
             confirm(context, b"punsubscribe", Some(pattern));
         }
         return Ok(());
     }
     let patterns: Vec<Box<[u8]>> = context.client.patterns.iter().cloned().collect();
     for pattern in &patterns {
-        context.peers.unsubscribe_pattern(context.client, pattern);
+        context.clients.unsubscribe_pattern(context.client, pattern);
         confirm(context, b"punsubscribe", Some(pattern));
     }
     if patterns.is_empty() {
@@ -115,8 +116,8 @@ fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (channel, message) = (arguments[1], arguments[2]);
     let limit = context.data.settings().output_limit_pubsub;
     let mut receivers: Vec<(ClientId, Option<Vec<u8>>)> =
-        context.peers.subscribers(channel).into_iter().map(|id| (id, None)).collect();
-    for (pattern, subscribers) in context.peers.patterns() {
+        context.clients.subscribers(channel).into_iter().map(|id| (id, None)).collect();
+    for (pattern, subscribers) in context.clients.patterns() {
         if glob::matches(pattern, channel) {
             receivers.extend(subscribers.iter().map(|&id| (id, Some(pattern.to_vec()))));
         }
@@ -128,7 +129,7 @@ fn publish(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             context.push(start);
             continue;
         }
-        context.peers.send(*id, limit, |resp3, bytes| {
+        context.clients.send(*id, limit, |resp3, bytes| {
             let mut reply = Reply::new(std::mem::take(bytes), resp3);
             write_message(&mut reply, pattern.as_deref(), channel, message);
             *bytes = reply.bytes;
@@ -143,7 +144,7 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if is(subcommand, "channels") && arguments.len() <= 3 {
         let pattern = arguments.get(2);
         let names: Vec<Vec<u8>> = context
-            .peers
+            .clients
             .channels()
             .filter(|(channel, _)| pattern.is_none_or(|pattern| glob::matches(pattern, channel)))
             .map(|(channel, _)| channel.to_vec())
@@ -155,13 +156,12 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.reply.array(2 * (arguments.len() - 2));
         for channel in &arguments[2..] {
             context.reply.bulk(channel);
-            context.reply.count(context.peers.subscribers(channel).len());
+            context.reply.count(context.clients.subscribers(channel).len());
         }
     } else if is(subcommand, "numpat") && arguments.len() == 2 {
-        context.reply.count(context.peers.patterns().count());
+        context.reply.count(context.clients.patterns().count());
     } else if is(subcommand, "help") && arguments.len() == 2 {
-        super::server::help(
-            context,
+        context.reply.help(
             "PUBSUB",
             &[
                 "CHANNELS [<pattern>]",
@@ -174,7 +174,7 @@ fn pubsub(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             ],
         );
     } else {
-        return Err(refused_subcommand(context.command, arguments));
+        return Err(context.subcommand_fault(arguments));
     }
     Ok(())
 }

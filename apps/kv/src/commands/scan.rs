@@ -1,11 +1,14 @@
 //! SCAN, and the options that HSCAN, SSCAN and ZSCAN share with it.
 
-use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
-use crate::glob;
-use crate::index::Keyed;
+use super::context::{Command, Context, Outcome};
+use crate::command::{Keys, flag, integer, is};
+use crate::index::Keyed as _;
+use crate::protocol::Fault;
+use crate::text::glob;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[Command::new("scan", -2, flag::READONLY, Keys::None, "generic", scan)];
+pub(super) const COMMANDS: &[Command] =
+    &[Command::new("scan", -2, flag::READONLY, Keys::None, "generic", scan)];
 
 /// Elements visited by one call unless COUNT says otherwise.
 const DEFAULT_COUNT: usize = 10;
@@ -14,7 +17,7 @@ const MOST_COUNT: usize = 1 << 20;
 
 /// Options of the SCAN family.
 #[derive(Debug)]
-pub struct Options<'a> {
+pub(super) struct Options<'a> {
     /// MATCH.
     pub pattern: Option<&'a [u8]>,
     /// COUNT.
@@ -28,7 +31,7 @@ impl<'a> Options<'a> {
     ///
     /// # Errors
     /// Unknown options, a COUNT below 1.
-    pub fn parse(arguments: &[&'a [u8]], keys: bool) -> Result<Self, Fault> {
+    pub(super) fn parse(arguments: &[&'a [u8]], keys: bool) -> Result<Self, Fault> {
         let mut options = Self { pattern: None, count: DEFAULT_COUNT, kind: None };
         let mut rest = arguments;
         while let [name, value, tail @ ..] = rest {
@@ -51,7 +54,7 @@ impl<'a> Options<'a> {
     }
 
     /// Whether MATCH lets this through.
-    pub fn matches(&self, text: &[u8]) -> bool {
+    pub(super) fn matches(&self, text: &[u8]) -> bool {
         // A star alone is no pattern: it lets an empty text through too.
         self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, text))
     }
@@ -61,7 +64,7 @@ impl<'a> Options<'a> {
 ///
 /// # Errors
 /// [`Fault::BAD_CURSOR`].
-pub fn cursor(argument: &[u8]) -> Result<u64, Fault> {
+pub(super) fn cursor(argument: &[u8]) -> Result<u64, Fault> {
     std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Fault::BAD_CURSOR)
 }
 

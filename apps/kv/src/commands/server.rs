@@ -3,10 +3,12 @@
 //! `server/info.rs` has INFO, `server/table.rs` COMMAND, `server/diagnosis.rs` MEMORY, LATENCY,
 //! SLOWLOG and DEBUG.
 
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag, integer, is, refused_subcommand};
-use crate::client::TimeoutReply;
-use crate::glob;
-use crate::shard::ShutdownMode;
+use super::context::{Command, Context, Handler, Outcome};
+use crate::clients::TimeoutReply;
+use crate::command::{Flags, Keys, flag, integer, is};
+use crate::keyspace::ShutdownMode;
+use crate::protocol::Fault;
+use crate::text::glob;
 
 mod diagnosis;
 mod info;
@@ -16,12 +18,12 @@ const ANY: Flags = flag::LOADING.and(flag::STALE);
 const ADMIN: Flags = flag::ADMIN.and(flag::NO_SCRIPT).and(flag::LOADING).and(flag::STALE);
 const ADMIN_NOT_QUEUED: Flags = ADMIN.and(flag::NO_MULTI);
 
-const fn server(name: &'static str, arity: i16, flags: Flags, handler: super::Handler) -> Command {
+const fn server(name: &'static str, arity: i16, flags: Flags, handler: Handler) -> Command {
     Command::new(name, arity, flags, Keys::None, "server", handler)
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     server("bgrewriteaof", 1, flag::ADMIN.and(flag::NO_SCRIPT), bgrewriteaof),
     server("bgsave", -1, flag::ADMIN.and(flag::NO_SCRIPT), bgsave),
     server("command", -1, ANY, table::command),
@@ -45,16 +47,6 @@ pub const COMMANDS: &[Command] = &[
     server("time", 1, ANY.and(flag::FAST), time),
     Command::new("wait", 3, flag::NO_SCRIPT, Keys::None, "generic", wait),
 ];
-
-/// Replies with a HELP text.
-pub fn help(context: &mut Context<'_>, command: &str, lines: &[&str]) {
-    let reply = &mut context.reply;
-    reply.array(lines.len() + 3);
-    reply.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
-    lines.iter().for_each(|line| reply.simple(line));
-    reply.simple("HELP");
-    reply.simple("    Print this help.");
-}
 
 fn dbsize(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     let count = context.data.len();
@@ -168,7 +160,7 @@ fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     request_compaction(context)?;
     // The next one: one that is on its way may lack what was written last.
     let number = context.data.store_ref().persistence.begun + 1;
-    context.peers.saving.push((number, context.client.id()));
+    context.clients.saving.push((number, context.client.id()));
     context.client.want_block(&[], 0, None, TimeoutReply::Done);
     Ok(())
 }
@@ -208,7 +200,7 @@ fn shutdown(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         }
     }
     // No reply: the connection closes when the server ends.
-    context.peers.shutdown = Some(mode);
+    context.data.store().shutdown_requested = Some(mode);
     Ok(())
 }
 
@@ -235,8 +227,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"rewrite", 2) => {
             return Err(Fault::of("ERR The server is running without a config file"));
         }
-        (b"help", 2) => help(
-            context,
+        (b"help", 2) => context.reply.help(
             "CONFIG",
             &[
                 "GET <pattern>",
@@ -249,7 +240,7 @@ fn config(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
                 "    Rewrite the configuration file.",
             ],
         ),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }

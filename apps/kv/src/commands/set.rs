@@ -5,10 +5,14 @@
 
 use std::collections::HashSet;
 
-use super::collection::{Collection, at_least, count, distinct, random_count, read, write, write_or_create};
+use super::collection::{
+    Collection as _, at_least, count, distinct, random_count, read, write, write_or_create,
+};
+use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use super::{Command, Context, Fault, Flags, Keys, Outcome, flag};
+use crate::command::{Flags, Keys, flag, is};
 use crate::keyspace::Data;
+use crate::protocol::Fault;
 use crate::value::Set;
 
 const READ: Flags = flag::READONLY;
@@ -17,12 +21,12 @@ const GROW: Flags = flag::WRITE.and(flag::DENY_OOM);
 const ONE: Keys = Keys::Range(1, 1, 1);
 const ALL: Keys = Keys::Range(1, -1, 1);
 
-const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: super::Handler) -> Command {
+const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: Handler) -> Command {
     Command::new(name, arity, flags, keys, "set", handler)
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     row("sadd", -3, GROW.and(flag::FAST), ONE, sadd),
     row("srem", -3, flag::WRITE.and(flag::FAST), ONE, srem),
     row("smove", 4, flag::WRITE.and(flag::FAST), Keys::Range(1, 2, 1), smove),
@@ -334,7 +338,7 @@ fn sintercard(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let mut limit = usize::MAX;
     let mut rest = &arguments[2 + many..];
     while let [name, value, tail @ ..] = rest {
-        if !super::is(name, "limit") {
+        if !is(name, "limit") {
             return Err(Fault::SYNTAX);
         }
         limit = match at_least(value, 0, "ERR LIMIT can't be negative")? {

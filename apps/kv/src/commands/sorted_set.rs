@@ -2,18 +2,21 @@
 //! their own.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
+use super::context::{Command, Context, Handler, Outcome};
 use super::scan::{Options, cursor};
-use super::{Command, Context, Fault, Flags, Handler, Keys, Outcome, flag, integer, is};
-use crate::number::{format_double, parse_float};
-use crate::resp::Reply;
+use crate::command::{Flags, Keys, flag, integer, is};
+use crate::protocol::{Fault, Reply};
+use crate::text::number::{format_double, parse_float};
 use crate::value::SortedSet;
 
 mod combine;
 mod pop;
 mod range;
+mod replies;
 
 use combine::{Operation, combine};
 use range::{Direction, Kind};
+use replies::write_members;
 
 /// Whole scores up to here are shown by ZSCAN as integers in a small set, because Redis keeps them
 /// as such.
@@ -37,7 +40,7 @@ const fn row(name: &'static str, arity: i16, flags: Flags, keys: Keys, handler: 
 }
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     row("zadd", -4, GROW_FAST, ONE, |c, a| zadd(c, a, false)),
     row("zincrby", 4, GROW_FAST, ONE, |c, a| zadd(c, a, true)),
     row("zrem", -3, WRITE_FAST, ONE, zrem),
@@ -86,27 +89,6 @@ pub const COMMANDS: &[Command] = &[
         combine::store(c, a, Operation::Difference)
     }),
 ];
-
-/// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in
-/// RESP2.
-fn write_members<'a>(
-    reply: &mut Reply,
-    many: usize,
-    with_scores: bool,
-    members: impl Iterator<Item = (&'a [u8], f64)>,
-) {
-    let nested = with_scores && reply.resp3;
-    reply.array(if with_scores && !nested { 2 * many } else { many });
-    for (name, score) in members {
-        if nested {
-            reply.array(2);
-        }
-        reply.bulk(name);
-        if with_scores {
-            reply.double(score);
-        }
-    }
-}
 
 /// Options of ZADD.
 #[derive(Default)]

@@ -3,22 +3,27 @@
 //! `string/counters.rs` has INCR and its kin, `string/bits.rs` and `string/bitfield.rs` the bit
 //! commands, `string/subsequence.rs` LCS.
 
-use super::{Command, Context, Fault, Keys, Outcome, flag, integer, is};
+use super::context::{Command, Context, Outcome};
+use crate::command::{Flags, Keys, flag, integer, is};
 use crate::keyspace::{NEVER, Now};
-use crate::resp::print_integer;
-use crate::value::{Digits, StringValue, Value};
+use crate::protocol::Fault;
+use crate::text::number::Digits;
+use crate::value::{StringValue, Value};
 
+mod access;
 mod bitfield;
 mod bits;
 mod counters;
 mod subsequence;
 
+use access::{check_length, clamp_range, string, string_mut};
+
 const ONE: Keys = Keys::Range(1, 1, 1);
-const WRITE: super::Flags = flag::WRITE.and(flag::DENY_OOM);
-const READ: super::Flags = flag::READONLY.and(flag::FAST);
+const WRITE: Flags = flag::WRITE.and(flag::DENY_OOM);
+const READ: Flags = flag::READONLY.and(flag::FAST);
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command::new("append", 3, WRITE.and(flag::FAST), ONE, "string", append),
     Command::new("bitcount", -2, flag::READONLY, ONE, "bitmap", bits::bitcount),
     Command::new("bitfield", -2, WRITE, ONE, "bitmap", bitfield::bitfield),
@@ -50,23 +55,6 @@ pub const COMMANDS: &[Command] = &[
     Command::new("substr", 4, flag::READONLY, ONE, "string", getrange),
 ];
 
-/// The string in a value.
-fn string(value: Option<&Value>) -> Result<Option<&StringValue>, Fault> {
-    match value {
-        None => Ok(None),
-        Some(Value::String(string)) => Ok(Some(string)),
-        Some(_) => Err(Fault::WRONG_TYPE),
-    }
-}
-
-/// The string in a value that is to be changed.
-fn string_mut(value: &mut Value) -> Result<&mut StringValue, Fault> {
-    match value {
-        Value::String(string) => Ok(string),
-        _ => Err(Fault::WRONG_TYPE),
-    }
-}
-
 /// Replies with the string at a key.
 fn reply_string(context: &mut Context<'_>, key: &[u8]) -> Outcome {
     let mut digits = Digits::default();
@@ -89,9 +77,8 @@ fn store(context: &mut Context<'_>, key: &[u8], value: &[u8], deadline: u64) {
         return;
     }
     context.data.set_expiry(key, deadline);
-    let mut digits = [0; 24];
-    let at = print_integer(deadline as i64, &mut digits);
-    context.data.effect(&[b"SET", key, value, b"PXAT", &digits[at..]]);
+    let mut digits = Digits::default();
+    context.data.effect(&[b"SET", key, value, b"PXAT", digits.write(deadline as i64)]);
 }
 
 /// An expiry given as EX, PX, EXAT or PXAT, in Unix milliseconds.
@@ -256,9 +243,8 @@ fn getex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         context.data.effect_delete(key);
     } else {
         context.data.set_expiry(key, target);
-        let mut digits = [0; 24];
-        let at = print_integer(target as i64, &mut digits);
-        context.data.effect(&[b"PEXPIREAT", key, &digits[at..]]);
+        let mut digits = Digits::default();
+        context.data.effect(&[b"PEXPIREAT", key, digits.write(target as i64)]);
     }
     Ok(())
 }
@@ -299,14 +285,6 @@ fn msetnx(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         store(context, pair[0], pair[1], NEVER);
     }
     context.reply.integer(1);
-    Ok(())
-}
-
-/// Refuses a string that would be longer than an argument may be.
-fn check_length(context: &Context<'_>, length: u64) -> Outcome {
-    if length > context.data.longest_string() {
-        return Err(Fault::TOO_LONG);
-    }
     Ok(())
 }
 
@@ -366,18 +344,6 @@ fn setrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     context.data.effect(arguments);
     context.reply.count(length);
     Ok(())
-}
-
-/// The part of `length` bytes that a start and an end (inclusive, negative from the end) name.
-pub(super) fn clamp_range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
-    let length = length as i64;
-    let from_end = |at: i64| if at < 0 { (length + at).max(0) } else { at };
-    if start < 0 && end < 0 && start > end {
-        return 0..0;
-    }
-    let start = from_end(start);
-    let end = from_end(end).min(length - 1);
-    if start > end || length == 0 { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 fn getrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {

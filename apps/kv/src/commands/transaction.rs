@@ -2,17 +2,19 @@
 //!
 //! 1. MULTI makes the shard queue what follows. A command that is refused at that time breaks the
 //!    transaction: EXEC answers EXECABORT.
-//! 2. WATCH notes a key's version; EXEC answers nil if one has changed, or if a key's time is over
-//!    that was not when the watch began.
+//! 2. WATCH notes a key's version. EXEC replies nil if a version has changed, or if the time of a
+//!    key is over that was not when the watch began.
 //! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash,
 //!    too.
 
-use super::{Command, Context, Fault, Keys, Outcome, flag};
+use super::context::{Command, Context, Outcome};
 use crate::acl::Denied;
-use crate::client::{Transaction, Watch};
+use crate::clients::{Transaction, Watch};
+use crate::command::{Keys, flag};
+use crate::protocol::Fault;
 
 /// The commands of this family.
-pub const COMMANDS: &[Command] = &[
+pub(super) const COMMANDS: &[Command] = &[
     Command::new(
         "multi",
         1,
@@ -56,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 /// Whether a command runs at once inside MULTI instead of being queued.
-pub fn runs_inside(name: &str) -> bool {
+pub(crate) fn runs_inside(name: &str) -> bool {
     matches!(name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
@@ -73,16 +75,9 @@ fn discard(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     if context.client.transaction.take().is_none() {
         return Err(Fault::of("ERR DISCARD without MULTI"));
     }
-    forget_watches(context);
+    context.client.unwatch_all(context.data.store());
     context.reply.ok();
     Ok(())
-}
-
-/// Ends all watches of the client.
-pub(super) fn forget_watches(context: &mut Context<'_>) {
-    for watch in std::mem::take(&mut context.client.watches) {
-        context.data.store().unwatch(&watch.place);
-    }
 }
 
 fn watch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
@@ -92,20 +87,20 @@ fn watch(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let database = context.data.database();
     let now = context.data.now();
     for &key in &arguments[1..] {
-        let place = (database, key.into());
-        if context.client.watches.iter().any(|watch| watch.place == place) {
+        let watched = (database, key.into());
+        if context.client.watches.iter().any(|watch| watch.key == watched) {
             continue;
         }
         let overdue = context.data.store_ref().is_overdue(database, key, now);
-        let version = context.data.store().watch(place.clone());
-        context.client.watches.push(Watch { place, version, overdue });
+        let version = context.data.store().watch(watched.clone());
+        context.client.watches.push(Watch { key: watched, version, overdue });
     }
     context.reply.ok();
     Ok(())
 }
 
 fn unwatch(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
-    forget_watches(context);
+    context.client.unwatch_all(context.data.store());
     context.reply.ok();
     Ok(())
 }
@@ -114,10 +109,10 @@ fn watched_key_changed(context: &Context<'_>) -> bool {
     let store = context.data.store_ref();
     let now = context.data.now();
     context.client.watches.iter().any(|watch| {
-        let (database, key) = (watch.place.0, &watch.place.1);
-        let changed = store.version(&watch.place) != watch.version;
+        let (database, key) = (watch.key.0, &watch.key.1);
+        let changed = store.version(&watch.key) != watch.version;
         if watch.overdue {
-            // Its removal is no change: it was as good as gone when the watch began.
+            // The removal of such a key is no change: its time was over when the watch began.
             changed && store.databases()[database].index().contains(key)
         } else {
             changed || store.is_overdue(database, key, now)
@@ -125,14 +120,14 @@ fn watched_key_changed(context: &Context<'_>) -> bool {
     })
 }
 
-/// Why the user may not run a command that was queued when he could.
+/// Why the user may no longer run a queued command.
 fn denied(context: &Context<'_>, number: u16, command: &Command, arguments: &[&[u8]]) -> Option<Fault> {
     let users = &context.data.store_ref().users;
     if users.is_open() {
         return None;
     }
     let user = users.get(&context.client.user)?;
-    user.permit(number, command, arguments).err().map(Denied::fault)
+    user.permit(number, &command.spec, arguments).err().map(Denied::fault)
 }
 
 fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
@@ -140,7 +135,7 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
         return Err(Fault::of("ERR EXEC without MULTI"));
     };
     let changed = watched_key_changed(context);
-    forget_watches(context);
+    context.client.unwatch_all(context.data.store());
     if transaction.broken {
         return Err(Fault::of("EXECABORT Transaction discarded because of previous errors."));
     }
@@ -151,7 +146,8 @@ fn exec(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     if let Some(reason) = context.failed
         && transaction.queue.iter().any(|queued| {
             context.table.find(&queued[0]).is_some_and(|(_, command)| {
-                command.flags.has(flag::WRITE) || context.undone && command.flags.has(flag::READONLY)
+                command.spec.flags.has(flag::WRITE)
+                    || context.unlogged && command.spec.flags.has(flag::READONLY)
             })
         })
     {

@@ -1,20 +1,23 @@
 //! One database as a command sees it.
 
-use super::{Detail, Entry, NEVER, Now, Store};
-use crate::commands::Fault;
+use super::clock::Now;
+use super::entry::Entry;
+use super::partial_dump::EffectDetail;
+use super::store::Store;
+use crate::protocol::Fault;
 use crate::settings::Settings;
 use crate::value::Value;
 
-/// Longest string that replay makes: what a process can address. It keeps a record that no store
-/// has written from overflowing a length.
+/// Longest string that replay makes: as much as a process can address. The limit keeps a forged
+/// record from overflowing a length.
 const LONGEST_REPLAYED: u64 = 1 << 46;
 
 /// The selected database, with the clock reading of the batch.
-pub struct Data<'a> {
+pub(crate) struct Data<'a> {
     store: &'a mut Store,
     database: usize,
     now: Now,
-    /// The last change removed its key, which had become empty: what is recorded of it is that.
+    /// The last change emptied its key and removed it, so its effect is recorded as DEL.
     emptied: bool,
 }
 
@@ -22,54 +25,54 @@ impl<'a> Data<'a> {
     /// Database `database` of `store`.
     ///
     /// # Panics
-    /// Later, if there is no such database.
-    pub fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
+    /// Accesses panic if there is no such database.
+    pub(crate) fn new(store: &'a mut Store, database: usize, now: Now) -> Self {
         Self { store, database, now, emptied: false }
     }
 
     /// The clock reading of this batch.
-    pub fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         self.now
     }
 
     /// Number of the database.
-    pub fn database(&self) -> usize {
+    pub(crate) fn database(&self) -> usize {
         self.database
     }
 
     /// Selects another database, which must exist.
-    pub fn select(&mut self, database: usize) {
+    pub(crate) fn select(&mut self, database: usize) {
         self.database = database;
     }
 
     /// Limits and policies.
-    pub fn settings(&self) -> &Settings {
+    pub(crate) fn settings(&self) -> &Settings {
         &self.store.settings
     }
 
-    /// Everything else of the shard.
-    pub fn store(&mut self) -> &mut Store {
+    /// The store of the database.
+    pub(crate) fn store(&mut self) -> &mut Store {
         self.store
     }
 
-    /// Everything else of the shard, to be read.
-    pub fn store_ref(&self) -> &Store {
+    /// The store of the database, to be read.
+    pub(crate) fn store_ref(&self) -> &Store {
         self.store
     }
 
     /// A secret seed for the hash table of a new value.
-    pub fn seed(&mut self) -> u64 {
+    pub(crate) fn seed(&mut self) -> u64 {
         self.store.seeds.next()
     }
 
     /// Whether a log is being replayed.
-    pub fn replaying(&self) -> bool {
+    pub(crate) fn replaying(&self) -> bool {
         self.store.replaying
     }
 
-    /// Longest string that may be made, in bytes. What a log says was made under the limit of its
-    /// time, whatever that is now.
-    pub fn longest_string(&self) -> u64 {
+    /// Longest string that may be made, in bytes. The strings of a log were made under an earlier
+    /// limit, which may have been larger.
+    pub(crate) fn longest_string(&self) -> u64 {
         if self.store.replaying { LONGEST_REPLAYED } else { self.store.settings.proto_max_bulk_len }
     }
 
@@ -84,7 +87,7 @@ impl<'a> Data<'a> {
     }
 
     /// The value of a key, for a command that reads. Counts a hit or a miss.
-    pub fn read(&mut self, key: &[u8]) -> Option<&Value> {
+    pub(crate) fn read(&mut self, key: &[u8]) -> Option<&Value> {
         self.expire_if_due(key);
         let Store { databases, settings, metrics, random, .. } = &mut *self.store;
         let Some(entry) = databases[self.database].index.get_mut(key) else {
@@ -97,30 +100,29 @@ impl<'a> Data<'a> {
     }
 
     /// Whether a key is there. Counts a hit or a miss, and is no access.
-    pub fn look(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn contains_counted(&mut self, key: &[u8]) -> bool {
         let found = self.exists(key);
         self.store.metrics.hits += u64::from(found);
         self.store.metrics.misses += u64::from(!found);
         found
     }
 
-    /// Makes a key look as if it had been accessed so many seconds ago, or so often: what the
-    /// policy asks for of both.
-    pub fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
+    /// Sets the last access of a key, or its frequency, whichever the policy uses.
+    pub(crate) fn set_access(&mut self, key: &[u8], idle_seconds: Option<u64>, frequency: Option<u8>) {
         let Store { databases, settings, .. } = &mut *self.store;
         if let Some(entry) = databases[self.database].index.get_mut(key) {
             entry.set_access(settings.policy, self.now, idle_seconds, frequency);
         }
     }
 
-    /// The value of a key without any trace of the access (OBJECT, TYPE, SCAN).
-    pub fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
+    /// The entry of a key, without counting the access (OBJECT, TYPE, SCAN).
+    pub(crate) fn peek(&mut self, key: &[u8]) -> Option<&Entry> {
         self.expire_if_due(key);
         self.store.databases[self.database].index.get(key)
     }
 
     /// The value of a key, for a command that changes it; then call [`Data::changed`].
-    pub fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
+    pub(crate) fn write(&mut self, key: &[u8]) -> Option<&mut Value> {
         self.expire_if_due(key);
         let Store { databases, settings, random, .. } = &mut *self.store;
         let entry = databases[self.database].index.get_mut(key)?;
@@ -129,7 +131,7 @@ impl<'a> Data<'a> {
     }
 
     /// The value of a key, made by `make` if there is none; then call [`Data::changed`].
-    pub fn write_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> Value) -> &mut Value {
+    pub(crate) fn write_or_insert_with(&mut self, key: &[u8], make: impl FnOnce() -> Value) -> &mut Value {
         self.expire_if_due(key);
         if !self.store.databases[self.database].index.contains(key) {
             self.store.put(self.database, key, make(), true, self.now);
@@ -139,43 +141,43 @@ impl<'a> Data<'a> {
     }
 
     /// Must follow every change through [`Data::write`]; see `commands.rs`.
-    pub fn changed(&mut self, key: &[u8]) {
+    pub(crate) fn changed(&mut self, key: &[u8]) {
         self.emptied = self.store.reweigh(self.database, key);
         self.store.signal(self.database, key);
     }
 
-    /// The same for a change that nobody who watches the key, or waits for it, is to know of.
-    pub fn changed_unseen(&mut self, key: &[u8]) {
+    /// The same for a change that is not signalled to clients that watch or wait for the key.
+    pub(crate) fn changed_unseen(&mut self, key: &[u8]) {
         self.store.reweigh(self.database, key);
     }
 
-    /// Puts a value in the place of whatever was there; the key has no expiry then.
-    pub fn insert(&mut self, key: &[u8], value: Value) {
+    /// Sets a key to a value, and removes its expiry.
+    pub(crate) fn insert(&mut self, key: &[u8], value: Value) {
         self.store.put(self.database, key, value, false, self.now);
         self.store.signal(self.database, key);
     }
 
-    /// The same with a string, which may take the place of another without an allocation.
+    /// The same with a string, which may overwrite another one without an allocation.
     #[inline]
-    pub fn insert_string(&mut self, key: &[u8], bytes: &[u8]) {
+    pub(crate) fn insert_string(&mut self, key: &[u8], bytes: &[u8]) {
         self.store.put_string(self.database, key, bytes, self.now);
         self.store.signal(self.database, key);
     }
 
     /// The same, but the key keeps its expiry.
-    pub fn insert_keeping_expiry(&mut self, key: &[u8], value: Value) {
+    pub(crate) fn insert_keeping_expiry(&mut self, key: &[u8], value: Value) {
         self.expire_if_due(key);
         self.store.put(self.database, key, value, true, self.now);
         self.store.signal(self.database, key);
     }
 
     /// Removes a key.
-    pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Value> {
         self.remove_entry(key).map(|(value, _)| value)
     }
 
     /// Removes a key; its value and expiry ([`NEVER`] if none).
-    pub fn remove_entry(&mut self, key: &[u8]) -> Option<(Value, u64)> {
+    pub(crate) fn remove_entry(&mut self, key: &[u8]) -> Option<(Value, u64)> {
         self.expire_if_due(key);
         let entry = self.store.take(self.database, key)?;
         self.store.signal(self.database, key);
@@ -183,33 +185,33 @@ impl<'a> Data<'a> {
     }
 
     /// Whether a key is there.
-    pub fn exists(&mut self, key: &[u8]) -> bool {
+    pub(crate) fn exists(&mut self, key: &[u8]) -> bool {
         self.peek(key).is_some()
     }
 
     /// A key's expiry ([`NEVER`] if it has none), or `None` if there is no such key.
-    pub fn expiry(&mut self, key: &[u8]) -> Option<u64> {
+    pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<u64> {
         self.peek(key).map(Entry::expire_at)
     }
 
     /// Sets (or with [`NEVER`] removes) the expiry of a key that is there.
-    pub fn set_expiry(&mut self, key: &[u8], deadline: u64) {
+    pub(crate) fn set_expiry(&mut self, key: &[u8], deadline: u64) {
         if self.store.set_expiry(self.database, key, deadline) {
             self.store.signal(self.database, key);
         }
     }
 
-    /// Records an effect; see `commands.rs`. Where the change before it has emptied the key, that
-    /// is a DEL: it is short whatever was removed, and it does the same to a key that is in another
-    /// state when it is replayed.
+    /// Records an effect; see `commands.rs`. If the change has emptied the key, a DEL is recorded
+    /// instead: it is short whatever was removed, and it has the same result on a key that is in
+    /// another state at replay.
     #[inline]
-    pub fn effect(&mut self, arguments: &[&[u8]]) {
-        self.effect_detail(arguments, &Detail::None);
+    pub(crate) fn effect(&mut self, arguments: &[&[u8]]) {
+        self.effect_detail(arguments, &EffectDetail::None);
     }
 
-    /// The same for a change of a list or a sorted set whose place the arguments do not say.
+    /// The same for a change of a list or a sorted set whose position the arguments do not show.
     #[inline]
-    pub fn effect_detail(&mut self, arguments: &[&[u8]], detail: &Detail<'_>) {
+    pub(crate) fn effect_detail(&mut self, arguments: &[&[u8]], detail: &EffectDetail<'_>) {
         if std::mem::take(&mut self.emptied)
             && let [_, key, ..] = arguments
         {
@@ -218,17 +220,17 @@ impl<'a> Data<'a> {
         self.store.record_detail(self.database, arguments, detail);
     }
 
-    /// Elements at the front of a list that a running snapshot has already.
-    pub fn dumped_elements(&self, key: &[u8]) -> usize {
-        self.store.dumping.as_ref().map_or(0, |dumping| dumping.elements(self.database, key))
+    /// Elements at the front of a list that a running snapshot already holds.
+    pub(crate) fn dumped_elements(&self, key: &[u8]) -> usize {
+        self.store.partial_dump.as_ref().map_or(0, |dump| dump.elements(self.database, key))
     }
 
-    /// Refuses what would let the data set outgrow the log's area: a state that no snapshot has
-    /// room for could never be compacted.
+    /// Refuses growth past the log's area: a data set that no snapshot has room for could never be
+    /// compacted.
     ///
     /// # Errors
-    /// It would, with `growth` bytes more.
-    pub fn admit(&self, growth: usize) -> Result<(), Fault> {
+    /// `growth` more bytes exceed the limit.
+    pub(crate) fn admit(&self, growth: usize) -> Result<(), Fault> {
         let (there, limit) = (self.store.weight.dumped, self.store.most_dumped);
         if there.saturating_add(growth) as u64 <= limit || !self.store.records() {
             return Ok(());
@@ -238,41 +240,51 @@ impl<'a> Data<'a> {
         )))
     }
 
-    /// The same for a value that is to take the place of whatever is at `key`.
+    /// The same for a value that replaces the one of `key`.
     ///
     /// # Errors
     /// As [`Data::admit`].
-    pub fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
+    pub(crate) fn admit_value(&self, key: &[u8], value: &Value) -> Result<(), Fault> {
         let old = self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped);
         self.admit(value.dumped(key.len()).saturating_sub(old))
     }
 
     /// Bytes that a key takes in a snapshot.
-    pub fn dumped(&self, key: &[u8]) -> usize {
+    pub(crate) fn dumped(&self, key: &[u8]) -> usize {
         self.store.databases[self.database].index.get(key).map_or(0, Entry::dumped)
     }
 
-    /// Whether effects are recorded: when not, a handler need not build them.
-    pub fn effects_on(&self) -> bool {
+    /// Whether effects are recorded. If not, a handler need not build them.
+    pub(crate) fn effects_on(&self) -> bool {
         self.store.records()
     }
 
     /// Records that a key is deleted.
-    pub fn effect_delete(&mut self, key: &[u8]) {
+    pub(crate) fn effect_delete(&mut self, key: &[u8]) {
         self.effect(&[b"DEL", key]);
     }
 
-    /// Records what builds a key anew as it is now: DEL, its value, its expiry.
-    pub fn effect_rebuild(&mut self, key: &[u8]) {
+    /// Deletes a key and records it; whether it was there.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        let Some(value) = self.remove(key) else {
+            return false;
+        };
+        self.store.discard(value);
+        self.effect_delete(key);
+        true
+    }
+
+    /// Records the effects that rebuild a key: DEL, its value, its expiry.
+    pub(crate) fn effect_rebuild(&mut self, key: &[u8]) {
         if !self.store.records() {
             return;
         }
-        let Store { databases, journal, metrics, dumping, .. } = &mut *self.store;
+        let Store { databases, journal, metrics, partial_dump, .. } = &mut *self.store;
         let mut record = |arguments: &[&[u8]]| {
             metrics.effects += 1;
             journal.append(self.database, arguments);
-            if let Some(dumping) = dumping {
-                dumping.follow(self.database, arguments, &Detail::None);
+            if let Some(dump) = partial_dump {
+                dump.note_effect(self.database, arguments, &EffectDetail::None);
             }
         };
         record(&[b"DEL", key]);
@@ -282,18 +294,13 @@ impl<'a> Data<'a> {
     }
 
     /// Keys in the database.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.store.databases[self.database].index.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Visits about `count` keys in the order of the index; the cursor to go on with, 0 at the end.
-    /// Keys whose time is over are left out.
-    pub fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
+    /// Visits about `count` keys in the order of the index, but not those whose time is over.
+    /// Returns the next cursor, 0 at the end.
+    pub(crate) fn scan(&self, cursor: u64, count: usize, visit: &mut dyn FnMut(&Entry)) -> u64 {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
         self.store.databases[self.database].index.scan(cursor, count, &mut |entry: &Entry| {
             if entry.expire_at > now {
@@ -303,7 +310,7 @@ impl<'a> Data<'a> {
     }
 
     /// Visits all keys.
-    pub fn for_each(&self, visit: &mut dyn FnMut(&Entry)) {
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&Entry)) {
         let now = if self.store.replaying { 0 } else { self.now.unix_ms };
         self.store.databases[self.database]
             .index
@@ -312,9 +319,9 @@ impl<'a> Data<'a> {
             .for_each(visit);
     }
 
-    /// Some key.
-    pub fn random_key(&mut self) -> Option<Box<[u8]>> {
-        // Tries, lest a database full of overdue keys never ends.
+    /// A random key.
+    pub(crate) fn random_key(&mut self) -> Option<Box<[u8]>> {
+        // Bounded, because every key of the database may be overdue.
         for _ in 0..100 {
             let Store { databases, random, .. } = &mut *self.store;
             let entry = databases[self.database].index.random(&mut || random.word())?;
@@ -324,22 +331,5 @@ impl<'a> Data<'a> {
             }
         }
         None
-    }
-}
-
-impl Entry {
-    /// The commands that build this key anew, to `emit`.
-    pub fn rebuild(&self, emit: &mut dyn FnMut(&[&[u8]])) {
-        self.value.commands(&self.key, emit);
-        self.rebuild_expiry(emit);
-    }
-
-    /// The command that gives this key its expiry, if it has one, to `emit`.
-    pub fn rebuild_expiry(&self, emit: &mut dyn FnMut(&[&[u8]])) {
-        if self.expire_at != NEVER {
-            let mut digits = [0; 24];
-            let at = crate::resp::print_integer(self.expire_at as i64, &mut digits);
-            emit(&[b"PEXPIREAT", &self.key, &digits[at..]]);
-        }
     }
 }

@@ -1,93 +1,29 @@
-//! Eviction: which key goes when memory is full.
+//! Eviction: which key is deleted when memory is full.
 //!
 //! 1. Each entry's access word is either the time of the last access (units of 64 ms) or, under an
 //!    LFU policy, the minute of the last decay (24 bits) and a logarithmic counter (8 bits) as
 //!    Redis keeps it.
-//! 2. For each key to evict, a few entries are sampled and the best of them join a pool of [`POOL`]
-//!    candidates that is kept between calls, sorted by idleness. The idlest candidate that is still
-//!    there goes. This approximates true LRU closely while an entry needs no links.
+//! 2. For each key to evict, a few entries are sampled. The best of them join the [`CANDIDATES`]
+//!    candidates that are kept between calls, sorted by idleness, and the idlest one that still
+//!    exists is evicted. This approximates true LRU closely, and an entry needs no links.
 //! 3. `volatile-ttl` needs no sampling: the expiry map is ordered.
 //! 4. Each eviction is a DEL in the log.
 
-use sietch_structures::XorShift64Star;
-
-use super::{Entry, NEVER, Now, Store};
+use super::candidates::{CANDIDATES, Candidate};
+use super::clock::Now;
+use super::entry::{Entry, NEVER};
+use super::store::Store;
 use crate::settings::Policy;
 
-/// Candidates kept between evictions, as many as Redis keeps.
-const POOL: usize = 16;
-/// Where a new key's frequency counter starts, so that it is not evicted at once.
-const LFU_START: u32 = 5;
-/// How much slower the counter grows the higher it is (`lfu-log-factor`).
-const LFU_FACTOR: u32 = 10;
-/// Entries looked at for one with an expiry before the search goes on in the expiry map.
+/// Random entries tried for one with an expiry before the search uses the expiry map.
 const VOLATILE_TRIES: usize = 32;
-/// Keys evicted before one command at most: a bound on its delay. The next command goes on.
+/// Most keys evicted before one command: a bound on its delay. The next command continues.
 const EVICTIONS_AT_ONCE: usize = 1024;
 
-/// A key that may be evicted.
-pub(super) struct Candidate {
-    /// The greater, the sooner it goes.
-    idleness: u64,
-    database: usize,
-    key: Box<[u8]>,
-}
-
-pub(super) fn access_time(now: Now) -> u32 {
-    (now.unix_ms >> 6) as u32
-}
-
-fn minutes(now: Now) -> u32 {
-    (now.unix_ms / 60_000) as u32 & 0xff_ffff
-}
-
-impl Entry {
-    /// Notes an access.
-    pub(super) fn note_access(&mut self, policy: Policy, now: Now, random: &mut XorShift64Star) {
-        if !policy.counts_frequency() {
-            self.access = access_time(now);
-            return;
-        }
-        let mut counter = self.frequency(now);
-        let base = counter.saturating_sub(LFU_START);
-        if counter < 255 && random.word().is_multiple_of(u64::from(base * LFU_FACTOR + 1)) {
-            counter += 1;
-        }
-        self.access = minutes(now) << 8 | counter;
-    }
-
-    /// Makes it look as if it had been accessed so many seconds ago, or so often.
-    pub(super) fn set_access(&mut self, policy: Policy, now: Now, idle: Option<u64>, frequency: Option<u8>) {
-        if policy.counts_frequency() {
-            if let Some(frequency) = frequency {
-                self.access = minutes(now) << 8 | u32::from(frequency);
-            }
-        } else if let Some(seconds) = idle {
-            let units = seconds.saturating_mul(1000) >> 6;
-            self.access = access_time(now).wrapping_sub(units.min(u64::from(u32::MAX / 2)) as u32);
-        }
-    }
-
-    /// Milliseconds since the last access.
-    pub fn idle_ms(&self, now: Now) -> u64 {
-        u64::from(access_time(now).wrapping_sub(self.access)) << 6
-    }
-
-    /// The frequency counter, less one for each minute without access.
-    pub fn frequency(&self, now: Now) -> u32 {
-        let elapsed = minutes(now).wrapping_sub(self.access >> 8) & 0xff_ffff;
-        (self.access & 0xff).saturating_sub(elapsed)
-    }
-}
-
 impl Store {
-    /// The access word of a key made now.
-    pub(super) fn fresh_access(&self, now: Now) -> u32 {
-        if self.settings.policy.counts_frequency() { minutes(now) << 8 | LFU_START } else { access_time(now) }
-    }
-
-    /// Evicts until memory is below the limit. False: it is not, and nothing more can go.
-    pub fn make_room(&mut self, now: Now) -> bool {
+    /// Evicts until memory is below the limit. Returns false if it is not and no key can be
+    /// evicted.
+    pub(crate) fn make_room(&mut self, now: Now) -> bool {
         let used = self.used_memory();
         self.metrics.peak_memory = self.metrics.peak_memory.max(used);
         if self.settings.maxmemory == 0 || used <= self.settings.maxmemory {
@@ -137,7 +73,7 @@ impl Store {
         }
     }
 
-    /// An entry that the policy allows to go.
+    /// A random entry that the policy allows to evict.
     fn sample(&mut self, database: usize, now: Now) -> Option<Candidate> {
         let policy = self.settings.policy;
         let Self { databases, random, .. } = self;
@@ -171,18 +107,18 @@ impl Store {
     }
 
     fn idlest(&mut self, now: Now) -> Option<(usize, Box<[u8]>)> {
-        for _ in 0..POOL {
+        for _ in 0..CANDIDATES {
             for database in 0..self.databases.len() {
                 if self.databases[database].index.is_empty() {
                     continue;
                 }
                 for _ in 0..self.settings.maxmemory_samples {
                     if let Some(candidate) = self.sample(database, now) {
-                        self.offer(candidate);
+                        self.candidates.offer(candidate);
                     }
                 }
             }
-            while let Some(best) = self.pool.pop() {
+            while let Some(best) = self.candidates.pop() {
                 let here = self.databases[best.database].index.get(&best.key);
                 let allowed = !self.settings.policy.volatile();
                 if here.is_some_and(|entry| allowed || entry.expire_at != NEVER) {
@@ -194,23 +130,5 @@ impl Store {
             }
         }
         None
-    }
-
-    /// Puts a candidate into the pool if it is idle enough for it.
-    fn offer(&mut self, candidate: Candidate) {
-        let known = |other: &Candidate| other.database == candidate.database && other.key == candidate.key;
-        if self.pool.iter().any(known) {
-            return;
-        }
-        let at = self.pool.partition_point(|other| other.idleness <= candidate.idleness);
-        if self.pool.len() == POOL {
-            if at == 0 {
-                return;
-            }
-            self.pool.remove(0);
-            self.pool.insert(at - 1, candidate);
-        } else {
-            self.pool.insert(at, candidate);
-        }
     }
 }

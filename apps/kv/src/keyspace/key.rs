@@ -3,8 +3,11 @@
 
 use crate::value::allocation;
 
-/// Longest key that is kept within its entry: what makes a [`Key`] three words.
+/// Longest key that is kept within its entry, so that a [`Key`] is three words.
 const SHORT: usize = 22;
+
+/// A key of a numbered database.
+pub(crate) type DatabaseKey = (usize, Box<[u8]>);
 
 /// A key.
 #[derive(Clone, Debug)]
@@ -19,16 +22,16 @@ const _: () = assert!(size_of::<Key>() == 24);
 
 impl Key {
     /// Bytes that it takes outside its entry.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         match self {
             Self::Short(..) => 0,
             Self::Long(bytes) => allocation(bytes.len()),
         }
     }
 
-    /// A byte of where it lies.
+    /// Reads one byte of the key, so that the processor fetches its memory.
     #[inline]
-    pub fn touch(&self) -> u8 {
+    pub(super) fn prefetch(&self) -> u8 {
         match self {
             Self::Short(length, _) => *length,
             Self::Long(bytes) => bytes[0],

@@ -5,7 +5,7 @@ use crate::journal::ReplayError;
 /// Why the store could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The control plane did not give what is needed.
+    /// The control plane did not grant what the store needs.
     #[error("kv: {0}")]
     Control(#[from] sietch::Error),
     /// The storage area's queue cannot be opened.
@@ -13,7 +13,7 @@ pub enum Error {
     Area {
         /// The area.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         cause: sietch::disk::OpenError,
     },
@@ -35,7 +35,7 @@ pub enum Error {
         #[source]
         cause: sietch::persist::OpenError,
     },
-    /// A record of the log is not what this program writes.
+    /// A record of the log was not written by this program.
     #[error("kv: storage area `{name}`: {cause}")]
     Replay {
         /// The area.
@@ -81,7 +81,7 @@ pub enum Error {
     /// Kernel sockets.
     #[error("kv: {0}")]
     Sockets(#[from] sietch_socket::Error),
-    /// The password that clients are to say cannot be read.
+    /// The file with the clients' password cannot be read.
     #[error("kv: the password file {} (SIETCH_KV_PASSWORD_FILE): {cause}; name a file that the store's user may read", path.display())]
     Password {
         /// The file.
@@ -90,10 +90,10 @@ pub enum Error {
         #[source]
         cause: std::io::Error,
     },
-    /// There is no way in: no VNIC and no kernel sockets.
+    /// The store could not be reached: it has neither a VNIC nor a kernel socket.
     #[error("kv: neither a VNIC nor an address to listen on; give --listen an address, or drop --net linux")]
     NoWayIn,
-    /// The kernel refused something that every Linux does.
+    /// A system call failed that every Linux supports.
     #[error("kv: {action}: {cause}")]
     System {
         /// What was being done.

@@ -1,48 +1,49 @@
-//! What the loop does after a turn in which nothing happened: look again, give the core away, or
-//! sleep.
+//! The idle policy: after an iteration in which nothing happened, the server polls again, yields
+//! the core, or sleeps.
 //!
-//! 1. With a VNIC it spins for as long as that has paid lately ([`Spin`]).
-//! 2. While replies wait for the disk it spins for up to [`DISK_SPIN`]. A durable write is finished
-//!    by a worker of the kernel, on the core that the disk interrupts. Where that is this core, a
-//!    loop that never lets go of it holds up what it waits for until the next tick of the
-//!    scheduler, 4 ms: so it gives the core away now and then, as [`Spin`] does.
-//! 3. Where the machine has one core, spinning only keeps it from those who are waited for.
+//! 1. With a VNIC it polls for as long as that has paid lately ([`Spin`]).
+//! 2. While replies wait for the disk it polls for up to [`DISK_SPIN`]. A kernel worker completes a
+//!    durable write, on the core that the disk interrupts. If that is this core, a loop that never
+//!    yields delays the completion until the next tick of the scheduler, 4 ms. So the loop yields
+//!    the core now and then, as [`Spin`] does.
+//! 3. On a machine with one core it does not poll: that would only delay the work that it waits
+//!    for.
 
 use sietch::{Idle, Spin, YIELD_EVERY};
 
-/// Nanoseconds for which an idle loop looks at its rings while replies wait for the disk: longer
-/// than a durable write takes on a good one (50 to 150 microseconds). Its completion runs in a
-/// worker of the kernel, whose wake-up of a sleeper cost 70 microseconds a write here.
-pub const DISK_SPIN: u64 = 150_000;
+/// Nanoseconds for which an idle loop polls while replies wait for the disk: longer than a durable
+/// write takes on a fast disk (50 to 150 microseconds). To be woken by the completing kernel worker
+/// costs about 70 microseconds a write.
+pub(super) const DISK_SPIN: u64 = 150_000;
 
-/// See the module's account.
+/// Decides between polling, yielding and sleeping; see the module documentation.
 #[derive(Debug)]
 pub(super) struct IdlePolicy {
     spin: Spin,
-    /// When something happened last.
+    /// When something last happened.
     busy: u64,
-    /// When the core was given away last, or something happened.
+    /// When the core was last yielded, or something last happened.
     yielded: u64,
     alone: bool,
 }
 
 impl IdlePolicy {
-    /// `alone`: the machine has one core.
-    pub fn new(alone: bool) -> Self {
+    /// `single_core`: the machine has one core.
+    pub(super) fn new(alone: bool) -> Self {
         Self { spin: Spin::default(), busy: 0, yielded: 0, alone }
     }
 
-    /// Something happened in the turn that began at `now`.
+    /// Notes that something happened in the iteration that began at `now`.
     #[inline]
-    pub fn busy(&mut self, now: u64) {
+    pub(super) fn busy(&mut self, now: u64) {
         (self.busy, self.yielded) = (now, now);
         self.spin.busy(now);
     }
 
-    /// Nothing happened in the turn that began at `now`. `disk`: replies wait for the disk. `vnic`:
-    /// there are rings to look at, beside kernel sockets.
+    /// What to do after an iteration that began at `now` and found nothing. `disk`: replies wait
+    /// for the disk. `vnic`: there are rings to poll beside kernel sockets.
     #[inline]
-    pub fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
+    pub(super) fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
         if disk && !self.alone && now.saturating_sub(self.busy) < DISK_SPIN {
             if now.saturating_sub(self.yielded) < YIELD_EVERY {
                 return Idle::Poll;

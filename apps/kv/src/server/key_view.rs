@@ -1,14 +1,14 @@
-//! The keys as files, for whoever may read the store's area: `keys/DATABASE/KEY`
-//! (`docs/spec/namespace.md`).
+//! The key view: keys as files (`keys/DATABASE/KEY`), for applications that may read the store's
+//! area (`docs/spec/namespace.md`).
 //!
-//! 1. A string is a file of its bytes. Of another value the file has a line for each element, in
-//!    quotes and escaped: field and value of a hash, member and score of a sorted set. Its length
-//!    is not known without making it, so it says 0.
-//! 2. One question is answered in a turn, and none costs more than a slice of work: [`SCANNED`]
-//!    keys of a listing, a value of [`MOST_ELEMENTS`] elements. A larger one is refused. Looking
-//!    leaves no trace: it is no access that eviction would count.
-//! 3. Nobody is told of a write that a crash can undo: as a reply does, what is seen waits until
-//!    everything that it could show is durable.
+//! 1. A string is a file of its bytes. The file of another value has a line for each element,
+//!    quoted and escaped: field and value of a hash, member and score of a sorted set. Its length
+//!    is unknown until it is made, so it is shown as 0.
+//! 2. One request is answered per iteration, and each costs at most a slice of work: [`SCANNED`]
+//!    keys of a listing, or a value of [`MOST_ELEMENTS`] elements. A larger value is refused. Reads
+//!    through the view do not count as accesses for eviction.
+//! 3. No answer shows a write that a crash can undo: like a reply, it waits until everything that
+//!    it could show is durable.
 
 use std::collections::VecDeque;
 
@@ -20,34 +20,34 @@ use crate::keyspace::{Entry, Store};
 use crate::shard::Now;
 use crate::value::Value;
 
-/// Keys looked at for one page.
+/// Keys scanned for one page.
 const SCANNED: usize = 128;
-/// Of these, as many as fit a page whatever their names are.
+/// Keys that fit a page whatever their names are.
 const CERTAIN: usize = sietch::protocol::view::MAX_NAME_BYTES / sietch::protocol::view::MAX_FILE_NAME;
-/// Pieces of a listing without any key that has a file name, before an empty page is given.
+/// Scans that find no key with a valid file name, before an empty page is returned.
 const TRIES: usize = 8;
-/// Elements of a value that is shown as text: with more it would hold up a turn.
+/// Most elements of a value that is shown as text: a larger one would make an iteration long.
 const MOST_ELEMENTS: usize = 4096;
-/// Bytes of it.
+/// Most bytes of such a value.
 const MOST_TEXT: usize = 1 << 20;
 /// The directory of databases.
 const KEYS: &str = "keys";
 
-/// The grant of the area, and what was seen and waits for the disk.
+/// The grant of the area, and the answers that wait for the disk.
 pub(super) struct KeyView {
     grant: Grant,
     seen: VecDeque<(u64, PreparedReply)>,
 }
 
 impl KeyView {
-    /// Shows the store to whoever may read the area of `grant`.
-    pub fn new(grant: Grant) -> Self {
+    /// Shows the store to applications that may read the area of `grant`.
+    pub(super) fn new(grant: Grant) -> Self {
         Self { grant, seen: VecDeque::new() }
     }
 
-    /// Answers a question, if there is one and `sequence` says that all effects so far are in the
-    /// log up to that record. Says whether another turn should come soon.
-    pub fn look(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
+    /// Answers a request, if there is one and all effects so far are in the log up to the record
+    /// `sequence`. Returns whether another iteration should follow soon.
+    pub(super) fn look(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
         if !lease.has_view_request() {
             return false;
         }
@@ -57,8 +57,8 @@ impl KeyView {
         more
     }
 
-    /// Tells what waited for records up to `durable`.
-    pub fn tell(&mut self, lease: &Lease, durable: u64) {
+    /// Sends the answers that waited for records up to `durable`.
+    pub(super) fn tell(&mut self, lease: &Lease, durable: u64) {
         while self.seen.front().is_some_and(|(sequence, _)| *sequence <= durable) {
             if let Some((_, sighting)) = self.seen.pop_front() {
                 lease.send_view_reply(sighting);
@@ -67,7 +67,7 @@ impl KeyView {
     }
 }
 
-/// The tree.
+/// The tree of directories and files.
 struct Keys<'a> {
     store: &'a Store,
     now: Now,
@@ -105,7 +105,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Keys of `database` from `cursor` on, about `count` of them; nothing if they do not fit.
+    /// About `count` keys of `database` from `cursor` on, or `None` if they do not fit a page.
     fn scan(&self, database: usize, cursor: u64, count: usize) -> Option<(ViewPage, u64)> {
         let (mut page, mut fits) = (ViewPage::default(), true);
         let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
@@ -176,7 +176,7 @@ impl View for Keys<'_> {
     }
 }
 
-/// A value that is no string, as text.
+/// A value other than a string, as text.
 fn text(value: &Value) -> Result<Vec<u8>, Unavailable> {
     let (elements, bytes) = (value.len(), value.memory());
     if elements > MOST_ELEMENTS || bytes > MOST_TEXT {
@@ -186,7 +186,7 @@ fn text(value: &Value) -> Result<Vec<u8>, Unavailable> {
     }
     let mut text = Vec::new();
     value.commands(b"", &mut |command: &[&[u8]]| {
-        // The command, the key, and what it is made of.
+        // The command, the key, and the elements.
         let (parts, score) = match command[0] {
             b"HSET" => (2, false),
             b"ZADD" => (2, true),

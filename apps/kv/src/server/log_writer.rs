@@ -1,29 +1,30 @@
-//! The shard's log: what was changed becomes durable here, and replies are let go.
+//! The log writer: appends the shard's effects, and releases replies once they are durable.
 //!
-//! Each turn:
+//! Each iteration:
 //!
-//! 1. The effects of the batch are appended as one record; the write starts at once. A few may be
-//!    in flight, and what arrives meanwhile goes into the next one: group commit without a timer.
-//!    With `interval` and `never` nobody waits, and records gather for a moment.
+//! 1. The effects of the batch are appended as one record, and its write starts at once. A few
+//!    writes may be in flight; effects of that time go into the next one: group commit without a
+//!    timer. With `interval` and `never`, replies do not wait for the disk, and records are batched
+//!    for up to 20 ms.
 //! 2. All replies made so far are sealed behind the last record. With `always` they leave when it
-//!    is durable; otherwise at once.
-//! 3. When the log says that it should be compacted, or somebody asked, a snapshot of the shard is
-//!    written beside the appends, a slice a turn. When it is durable the log drops what it stands
-//!    for.
+//!    is durable, otherwise at once.
+//! 3. When the log should be compacted, or a command requests it, a snapshot of the shard is
+//!    written beside the appends, a slice per iteration. When it is durable, the log drops the
+//!    records that it replaces.
 //!
-//! What can go wrong:
+//! Exceptional states:
 //!
-//! - The disk is slower than the clients: the log is *blocked*; the loop runs no further command
-//!   until it is not.
-//! - The area is full: the record at hand goes into the log's reserve, and the loop waits for a
-//!   compaction. If that makes no room, commands that need room are refused with the reason,
-//!   deletions go on, and a later compaction lets writes in again.
-//! - The record at hand has no room in the reserve either, or is larger than any record may be (the
-//!   effects of a batch, of expiry and of eviction have no bound): the log is blocked, and a
-//!   snapshot *covers* the record: it holds the state with it, and takes its place. The shard
-//!   refuses whatever would make its state larger than a snapshot may be, so that this never fails.
-//! - The log has failed: writes are refused for good, and nothing that waits for durability is
-//!   acknowledged.
+//! - The disk is slower than the clients: the log is *blocked*, and the event loop runs no command
+//!   until it accepts records again.
+//! - The area is full: the current record goes into the log's reserve, and the event loop waits for
+//!   a compaction. If that makes no room, commands that need room are refused with the reason.
+//!   Deletions are still accepted, and a later compaction ends the refusal.
+//! - The current record has no room in the reserve either, or is larger than a record may be (the
+//!   effects of a batch, of expiry and of eviction have no bound). The log is blocked, and a
+//!   snapshot *covers* the record: it includes the record's effects and replaces it. This cannot
+//!   fail, because the shard refuses commands that would make its state too large for a snapshot.
+//! - The log has failed: writes are refused for good, and no reply that waits for durability is
+//!   sent.
 
 use sietch::disk::DiskQueue;
 use sietch::persist::{AppendError, Failure, Log, SnapshotError};
@@ -31,7 +32,7 @@ use sietch::persist::{AppendError, Failure, Log, SnapshotError};
 use crate::settings::Durability;
 use crate::shard::{Now, Shard};
 
-/// Bytes of a snapshot that one turn writes: 2600 keys with values of 64 bytes, about half a
+/// Bytes of a snapshot that one iteration writes: 2600 keys with values of 64 bytes, about half a
 /// millisecond of work. With less, the log would grow faster than the snapshot that is to replace
 /// it.
 const SLICE_BYTES: usize = 256 << 10;
@@ -39,68 +40,68 @@ const SLICE_BYTES: usize = 256 << 10;
 /// Nanoseconds between two flushes with `--durability interval`.
 const FLUSH_INTERVAL: u64 = 1_000_000_000;
 
-/// With `interval` and `never`, bytes that gather before they are written: nobody waits for them,
-/// and one large write costs little more than a small one.
+/// With `interval` and `never`, bytes that are batched before they are written: no reply waits for
+/// them, and one large write costs little more than a small one.
 const LAZY_BYTES: usize = 256 << 10;
 
-/// With `interval` and `never`, nanoseconds for which they gather at most: what a killed process
-/// may lose.
+/// With `interval` and `never`, longest batching in nanoseconds: a killed process may lose that
+/// much.
 const LAZY_INTERVAL: u64 = 20_000_000;
 
-/// Nanoseconds to wait before a compaction is tried again that found no room.
+/// Nanoseconds before a compaction that found no room is tried again.
 const RETRY: u64 = 5_000_000_000;
 
-/// Of this many parts of what log and snapshot may take, one is kept for the log: the state may
-/// have the others.
+/// Share of the capacity that is kept for the log (one part of this many); the state may take the
+/// rest.
 const LOG_SHARE: u64 = 8;
 
-/// After a compaction, a full area takes growth again when this part of it is free: with less it
-/// would be full at once.
+/// After a compaction, a full area accepts growth again if one part of this many is free: with less
+/// it would be full at once.
 const ROOMY: u64 = 16;
 
-/// How far a compaction has come.
+/// The state of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compaction {
     Idle,
-    /// Slices are being dumped.
+    /// Slices of the snapshot are being dumped.
     Dumping,
-    /// All is dumped; some records wait for room in the log's queue.
+    /// Everything is dumped; some records wait for room in the log's queue.
     Draining,
-    /// The log is switching over.
+    /// The log switches to the snapshot.
     Finishing,
 }
 
-/// The log of a shard.
+/// Writes the log of a shard.
 pub struct LogWriter<D: DiskQueue> {
     log: Log<D>,
     durability: Durability,
     /// The sequence of the last record.
     last: u64,
     compaction: Compaction,
-    /// Snapshot records that the log had no room for yet.
+    /// Snapshot records that the log's queue had no room for yet.
     waiting: std::collections::VecDeque<Vec<u8>>,
-    /// Somebody asked for a compaction.
+    /// A compaction was requested.
     requested: bool,
-    /// The compaction at hand was given up.
+    /// The current compaction failed.
     given_up: bool,
-    /// The compaction at hand ends without a result, for one reason or another.
+    /// The current compaction ends without a result, for whatever reason.
     abandoned: bool,
-    /// The last compaction made no room: as of this sequence, with so many bytes in use. Before
-    /// anything is appended another would not either.
+    /// The last compaction made no room: the last sequence and the bytes in use then. Another one
+    /// is useless until something is appended.
     futile: Option<(u64, u64)>,
-    /// The record at hand is not in the log yet.
+    /// The current record is not in the log yet.
     blocked: bool,
-    /// The record at hand has no room in the log: a snapshot is to take its place.
+    /// The current record has no room in the log: a snapshot must replace it.
     overflow: bool,
-    /// The snapshot that is being taken holds the record at hand.
+    /// The running snapshot includes the effects of the current record.
     covering: bool,
-    /// The area is full: only the reserve is left.
+    /// The area is full except for the reserve.
     full: bool,
-    /// A compaction has not changed that: the shard refuses commands that need room.
+    /// A compaction made no room: the shard refuses commands that need room.
     refusing: bool,
     failed: bool,
     flush_due: Option<u64>,
-    /// When what gathers is to be written.
+    /// When the batched records must be written.
     write_due: Option<u64>,
     retry_at: u64,
 }
@@ -115,7 +116,7 @@ impl<D: DiskQueue> std::fmt::Debug for LogWriter<D> {
 }
 
 impl<D: DiskQueue> LogWriter<D> {
-    /// Keeps a shard's effects in `log`, which was opened to its end.
+    /// Writes a shard's effects to `log`, which has been replayed to its end.
     pub fn new(log: Log<D>, durability: Durability) -> Self {
         Self {
             last: log.last(),
@@ -144,12 +145,12 @@ impl<D: DiskQueue> LogWriter<D> {
         &self.log
     }
 
-    /// The log itself, in order to end it.
+    /// The log itself, to be closed.
     pub fn into_log(self) -> Log<D> {
         self.log
     }
 
-    /// Whether the log cannot take what was already run.
+    /// Whether the log cannot take the effects of commands that have already run.
     pub fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -159,8 +160,8 @@ impl<D: DiskQueue> LogWriter<D> {
         self.failed
     }
 
-    /// Whether the area is full and a compaction is on its way that may change that: until then
-    /// nothing is run that needs room.
+    /// Whether the area is full and a running compaction may make room. No command runs until it
+    /// ends.
     pub fn is_compacting_for_room(&self) -> bool {
         self.full && !self.refusing && !self.failed
     }
@@ -171,19 +172,19 @@ impl<D: DiskQueue> LogWriter<D> {
         !self.failed && (self.blocked || self.is_compacting_for_room() || replies)
     }
 
-    /// Whether everything appended is as durable as it will get.
+    /// Whether everything appended is as durable as it can become.
     pub fn is_settled(&self) -> bool {
         self.failed || (!self.blocked && self.log.is_idle())
     }
 
-    /// Whether no reply waits for the log any more.
+    /// Whether no reply waits for the log.
     pub fn is_caught_up(&self) -> bool {
         let durable = self.durability != Durability::Always || self.log.durable() >= self.last;
         self.failed || (!self.blocked && durable)
     }
 
-    /// When to turn even if nothing happens, in monotonic nanoseconds. A log that is blocked waits
-    /// for the disk alone, unless a snapshot is to be taken.
+    /// When the next iteration is due even if nothing happens, in monotonic nanoseconds. A blocked
+    /// log waits for the disk alone, unless a snapshot must be taken.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.failed || (self.blocked && !self.overflow) {
             return None;
@@ -194,7 +195,7 @@ impl<D: DiskQueue> LogWriter<D> {
         [retry, dump, self.flush_due, self.write_due, self.log.next_deadline()].into_iter().flatten().min()
     }
 
-    /// Does the log's part of a turn; returns whether anything moved.
+    /// Does the log's part of an iteration; returns whether anything progressed.
     pub fn iterate(&mut self, shard: &mut Shard, now: Now) -> bool {
         if self.failed {
             shard.journal().clear();
@@ -225,7 +226,8 @@ impl<D: DiskQueue> LogWriter<D> {
             self.tell(shard, durable, now);
         }
         if self.blocked {
-            // Replies to what is not in the log must not leave: they are sealed once it is.
+            // Replies to commands whose effects are not in the log must not leave. They are sealed
+            // once the record is appended.
             busy |= shard_durable(shard, durable);
             if self.overflow {
                 busy |= self.cover(shard, now)?;
@@ -243,12 +245,12 @@ impl<D: DiskQueue> LogWriter<D> {
         Ok(busy)
     }
 
-    /// Bytes of a snapshot that leave the log room to go on.
+    /// Most bytes of a snapshot that leave room for the log.
     fn most_dumped(&self) -> u64 {
         self.log.capacity() - self.log.capacity() / LOG_SHARE
     }
 
-    /// Moves on the snapshot that takes the place of the record at hand.
+    /// Advances the snapshot that replaces the current record.
     fn cover(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         match self.compaction {
             Compaction::Idle => {
@@ -262,7 +264,7 @@ impl<D: DiskQueue> LogWriter<D> {
                 Ok(moved)
             }
             Compaction::Dumping | Compaction::Draining if !self.covering => {
-                // What it has of the keys that the record changes is older than the record.
+                // This snapshot has older states of the keys that the record changes.
                 self.abandon(shard, now, 0);
                 Ok(true)
             }
@@ -284,20 +286,20 @@ impl<D: DiskQueue> LogWriter<D> {
         }
     }
 
-    /// Why the log has failed, where there is room neither for a record nor for a snapshot.
+    /// Why the log fails when there is room neither for a record nor for a snapshot.
     fn uncovered(&self) -> String {
-        format!("{}; what was run last cannot be logged", self.full_reason())
+        format!("{}; the effects of the last commands cannot be logged", self.full_reason())
     }
 
-    /// Tells INFO persistence how things stand before the first turn, and the shard how much it may
-    /// hold.
+    /// Initialises the state that INFO persistence shows, and the shard's limit, before the first
+    /// iteration.
     pub fn introduce(&self, shard: &mut Shard) {
         shard.limit_snapshot(self.most_dumped());
         self.tell(shard, self.log.durable(), Now::default());
         shard.persistence_mut().base_bytes = self.log.used();
     }
 
-    /// Tells INFO persistence how things stand.
+    /// Updates the state that INFO persistence shows.
     fn tell(&self, shard: &mut Shard, durable: u64, now: Now) {
         let told = shard.persistence_mut();
         told.log = self.log.metrics();
@@ -364,7 +366,7 @@ impl<D: DiskQueue> LogWriter<D> {
         )
     }
 
-    /// Writes what has gathered once it is much or old, and flushes at intervals.
+    /// Writes the batched records once they are large or old enough, and flushes at intervals.
     fn write_lazily(&mut self, appended: bool, now: Now) -> Result<(), Failure> {
         let due = |at: Option<u64>| at.is_some_and(|at| at <= now.monotonic_ns);
         if self.log.queued() >= LAZY_BYTES || due(self.write_due) {
@@ -390,14 +392,14 @@ impl<D: DiskQueue> LogWriter<D> {
         self.futile.is_none_or(|(sequence, _)| sequence != self.last)
     }
 
-    /// Moves a compaction on by a slice, or starts one that is due.
+    /// Advances a compaction by a slice, or starts one that is due.
     fn compact(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         match self.compaction {
             Compaction::Idle => {
                 self.requested |= shard.compaction_requested();
                 shard.persistence_mut().compaction_wanted = self.requested;
                 let due = self.requested || (self.is_useful() && (self.full || self.log.should_compact()));
-                // With deletions the reserve is used up: then there is no time for a pause.
+                // Deletions use up the reserve: then the compaction must not pause.
                 let urgent = self.is_compacting_for_room()
                     || self.futile.is_some_and(|(_, used)| self.log.used() > used);
                 if !due || (now.monotonic_ns < self.retry_at && !urgent) {
@@ -429,7 +431,7 @@ impl<D: DiskQueue> LogWriter<D> {
                     self.dump(shard, now)?;
                     return Ok(true);
                 }
-                // Otherwise the disk has to take some first.
+                // Otherwise the disk must take some records first.
                 Ok(self.waiting.len() != before)
             }
             Compaction::Draining => {
@@ -448,7 +450,8 @@ impl<D: DiskQueue> LogWriter<D> {
                     shard.snapshot_finished(now);
                     shard.persistence_mut().finish_compaction(now.monotonic_ns, self.log.used());
                 }
-                // An area whose snapshot is hardly smaller than what it stands for is full still.
+                // If the snapshot is hardly smaller than the records that it replaces, the area is
+                // still full.
                 let free = self.log.capacity().saturating_sub(self.log.used());
                 let roomy = free >= self.log.capacity() / ROOMY;
                 if self.full && !self.given_up && roomy {
@@ -465,7 +468,7 @@ impl<D: DiskQueue> LogWriter<D> {
         }
     }
 
-    /// Has the shard refuse commands that need room, if there is none.
+    /// Makes the shard refuse commands that need room, if the area is full.
     fn refuse(&mut self, shard: &mut Shard) {
         if self.full {
             self.refusing = true;
@@ -489,7 +492,7 @@ impl<D: DiskQueue> LogWriter<D> {
         self.drain(shard, now).map(drop)
     }
 
-    /// Hands waiting snapshot records to the log; true when none is left.
+    /// Appends waiting snapshot records to the log; true when none is left.
     fn drain(&mut self, shard: &mut Shard, now: Now) -> Result<bool, String> {
         while let Some(record) = self.waiting.front() {
             match self.log.snapshot_append(record) {
@@ -499,7 +502,7 @@ impl<D: DiskQueue> LogWriter<D> {
                 Err(SnapshotError::Busy { .. }) => return Ok(false),
                 Err(SnapshotError::Failed(cause)) => return Err(cause.to_string()),
                 Err(cause) => {
-                    tracing::warn!("compaction given up: {cause}");
+                    tracing::warn!("compaction abandoned: {cause}");
                     self.given_up = true;
                     self.futile = Some((self.last, self.log.used()));
                     self.abandon(shard, now, RETRY);
@@ -516,7 +519,7 @@ impl<D: DiskQueue> LogWriter<D> {
         if self.given_up {
             shard.snapshot_failed();
         }
-        // What was asked for is still wanted, unless there is no room for it.
+        // The request stays, unless the area has no room.
         self.requested |= !self.given_up;
         self.abandoned = true;
         self.log.abort_snapshot();
@@ -526,7 +529,7 @@ impl<D: DiskQueue> LogWriter<D> {
     }
 }
 
-/// Tells the shard how far the log is durable; returns whether that is news.
+/// Passes the durable sequence to the shard; returns whether it has advanced.
 fn shard_durable(shard: &mut Shard, durable: u64) -> bool {
     let news = durable > shard.durable_up_to();
     shard.durable(durable);

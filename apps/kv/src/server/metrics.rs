@@ -9,11 +9,11 @@ use sietch::{Kind, Metrics, MetricsError, VnicQueue};
 
 use super::reactor::Reactor;
 
-/// What a layer shows: a name, whether it only grows, and its value.
+/// The counters of a layer: name, kind, and value.
 type Entries = Vec<(String, Kind, u64)>;
 
-/// A queue that can say what it has counted. Queues in memory count nothing.
-pub trait Counted {
+/// A queue with counters. Queues in memory have none.
+pub(super) trait Counted {
     /// Adds the queue's counters.
     fn count(&self, add: &mut dyn FnMut(&str, u64));
 }
@@ -59,8 +59,10 @@ pub(super) struct MetricsPages {
 }
 
 impl MetricsPages {
-    /// Pages for what `reactor` has.
-    pub fn new<Q: NicQueue + Counted, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Result<Self, MetricsError> {
+    /// Pages for the layers of `reactor`.
+    pub(super) fn new<Q: NicQueue + Counted, D: DiskQueue>(
+        reactor: &Reactor<Q, D>,
+    ) -> Result<Self, MetricsError> {
         let mut pages = Vec::new();
         for (label, entries) in layers(reactor) {
             let names: Vec<(&str, Kind)> =
@@ -71,17 +73,18 @@ impl MetricsPages {
     }
 
     /// The pages, to be shared with the daemon.
-    pub fn pages(&self) -> &[Metrics] {
+    pub(super) fn pages(&self) -> &[Metrics] {
         &self.pages
     }
 
-    /// Whether so much time has passed that a busy loop should update.
-    pub fn is_due(&self, now: u64) -> bool {
+    /// Whether a busy server should update the pages.
+    pub(super) fn is_due(&self, now: u64) -> bool {
         now >= self.next
     }
 
-    /// Shows the present values. Returns when to call again if something could not be shown yet.
-    pub fn update<Q: NicQueue + Counted, D: DiskQueue>(
+    /// Publishes the current values. Returns when to call again if a page could not be published
+    /// yet.
+    pub(super) fn update<Q: NicQueue + Counted, D: DiskQueue>(
         &mut self,
         reactor: &Reactor<Q, D>,
         now: u64,
@@ -89,13 +92,12 @@ impl MetricsPages {
         self.next = now.saturating_add(sietch::METRICS_INTERVAL);
         let mut again = None;
         for (label, entries) in layers(reactor) {
-            // A vnic that was closed leaves its page as it was.
+            // The pages of a detached VNIC stay as they are.
             let Some(page) = self.pages.iter_mut().find(|page| page.label() == label) else { continue };
             page.set_all(0, entries.into_iter().map(|(_, _, value)| value));
             match page.publish(now) {
                 Ok(due) => again = [again, due].into_iter().flatten().min(),
-                // Counters that cannot be shown are no reason to stop serving; the next try may
-                // work.
+                // A failure here is no reason to stop serving; the next try may succeed.
                 Err(cause) => tracing::debug!("counters of {label}: {cause}"),
             }
         }

@@ -1,4 +1,4 @@
-//! What the store is told when it starts.
+//! The options that the store is started with.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ pub enum NetChoice {
     Linux,
 }
 
-/// What the store is told when it starts.
+/// The options that the store is started with.
 #[derive(Debug)]
 pub struct Options {
     /// The data path.
@@ -29,7 +29,7 @@ pub struct Options {
     pub vsa: String,
     /// The port it serves on its VNIC.
     pub port: u16,
-    /// Where it also answers on kernel sockets; `None`: nowhere.
+    /// The address of its kernel socket, if it has one.
     pub listen: Option<SocketAddr>,
     /// When replies to writes leave.
     pub durability: Durability,
@@ -37,9 +37,9 @@ pub struct Options {
     pub maxmemory: u64,
     /// What happens when they are used up.
     pub policy: Policy,
-    /// The daemon's socket; `None`: where it is by default.
+    /// The daemon's socket; `None`: the default path.
     pub control_socket: Option<PathBuf>,
-    /// Where to say that the store serves, as one line of JSON (`sietch::StartupReport`).
+    /// Gets one line of JSON when the store serves (`sietch::StartupReport`).
     pub ready: Option<OwnedFd>,
     /// Use epoll and `pwritev2` even where io_uring works.
     pub without_io_uring: bool,

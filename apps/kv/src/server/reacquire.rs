@@ -1,17 +1,17 @@
-//! What ends with the process at its other end: a VNIC of shared memory (another application, or
-//! the switch), and an area behind a service core. The store asks for it again. The next peer of a
-//! VNIC finds somebody there. An area that can be had again is left to the store's next start: what
-//! of its last writes has landed only a recovery tells.
+//! Acquires devices again that ended with the process at their other end: a shared-memory VNIC (of
+//! another application, or of the software switch), and an area behind a service core. The next
+//! peer of a VNIC then finds the store again. An area that is available again is left to the
+//! store's next start, because only a recovery shows which of the last writes have landed.
 //!
-//! 1. A thread of its own asks, so that no request waits for the control plane: at once, then after
-//!    pauses from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`], for the daemon may not know yet that the
-//!    former link is over, or may be away itself.
-//! 2. What it was given it leaves for the loop, and rings.
-//! 3. A refusal that asking again does not change (the name was revoked, or is gone from
-//!    `sietch.toml`) ends it. That there is no switch now is none: a service core may come.
+//! 1. A separate thread sends the requests, so that no client waits for the control plane: at once,
+//!    then after pauses from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`]. The daemon may not know yet that
+//!    the former link has ended, or may be restarting itself.
+//! 2. The thread leaves the acquired device for the event loop, and notifies its doorbell.
+//! 3. A permanent refusal (the name was revoked, or is no longer in `sietch.toml`) ends the thread.
+//!    A missing switch is not permanent: a service core may start later.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -26,7 +26,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// The longest pause. An attempt costs about 50 microseconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Something that is being asked for.
+/// A device that is being acquired again.
 #[derive(Debug)]
 pub(super) struct Reacquisition<T> {
     given: Receiver<T>,
@@ -34,11 +34,11 @@ pub(super) struct Reacquisition<T> {
 }
 
 impl Reacquisition<(Vnic, Lease)> {
-    /// Asks the daemon at `path` for the VNIC `name` until it has it.
+    /// Requests the VNIC `name` from the daemon at `path` until it is granted.
     ///
     /// # Errors
-    /// No thread or descriptor is left.
-    pub fn vnic(path: PathBuf, name: String) -> io::Result<Self> {
+    /// No thread can be started, or no descriptor is left.
+    pub(super) fn vnic(path: PathBuf, name: String) -> io::Result<Self> {
         let what = format!("VNIC {name}");
         Self::start(what, move || {
             let mut client = Client::connect(&path, "kv")?;
@@ -49,12 +49,12 @@ impl Reacquisition<(Vnic, Lease)> {
 }
 
 impl Reacquisition<()> {
-    /// Asks the daemon at `path` for the area `name` until it could have it, and gives it back at
+    /// Requests the area `name` from the daemon at `path` until it is granted, and releases it at
     /// once.
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub fn area(path: PathBuf, name: String) -> io::Result<Self> {
+    pub(super) fn area(path: PathBuf, name: String) -> io::Result<Self> {
         let what = format!("storage area {name}");
         Self::start(what, move || Client::connect(&path, "kv")?.acquire_vsa_descriptors(&name).map(drop))
     }
@@ -66,27 +66,27 @@ impl<T: Send + 'static> Reacquisition<T> {
         let (give, given) = sync_channel(1);
         std::thread::Builder::new().name("sietch-reacquire".to_owned()).spawn(move || {
             if let Some(found) = ask(&what, acquire) {
-                // Without a store nobody wants it, and it goes back.
+                // If the store has ended, the device is dropped, which releases it.
                 let _ = give.send(found);
             }
-            // The bell rings by being closed.
+            // Closing the writer makes the doorbell readable.
             drop(ringer);
         })?;
         Ok(Self { given, bell })
     }
 
-    /// Becomes readable when there is something to take, or will never be.
-    pub fn doorbell(&self) -> BorrowedFd<'_> {
+    /// Becomes readable when the device was granted, or refused for good.
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Whether something was given. It is let go of.
-    pub fn is_given(&mut self) -> bool {
+    /// Whether the device was granted; drops it.
+    pub(super) fn is_given(&mut self) -> bool {
         self.given.try_recv().is_ok()
     }
 
-    /// What was given; `None`: it was refused for good.
-    pub fn take(self) -> Option<T> {
+    /// The granted device; `None` if it was refused for good.
+    pub(super) fn take(self) -> Option<T> {
         self.given.try_recv().ok()
     }
 }
@@ -97,10 +97,10 @@ fn ask<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T
         match acquire() {
             Ok(found) => return Some(found),
             Err(cause) if is_final(&cause) => {
-                tracing::warn!("{cause}; the store goes on without it");
+                tracing::warn!("{cause}; the store continues without it");
                 return None;
             }
-            Err(cause) => tracing::debug!("asking for {what} again: {cause}"),
+            Err(cause) => tracing::debug!("requesting {what} again: {cause}"),
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -1,5 +1,5 @@
-//! One turn of the loop over whatever devices there are. It sleeps nowhere and reads no clock, so
-//! the simulator turns it in virtual time over a simulated link and disk.
+//! The reactor: one iteration over all devices. It neither sleeps nor reads a clock, so the
+//! simulator drives it in virtual time over a simulated link and disk.
 
 use std::io;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use super::log_writer::LogWriter;
 use super::transport::routes::{Connection, Routes};
 use super::transport::sockets::SocketEvents;
 use super::transport::vnic::VnicTransport;
-use crate::client::ClientId;
-use crate::persistence::Usage;
+use crate::client_id::ClientId;
+use crate::metrics::Usage;
 use crate::shard::{Now, Shard};
 
-/// What a turn did and what comes next.
+/// What an iteration did, and when the next one is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Iteration {
-    /// Whether anything happened: another turn at once may find more.
+    /// Whether anything happened: another iteration at once may find more.
     pub busy: bool,
-    /// When the next turn is due even if no doorbell rings, in monotonic nanoseconds.
+    /// When the next iteration is due even without a doorbell, in monotonic nanoseconds.
     pub deadline: Option<u64>,
-    /// Whether replies wait for the disk.
+    /// Whether replies or commands wait for the disk.
     pub disk: bool,
 }
 
@@ -39,17 +39,17 @@ pub struct Reactor<Q: NicQueue, D: DiskQueue> {
     ready: Vec<ClientId>,
     writable: Vec<ClientId>,
     doorbells: Vec<u64>,
-    /// The VNIC's device failed for this reason; its clients were closed.
+    /// Why the VNIC's device failed; its clients were closed.
     vnic_failed: Option<io::Error>,
-    /// The store ends: nothing more is read or run, only what was run is made durable and answered.
+    /// The store ends: no input is read or run any more; effects become durable and replies leave.
     ending: bool,
-    /// The keepalive that the kernel sockets were told, in seconds.
+    /// The keepalive of the kernel sockets, in seconds.
     keepalive: u64,
 }
 
 impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
-    /// Joins a shard with its log (`None`: nothing is kept, [`crate::settings::Durability::None`])
-    /// and its devices.
+    /// A reactor of a shard, its log (`None` with [`crate::settings::Durability::None`]) and its
+    /// devices.
     pub fn new(
         mut shard: Shard,
         log_writer: Option<LogWriter<D>>,
@@ -74,17 +74,17 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
     }
 
-    /// The turn before took so many nanoseconds.
+    /// Counts the last iteration, which took so many nanoseconds.
     pub fn note_iteration(&mut self, nanoseconds: u64) {
         self.shard.note_iteration(nanoseconds);
     }
 
-    /// Whose fault long turns were.
+    /// Publishes the causes of long iterations.
     pub(super) fn note_latency(&mut self, latency: &LatencyAttribution) {
         self.shard.note_latency(latency.own, latency.faults);
     }
 
-    /// What the process takes of the machine.
+    /// Publishes the resources that the process uses.
     pub(super) fn note_usage(&mut self, usage: Usage) {
         self.shard.persistence_mut().usage = usage;
     }
@@ -94,22 +94,22 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         &self.shard
     }
 
-    /// The log.
+    /// The log writer.
     pub fn log_writer(&self) -> Option<&LogWriter<D>> {
         self.log_writer.as_ref()
     }
 
-    /// Ends the reactor and returns its log, to be closed.
+    /// Ends the reactor and returns its log writer, to be closed.
     pub fn into_log_writer(self) -> Option<LogWriter<D>> {
         self.log_writer
     }
 
-    /// The VNIC's side.
+    /// The VNIC's transport.
     pub fn vnic(&self) -> Option<&VnicTransport<Q>> {
         self.vnic.as_ref()
     }
 
-    /// The VNIC's side, to let it answer for itself.
+    /// The VNIC's transport, to answer inquiries about it.
     pub fn vnic_mut(&mut self) -> Option<&mut VnicTransport<Q>> {
         self.vnic.as_mut()
     }
@@ -119,7 +119,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.sockets.as_mut()
     }
 
-    /// Sleeps until a doorbell rings or `timeout` has passed, unless frames wait already.
+    /// Sleeps until a doorbell is notified or `timeout` has passed, unless frames wait already.
     ///
     /// # Errors
     /// The kernel sockets' queue is broken.
@@ -138,7 +138,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         slept
     }
 
-    /// Doorbells that rang since the last call, by token.
+    /// Doorbells that were notified since the last call, by token.
     pub fn take_doorbells(&mut self, out: &mut Vec<u64>) {
         out.append(&mut self.doorbells);
     }
@@ -148,12 +148,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.vnic_failed.take()
     }
 
-    /// Serves on another VNIC. The one before was given up.
+    /// Serves on another VNIC, after the last one was detached.
     pub fn attach_vnic(&mut self, vnic: VnicTransport<Q>) {
         self.vnic = Some(vnic);
     }
 
-    /// Gives the VNIC up and closes its clients: it was revoked, or its device failed.
+    /// Detaches the VNIC and closes its clients: it was revoked, or its device failed.
     pub fn detach_vnic(&mut self) -> Option<VnicTransport<Q>> {
         for id in self.routes.clients(|connection| matches!(connection, Connection::Flow(_))) {
             self.routes.remove(id);
@@ -162,8 +162,8 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         self.vnic.take()
     }
 
-    /// Nothing more is accepted, read or run from now on; turns only make durable and send what was
-    /// run.
+    /// Stops accepting, reading and running. Later iterations only make effects durable and send
+    /// replies.
     pub fn stop_input(&mut self) {
         self.ending = true;
         if let Some(vnic) = &mut self.vnic {
@@ -171,10 +171,10 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
     }
 
-    /// Closes every connection after what was taken for it, and sends what that says to the peers.
+    /// Closes every connection after its output, and sends the last segments.
     ///
     /// # Errors
-    /// A device is gone.
+    /// A device has failed.
     pub fn close_clients(&mut self, now: Now) -> io::Result<()> {
         for id in self.routes.clients(|_| true) {
             if let Some(connection) = self.routes.remove(id) {
@@ -196,14 +196,14 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         }
     }
 
-    /// Does one turn.
+    /// Does one iteration.
     ///
     /// # Errors
-    /// The kernel sockets' queue is broken. A failed log or VNIC is no error of the loop: the first
-    /// refuses writes, the second closes its clients ([`Reactor::take_vnic_failure`]).
+    /// The kernel sockets' queue has failed. A failed log or VNIC is no error here: the log then
+    /// refuses writes, and the VNIC's clients are closed ([`Reactor::take_vnic_failure`]).
     pub fn iterate(&mut self, now: Now) -> io::Result<Iteration> {
-        // While the log cannot take what was already run, nothing more is run: the clients' windows
-        // fill.
+        // While the log cannot take the effects of earlier commands, no command runs: the clients'
+        // windows fill.
         let held = self.is_held();
         let mut busy = false;
         if !held {
@@ -238,12 +238,12 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         Ok(Iteration { busy: busy || more, deadline: self.next_deadline(), disk: self.waits_for_disk() })
     }
 
-    /// Whether replies wait for the log.
+    /// Whether replies or commands wait for the log.
     fn waits_for_disk(&self) -> bool {
         self.log_writer.as_ref().is_some_and(LogWriter::is_awaited)
     }
 
-    /// Whether the log cannot take what was already run.
+    /// Whether no command may run, because the log cannot take effects.
     pub(super) fn is_held(&self) -> bool {
         self.log_writer
             .as_ref()
@@ -252,7 +252,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
 
     fn next_deadline(&self) -> Option<u64> {
         if self.is_held() {
-            // Whatever else is due cannot be done before the log has moved.
+            // Nothing else can be done before the log progresses.
             return self.log_writer.as_ref().and_then(LogWriter::next_deadline);
         }
         let vnic = self.vnic.as_ref().and_then(VnicTransport::next_deadline);
@@ -284,7 +284,8 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         Ok(busy)
     }
 
-    /// Sends what may leave; closes who is done; reads again from who has room again.
+    /// Sends released output, closes finished clients, and resumes reading from clients with room
+    /// for output.
     fn send_output(&mut self, now: Now) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         self.shard.take_ready(&mut ready);

@@ -1,5 +1,4 @@
-//! From an area to a shard with its log: reads back what was durable, and formats an area that was
-//! never used.
+//! Recovery: replays the log of an area into a shard, and formats an area that was never used.
 
 use sietch::disk::DiskQueue;
 use sietch::persist::{self, Entry, FormatOptions, Log, RecoveryReport};
@@ -9,16 +8,16 @@ use super::log_writer::LogWriter;
 use crate::settings::Durability;
 use crate::shard::{Now, ReplayError, Shard};
 
-/// Writes of the log in flight together. While they fly, what arrives gathers into the next: with
-/// 50 clients two are faster than four were and cost a quarter less of the machine a request, for
-/// each write is an interrupt and a wake-up of the kernel's.
+/// Writes of the log in flight together. Effects of that time are batched into the next write. With
+/// 50 clients, two are faster than four and use a quarter less processor time a request, because
+/// each write costs an interrupt and a kernel wake-up.
 const WRITES_IN_FLIGHT: usize = 2;
 
 /// Opens the log on `disk`, replays it into `shard`, and returns it ready for appends. `identity`
 /// marks the log if the area is new.
 ///
 /// # Errors
-/// The area is damaged, or holds something else. Nothing is changed on it then.
+/// The area is damaged, or holds something else. It is not changed then.
 pub fn recover<D: DiskQueue>(
     name: &str,
     mut disk: D,
@@ -57,7 +56,7 @@ pub fn recover<D: DiskQueue>(
         (_, Some(cause)) => Err(Error::Replay { name: area(), cause }),
         (Err(cause), None) => Err(Error::Log { name: area(), cause }),
         (Ok((mut log, report)), None) => {
-            // The area may have been made larger since. A failure is the log's, and shows at the
+            // The area may have been made larger since. If growing fails, the log fails at its
             // first write.
             let _ = log.grow(report.area);
             shard.finish_recovery().map_err(|cause| Error::Replay { name: area(), cause })?;

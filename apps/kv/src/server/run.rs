@@ -10,7 +10,7 @@
 //!    that ends: stop reading, make durable what was run, close the log in order.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,9 +31,10 @@ use super::reacquire::Reacquisition;
 use super::reactor::Reactor;
 use super::transport::vnic::VnicTransport;
 use super::{Error, LogWriter, NetChoice, Options, recover};
-use crate::persistence::{Recovery, Usage};
+use crate::keyspace::ShutdownMode;
+use crate::metrics::{Recovery, Usage};
 use crate::settings::Settings;
-use crate::shard::{LONG_ITERATION_NS, Now, Shard, ShutdownMode};
+use crate::shard::{LONG_ITERATION_NS, Now, Shard};
 
 /// What doorbells are for.
 const LEASE: u64 = 1;

@@ -8,7 +8,7 @@ use sietch::nic::wire::{self, WireQueue};
 use sietch::persist::{FormatOptions, Log, Options};
 
 use super::{LogWriter, Reactor, VnicTransport};
-use crate::client::ClientId;
+use crate::client_id::ClientId;
 use crate::settings::{Durability, Settings};
 use crate::shard::{Now, Shard};
 

@@ -1,35 +1,36 @@
 //! Clients that wait for a key.
 //!
-//! 1. A handler that finds nothing asks to block. The client is put at the end of the queue of each
-//!    of its keys, with its command; what it sends meanwhile stays in its input.
-//! 2. A change of such a key queues it as ready. After each command (a transaction is one) the
-//!    ready keys are served in turn: the oldest waiter's command is run again. If it still finds
-//!    nothing it keeps its place; otherwise it has its reply and goes on with its input.
+//! 1. A handler that finds nothing requests to block. The client joins the queue of each of its
+//!    keys, with its command; what it sends meanwhile stays in its input buffer.
+//! 2. A change of such a key queues the key as ready. After each command (a transaction is one) the
+//!    ready keys are served in order: the command of the oldest waiter is run again. If it still
+//!    finds nothing, the client stays in its queues. Otherwise it has its reply, and its input is
+//!    processed.
 //! 3. A deadline answers with the command's timeout reply.
 
 use super::Shard;
-use crate::client::{Blocked, Client, ClientId, Closing};
-use crate::commands::Fault;
+use crate::client_id::ClientId;
+use crate::clients::{Blocked, Client, Closing};
 use crate::keyspace::Data;
-use crate::resp::Reply;
+use crate::protocol::{Fault, Reply};
 
-/// What CLIENT UNBLOCK id ERROR answers to the client it names.
+/// The reply to a client that CLIENT UNBLOCK ends with ERROR.
 const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
 impl Shard {
-    /// Lets a client wait.
+    /// Blocks a client.
     pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
         for place in &blocked.keys {
             self.store.waiting.entry(place.clone()).or_default().push_back(client.id);
         }
         if let Some(deadline) = blocked.deadline {
-            self.peers.deadlines.insert((deadline, client.id));
+            self.clients.deadlines.insert((deadline, client.id));
         }
-        self.peers.blocked += 1;
+        self.clients.blocked += 1;
         client.blocked = Some(blocked);
     }
 
-    /// Takes a client out of all queues; what it waited for.
+    /// Takes a client out of all queues and returns what it waited for.
     pub(super) fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
         let blocked = client.blocked.take()?;
         for place in &blocked.keys {
@@ -41,15 +42,15 @@ impl Shard {
             }
         }
         if let Some(deadline) = blocked.deadline {
-            self.peers.deadlines.remove(&(deadline, client.id));
+            self.clients.deadlines.remove(&(deadline, client.id));
         }
-        self.peers.blocked -= 1;
+        self.clients.blocked -= 1;
         Some(blocked)
     }
 
-    /// Serves the clients that wait for keys which were changed.
+    /// Serves the clients that wait for changed keys.
     pub(super) fn serve_ready(&mut self) {
-        for (id, with_error) in std::mem::take(&mut self.peers.unblock_requests) {
+        for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
             self.end_block(id, with_error.then_some(&UNBLOCKED));
         }
         while let Some(place) = self.store.ready.pop_front() {
@@ -64,7 +65,7 @@ impl Shard {
                 if !Data::new(&mut self.store, place.0, now).exists(&place.1) {
                     break;
                 }
-                let Some(mut client) = self.peers.take(id) else {
+                let Some(mut client) = self.clients.take(id) else {
                     continue;
                 };
                 self.retry(&mut client);
@@ -96,17 +97,17 @@ impl Shard {
 
     /// Answers blocked clients whose time is over.
     pub(super) fn time_out_blocked(&mut self) {
-        while let Some(&(deadline, id)) = self.peers.deadlines.first()
+        while let Some(&(deadline, id)) = self.clients.deadlines.first()
             && deadline <= self.now.monotonic_ns
         {
-            self.peers.deadlines.pop_first();
+            self.clients.deadlines.pop_first();
             self.end_block(id, None);
         }
     }
 
     /// Ends a client's blocking with its timeout reply, or with an error.
     pub(super) fn end_block(&mut self, id: ClientId, error: Option<&Fault>) {
-        let Some(mut client) = self.peers.take(id) else {
+        let Some(mut client) = self.clients.take(id) else {
             return;
         };
         if let Some(blocked) = self.unblock(&mut client) {
@@ -116,17 +117,17 @@ impl Shard {
                 None => blocked.on_timeout.write(&mut reply),
             }
             client.output.bytes = reply.bytes;
-            self.peers.note_output(&mut client);
+            self.clients.note_output(&mut client);
             self.resume(&mut client);
         }
         self.put_back(client);
     }
 
-    /// Lets a client that no longer waits go on with its input at the next tick.
+    /// Schedules the input of a client that no longer waits for the next tick.
     fn resume(&mut self, client: &mut Client) {
         if (!client.input.is_empty() || client.input_ended) && !client.resumable {
             client.resumable = true;
-            self.peers.push_resumable(client.id);
+            self.clients.push_resumable(client.id);
         }
     }
 }

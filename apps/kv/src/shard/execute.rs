@@ -1,26 +1,26 @@
 //! From bytes to replies.
 //!
 //! 1. [`Shard::receive`] parses where the bytes arrived: in the event loop's buffer if the client
-//!    had nothing left over, else in its own input. What is not used up is kept.
+//!    had no input left over, else in its own input buffer. Incomplete commands stay in that
+//!    buffer.
 //! 2. The whole commands of a pipeline are read first and what they will look for is touched
-//!    ([`crate::keyspace::Store::touch`]): the processor fetches the memory of all of them at once
+//!    ([`crate::keyspace::Store::prefetch`]): the processor fetches the memory of all of them at once
 //!    instead of waiting for one after the other.
 //! 3. A client's commands run one after the other until its input is used up, it blocks, is to be
 //!    closed, or has more output waiting than the soft limit.
-//! 4. [`Shard::execute`] looks a command up and refuses what may not run, in Redis' order of
-//!    checks; inside MULTI it queues. [`Shard::call`] builds the [`Context`] and runs the handler.
+//! 4. [`Shard::execute`] finds a command and refuses it if it may not run, in Redis' order of
+//!    checks; inside MULTI it queues the command. [`Shard::call`] builds the [`Context`] and runs
+//!    the handler.
 
 use super::Shard;
 use crate::acl::Denied;
-use crate::client::{Client, Closing, ReplyMode};
-use crate::commands::{
-    Command, Context, Fault, Outcome, brought, flag, full_name, refuse_subcommand, subcommand,
-    text_before_zero, transaction,
-};
+use crate::clients::{Client, Closing, ReplyMode};
+use crate::command::{flag, full_name, refuse_subcommand, subcommand};
+use crate::commands::{Command, Context, added_bytes, runs_inside};
 use crate::keyspace::Data;
-use crate::resp::{Ahead, Limits, Parser, Progress, ProtocolError, Reply};
+use crate::protocol::{Ahead, Fault, Limits, Parser, Progress, ProtocolError, Reply, text_before_zero};
 
-/// Arguments that stand on the stack; more need an allocation.
+/// Arguments that fit on the stack; more need an allocation.
 const STACK_ARGUMENTS: usize = 16;
 /// Input that is kept allocated for a client between its commands.
 const KEPT_INPUT: usize = 16 << 10;
@@ -99,19 +99,19 @@ impl Shard {
         used
     }
 
-    /// What a client may send: little, until it has said who it is.
+    /// What a client may send: little, until it is authenticated.
     fn limits(&self, client: &Client) -> Limits {
-        let known = client.authenticated || self.store.users.admits_anybody();
+        let known = client.authenticated || self.store.users.admits_unauthenticated();
         Limits { bulk: self.store.settings.proto_max_bulk_len, authenticated: known }
     }
 
-    /// Runs the ordinary commands at the beginning of `input`, a batch of them at most; the bytes
-    /// used. The first one may run.
+    /// Runs at most one batch of ordinary commands at the beginning of `input` and returns the
+    /// bytes used. The first one may run.
     fn run_ahead(&mut self, client: &mut Client, input: &[u8]) -> usize {
         let ahead = Ahead::read(input);
         if ahead.len() > 1 {
             let keys = ahead.commands().filter_map(|(arguments, _)| arguments.get(1));
-            self.store.touch(client.database, keys);
+            self.store.prefetch(client.database, keys);
         }
         let mut used = 0;
         for (arguments, end) in ahead.commands() {
@@ -150,11 +150,11 @@ impl Shard {
 
     /// Serves clients that wait for keys which this client has just changed.
     fn serve_others(&mut self, client: &mut Client) {
-        if self.store.ready.is_empty() && !self.peers.has_unblock_requests() {
+        if self.store.ready.is_empty() && !self.clients.has_unblock_requests() {
             return;
         }
-        // The client being served is not blocked on what it changed itself unless it blocked just
-        // now; then it is served when it has been put back.
+        // The client being served is not blocked on what it changed itself, unless it blocked just
+        // now. It is then served after it has been put back.
         if client.blocked.is_none() {
             self.serve_ready();
         }
@@ -170,19 +170,19 @@ impl Shard {
             client.closing = Closing::Now;
             client.output.clear();
         }
-        self.store.metrics.output_limit_closed += std::mem::take(&mut self.peers.overflowed);
+        self.store.metrics.output_limit_closed += std::mem::take(&mut self.clients.overflowed);
         if client.output.is_held() {
-            self.peers.note_output(&mut client);
+            self.clients.note_output(&mut client);
         }
         if client.closing != Closing::No {
-            self.peers.note_ready(&mut client);
+            self.clients.note_ready(&mut client);
         }
         let memory = client.memory();
         self.store.client_bytes = self.store.client_bytes + memory - client.charged;
         client.charged = memory;
         let used = self.store.used_memory();
         self.store.metrics.peak_memory = self.store.metrics.peak_memory.max(used);
-        self.peers.put(client);
+        self.clients.put(client);
     }
 
     /// Appends an error to a client's output.
@@ -212,7 +212,7 @@ impl Shard {
     /// Runs, queues or refuses one command.
     pub(super) fn execute(&mut self, client: &mut Client, arguments: &[&[u8]]) {
         let Some((number, command)) = self.table.find(arguments[0]) else {
-            if is_of_the_web(arguments[0]) {
+            if is_http(arguments[0]) {
                 self.store.metrics.http_closed += 1;
                 client.closing = Closing::Now;
                 return;
@@ -220,9 +220,9 @@ impl Shard {
             let fault = unknown(arguments);
             return self.reject(client, None, &fault);
         };
-        if !command.accepts(arguments.len()) {
-            let mut fault = Fault::arity(command.name);
-            if command.name == "exec" {
+        if !command.spec.accepts(arguments.len()) {
+            let mut fault = Fault::arity(command.spec.name);
+            if command.spec.name == "exec" {
                 fault = self.abort_transaction(client, &fault);
             }
             return self.reject(client, Some(number), &fault);
@@ -232,25 +232,25 @@ impl Shard {
         }
         if let Err(fault) = self.admit(client, command, arguments) {
             // As in Redis, outside a transaction, too.
-            if command.name == "exec" {
+            if command.spec.name == "exec" {
                 let fault = self.abort_transaction(client, &fault);
                 return self.reject(client, Some(number), &fault);
             }
             return self.reject(client, Some(number), &fault);
         }
-        if client.in_transaction() && !transaction::runs_inside(command.name) {
-            if command.flags.has(flag::NO_MULTI) {
+        if client.in_transaction() && !runs_inside(command.spec.name) {
+            if command.spec.flags.has(flag::NO_MULTI) {
                 let fault = Fault::of("ERR Command not allowed inside a transaction");
                 return self.reject(client, Some(number), &fault);
             }
-            if let Some(fault) = refuse_subcommand(command, arguments) {
+            if let Some(fault) = refuse_subcommand(&command.spec, arguments) {
                 return self.reject(client, Some(number), &fault);
             }
             return self.queue(client, arguments);
         }
-        client.last_command = command.name;
+        client.last_command = command.spec.name;
         client.last_subcommand =
-            if self.table.is_container(number) { subcommand(command, arguments) } else { None };
+            if self.table.is_container(number) { subcommand(&command.spec, arguments) } else { None };
         self.call(client, number, command, arguments);
         if let Some(mut blocked) = client.block_request.take() {
             blocked.arguments = arguments.iter().map(|argument| argument.to_vec()).collect();
@@ -258,7 +258,7 @@ impl Shard {
         }
     }
 
-    /// Whether the client has said who it is, and that user may run this.
+    /// Whether the client is authenticated, and its user may run this.
     #[inline]
     fn authorize(
         &self,
@@ -271,20 +271,21 @@ impl Shard {
         if users.is_open() {
             return Ok(());
         }
-        if !client.authenticated && !users.admits_anybody() && !command.flags.has(flag::NO_AUTH) {
+        if !client.authenticated && !users.admits_unauthenticated() && !command.spec.flags.has(flag::NO_AUTH)
+        {
             return Err(Fault::of("NOAUTH Authentication required."));
         }
         let user = users.get(&client.user).ok_or(Fault::of("NOAUTH Authentication required."))?;
-        user.permit(number, command, arguments).map_err(Denied::fault)
+        user.permit(number, &command.spec, arguments).map_err(Denied::fault)
     }
 
     /// Redis' checks between the arity of a command and its execution.
     #[inline]
     fn admit(&mut self, client: &Client, command: &Command, arguments: &[&[u8]]) -> Result<(), Fault> {
-        let writes = command.flags.has(flag::WRITE);
+        let writes = command.spec.flags.has(flag::WRITE);
         if self.store.settings.maxmemory > 0
             && !self.store.make_room(self.now)
-            && (command.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
+            && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
         {
             return Err(Fault::OUT_OF_MEMORY);
         }
@@ -294,63 +295,61 @@ impl Shard {
             return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
         }
         if let Some(reason) = &self.failed
-            && self.undone
-            && command.flags.has(flag::READONLY)
+            && self.unlogged
+            && command.spec.flags.has(flag::READONLY)
         {
             return Err(Fault::new(format!(
                 "MISCONF the log has failed, and a restart undoes what was not acknowledged: {reason}"
             )));
         }
         if let Some(reason) = &self.full
-            && (command.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
+            && (command.spec.flags.has(flag::DENY_OOM) || self.holds_denied_command(client, command))
         {
             return Err(Fault::new(format!("MISCONF {reason}")));
         }
-        if command.name == "exec" && self.store.most_dumped != u64::MAX {
+        if command.spec.name == "exec" && self.store.most_dumped != u64::MAX {
             self.admit_transaction(client)?;
         }
-        if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.name) {
-            return Err(refuse_subcommand(command, arguments).unwrap_or_else(|| {
+        if client.is_subscriber() && !client.resp3 && !allowed_to_subscribers(command.spec.name) {
+            return Err(refuse_subcommand(&command.spec, arguments).unwrap_or_else(|| {
                 Fault::new(format!(
                     "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                    full_name(command, arguments)
+                    full_name(&command.spec, arguments)
                 ))
             }));
         }
         Ok(())
     }
 
-    /// Refuses a transaction that brings more than the log's area has room for. What a command
-    /// alone brings is looked at when it runs.
+    /// Refuses a transaction that adds more than the log's area has room for. A single command is
+    /// checked when it runs.
     fn admit_transaction(&mut self, client: &Client) -> Result<(), Fault> {
         let Some(transaction) = &client.transaction else { return Ok(()) };
         let data = Data::new(&mut self.store, client.database, self.now);
-        let brought = transaction.queue.iter().map(|queued| {
+        let added = transaction.queue.iter().map(|queued| {
             let arguments: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
-            let found = self.table.find(arguments[0]).filter(|(number, _)| self.table.grows(*number));
-            found.map_or(0, |(_, command)| brought(&data, command, &arguments))
+            let found = self.table.find(arguments[0]).filter(|(number, _)| self.table.may_grow(*number));
+            found.map_or(0, |(_, command)| added_bytes(&data, &command.spec, &arguments))
         });
-        data.admit(brought.fold(0, usize::saturating_add))
+        data.admit(added.fold(0, usize::saturating_add))
     }
 
     /// Whether this is an EXEC of a transaction with a command that memory forbids.
     fn holds_denied_command(&self, client: &Client, command: &Command) -> bool {
-        command.name == "exec"
+        command.spec.name == "exec"
             && client.transaction.as_ref().is_some_and(|transaction| {
                 transaction.queue.iter().any(|arguments| {
                     self.table
                         .find(&arguments[0])
-                        .is_some_and(|(_, command)| command.flags.has(flag::DENY_OOM))
+                        .is_some_and(|(_, command)| command.spec.flags.has(flag::DENY_OOM))
                 })
             })
     }
 
-    /// Drops a transaction whose EXEC may not run; the error that says so.
+    /// Drops a transaction whose EXEC may not run, and returns the error.
     fn abort_transaction(&mut self, client: &mut Client, reason: &Fault) -> Fault {
         client.transaction = None;
-        for watch in client.watches.drain(..) {
-            self.store.unwatch(&watch.place);
-        }
+        client.unwatch_all(&mut self.store);
         let mut text = b"EXECABORT Transaction discarded because of: ".to_vec();
         text.extend_from_slice(reason.0.strip_prefix(b"ERR ").unwrap_or(&reason.0));
         Fault::new(text)
@@ -389,11 +388,11 @@ impl Shard {
             reply,
             random: &mut self.random,
             client,
-            peers: &mut self.peers,
+            clients: &mut self.clients,
             table: &self.table,
             command,
             failed: self.failed.as_deref(),
-            undone: self.undone,
+            unlogged: self.unlogged,
             pushed: Vec::new(),
             must_not_block: false,
         };
@@ -412,36 +411,9 @@ impl Shard {
     }
 }
 
-impl Context<'_> {
-    /// Runs the handler of `self.command`, counts it, and turns a fault into the reply.
-    pub(crate) fn run(&mut self, number: u16, arguments: &[&[u8]]) {
-        let start = self.reply.bytes.len();
-        let outcome = self.admit(number, arguments).and_then(|()| (self.command.handler)(self, arguments));
-        let metrics = &mut self.data.store().metrics;
-        metrics.commands += 1;
-        let count = &mut metrics.by_command[number as usize];
-        count.calls += 1;
-        if let Err(fault) = outcome {
-            count.failed += 1;
-            metrics.count_error(fault.code());
-            self.reply.bytes.truncate(start);
-            self.reply.error(&fault);
-        }
-    }
-
-    /// Refuses what the log's area has no room for.
-    #[inline]
-    fn admit(&self, number: u16, arguments: &[&[u8]]) -> Outcome {
-        if self.data.store_ref().most_dumped == u64::MAX || !self.table.grows(number) {
-            return Ok(());
-        }
-        self.data.admit(brought(&self.data, self.command, arguments))
-    }
-}
-
-/// Whether this begins a line of HTTP: a browser was made to talk to the store, in somebody else's
-/// name. What follows must not run.
-fn is_of_the_web(name: &[u8]) -> bool {
+/// Whether this begins a line of HTTP. Another site may have made a browser send it (cross-protocol
+/// request forgery), so what follows must not run.
+fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
@@ -460,7 +432,7 @@ fn allowed_to_subscribers(name: &str) -> bool {
     )
 }
 
-/// The error for a command that does not exist, with the beginning of its arguments.
+/// The error for an unknown command, with the beginning of its arguments.
 fn unknown(arguments: &[&[u8]]) -> Fault {
     let mut shown = Vec::new();
     for argument in &arguments[1..] {

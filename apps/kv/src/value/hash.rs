@@ -3,12 +3,13 @@
 //! Redis keeps more fields in a listpack than are searched one by one here. What OBJECT ENCODING
 //! says is therefore kept apart from what there is.
 
-use super::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES, allocation, argument};
+use super::limits::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES};
+use super::size::{allocation, argument};
 use crate::index::{Index, Keyed};
 
 /// One field.
 #[derive(Clone, Debug)]
-pub struct Field {
+pub(crate) struct Field {
     /// Its name.
     pub name: Box<[u8]>,
     /// Its value.
@@ -33,7 +34,7 @@ impl Field {
 
 /// A hash value.
 #[derive(Clone, Debug)]
-pub struct Hash {
+pub(crate) struct Hash {
     fields: Fields,
     /// Bytes of the fields' allocations.
     bytes: usize,
@@ -52,30 +53,25 @@ enum Fields {
 
 impl Hash {
     /// An empty hash. `seed`: see [`Index::new`].
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { fields: Fields::Small(Vec::new()), bytes: 0, content: 0, seed, listpack: true }
     }
 
     /// Fields.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.fields {
             Fields::Small(fields) => fields.len(),
             Fields::Index(index) => index.len(),
         }
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// What OBJECT ENCODING says.
-    pub fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(&self) -> &'static str {
         if self.listpack { "listpack" } else { "hashtable" }
     }
 
     /// Estimated bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.bytes
             + match &self.fields {
                 Fields::Small(fields) => allocation(fields.capacity() * size_of::<Field>()),
@@ -84,12 +80,12 @@ impl Hash {
     }
 
     /// Bytes of the fields in effects.
-    pub fn content(&self) -> usize {
+    pub(crate) fn content(&self) -> usize {
         self.content
     }
 
     /// The value of a field.
-    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
         match &self.fields {
             Fields::Small(fields) => fields.iter().find(|field| *field.name == *name),
             Fields::Index(index) => index.get(name),
@@ -98,12 +94,12 @@ impl Hash {
     }
 
     /// Whether the field is there.
-    pub fn contains(&self, name: &[u8]) -> bool {
+    pub(crate) fn contains(&self, name: &[u8]) -> bool {
         self.get(name).is_some()
     }
 
     /// Sets a field; whether it is new.
-    pub fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, name: &[u8], value: &[u8]) -> bool {
         if name.len() > SMALL_HASH_BYTES || value.len() > SMALL_HASH_BYTES {
             self.listpack = false;
             self.convert();
@@ -149,7 +145,7 @@ impl Hash {
     }
 
     /// Removes a field; whether it was there.
-    pub fn remove(&mut self, name: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let removed = match &mut self.fields {
             Fields::Small(fields) => {
                 fields.iter().position(|field| *field.name == *name).map(|place| fields.remove(place))
@@ -162,7 +158,7 @@ impl Hash {
     }
 
     /// All fields.
-    pub fn iter(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
         match &self.fields {
             Fields::Small(fields) => Box::new(fields.iter()),
             Fields::Index(index) => Box::new(index.iter()),
@@ -170,7 +166,7 @@ impl Hash {
     }
 
     /// A random field.
-    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&Field> {
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<&Field> {
         match &self.fields {
             Fields::Small(fields) if fields.is_empty() => None,
             Fields::Small(fields) => fields.get((next() % fields.len() as u64) as usize),
@@ -179,7 +175,7 @@ impl Hash {
     }
 
     /// See [`Index::scan`]; a small hash is returned whole.
-    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&Field)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&Field)) -> u64 {
         match &self.fields {
             Fields::Small(fields) => {
                 fields.iter().for_each(found);
@@ -190,7 +186,7 @@ impl Hash {
     }
 
     /// See [`Index::scan_while`]; a small hash is returned whole.
-    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&Field) -> bool) -> u64 {
+    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&Field) -> bool) -> u64 {
         match &self.fields {
             Fields::Small(fields) => {
                 fields.iter().for_each(|field| _ = found(field));
@@ -201,7 +197,7 @@ impl Hash {
     }
 
     /// Drops about `budget` fields; whether nothing is left.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         match &mut self.fields {
             Fields::Small(_) => true,
             Fields::Index(index) => index.release(budget),

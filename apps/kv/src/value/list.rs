@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::{allocation, argument};
+use super::size::{allocation, argument};
 
 /// Elements in a chunk: a few kilobytes of pointers, so that a million elements are eight thousand
 /// steps.
@@ -16,7 +16,7 @@ type Element = Box<[u8]>;
 
 /// A list value.
 #[derive(Clone, Debug, Default)]
-pub struct List {
+pub(crate) struct List {
     /// No chunk is empty.
     chunks: VecDeque<VecDeque<Element>>,
     len: usize,
@@ -28,27 +28,22 @@ pub struct List {
 
 impl List {
     /// An empty list.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Elements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Estimated bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.bytes + self.len * size_of::<Element>() + self.chunks.capacity() * size_of::<VecDeque<Element>>()
     }
 
     /// Bytes of the elements in effects.
-    pub fn content(&self) -> usize {
+    pub(crate) fn content(&self) -> usize {
         self.content
     }
 
@@ -65,7 +60,7 @@ impl List {
     }
 
     /// Puts an element before the first.
-    pub fn push_front(&mut self, element: &[u8]) {
+    pub(crate) fn push_front(&mut self, element: &[u8]) {
         self.count_in(element);
         match self.chunks.front_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push_front(element.into()),
@@ -74,7 +69,7 @@ impl List {
     }
 
     /// Puts an element after the last.
-    pub fn push_back(&mut self, element: &[u8]) {
+    pub(crate) fn push_back(&mut self, element: &[u8]) {
         self.count_in(element);
         match self.chunks.back_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push_back(element.into()),
@@ -83,12 +78,12 @@ impl List {
     }
 
     /// Puts an element at one end.
-    pub fn push(&mut self, front: bool, element: &[u8]) {
+    pub(crate) fn push(&mut self, front: bool, element: &[u8]) {
         if front { self.push_front(element) } else { self.push_back(element) }
     }
 
     /// Takes the first element.
-    pub fn pop_front(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn pop_front(&mut self) -> Option<Box<[u8]>> {
         let chunk = self.chunks.front_mut()?;
         let element = chunk.pop_front()?;
         if chunk.is_empty() {
@@ -99,7 +94,7 @@ impl List {
     }
 
     /// Takes the last element.
-    pub fn pop_back(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn pop_back(&mut self) -> Option<Box<[u8]>> {
         let chunk = self.chunks.back_mut()?;
         let element = chunk.pop_back()?;
         if chunk.is_empty() {
@@ -110,7 +105,7 @@ impl List {
     }
 
     /// Takes the element at one end.
-    pub fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
+    pub(crate) fn pop(&mut self, front: bool) -> Option<Box<[u8]>> {
         if front { self.pop_front() } else { self.pop_back() }
     }
 
@@ -140,13 +135,13 @@ impl List {
     }
 
     /// The element at `index`, counted from the front.
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
         let (number, place) = self.find(index)?;
         Some(&self.chunks[number][place])
     }
 
     /// Replaces the element at `index`; false if there is none.
-    pub fn set(&mut self, index: usize, element: &[u8]) -> bool {
+    pub(crate) fn set(&mut self, index: usize, element: &[u8]) -> bool {
         let Some((number, place)) = self.find(index) else {
             return false;
         };
@@ -157,7 +152,7 @@ impl List {
     }
 
     /// Puts an element before the one at `index`, which may be the length.
-    pub fn insert(&mut self, index: usize, element: &[u8]) {
+    pub(crate) fn insert(&mut self, index: usize, element: &[u8]) {
         let Some((mut number, mut place)) = self.find(index) else {
             self.push_back(element);
             return;
@@ -176,7 +171,7 @@ impl List {
 
     /// Removes up to `limit` elements equal to `element`, from the front or from the back, and
     /// returns how many, and how many of them were among the first `head` elements.
-    pub fn remove_equal(
+    pub(crate) fn remove_equal(
         &mut self,
         element: &[u8],
         limit: usize,
@@ -226,7 +221,7 @@ impl List {
     }
 
     /// Keeps `count` elements from `start` on.
-    pub fn trim(&mut self, start: usize, count: usize) {
+    pub(crate) fn trim(&mut self, start: usize, count: usize) {
         let start = start.min(self.len);
         let end = start.saturating_add(count).min(self.len);
         self.drop_front(start);
@@ -249,18 +244,18 @@ impl List {
     }
 
     /// All elements from the front, or from the back if reversed (`rev`).
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
         self.chunks.iter().flat_map(|chunk| chunk.iter().map(|element| &**element))
     }
 
     /// The elements from `start` on, found without walking those before it one by one.
-    pub fn iter_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn iter_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
         let (number, place) = self.find(start).unwrap_or((self.chunks.len(), 0));
         self.chunks.range(number..).flat_map(|chunk| chunk.iter().map(|element| &**element)).skip(place)
     }
 
     /// Drops about `budget` elements; whether nothing is left.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         self.drop_back(budget);
         self.len == 0
     }

@@ -22,7 +22,7 @@ const JOIN: usize = FAN * 3 / 4;
 
 /// One member with its score.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Never NaN.
     pub score: f64,
     /// Shared with the index by name.
@@ -30,7 +30,7 @@ pub struct Entry {
 }
 
 /// The order of members: by score, then by bytes. `-0` and `0` are the same score.
-pub fn compare(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
+pub(crate) fn compare(a: (f64, &[u8]), b: (f64, &[u8])) -> Ordering {
     a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal).then_with(|| a.1.cmp(b.1))
 }
 
@@ -42,7 +42,7 @@ impl Entry {
 
 /// Entries in order.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub(super) struct Order {
     root: Node,
 }
 
@@ -60,7 +60,7 @@ impl Default for Order {
 
 impl Order {
     /// The order of entries that are sorted already.
-    pub fn from_sorted(entries: Vec<Entry>) -> Self {
+    pub(super) fn from_sorted(entries: Vec<Entry>) -> Self {
         let mut order = Self::default();
         for entry in entries {
             order.insert(entry);
@@ -69,12 +69,12 @@ impl Order {
     }
 
     /// Entries.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.root.count()
     }
 
     /// Puts an entry in, which must not be there.
-    pub fn insert(&mut self, entry: Entry) {
+    pub(super) fn insert(&mut self, entry: Entry) {
         if let Some((bound, right)) = self.root.insert(entry) {
             let left = std::mem::replace(&mut self.root, Node::Leaf(Vec::new()));
             let count = left.count() + right.count();
@@ -86,7 +86,7 @@ impl Order {
     }
 
     /// Takes an entry out; whether it was there.
-    pub fn remove(&mut self, score: f64, name: &[u8]) -> bool {
+    pub(super) fn remove(&mut self, score: f64, name: &[u8]) -> bool {
         let removed = self.root.remove((score, name));
         while let Node::Inner { children, .. } = &mut self.root {
             match children.len() {
@@ -104,7 +104,7 @@ impl Order {
 
     /// Entries at the front for which `before` holds; it must hold for none after the first for
     /// which it does not.
-    pub fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
+    pub(super) fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
         let mut node = &self.root;
         let mut rank = 0;
         loop {
@@ -122,7 +122,7 @@ impl Order {
     }
 
     /// The leaf that holds the entry of this rank, and its place there.
-    pub fn leaf(&self, rank: usize) -> Option<(&[Entry], usize)> {
+    pub(super) fn leaf(&self, rank: usize) -> Option<(&[Entry], usize)> {
         let mut node = &self.root;
         let mut left = rank;
         loop {
@@ -144,20 +144,20 @@ impl Order {
     }
 
     /// Estimated bytes of the tree, without the names.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         // Leaves are about two thirds full.
         self.len() * size_of::<Entry>() * 3 / 2
     }
 
     /// Drops about `budget` entries at the end; whether nothing is left.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(super) fn release(&mut self, budget: usize) -> bool {
         let mut left = budget;
         self.root.release(&mut left);
         self.len() == 0
     }
 
     #[cfg(test)]
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         self.root.check();
     }
 }

@@ -1,12 +1,13 @@
 //! A set: sorted integers while all members are integers and few, else an index.
 
-use super::{INTEGER_SET_ENTRIES, allocation, argument};
+use super::limits::INTEGER_SET_ENTRIES;
+use super::size::{allocation, argument};
 use crate::index::Index;
-use crate::number::{self, Digits};
+use crate::text::number::{self, Digits};
 
 /// A set value.
 #[derive(Clone, Debug)]
-pub struct Set {
+pub(crate) struct Set {
     members: Members,
     /// Bytes of the members' allocations, in an index.
     bytes: usize,
@@ -23,25 +24,20 @@ enum Members {
 
 impl Set {
     /// An empty set. `seed`: see [`Index::new`].
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { members: Members::Integers(Vec::new()), bytes: 0, content: 0, seed }
     }
 
     /// Members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.members {
             Members::Integers(integers) => integers.len(),
             Members::Index(index) => index.len(),
         }
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// What OBJECT ENCODING says.
-    pub fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(&self) -> &'static str {
         match &self.members {
             Members::Integers(_) => "intset",
             Members::Index(_) => "hashtable",
@@ -49,7 +45,7 @@ impl Set {
     }
 
     /// Estimated bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         match &self.members {
             Members::Integers(integers) => allocation(integers.capacity() * size_of::<i64>()),
             Members::Index(index) => index.memory() + self.bytes,
@@ -57,7 +53,7 @@ impl Set {
     }
 
     /// Bytes of the members in effects, at most.
-    pub fn content(&self) -> usize {
+    pub(crate) fn content(&self) -> usize {
         match &self.members {
             Members::Integers(integers) => {
                 let ends = integers.first().into_iter().chain(integers.last());
@@ -69,7 +65,7 @@ impl Set {
     }
 
     /// Whether `member` is in.
-    pub fn contains(&self, member: &[u8]) -> bool {
+    pub(crate) fn contains(&self, member: &[u8]) -> bool {
         match &self.members {
             Members::Integers(integers) => {
                 number::parse_integer(member).is_some_and(|integer| integers.binary_search(&integer).is_ok())
@@ -79,7 +75,7 @@ impl Set {
     }
 
     /// Puts a member in; whether it is new.
-    pub fn insert(&mut self, member: &[u8]) -> bool {
+    pub(crate) fn insert(&mut self, member: &[u8]) -> bool {
         if let Members::Integers(integers) = &mut self.members {
             let parsed = number::parse_integer(member);
             match parsed.map(|integer| (integer, integers.binary_search(&integer))) {
@@ -117,7 +113,7 @@ impl Set {
     }
 
     /// Takes a member out; whether it was in.
-    pub fn remove(&mut self, member: &[u8]) -> bool {
+    pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.members {
             Members::Integers(integers) => {
                 let place =
@@ -139,7 +135,7 @@ impl Set {
     }
 
     /// Calls `visit` with every member.
-    pub fn for_each(&self, visit: &mut dyn FnMut(&[u8])) {
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8])) {
         match &self.members {
             Members::Integers(integers) => {
                 let mut digits = Digits::default();
@@ -152,14 +148,14 @@ impl Set {
     }
 
     /// Copies of all members.
-    pub fn to_vec(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn to_vec(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::with_capacity(self.len());
         self.for_each(&mut |member| all.push(member.to_vec()));
         all
     }
 
     /// A copy of a random member.
-    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<Vec<u8>> {
         match &self.members {
             Members::Integers(integers) if integers.is_empty() => None,
             Members::Integers(integers) => {
@@ -171,7 +167,7 @@ impl Set {
     }
 
     /// See [`Index::scan`]; a set of integers is returned whole.
-    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8])) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8])) -> u64 {
         match &self.members {
             Members::Integers(_) => {
                 self.for_each(found);
@@ -182,7 +178,7 @@ impl Set {
     }
 
     /// See [`Index::scan_while`]; a set of integers is returned whole.
-    pub fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
+    pub(crate) fn scan_while(&self, cursor: u64, found: &mut dyn FnMut(&[u8]) -> bool) -> u64 {
         match &self.members {
             Members::Integers(_) => {
                 self.for_each(&mut |member| _ = found(member));
@@ -193,7 +189,7 @@ impl Set {
     }
 
     /// Drops about `budget` members; whether nothing is left.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         match &mut self.members {
             Members::Integers(_) => true,
             Members::Index(index) => index.release(budget),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::limits::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES};
 use super::order::{Entry, Order, compare};
-use super::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES, allocation, argument};
+use super::size::{allocation, argument};
 use crate::index::{Index, Keyed};
 
 /// Characters of the longest score: a sign, 17 digits, a point and an exponent.
@@ -12,12 +13,12 @@ const LONGEST_SCORE: usize = 24;
 /// Bytes of a score in an effect, at most: whole scores are as long as they are, with a sign.
 fn score_bytes(score: f64) -> usize {
     let whole = score.trunc() == score && score.abs() < 1e16;
-    argument(if whole { crate::number::digits(score.abs() as u64) + 1 } else { LONGEST_SCORE })
+    argument(if whole { crate::text::number::digits(score.abs() as u64) + 1 } else { LONGEST_SCORE })
 }
 
 /// A member as the index by name holds it.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub(super) struct Member {
     name: Arc<[u8]>,
     score: f64,
 }
@@ -30,7 +31,7 @@ impl Keyed for Member {
 
 /// A sorted set value. Scores are never NaN.
 #[derive(Clone, Debug)]
-pub struct SortedSet {
+pub(crate) struct SortedSet {
     members: Members,
     /// Bytes of the names' allocations.
     bytes: usize,
@@ -52,12 +53,12 @@ fn name_bytes(length: usize) -> usize {
 
 impl SortedSet {
     /// An empty sorted set. `seed`: see [`Index::new`].
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { members: Members::Small(Vec::new()), bytes: 0, content: 0, seed }
     }
 
     /// The set of these members, which have different names.
-    pub fn of(seed: u64, members: &[(Vec<u8>, f64)]) -> Self {
+    pub(crate) fn of(seed: u64, members: &[(Vec<u8>, f64)]) -> Self {
         let mut set = Self::new(seed);
         let long = |(name, _): &(Vec<u8>, f64)| name.len() > SMALL_SORTED_SET_BYTES;
         if members.len() > SMALL_SORTED_SET_ENTRIES || members.iter().any(long) {
@@ -70,7 +71,7 @@ impl SortedSet {
     }
 
     /// Members.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.members {
             Members::Small(entries) => entries.len(),
             Members::Big { order, .. } => order.len(),
@@ -78,12 +79,12 @@ impl SortedSet {
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// What OBJECT ENCODING says.
-    pub fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(&self) -> &'static str {
         match &self.members {
             Members::Small(_) => "listpack",
             Members::Big { .. } => "skiplist",
@@ -91,7 +92,7 @@ impl SortedSet {
     }
 
     /// Estimated bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.bytes
             + match &self.members {
                 Members::Small(entries) => allocation(entries.capacity() * size_of::<Entry>()),
@@ -100,12 +101,12 @@ impl SortedSet {
     }
 
     /// Bytes of the members in effects, at most.
-    pub fn content(&self) -> usize {
+    pub(crate) fn content(&self) -> usize {
         self.content
     }
 
     /// The score of a member.
-    pub fn score(&self, name: &[u8]) -> Option<f64> {
+    pub(crate) fn score(&self, name: &[u8]) -> Option<f64> {
         match &self.members {
             Members::Small(entries) => {
                 entries.iter().find(|entry| *entry.name == *name).map(|entry| entry.score)
@@ -115,7 +116,7 @@ impl SortedSet {
     }
 
     /// Sets the score of a member and returns the one it had.
-    pub fn insert(&mut self, name: &[u8], score: f64) -> Option<f64> {
+    pub(crate) fn insert(&mut self, name: &[u8], score: f64) -> Option<f64> {
         let old = self.score(name);
         if let Some(old_score) = old {
             let score = self.stored(score);
@@ -138,12 +139,12 @@ impl SortedSet {
 
     /// What becomes of a score here: a small set does not know -0, as in Redis, where it holds
     /// whole scores as integers.
-    pub fn stored(&self, score: f64) -> f64 {
+    pub(crate) fn stored(&self, score: f64) -> f64 {
         if matches!(self.members, Members::Small(_)) { score + 0.0 } else { score }
     }
 
     /// From now on it knows -0: it was recorded of a set that did.
-    pub fn know_negative_zero(&mut self) {
+    pub(crate) fn know_negative_zero(&mut self) {
         self.convert();
     }
 
@@ -194,7 +195,7 @@ impl SortedSet {
     }
 
     /// Takes a member out and returns its score.
-    pub fn remove(&mut self, name: &[u8]) -> Option<f64> {
+    pub(crate) fn remove(&mut self, name: &[u8]) -> Option<f64> {
         let score = match &mut self.members {
             Members::Small(entries) => {
                 let place = entries.iter().position(|entry| *entry.name == *name)?;
@@ -212,14 +213,14 @@ impl SortedSet {
     }
 
     /// How many members come before this one.
-    pub fn rank(&self, name: &[u8]) -> Option<usize> {
+    pub(crate) fn rank(&self, name: &[u8]) -> Option<usize> {
         let score = self.score(name)?;
         Some(self.partition_point(&|other, other_name| compare((other, other_name), (score, name)).is_lt()))
     }
 
     /// Members at the front for which `before(score, name)` holds; it must hold for none after the
     /// first for which it does not.
-    pub fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
+    pub(crate) fn partition_point(&self, before: &dyn Fn(f64, &[u8]) -> bool) -> usize {
         match &self.members {
             Members::Small(entries) => entries.partition_point(|entry| before(entry.score, &entry.name)),
             Members::Big { order, .. } => order.partition_point(before),
@@ -228,14 +229,14 @@ impl SortedSet {
 
     /// `count` members from rank `start` on, in order; if `reverse`, ranks count from the end and
     /// go backwards.
-    pub fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
+    pub(crate) fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
         let count = count.min(self.len().saturating_sub(start));
         let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
         Range { set: self, leaf: &[], place: 0, next, left: count, reverse }
     }
 
     /// Takes out `count` members from rank `start` on, and returns them in order.
-    pub fn remove_range(&mut self, start: usize, count: usize) -> Vec<(Vec<u8>, f64)> {
+    pub(crate) fn remove_range(&mut self, start: usize, count: usize) -> Vec<(Vec<u8>, f64)> {
         let taken: Vec<(Vec<u8>, f64)> =
             self.range(start, count, false).map(|(name, score)| (name.to_vec(), score)).collect();
         for (name, _) in &taken {
@@ -245,7 +246,7 @@ impl SortedSet {
     }
 
     /// A random member.
-    pub fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<(&[u8], f64)> {
+    pub(crate) fn random(&self, next: &mut dyn FnMut() -> u64) -> Option<(&[u8], f64)> {
         if self.is_empty() {
             return None;
         }
@@ -254,7 +255,7 @@ impl SortedSet {
     }
 
     /// See [`Index::scan`]; a small set is returned whole, in order.
-    pub fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
+    pub(crate) fn scan(&self, cursor: u64, count: usize, found: &mut dyn FnMut(&[u8], f64)) -> u64 {
         match &self.members {
             Members::Small(entries) => {
                 entries.iter().for_each(|entry| found(&entry.name, entry.score));
@@ -267,7 +268,7 @@ impl SortedSet {
     }
 
     /// Drops about `budget` members; whether nothing is left.
-    pub fn release(&mut self, budget: usize) -> bool {
+    pub(crate) fn release(&mut self, budget: usize) -> bool {
         match &mut self.members {
             Members::Small(_) => true,
             Members::Big { index, order } => {
@@ -287,7 +288,7 @@ impl SortedSet {
 }
 
 /// Members in order; see [`SortedSet::range`].
-pub struct Range<'a> {
+pub(crate) struct Range<'a> {
     set: &'a SortedSet,
     leaf: &'a [Entry],
     place: usize,

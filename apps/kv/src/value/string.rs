@@ -1,14 +1,12 @@
 //! A string: bytes, or an integer when the bytes are exactly how that integer is written.
 
-use super::{EMBEDDED_LIMIT, allocation};
-use crate::number;
-
-/// Room for the digits of any integer, see [`StringValue::bytes`].
-pub type Digits = number::Digits;
+use super::limits::EMBEDDED_LIMIT;
+use super::size::allocation;
+use crate::text::number::{self, Digits};
 
 /// A string value.
 #[derive(Clone, Debug)]
-pub enum StringValue {
+pub(crate) enum StringValue {
     /// The decimal digits of an integer.
     Integer(i64),
     /// Bytes as they were set.
@@ -20,7 +18,7 @@ pub enum StringValue {
 
 impl StringValue {
     /// A value as SET makes it: an integer if the bytes are one.
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         match number::parse_integer(bytes) {
             Some(integer) => Self::Integer(integer),
             None => Self::Fixed(bytes.into()),
@@ -28,7 +26,7 @@ impl StringValue {
     }
 
     /// A value that is kept as bytes even if they are digits (what INCRBYFLOAT makes).
-    pub fn from_bytes(bytes: &[u8]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self::Fixed(bytes.into())
     }
 
@@ -36,7 +34,7 @@ impl StringValue {
     /// no integer either: what [`StringValue::new`] makes of them then takes no allocation. Whether
     /// it could.
     #[inline]
-    pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn overwrite(&mut self, bytes: &[u8]) -> bool {
         match self {
             Self::Fixed(old) if old.len() == bytes.len() && number::parse_integer(bytes).is_none() => {
                 old.copy_from_slice(bytes);
@@ -48,7 +46,7 @@ impl StringValue {
 
     /// The first and the last byte in one, for a look at where they lie.
     #[inline]
-    pub fn touch(&self) -> u8 {
+    pub(crate) fn prefetch(&self) -> u8 {
         match self {
             Self::Fixed(bytes) => bytes.first().unwrap_or(&0) ^ bytes.last().unwrap_or(&0),
             _ => 0,
@@ -56,7 +54,7 @@ impl StringValue {
     }
 
     /// The bytes; an integer's are written to `digits`.
-    pub fn bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
+    pub(crate) fn bytes<'a>(&'a self, digits: &'a mut Digits) -> &'a [u8] {
         match self {
             Self::Integer(integer) => digits.write(*integer),
             Self::Fixed(bytes) => bytes,
@@ -65,12 +63,12 @@ impl StringValue {
     }
 
     /// A copy of the bytes.
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub(crate) fn to_vec(&self) -> Vec<u8> {
         self.bytes(&mut Digits::default()).to_vec()
     }
 
     /// The bytes to be changed in place; from now on the encoding is raw.
-    pub fn grow(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn grow(&mut self) -> &mut Vec<u8> {
         if !matches!(self, Self::Grown(_)) {
             let bytes = match std::mem::replace(self, Self::Integer(0)) {
                 Self::Fixed(bytes) => bytes.into_vec(),
@@ -86,7 +84,7 @@ impl StringValue {
     }
 
     /// The integer that the bytes are, if they are one exactly.
-    pub fn integer(&self) -> Option<i64> {
+    pub(crate) fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(integer) => Some(*integer),
             Self::Fixed(bytes) => number::parse_integer(bytes),
@@ -95,7 +93,7 @@ impl StringValue {
     }
 
     /// Bytes in the string.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Integer(integer) => Digits::default().write(*integer).len(),
             Self::Fixed(bytes) => bytes.len(),
@@ -103,13 +101,8 @@ impl StringValue {
         }
     }
 
-    /// Whether the string has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// What OBJECT ENCODING says.
-    pub fn encoding(&self) -> &'static str {
+    pub(crate) fn encoding(&self) -> &'static str {
         match self {
             Self::Integer(_) => "int",
             Self::Fixed(bytes) if bytes.len() <= EMBEDDED_LIMIT => "embstr",
@@ -118,7 +111,7 @@ impl StringValue {
     }
 
     /// Estimated bytes on the heap.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         match self {
             Self::Integer(_) => 0,
             Self::Fixed(bytes) => allocation(bytes.len()),

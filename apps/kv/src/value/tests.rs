@@ -113,7 +113,7 @@ proptest! {
         }
         prop_assert!(list.iter().eq(oracle.iter()));
         prop_assert!(list.iter().rev().eq(oracle.iter().rev()));
-        while !list.is_empty() { list.pop_back(); }
+        while list.len() > 0 { list.pop_back(); }
         prop_assert!(list.memory() < 4096);
     }
 
@@ -256,7 +256,7 @@ fn commands_rebuild_a_value() {
         assert_eq!(command[..2], [&b"ZADD"[..], b"k"]);
         assert!(command.len() <= 2 + COMMAND_ELEMENTS);
         for pair in command[2..].chunks(2) {
-            rebuilt.insert(pair[1], crate::number::parse_float(pair[0]).unwrap());
+            rebuilt.insert(pair[1], crate::text::number::parse_float(pair[0]).unwrap());
         }
     });
     assert!(rebuilt.range(0, 200, false).eq(sorted.range(0, 200, false)));

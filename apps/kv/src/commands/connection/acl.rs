@@ -1,8 +1,10 @@
 //! AUTH and ACL.
 
 use crate::acl::{CATEGORIES, DEFAULT, members};
-use crate::client::{Client, Closing};
-use crate::commands::{Context, Fault, Outcome, refused_subcommand};
+use crate::clients::{Client, Closing};
+use crate::command::CommandSpec;
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 
 const NO_PASSWORD: Fault = Fault::of(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
@@ -59,12 +61,12 @@ pub(super) fn acl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         (b"setuser", 3..) => return set_user(context, arguments),
         (b"deluser", 3..) => {
             let gone = context.data.store().users.remove(&arguments[2..])?;
-            context.peers.kill_users(&gone);
+            context.clients.kill_users(&gone);
             context.client.close_if_user(&gone);
             context.reply.count(gone.len());
         }
-        (b"help", 2) => crate::commands::server::help(context, "ACL", HELP),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        (b"help", 2) => context.reply.help("ACL", HELP),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }
@@ -74,8 +76,8 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     if name.iter().any(|byte| matches!(byte, 0 | b' ' | b'\t' | b'\r' | b'\n')) {
         return Err(Fault::of("ERR Usernames can't contain spaces or null characters"));
     }
-    let table = context.table;
-    context.data.store().users.set(name, &arguments[3..], table.commands())?;
+    let specs: Vec<&CommandSpec> = context.table.commands().iter().map(|command| &command.spec).collect();
+    context.data.store().users.set(name, &arguments[3..], &specs)?;
     close_listeners(context, name);
     crate::acl::warn_of_restart("ACL SETUSER");
     context.reply.ok();
@@ -86,8 +88,8 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
     let Some(user) = context.data.store_ref().users.get(name).cloned() else { return };
     let listens = |client: &Client| client.user == name && !user.may_keep(&client.channels, &client.patterns);
-    let doomed: Vec<_> = context.peers.iter().filter(|client| listens(client)).map(Client::id).collect();
-    doomed.into_iter().for_each(|id| context.peers.close(id, Closing::Now));
+    let doomed: Vec<_> = context.clients.iter().filter(|client| listens(client)).map(Client::id).collect();
+    doomed.into_iter().for_each(|id| context.clients.close(id, Closing::Now));
     if listens(context.client) {
         context.client.closing = Closing::AfterOutput;
     }
@@ -99,7 +101,7 @@ fn category(context: &mut Context<'_>, name: &[u8]) -> Outcome {
         return Err(Fault::new(format!("ERR Unknown category '{name}'")));
     }
     let names: Vec<String> =
-        context.table.commands().iter().flat_map(|command| members(command, &name)).collect();
+        context.table.commands().iter().flat_map(|command| members(&command.spec, &name)).collect();
     context.reply.array(names.len());
     names.iter().for_each(|name| context.reply.bulk(name.as_bytes()));
     Ok(())

@@ -1,11 +1,18 @@
 //! CLIENT.
 
-use super::{ReplyMode, valid_name};
-use crate::client::{Client, ClientId, Closing};
-use crate::commands::{Context, Fault, Outcome, integer, is, refused_subcommand};
+use crate::client_id::ClientId;
+use crate::clients::{Client, Closing, ReplyMode};
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 
 pub(super) const BAD_NAME: Fault =
     Fault::of("ERR Client names cannot contain spaces, newlines or special characters.");
+
+/// Whether a client's name has only printable characters.
+pub(super) fn valid_name(name: &[u8]) -> bool {
+    name.iter().all(|byte| (b'!'..=b'~').contains(byte))
+}
 
 pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let lowered = arguments[1].to_ascii_lowercase();
@@ -47,8 +54,8 @@ pub(super) fn client(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                 String::from_utf8_lossy(&lowered).to_ascii_uppercase()
             )));
         }
-        (b"help", 2) => crate::commands::server::help(context, "CLIENT", HELP),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        (b"help", 2) => context.reply.help("CLIENT", HELP),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }
@@ -205,7 +212,7 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         [word, ids @ ..] if is(word, "id") && !ids.is_empty() => {
             let parsed: Option<Vec<u64>> = ids
                 .iter()
-                .map(|id| crate::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
+                .map(|id| crate::text::number::parse_integer(id).and_then(|id| u64::try_from(id).ok()))
                 .collect();
             numbers = Some(parsed.ok_or(Fault::of("ERR Invalid client ID"))?);
         }
@@ -213,7 +220,7 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     }
     let now = context.data.now().monotonic_ns;
     let mut lines: Vec<(u64, Vec<u8>)> = context
-        .peers
+        .clients
         .iter()
         .chain(std::iter::once(&*context.client))
         .filter(|client| kind(client))
@@ -289,10 +296,10 @@ fn kill(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         kill_filter(&arguments[2..], |user| context.data.store_ref().users.get(user).is_some())?
     };
     let doomed: Vec<ClientId> =
-        context.peers.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
+        context.clients.iter().filter(|client| filter.fits(client)).map(Client::id).collect();
     let mut killed = doomed.len();
     for id in doomed {
-        context.peers.close(id, Closing::Now);
+        context.clients.close(id, Closing::Now);
     }
     if !filter.skip_me && filter.fits(context.client) {
         context.client.closing = Closing::AfterOutput;
@@ -319,7 +326,7 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     };
     let number = integer(arguments[2])?;
     let found = context
-        .peers
+        .clients
         .iter()
         .find(|client| {
             // Who waits for a snapshot waits for no key, and is not told that it is there before it
@@ -329,7 +336,7 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         })
         .map(Client::id);
     if let Some(id) = found {
-        context.peers.unblock_requests.push((id, with_error));
+        context.clients.unblock_requests.push((id, with_error));
     }
     context.reply.integer(i64::from(found.is_some()));
     Ok(())

@@ -3,9 +3,11 @@
 //! What is recorded is always an absolute time (PEXPIREAT), so that a replay does not prolong a
 //! key's life.
 
-use super::{Context, Fault, NEVER, Outcome, delete, integer};
-use crate::commands::is;
-use crate::resp::print_integer;
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
+use crate::keyspace::NEVER;
+use crate::protocol::Fault;
+use crate::text::number::Digits;
 
 #[derive(Default, Clone, Copy)]
 struct Conditions {
@@ -45,7 +47,7 @@ fn conditions(arguments: &[&[u8]]) -> Result<Conditions, Fault> {
 fn set(context: &mut Context<'_>, arguments: &[&[u8]], seconds: bool, absolute: bool) -> Outcome {
     let key = arguments[1];
     let invalid = || {
-        let name = context.command.name;
+        let name = context.command.spec.name;
         Fault::new(format!("ERR invalid expire time in '{name}' command"))
     };
     let conditions = conditions(&arguments[3..])?;
@@ -67,12 +69,11 @@ fn set(context: &mut Context<'_>, arguments: &[&[u8]], seconds: bool, absolute: 
         return Ok(());
     }
     if deadline <= context.data.now().unix_ms as i64 && !context.data.replaying() {
-        delete(&mut context.data, key);
+        context.data.delete(key);
     } else {
         context.data.set_expiry(key, u64::try_from(deadline).unwrap_or(0));
-        let mut digits = [0; 24];
-        let at = print_integer(deadline, &mut digits);
-        context.data.effect(&[b"PEXPIREAT", key, &digits[at..]]);
+        let mut digits = Digits::default();
+        context.data.effect(&[b"PEXPIREAT", key, digits.write(deadline)]);
     }
     context.reply.integer(1);
     Ok(())

@@ -4,9 +4,11 @@
 //! empty key (see `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in
 //! particular no payload of Redis.
 
-use super::{Context, Fault, NEVER, Outcome, delete, integer};
-use crate::commands::{flag, is, refused_subcommand};
+use crate::command::{flag, integer, is};
+use crate::commands::context::{Context, Outcome};
 use crate::journal::{self, Reader};
+use crate::keyspace::NEVER;
+use crate::protocol::Fault;
 
 const MAGIC: &[u8] = b"SIETCH1";
 /// Kind byte of the record of effects inside a payload.
@@ -16,8 +18,7 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), arguments.len()) {
         (b"help", 2) => {
-            crate::commands::server::help(
-                context,
+            context.reply.help(
                 "OBJECT",
                 &[
                     "ENCODING <key>",
@@ -37,7 +38,7 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
             return Ok(());
         }
         (b"encoding" | b"refcount" | b"idletime" | b"freq", 3) => {}
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     let now = context.data.now();
     let frequencies = context.data.settings().policy.counts_frequency();
@@ -173,14 +174,14 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         ttl if options.absolute => ttl,
         ttl => now.saturating_add(ttl).min(i64::MAX as u64),
     };
-    delete(&mut context.data, key);
+    context.data.delete(key);
     // What is recorded is the value, not the payload's commands: each of those would name the key
     // again.
     context.data.store().building = true;
     let built = build(context, key, commands);
     context.data.store().building = false;
     if let Err(fault) = built {
-        delete(&mut context.data, key);
+        context.data.delete(key);
         return Err(fault);
     }
     if deadline != NEVER && deadline <= now {
@@ -204,7 +205,7 @@ fn build<'a>(context: &mut Context<'_>, key: &'a [u8], mut commands: Reader<'a>)
         let row = context
             .table
             .find(command[0])
-            .filter(|(_, row)| row.flags.has(flag::WRITE) && row.accepts(command.len()));
+            .filter(|(_, row)| row.spec.flags.has(flag::WRITE) && row.spec.accepts(command.len()));
         let (_, row) = row.ok_or(BAD_FORMAT)?;
         let outcome = (row.handler)(context, &command);
         context.reply.bytes.truncate(mark);

@@ -10,8 +10,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Context, Fault, Outcome, delete, integer};
-use crate::commands::is;
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 use crate::value::{List, StringValue, Value};
 
 #[derive(Default)]
@@ -110,7 +111,7 @@ fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> 
     };
     let number = match &text {
         // What strtod reads, but for what is out of range.
-        Some(text) if !options.alphabetic => crate::number::parse_bound(text)
+        Some(text) if !options.alphabetic => crate::text::number::parse_bound(text)
             .filter(|number| number.is_finite() || !text.iter().any(u8::is_ascii_digit))
             .ok_or(Fault::of("ERR One or more scores can't be converted into double"))?,
         _ => 0.0,
@@ -178,7 +179,7 @@ fn run(context: &mut Context<'_>, arguments: &[&[u8]], may_store: bool) -> Outco
         return Ok(());
     };
     if result.is_empty() {
-        delete(&mut context.data, target);
+        context.data.delete(target);
     } else {
         let mut list = List::new();
         result.iter().for_each(|found| list.push_back(found.as_deref().unwrap_or_default()));

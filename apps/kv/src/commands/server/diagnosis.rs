@@ -1,7 +1,8 @@
 //! MEMORY, LATENCY, SLOWLOG, DEBUG.
 
-use super::help;
-use crate::commands::{Context, Fault, Outcome, integer, is, refused_subcommand};
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 
 pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();
@@ -41,8 +42,7 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
         }
         (b"purge", 2) => context.reply.ok(),
         (b"malloc-stats", 2) => context.reply.bulk(b"Stats not supported for the current allocator"),
-        (b"help", 2) => help(
-            context,
+        (b"help", 2) => context.reply.help(
             "MEMORY",
             &[
                 "DOCTOR",
@@ -57,7 +57,7 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
                 "    Return memory in bytes used by <key> and its value.",
             ],
         ),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }
@@ -79,12 +79,11 @@ pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
             text.push(b'\'');
             return Err(Fault::new(text));
         }
-        (b"help", 2) => help(
-            context,
+        (b"help", 2) => context.reply.help(
             "LATENCY",
             &["LATEST", "    Return the latest latency samples for all events: none are taken."],
         ),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }
@@ -103,8 +102,7 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         }
         (b"len", 2) => context.reply.integer(0),
         (b"reset", 2) => context.reply.ok(),
-        (b"help", 2) => help(
-            context,
+        (b"help", 2) => context.reply.help(
             "SLOWLOG",
             &[
                 "GET [<count>]",
@@ -115,7 +113,7 @@ pub(super) fn slowlog(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
                 "    Reset the slowlog.",
             ],
         ),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use super::super::connection::REDIS_VERSION;
-use crate::commands::{Context, Outcome, is};
+use crate::command::is;
+use crate::commands::context::{Context, Outcome};
 use crate::keyspace::{NEVER, Store};
+use crate::settings::REDIS_VERSION;
 
 /// The sections, and whether they are shown when none is named.
 const SECTIONS: [(&str, bool); 12] = [
@@ -63,12 +64,12 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
     match section {
         "server" => server(context, store, &mut lines),
         "clients" => {
-            lines.put("connected_clients", context.peers.count());
+            lines.put("connected_clients", context.clients.count());
             lines.put("cluster_connections", 0);
             lines.put("maxclients", store.settings.maxclients);
-            lines.put("blocked_clients", context.peers.blocked());
+            lines.put("blocked_clients", context.clients.blocked());
             lines.put("tracking_clients", 0);
-            lines.put("clients_in_timeout_table", context.peers.blocked());
+            lines.put("clients_in_timeout_table", context.clients.blocked());
         }
         "memory" => memory(store, &mut lines),
         "persistence" => persistence(context, store, &mut lines),
@@ -86,7 +87,7 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
             for (command, count) in rows.filter(|(_, count)| count.calls + count.rejected > 0) {
                 // No clock is read for each command, so the times are nought.
                 lines.put(
-                    &format!("cmdstat_{}", command.name),
+                    &format!("cmdstat_{}", command.spec.name),
                     format_args!(
                         "calls={},usec=0,usec_per_call=0.00,rejected_calls={},failed_calls={}",
                         count.calls, count.rejected, count.failed
@@ -179,7 +180,7 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     let ratio = resident as f64 / used.max(1) as f64;
     lines.put("mem_fragmentation_ratio", format_args!("{ratio:.2}"));
     lines.put("mem_allocator", "system");
-    lines.put("lazyfree_pending_objects", u8::from(store.has_graves()));
+    lines.put("lazyfree_pending_objects", u8::from(store.has_pending_frees()));
 }
 
 /// "ok" or "err", as Redis says it.
@@ -276,8 +277,8 @@ fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("evicted_keys", metrics.evicted);
     lines.put("keyspace_hits", metrics.hits);
     lines.put("keyspace_misses", metrics.misses);
-    lines.put("pubsub_channels", context.peers.channels().count());
-    lines.put("pubsub_patterns", context.peers.patterns().count());
+    lines.put("pubsub_channels", context.clients.channels().count());
+    lines.put("pubsub_patterns", context.clients.patterns().count());
     lines.put("total_error_replies", metrics.errors);
     lines.put("protocol_errors", metrics.protocol_errors);
     lines.put("client_query_buffer_limit_disconnections", metrics.query_limit_closed);

@@ -1,12 +1,13 @@
 //! COMMAND: what the command table says.
 
-use super::help;
 use crate::acl::{CATEGORIES, belongs, members};
-use crate::commands::{Command, Context, Fault, Keys, Outcome, flag, is, refused_subcommand, subcommands};
-use crate::glob;
+use crate::command::{CommandSpec, Keys, flag, is, subcommands};
+use crate::commands::context::{Command, Context, Outcome};
+use crate::protocol::Fault;
+use crate::text::glob;
 
 /// First, last and step as COMMAND INFO shows them.
-fn positions(command: &Command) -> (i64, i64, i64) {
+fn positions(command: &CommandSpec) -> (i64, i64, i64) {
     match command.keys {
         Keys::None => (0, 0, 0),
         Keys::Range(first, last, step) => (first.into(), last.into(), step.into()),
@@ -15,7 +16,7 @@ fn positions(command: &Command) -> (i64, i64, i64) {
     }
 }
 
-fn describe(context: &mut Context<'_>, command: &Command) {
+fn describe(context: &mut Context<'_>, command: &CommandSpec) {
     let reply = &mut context.reply;
     reply.array(10);
     reply.bulk(command.name.as_bytes());
@@ -41,7 +42,7 @@ fn describe(context: &mut Context<'_>, command: &Command) {
     }
 }
 
-fn document(context: &mut Context<'_>, command: &Command) {
+fn document(context: &mut Context<'_>, command: &CommandSpec) {
     let reply = &mut context.reply;
     reply.bulk(command.name.as_bytes());
     reply.map(4);
@@ -59,7 +60,7 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
     let table = context.table;
     let Some(subcommand) = arguments.get(1) else {
         context.reply.array(table.commands().len());
-        table.commands().iter().for_each(|command| describe(context, command));
+        table.commands().iter().for_each(|command| describe(context, &command.spec));
         return Ok(());
     };
     let subcommand = subcommand.to_ascii_lowercase();
@@ -67,13 +68,13 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         (b"count", 2) => context.reply.count(table.commands().len()),
         (b"info", 2) => {
             context.reply.array(table.commands().len());
-            table.commands().iter().for_each(|command| describe(context, command));
+            table.commands().iter().for_each(|command| describe(context, &command.spec));
         }
         (b"info", _) => {
             context.reply.array(arguments.len() - 2);
             for name in &arguments[2..] {
                 match table.find(name) {
-                    Some((_, command)) => describe(context, command),
+                    Some((_, command)) => describe(context, &command.spec),
                     None => context.reply.nil(),
                 }
             }
@@ -86,12 +87,11 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
                 named.map(|(_, command)| command).collect()
             };
             context.reply.map(shown.len());
-            shown.iter().for_each(|command| document(context, command));
+            shown.iter().for_each(|command| document(context, &command.spec));
         }
         (b"list", _) => return list(context, &arguments[2..]),
         (b"getkeys", 4..) => return getkeys(context, &arguments[2..]),
-        (b"help", 2) => help(
-            context,
+        (b"help", 2) => context.reply.help(
             "COMMAND",
             &[
                 "(no subcommand)",
@@ -108,16 +108,16 @@ pub(super) fn command(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
                 "    Return the keys from a full command.",
             ],
         ),
-        _ => return Err(refused_subcommand(context.command, arguments)),
+        _ => return Err(context.subcommand_fault(arguments)),
     }
     Ok(())
 }
 
 fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let with_subcommands = |command: &&'static Command| {
-        let name = command.name;
+        let name = command.spec.name;
         let own = std::iter::once(name.to_owned());
-        own.chain(subcommands(command).map(move |subcommand| format!("{name}|{subcommand}")))
+        own.chain(subcommands(&command.spec).map(move |subcommand| format!("{name}|{subcommand}")))
     };
     let names = context.table.commands().iter();
     let chosen: Vec<String> = match arguments {
@@ -128,7 +128,7 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
             .collect(),
         [by, what, value] if is(by, "filterby") && is(what, "aclcat") => {
             let category = String::from_utf8_lossy(value).to_ascii_lowercase();
-            names.flat_map(|command| members(command, &category)).collect()
+            names.flat_map(|command| members(&command.spec, &category)).collect()
         }
         [by, what, _] if is(by, "filterby") && is(what, "module") => Vec::new(),
         _ => return Err(Fault::SYNTAX),
@@ -140,14 +140,16 @@ fn list(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 fn getkeys(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let (_, command) = context.table.find(arguments[0]).ok_or(Fault::of("ERR Invalid command specified"))?;
-    if matches!(command.keys, Keys::None) {
+    if matches!(command.spec.keys, Keys::None) {
         return Err(Fault::of("ERR The command has no key arguments"));
     }
-    if !command.accepts(arguments.len()) {
+    if !command.spec.accepts(arguments.len()) {
         return Err(Fault::of("ERR Invalid number of arguments specified for command"));
     }
-    let positions =
-        command.key_positions(arguments).ok_or(Fault::of("ERR Invalid arguments specified for command"))?;
+    let positions = command
+        .spec
+        .key_positions(arguments)
+        .ok_or(Fault::of("ERR Invalid arguments specified for command"))?;
     context.reply.array(positions.len());
     positions.iter().for_each(|&at| context.reply.bulk(arguments[at]));
     Ok(())

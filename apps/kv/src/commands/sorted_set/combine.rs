@@ -5,16 +5,19 @@
 
 use std::collections::HashMap;
 
-use super::super::collection::at_least;
-use super::super::{Context, Fault, Outcome, integer, is};
-use super::{range, write_members};
+use super::range;
+use super::replies::write_members;
+use crate::command::{integer, is};
+use crate::commands::collection::at_least;
+use crate::commands::context::{Context, Outcome};
 use crate::keyspace::Data;
-use crate::number::parse_float;
+use crate::protocol::Fault;
+use crate::text::number::parse_float;
 use crate::value::{SortedSet, Value, compare};
 
 /// What to do with the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(super) enum Operation {
     /// Members of any.
     Union,
     /// Members of all.
@@ -83,7 +86,7 @@ impl<'a> Request<'a> {
     fn parse(context: &mut Context<'_>, arguments: &[&'a [u8]], allowed: Allowed) -> Result<Self, Fault> {
         let many = integer(arguments[0])?;
         if many < 1 {
-            let name = context.command.name;
+            let name = context.command.spec.name;
             return Err(Fault::new(format!("ERR at least 1 input key is needed for '{name}' command")));
         }
         let after = usize::try_from(many).unwrap_or(usize::MAX).saturating_add(1);
@@ -215,7 +218,7 @@ fn for_each(data: &mut Data<'_>, key: &[u8], visit: &mut dyn FnMut(&[u8], f64)) 
 }
 
 /// ZUNION, ZINTER, ZDIFF, and ZINTERCARD if only the `cardinality` is asked.
-pub fn combine(
+pub(super) fn combine(
     context: &mut Context<'_>,
     arguments: &[&[u8]],
     operation: Operation,
@@ -240,7 +243,7 @@ pub fn combine(
 }
 
 /// ZUNIONSTORE, ZINTERSTORE, ZDIFFSTORE.
-pub fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -> Outcome {
+pub(super) fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -> Outcome {
     let allowed = Allowed { weights: operation != Operation::Difference, with_scores: false, limit: false };
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);

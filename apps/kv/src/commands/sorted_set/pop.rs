@@ -1,9 +1,11 @@
 //! Taking the lowest or highest members, with and without waiting.
 
-use super::super::collection::{at_least, count, read, write};
-use super::super::{Context, Fault, Outcome, is, timeout_milliseconds};
-use super::write_members;
-use crate::client::TimeoutReply;
+use super::replies::write_members;
+use crate::clients::TimeoutReply;
+use crate::command::{is, timeout_milliseconds};
+use crate::commands::collection::{at_least, count, read, write};
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 use crate::value::SortedSet;
 
 /// Takes up to `many` members and records it.
@@ -34,7 +36,7 @@ fn borrowed(taken: &[(Vec<u8>, f64)]) -> impl Iterator<Item = (&[u8], f64)> {
 }
 
 /// ZPOPMIN and ZPOPMAX.
-pub fn pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool) -> Outcome {
+pub(super) fn pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool) -> Outcome {
     let many = match arguments {
         [_, _] => None,
         [_, _, many] => Some(count(many)?),
@@ -69,7 +71,7 @@ fn first_set<'k>(context: &mut Context<'_>, keys: &[&'k [u8]]) -> Result<Option<
 }
 
 /// BZPOPMIN and BZPOPMAX.
-pub fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool) -> Outcome {
+pub(super) fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool) -> Outcome {
     let (keys, timeout) = (&arguments[1..arguments.len() - 1], arguments[arguments.len() - 1]);
     let timeout = timeout_milliseconds(timeout)?;
     let Some(key) = first_set(context, keys)? else {
@@ -86,13 +88,18 @@ pub fn blocking_pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: boo
 }
 
 /// BZMPOP.
-pub fn blocking_pop_many(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+pub(super) fn blocking_pop_many(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let timeout = timeout_milliseconds(arguments[1])?;
     pop_many(context, arguments, 2, Some(timeout))
 }
 
 /// ZMPOP and BZMPOP; the number of keys stands at `at`.
-pub fn pop_many(context: &mut Context<'_>, arguments: &[&[u8]], at: usize, timeout: Option<u64>) -> Outcome {
+pub(super) fn pop_many(
+    context: &mut Context<'_>,
+    arguments: &[&[u8]],
+    at: usize,
+    timeout: Option<u64>,
+) -> Outcome {
     let many_keys = at_least(arguments[at], 1, "ERR numkeys should be greater than 0")?;
     let after = (at + 1).saturating_add(many_keys);
     let keys = arguments.get(at + 1..after).ok_or(Fault::SYNTAX)?;

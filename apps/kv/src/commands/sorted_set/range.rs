@@ -4,16 +4,18 @@
 //! the order, then an offset and a limit are taken off. Ranges by name are defined where all scores
 //! are the same.
 
-use super::super::collection::{Collection, read, span, write};
-use super::super::{Context, Fault, Outcome, integer, is};
-use super::write_members;
-use crate::keyspace::Detail;
-use crate::number::parse_bound;
+use super::replies::write_members;
+use crate::command::{integer, is};
+use crate::commands::collection::{Collection as _, read, span, write};
+use crate::commands::context::{Context, Outcome};
+use crate::keyspace::EffectDetail;
+use crate::protocol::Fault;
+use crate::text::number::parse_bound;
 use crate::value::SortedSet;
 
 /// What the bounds are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Ranks.
     Rank,
     /// Scores.
@@ -24,7 +26,7 @@ pub enum Kind {
 
 /// The order of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(super) enum Direction {
     /// Lowest first.
     Forward,
     /// Highest first.
@@ -191,7 +193,7 @@ impl<'a> Request<'a> {
 }
 
 /// ZRANGE and its kin.
-pub fn range(
+pub(super) fn range(
     context: &mut Context<'_>,
     arguments: &[&[u8]],
     kind: Option<Kind>,
@@ -209,7 +211,7 @@ pub fn range(
 }
 
 /// ZRANGESTORE.
-pub fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
+pub(super) fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let destination = arguments[1];
     let request = Request::parse(&arguments[3..], None, None, true)?;
     let mut chosen = SortedSet::new(context.data.seed());
@@ -226,7 +228,7 @@ pub fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 ///
 /// # Errors
 /// The log's area has no room for it.
-pub fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) -> Outcome {
+pub(super) fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) -> Outcome {
     let len = result.len();
     if len > 0 {
         let value = result.into_value();
@@ -241,7 +243,7 @@ pub fn store(context: &mut Context<'_>, destination: &[u8], result: SortedSet) -
 }
 
 /// ZCOUNT and ZLEXCOUNT.
-pub fn count(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
+pub(super) fn count(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
     let set = read::<SortedSet>(&mut context.data, arguments[1])?;
     context.reply.count(set.map_or(0, |set| bounds.ranks(set, Direction::Forward).1));
@@ -249,7 +251,7 @@ pub fn count(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outc
 }
 
 /// ZREMRANGEBYRANK, ZREMRANGEBYSCORE and ZREMRANGEBYLEX.
-pub fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
+pub(super) fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Outcome {
     let key = arguments[1];
     let bounds = Bounds::parse(kind, arguments[2], arguments[3])?;
     let (mut removed, mut start) = (Vec::new(), 0);
@@ -259,7 +261,7 @@ pub fn remove(context: &mut Context<'_>, arguments: &[&[u8]], kind: Kind) -> Out
     }
     if !removed.is_empty() {
         context.data.changed(key);
-        let detail = Detail::Members(&removed);
+        let detail = EffectDetail::Members(&removed);
         if kind == Kind::Lex {
             // Where scores differ, names are in no order, and what lies between two of them depends
             // on how the set was built. Ranks do not.

@@ -9,10 +9,13 @@
 //!    change to those who watch the key, nor is room that was made for a field which then did not
 //!    fit.
 
-use super::{Context, Fault, Outcome, integer, string, string_mut};
-use crate::commands::is;
+use super::access::{string, string_mut};
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
 use crate::journal::MOST_ARGUMENTS;
-use crate::value::{Digits, StringValue, Value};
+use crate::protocol::Fault;
+use crate::text::number::Digits;
+use crate::value::{StringValue, Value};
 
 #[derive(Clone, Copy)]
 enum Overflow {
@@ -49,7 +52,7 @@ fn field_type(argument: &[u8]) -> Result<(bool, u32), Fault> {
         _ => return Err(BAD_TYPE),
     };
     let most = if signed { 64 } else { 63 };
-    let width = crate::number::parse_integer(digits)
+    let width = crate::text::number::parse_integer(digits)
         .and_then(|width| u32::try_from(width).ok())
         .filter(|width| (1..=most).contains(width))
         .ok_or(BAD_TYPE)?;
@@ -61,7 +64,7 @@ fn field_offset(context: &Context<'_>, argument: &[u8], width: u32) -> Result<u6
         [b'#', digits @ ..] => (u64::from(width), digits),
         digits => (1, digits),
     };
-    crate::number::parse_integer(digits)
+    crate::text::number::parse_integer(digits)
         .and_then(|offset| u64::try_from(offset).ok())
         .and_then(|offset| offset.checked_mul(factor))
         .filter(|offset| {

@@ -1,8 +1,11 @@
 //! Strings as numbers.
 
-use super::{Context, Fault, Outcome, integer, string, string_mut};
-use crate::number::Extended;
-use crate::value::{Digits, StringValue, Value};
+use super::access::{string, string_mut};
+use crate::command::integer;
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
+use crate::text::number::{Digits, Extended};
+use crate::value::{StringValue, Value};
 
 /// Adds to the integer at a key.
 fn add(context: &mut Context<'_>, key: &[u8], delta: i64, arguments: &[&[u8]]) -> Outcome {

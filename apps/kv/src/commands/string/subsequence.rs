@@ -3,8 +3,9 @@
 //! The classic table of lengths, one row for each byte of the first string. It takes 4 bytes a
 //! cell, so its size is bounded before it is made.
 
-use super::{Context, Fault, Outcome, integer};
-use crate::commands::is;
+use crate::command::{integer, is};
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
 use crate::value::{StringValue, Value};
 
 /// Most cells of the table: 1 GiB of them would stall the shard for seconds.

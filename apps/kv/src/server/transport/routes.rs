@@ -1,14 +1,14 @@
-//! Which connection belongs to which client of the shard.
+//! The connection of each client of the shard.
 //!
-//! Devices carry a client as one opaque word ([`user_word`], [`client_of`]), so that an event needs no
-//! look-up; the way back, from a client with output to its connection, is an index into a table.
+//! Devices carry a client as one opaque word ([`user_word`], [`client_of`]), so an event needs no
+//! lookup. From a client to its connection, the client's slot is the index into a table.
 
 use sietch::net::FlowId;
 use sietch_socket::ConnectionId;
 
-use crate::client::ClientId;
+use crate::client_id::ClientId;
 
-/// A connection, on whatever device.
+/// A connection of one of the transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum Connection {
     /// A flow of the VNIC's engine.
@@ -17,15 +17,15 @@ pub(in crate::server) enum Connection {
     Socket(ConnectionId),
 }
 
-/// What the loop knows of a client's connection.
+/// A client's connection and its state.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) struct Route {
     client: ClientId,
-    /// Where it is.
+    /// The connection.
     pub connection: Connection,
-    /// Bytes wait unread because the client has too much output.
+    /// Input waits unread because the client has too much output.
     pub stalled: bool,
-    /// The peer has ended; the shard hears it once everything was read.
+    /// The peer sends no more; the shard is notified once all input is read.
     pub ended: bool,
 }
 
@@ -36,8 +36,8 @@ pub(in crate::server) struct Routes {
 }
 
 impl Routes {
-    /// Notes where `client` is.
-    pub fn insert(&mut self, client: ClientId, connection: Connection) {
+    /// Adds the connection of `client`.
+    pub(crate) fn insert(&mut self, client: ClientId, connection: Connection) {
         let slot = client.slot as usize;
         if self.entries.len() <= slot {
             self.entries.resize(slot + 1, None);
@@ -46,19 +46,19 @@ impl Routes {
     }
 
     /// The connection of `client`.
-    pub fn get(&mut self, client: ClientId) -> Option<&mut Route> {
+    pub(crate) fn get(&mut self, client: ClientId) -> Option<&mut Route> {
         self.entries.get_mut(client.slot as usize)?.as_mut().filter(|route| route.client == client)
     }
 
-    /// Forgets `client` and returns where it was.
-    pub fn remove(&mut self, client: ClientId) -> Option<Connection> {
+    /// Removes `client` and returns its connection.
+    pub(crate) fn remove(&mut self, client: ClientId) -> Option<Connection> {
         let connection = self.get(client)?.connection;
         self.entries[client.slot as usize] = None;
         Some(connection)
     }
 
     /// All clients whose connections `matching` chooses.
-    pub fn clients(&self, matching: impl Fn(&Connection) -> bool) -> Vec<ClientId> {
+    pub(crate) fn clients(&self, matching: impl Fn(&Connection) -> bool) -> Vec<ClientId> {
         self.entries
             .iter()
             .flatten()
@@ -68,12 +68,12 @@ impl Routes {
     }
 }
 
-/// The word that stands for a client at a device. Never 0, which stands for none.
+/// The word for a client in a device's events. It is never 0, which means no client.
 pub(in crate::server) fn user_word(client: ClientId) -> u64 {
     (u64::from(client.generation) << 32 | u64::from(client.slot)).wrapping_add(1)
 }
 
-/// The client of a word.
+/// The client of such a word.
 pub(in crate::server) fn client_of(word: u64) -> Option<ClientId> {
     let word = word.checked_sub(1)?;
     Some(ClientId { slot: (word & u64::from(u32::MAX)) as u32, generation: (word >> 32) as u32 })

@@ -1,33 +1,33 @@
-//! The kernel sockets' side of the loop: what happens on them, told to the shard.
+//! Clients on kernel sockets: passes socket events to the shard.
 
 use std::net::SocketAddr;
 
 use sietch_socket::{Appetite, ConnectionId, Handler, Verdict};
 
 use super::routes::{Connection, Routes, client_of, user_word};
-use crate::client::ClientId;
+use crate::client_id::ClientId;
 use crate::shard::{Now, PROTECTED, Refused, Shard};
 
-/// What a batch of socket events needs from the loop.
+/// The handler of a batch of socket events, with the parts of the reactor that it needs.
 pub(in crate::server) struct SocketEvents<'a> {
     pub shard: &'a mut Shard,
     pub routes: &'a mut Routes,
     pub now: Now,
-    /// Clients that can be sent to again.
+    /// Clients that have room for output again.
     pub writable: &'a mut Vec<ClientId>,
-    /// Doorbells that rang.
+    /// Doorbells that were notified.
     pub doorbells: &'a mut Vec<u64>,
-    /// The store ends: nobody is accepted or read any more.
+    /// The store ends: no connection is accepted or read any more.
     pub ending: bool,
 }
 
 impl SocketEvents<'_> {
-    /// The client of a new connection, or what is said to a peer that is refused.
+    /// The client of a new connection, or the reply to a refused peer.
     fn admit(&mut self, peer: SocketAddr, local: SocketAddr) -> Result<ClientId, &'static [u8]> {
         if self.ending {
             return Err(b"");
         }
-        // A VNIC has filters of its own, for addresses and peers; kernel sockets have none.
+        // A VNIC has filters for addresses and peers; kernel sockets have none.
         if self.shard.refuses(peer.ip()) {
             return Err(PROTECTED);
         }

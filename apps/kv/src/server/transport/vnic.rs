@@ -1,11 +1,11 @@
-//! The VNIC's side of the loop: an engine on a queue.
+//! Clients on the VNIC: a TCP engine on a NIC queue.
 //!
 //! 1. [`VnicTransport::poll`] lets the engine take a batch, then feeds each flow's bytes to its client
 //!    straight from the engine's receive buffer.
-//! 2. While a client has too much output its bytes stay in the receive buffer: the peer's window
-//!    closes.
-//! 3. [`VnicTransport::send`] copies replies into the flow's send buffer; [`VnicTransport::emit`] sends for all flows
-//!    and rings the doorbell once.
+//! 2. While a client has too much output, its input stays in the receive buffer, and the peer's
+//!    window closes.
+//! 3. [`VnicTransport::send`] copies replies into the flow's send buffer; [`VnicTransport::emit`]
+//!    sends for all flows and notifies the doorbell once.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,10 +14,10 @@ use sietch::net::{Engine, Event, EventKind, FlowId};
 use sietch::nic::NicQueue;
 
 use super::routes::{Connection, Routes, client_of, user_word};
-use crate::client::ClientId;
+use crate::client_id::ClientId;
 use crate::shard::{Now, Shard};
 
-/// Established connections that wait to be taken. The loop takes all of them every turn.
+/// Established connections that wait to be accepted. Each iteration accepts all of them.
 const BACKLOG: u32 = 4096;
 
 /// An engine on a queue, serving one port.
@@ -29,7 +29,7 @@ pub struct VnicTransport<Q: NicQueue> {
     events: Vec<Event>,
     /// Whether the last batch left frames behind.
     more: bool,
-    /// Nobody is accepted or read any more.
+    /// No connection is accepted or read any more.
     stopped: bool,
 }
 
@@ -49,7 +49,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
         Ok(Self { queue, engine, address, events: Vec::new(), more: false, stopped: false })
     }
 
-    /// Where it serves.
+    /// The address that it serves.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -59,7 +59,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
         &self.engine
     }
 
-    /// Answers what somebody asks about the VNIC: its sockets, a copy of its frames.
+    /// Answers an inquiry about the VNIC: its sockets, or a copy of its frames.
     pub fn answer(&mut self, lease: &sietch::Lease, vnic: &sietch::Grant)
     where
         Q: sietch::Doorbell,
@@ -76,19 +76,19 @@ impl<Q: NicQueue> VnicTransport<Q> {
         &mut self.queue
     }
 
-    /// When the engine wants to be polled next, in monotonic nanoseconds.
+    /// When the engine must be polled next, in monotonic nanoseconds.
     pub(in crate::server) fn next_deadline(&self) -> Option<u64> {
         self.engine.next_deadline()
     }
 
-    /// Accepts and reads nobody any more. What the flows have to send is still sent.
+    /// Stops accepting and reading. Output of the flows is still sent.
     pub(in crate::server) fn stop(&mut self) {
         self.stopped = true;
         self.engine.unlisten(self.address.port());
     }
 
-    /// Takes a batch of frames and feeds what they brought. Returns whether anything happened.
-    /// Clients that can be sent to again are appended to `writable`.
+    /// Receives a batch of frames and feeds their payload to the clients. Returns whether anything
+    /// happened. Clients that have room for output again are appended to `writable`.
     pub(in crate::server) fn poll(
         &mut self,
         shard: &mut Shard,
@@ -103,8 +103,8 @@ impl<Q: NicQueue> VnicTransport<Q> {
         let busy = received > 0 || !events.is_empty();
         let mut newest = None;
         for event in events.drain(..) {
-            // The word was set when the flow was accepted. If that was in this very batch, the
-            // flow's other events, which follow directly, do not carry it yet.
+            // The user word is set when the flow is accepted. If that happened in this batch, the
+            // flow's other events, which follow directly, do not carry the word yet.
             let known =
                 client_of(event.user).or(newest.filter(|(flow, _)| *flow == event.flow).map(|(_, id)| id));
             if let Some(id) = self.handle(event, known, shard, routes, writable, now) {
@@ -152,8 +152,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
                 self.read(event.flow, id, shard, routes, now);
             }
             (EventKind::Closed(_), Some(id)) => {
-                // What arrived before the end was fed with its own event; nobody is left to be
-                // answered.
+                // Input before the end was fed with its own event; no peer is left for replies.
                 routes.remove(id);
                 shard.disconnect(id);
             }
@@ -162,12 +161,12 @@ impl<Q: NicQueue> VnicTransport<Q> {
         None
     }
 
-    /// Which of our addresses a flow's peer has connected to.
+    /// The local address that a flow's peer has connected to.
     fn local(&self, flow: FlowId) -> SocketAddr {
         self.engine.flow_info(flow).map_or(self.address, |info| info.local)
     }
 
-    /// Feeds what a flow has received, as far as its client takes it.
+    /// Feeds the received bytes of a flow to its client, as far as the client accepts input.
     pub(in crate::server) fn read(
         &mut self,
         flow: FlowId,
@@ -178,7 +177,7 @@ impl<Q: NicQueue> VnicTransport<Q> {
     ) {
         let Some(route) = routes.get(id).filter(|_| !self.stopped) else { return };
         loop {
-            // The ring's second piece comes in the next round, when it has become the first.
+            // The ring's second piece is handled in the next pass, when it has become the first.
             let (bytes, _) = self.engine.received(flow);
             let length = bytes.len();
             route.stalled = length > 0 && !shard.accepts_input(id);
@@ -193,12 +192,12 @@ impl<Q: NicQueue> VnicTransport<Q> {
         }
     }
 
-    /// Takes as many of `bytes` for a flow as there is room for.
+    /// Takes as many of `bytes` as the flow's send buffer has room for, and returns how many.
     pub(in crate::server) fn send(&mut self, flow: FlowId, bytes: &[u8]) -> usize {
         self.engine.send(flow, bytes)
     }
 
-    /// Closes a flow after what was taken for it.
+    /// Closes a flow after the bytes that were taken for it.
     pub(in crate::server) fn close(&mut self, flow: FlowId) {
         // Bytes left unread would make the engine reset the flow, and the last reply would be lost
         // with it.
@@ -212,11 +211,10 @@ impl<Q: NicQueue> VnicTransport<Q> {
         self.engine.close(flow);
     }
 
-    /// Sends what all flows have to send. Returns whether something is left that cannot wait for a
-    /// doorbell.
+    /// Sends the output of all flows. Returns whether work is left that cannot wait for a doorbell.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device has failed.
     pub(in crate::server) fn emit(&mut self, now: Now) -> io::Result<bool> {
         let result = self.engine.emit(&mut self.queue, now.monotonic_ns)?;
         Ok(result.more || self.more)

@@ -230,7 +230,7 @@ fn a_password_that_a_restart_forgets_is_warned_of() {
 fn info_shows_what_the_process_takes() {
     let mut bench = Bench::new();
     let client = bench.connect();
-    let usage = crate::persistence::Usage { resident: 987_654_321, system_ticks: 123, user_ticks: 4567 };
+    let usage = crate::metrics::Usage { resident: 987_654_321, system_ticks: 123, user_ticks: 4567 };
     bench.shard.persistence_mut().usage = usage;
     let said = bench.ask(client, "INFO cpu");
     assert!(said.contains("used_cpu_sys:1.230000\r\nused_cpu_user:45.670000\r\n"), "{said}");

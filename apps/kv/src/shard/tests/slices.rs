@@ -132,7 +132,7 @@ fn a_list_that_shrinks_to_what_is_dumped_of_it_is_not_shortened_twice() {
         let as_of = logged.sequence;
         let keep = &mut |record: &[u8]| taken.records.push(record.to_vec());
         assert_eq!(logged.bench.shard.snapshot_slice(as_of, 2048, keep), last);
-        let dumped = logged.bench.shard.store.dumping.as_ref().map(|dumping| &dumping.part);
+        let dumped = logged.bench.shard.store.partial_dump.as_ref().map(|dump| &dump.part);
         if let Some(Part::Collection(Progress::Elements(dumped))) = dumped {
             let left = 1000 - dumped;
             assert!(left > 0, "all was dumped");

@@ -1,13 +1,13 @@
-//! The clients of a shard, and who is subscribed to what.
+//! The clients of a shard, their subscriptions, and the lists of clients that need service.
 //!
 //! A client that is being served is taken out of its slot (`take`, `put`), so that its command may
-//! change it and the others at the same time.
+//! change it and other clients at the same time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 
-use super::ShutdownMode;
-use crate::client::{Client, ClientId, Closing};
+use super::client::{Client, Closing};
+use crate::client_id::ClientId;
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -19,7 +19,7 @@ struct Slot {
 type Subscribers = HashMap<Box<[u8]>, BTreeSet<ClientId>>;
 
 /// All clients but the one that is being served.
-pub struct Peers {
+pub(crate) struct Clients {
     slots: Vec<Slot>,
     vacant: Vec<u32>,
     count: usize,
@@ -30,21 +30,20 @@ pub struct Peers {
     ready: Vec<ClientId>,
     resumable: Vec<ClientId>,
     /// Blocked clients with a deadline.
-    pub(super) deadlines: BTreeSet<(u64, ClientId)>,
-    pub(super) blocked: usize,
+    pub(crate) deadlines: BTreeSet<(u64, ClientId)>,
+    pub(crate) blocked: usize,
     channels: Subscribers,
     patterns: BTreeMap<Box<[u8]>, BTreeSet<ClientId>>,
-    pub(crate) shutdown: Option<ShutdownMode>,
     /// Clients that wait for the snapshot of a number to be durable.
     pub(crate) saving: Vec<(u64, ClientId)>,
     /// Blocked clients that CLIENT UNBLOCK names, and whether with an error.
     pub(crate) unblock_requests: Vec<(ClientId, bool)>,
-    /// Clients closed because their output was over the limit.
+    /// Clients closed because their output exceeded the limit.
     pub(crate) overflowed: u64,
 }
 
-impl Peers {
-    pub(super) fn new() -> Self {
+impl Clients {
+    pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
@@ -58,14 +57,13 @@ impl Peers {
             blocked: 0,
             channels: HashMap::new(),
             patterns: BTreeMap::new(),
-            shutdown: None,
             unblock_requests: Vec::new(),
             saving: Vec::new(),
             overflowed: 0,
         }
     }
 
-    pub(super) fn add(&mut self, peer: SocketAddr, local: SocketAddr, now_ns: u64) -> ClientId {
+    pub(crate) fn add(&mut self, peer: SocketAddr, local: SocketAddr, now_ns: u64) -> ClientId {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -84,19 +82,19 @@ impl Peers {
     }
 
     /// Takes a client out to serve it.
-    pub(super) fn take(&mut self, id: ClientId) -> Option<Box<Client>> {
+    pub(crate) fn take(&mut self, id: ClientId) -> Option<Box<Client>> {
         self.slot(id)?.client.take()
     }
 
     /// Puts a client back.
-    pub(super) fn put(&mut self, client: Box<Client>) {
+    pub(crate) fn put(&mut self, client: Box<Client>) {
         if let Some(slot) = self.slot(client.id) {
             slot.client = Some(client);
         }
     }
 
-    /// Gives the slot of a client that has gone to others.
-    pub(super) fn free(&mut self, id: ClientId) {
+    /// Frees the slot of a disconnected client.
+    pub(crate) fn free(&mut self, id: ClientId) {
         if let Some(slot) = self.slot(id) {
             slot.used = false;
             slot.client = None;
@@ -107,16 +105,16 @@ impl Peers {
     }
 
     /// Clients, the one that is being served included.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// Clients that wait for a key.
-    pub fn blocked(&self) -> usize {
+    pub(crate) fn blocked(&self) -> usize {
         self.blocked
     }
 
-    pub(super) fn get(&self, id: ClientId) -> Option<&Client> {
+    pub(crate) fn get(&self, id: ClientId) -> Option<&Client> {
         self.slots
             .get(id.slot as usize)
             .filter(|slot| slot.generation == id.generation)
@@ -128,32 +126,27 @@ impl Peers {
     }
 
     /// All clients but the one that is being served.
-    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Client> {
         self.slots.iter().filter_map(|slot| slot.client.as_deref())
     }
 
-    /// The same, to be changed.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Client> {
-        self.slots.iter_mut().filter_map(|slot| slot.client.as_deref_mut())
-    }
-
     /// Notes that a client has new output.
-    pub(super) fn note_output(&mut self, client: &mut Client) {
+    pub(crate) fn note_output(&mut self, client: &mut Client) {
         if !client.unsealed {
             client.unsealed = true;
             self.unsealed.push(client.id);
         }
     }
 
-    /// Tells the event loop to look at a client.
-    pub(super) fn note_ready(&mut self, client: &mut Client) {
+    /// Queues a client for the event loop.
+    pub(crate) fn note_ready(&mut self, client: &mut Client) {
         if !client.ready {
             client.ready = true;
             self.ready.push(client.id);
         }
     }
 
-    pub(super) fn seal(&mut self, sequence: u64, durable: u64) {
+    pub(crate) fn seal(&mut self, sequence: u64, durable: u64) {
         let mut unsealed = std::mem::take(&mut self.unsealed);
         for id in unsealed.drain(..) {
             let Some(mut client) = self.take(id) else {
@@ -172,7 +165,7 @@ impl Peers {
         self.unsealed = unsealed;
     }
 
-    pub(super) fn release(&mut self, durable: u64) {
+    pub(crate) fn release(&mut self, durable: u64) {
         while let Some(&(sequence, id)) = self.sealed.front()
             && sequence <= durable
         {
@@ -185,8 +178,8 @@ impl Peers {
         }
     }
 
-    /// Closes every client that waits for something to become durable; what waits is dropped.
-    pub(super) fn fail(&mut self) {
+    /// Closes every client whose output waits for a sequence, and drops that output.
+    pub(crate) fn fail(&mut self) {
         self.sealed.clear();
         let held: Vec<ClientId> =
             self.iter().filter(|client| client.output.is_held()).map(Client::id).collect();
@@ -200,7 +193,7 @@ impl Peers {
         }
     }
 
-    pub(super) fn take_ready(&mut self, out: &mut Vec<ClientId>) {
+    pub(crate) fn take_ready(&mut self, out: &mut Vec<ClientId>) {
         let mut ready = std::mem::take(&mut self.ready);
         for id in ready.drain(..) {
             if let Some(client) = self.get_mut(id) {
@@ -211,7 +204,7 @@ impl Peers {
         self.ready = ready;
     }
 
-    pub(super) fn resume_later(&mut self, id: ClientId) {
+    pub(crate) fn resume_later(&mut self, id: ClientId) {
         if let Some(client) = self.get_mut(id)
             && !client.resumable
         {
@@ -221,15 +214,15 @@ impl Peers {
     }
 
     /// The same for a client that is being served; its flag is set already.
-    pub(super) fn push_resumable(&mut self, id: ClientId) {
+    pub(crate) fn push_resumable(&mut self, id: ClientId) {
         self.resumable.push(id);
     }
 
-    pub(super) fn has_unblock_requests(&self) -> bool {
+    pub(crate) fn has_unblock_requests(&self) -> bool {
         !self.unblock_requests.is_empty()
     }
 
-    pub(super) fn take_resumable(&mut self) -> Vec<ClientId> {
+    pub(crate) fn take_resumable(&mut self) -> Vec<ClientId> {
         let ids = std::mem::take(&mut self.resumable);
         for &id in &ids {
             if let Some(client) = self.get_mut(id) {
@@ -239,11 +232,11 @@ impl Peers {
         ids
     }
 
-    pub(super) fn has_resumable(&self) -> bool {
+    pub(crate) fn has_resumable(&self) -> bool {
         !self.resumable.is_empty()
     }
 
-    pub(super) fn next_unblock(&self) -> Option<u64> {
+    pub(crate) fn next_unblock(&self) -> Option<u64> {
         self.deadlines.first().map(|&(deadline, _)| deadline)
     }
 
@@ -259,14 +252,14 @@ impl Peers {
         }
     }
 
-    /// Closes all clients that are one of these users.
+    /// Closes all clients of these users.
     pub(crate) fn kill_users(&mut self, gone: &BTreeSet<Vec<u8>>) {
         let doomed: Vec<ClientId> =
             self.iter().filter(|client| gone.contains(&client.user)).map(Client::id).collect();
         doomed.into_iter().for_each(|id| self.close(id, Closing::Now));
     }
 
-    pub(super) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {
+    pub(crate) fn close_idle(&mut self, now_ns: u64, limit_ns: u64) -> u64 {
         let idle: Vec<ClientId> = self
             .iter()
             .filter(|client| client.blocked.is_none() && !client.is_subscriber())
@@ -279,7 +272,7 @@ impl Peers {
         idle.len() as u64
     }
 
-    /// Subscribes a client to a channel; whether it was not already.
+    /// Subscribes a client to a channel; whether the subscription is new.
     pub(crate) fn subscribe(&mut self, client: &mut Client, channel: &[u8]) -> bool {
         let new = client.channels.insert(channel.into());
         if new {
@@ -288,7 +281,7 @@ impl Peers {
         new
     }
 
-    /// Subscribes a client to a pattern; whether it was not already.
+    /// Subscribes a client to a pattern; whether the subscription is new.
     pub(crate) fn subscribe_pattern(&mut self, client: &mut Client, pattern: &[u8]) -> bool {
         let new = client.patterns.insert(pattern.into());
         if new {
@@ -346,7 +339,7 @@ impl Peers {
             .unwrap_or_default()
     }
 
-    /// Patterns that somebody is subscribed to, and who.
+    /// Patterns that have subscribers, and their subscribers.
     pub(crate) fn patterns(&self) -> impl Iterator<Item = (&[u8], &BTreeSet<ClientId>)> {
         self.patterns.iter().map(|(pattern, subscribers)| (&**pattern, subscribers))
     }

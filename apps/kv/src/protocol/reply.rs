@@ -1,39 +1,35 @@
-//! RESP: reading requests, writing replies.
+//! Writing replies.
 //!
-//! Requests (`resp/request.rs`): see there. Replies:
-//! 1. [`Reply`] appends to one byte vector, which is the client's output buffer, lent for the time
-//!    of a command.
-//! 2. The same calls serve RESP2 and RESP3: a map is an array of twice its length, a double is a
-//!    bulk string and so on where the client has not said HELLO 3.
+//! 1. [`Reply`] appends to one byte vector: the client's output buffer, which it has for the time of
+//!    a command.
+//! 2. The same calls serve RESP2 and RESP3. Where the client has not said HELLO 3, a map is an array
+//!    of twice its length, a double is a bulk string, and so on.
 //! 3. An array whose length is known only at its end is written with [`Reply::defer`] and
 //!    [`Reply::fill`].
 
-use crate::commands::Fault;
-
-mod request;
-
-pub use request::{Ahead, Arguments, Limits, Parser, Progress, ProtocolError};
+use super::fault::Fault;
+use crate::text::number::{print_double, print_integer};
 
 /// Bytes of a header with any count, and of the end of a line.
 const LONGEST_HEADER: usize = 32;
 
 /// Writes replies for one client.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// What has been written.
     pub bytes: Vec<u8>,
     /// Whether the client speaks RESP3.
     pub resp3: bool,
 }
 
-/// A place where the header of an aggregate will stand.
+/// The position of the header of an array.
 #[derive(Debug)]
 #[must_use = "fill the header in"]
-pub struct Deferred(usize);
+pub(crate) struct Deferred(usize);
 
 impl Reply {
     /// Continues `bytes`.
-    pub fn new(bytes: Vec<u8>, resp3: bool) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, resp3: bool) -> Self {
         Self { bytes, resp3 }
     }
 
@@ -63,19 +59,19 @@ impl Reply {
     }
 
     /// `+OK`.
-    pub fn ok(&mut self) {
+    pub(crate) fn ok(&mut self) {
         self.bytes.extend_from_slice(b"+OK\r\n");
     }
 
     /// A simple string; it must have no line ends.
-    pub fn simple(&mut self, text: &str) {
+    pub(crate) fn simple(&mut self, text: &str) {
         self.bytes.push(b'+');
         self.bytes.extend_from_slice(text.as_bytes());
         self.end();
     }
 
     /// An error; line ends in it become blanks.
-    pub fn error(&mut self, fault: &Fault) {
+    pub(crate) fn error(&mut self, fault: &Fault) {
         self.bytes.push(b'-');
         let blank = |&byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
         self.bytes.extend(fault.0.iter().map(blank));
@@ -83,17 +79,17 @@ impl Reply {
     }
 
     /// An integer.
-    pub fn integer(&mut self, value: i64) {
+    pub(crate) fn integer(&mut self, value: i64) {
         self.header(b':', value);
     }
 
     /// A length or count as integer.
-    pub fn count(&mut self, value: usize) {
+    pub(crate) fn count(&mut self, value: usize) {
         self.header(b':', value as i64);
     }
 
     /// A bulk string.
-    pub fn bulk(&mut self, text: &[u8]) {
+    pub(crate) fn bulk(&mut self, text: &[u8]) {
         // One look at the room for all of it.
         self.bytes.reserve(text.len() + LONGEST_HEADER);
         self.header(b'$', text.len() as i64);
@@ -102,7 +98,7 @@ impl Reply {
     }
 
     /// A bulk string, or nil.
-    pub fn bulk_or_nil(&mut self, text: Option<&[u8]>) {
+    pub(crate) fn bulk_or_nil(&mut self, text: Option<&[u8]>) {
         match text {
             Some(text) => self.bulk(text),
             None => self.nil(),
@@ -110,29 +106,29 @@ impl Reply {
     }
 
     /// An integer as bulk string.
-    pub fn bulk_integer(&mut self, value: i64) {
+    pub(crate) fn bulk_integer(&mut self, value: i64) {
         let mut digits = [0; 24];
         let at = print_integer(value, &mut digits);
         self.bulk(&digits[at..]);
     }
 
     /// The absence of a string.
-    pub fn nil(&mut self) {
+    pub(crate) fn nil(&mut self) {
         self.bytes.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
     /// The absence of an array.
-    pub fn nil_array(&mut self) {
+    pub(crate) fn nil_array(&mut self) {
         self.bytes.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
     /// The header of an array.
-    pub fn array(&mut self, count: usize) {
+    pub(crate) fn array(&mut self, count: usize) {
         self.header(b'*', count as i64);
     }
 
     /// The header of a map of `pairs` keys and values.
-    pub fn map(&mut self, pairs: usize) {
+    pub(crate) fn map(&mut self, pairs: usize) {
         if self.resp3 {
             self.header(b'%', pairs as i64);
         } else {
@@ -141,18 +137,18 @@ impl Reply {
     }
 
     /// The header of a set.
-    pub fn set(&mut self, count: usize) {
+    pub(crate) fn set(&mut self, count: usize) {
         self.header(if self.resp3 { b'~' } else { b'*' }, count as i64);
     }
 
     /// The header of a message that nobody asked for.
-    pub fn push(&mut self, count: usize) {
+    pub(crate) fn push(&mut self, count: usize) {
         self.header(if self.resp3 { b'>' } else { b'*' }, count as i64);
     }
 
     /// A double: its own type in RESP3, a bulk string in RESP2. 17 significant digits.
-    pub fn double(&mut self, value: f64) {
-        let text = crate::number::print_double(value);
+    pub(crate) fn double(&mut self, value: f64) {
+        let text = print_double(value);
         if self.resp3 {
             self.bytes.push(b',');
             self.bytes.extend_from_slice(&text);
@@ -162,17 +158,8 @@ impl Reply {
         }
     }
 
-    /// A truth: its own type in RESP3, 1 or 0 in RESP2.
-    pub fn boolean(&mut self, value: bool) {
-        if self.resp3 {
-            self.bytes.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" });
-        } else {
-            self.integer(i64::from(value));
-        }
-    }
-
     /// A text for people: verbatim in RESP3, a bulk string in RESP2.
-    pub fn verbatim(&mut self, text: &[u8]) {
+    pub(crate) fn verbatim(&mut self, text: &[u8]) {
         if self.resp3 {
             self.header(b'=', text.len() as i64 + 4);
             self.bytes.extend_from_slice(b"txt:");
@@ -183,49 +170,27 @@ impl Reply {
         }
     }
 
-    /// Leaves room for the header of an aggregate of yet unknown length.
-    pub fn defer(&mut self) -> Deferred {
+    /// The text of a HELP subcommand, as Redis frames it.
+    pub(crate) fn help(&mut self, command: &str, lines: &[&str]) {
+        self.array(lines.len() + 3);
+        self.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+        lines.iter().for_each(|line| self.simple(line));
+        self.simple("HELP");
+        self.simple("    Print this help.");
+    }
+
+    /// Notes the position of the header of an array of yet unknown length.
+    pub(crate) fn defer(&mut self) -> Deferred {
         Deferred(self.bytes.len())
     }
 
-    /// Puts the header of an array of `count` elements where `place` says. What follows moves up.
-    pub fn fill(&mut self, place: Deferred, count: usize) {
-        self.fill_as(place, b'*', count);
-    }
-
-    /// The same for a set.
-    pub fn fill_set(&mut self, place: Deferred, count: usize) {
-        self.fill_as(place, if self.resp3 { b'~' } else { b'*' }, count);
-    }
-
-    fn fill_as(&mut self, Deferred(at): Deferred, kind: u8, count: usize) {
+    /// Puts the header of an array of `count` elements at the deferred position. What follows moves up.
+    pub(crate) fn fill(&mut self, Deferred(at): Deferred, count: usize) {
         let mut header = [0; 32];
         let digits_at = print_integer(count as i64, &mut header[..28]);
         let start = digits_at - 1;
-        header[start] = kind;
+        header[start] = b'*';
         header[28..30].copy_from_slice(b"\r\n");
         self.bytes.splice(at..at, header[start..30].iter().copied());
     }
 }
-
-/// Prints `value` at the end of `into` (24 bytes at least) and returns where it starts.
-pub fn print_integer(value: i64, into: &mut [u8]) -> usize {
-    let mut rest = value.unsigned_abs();
-    let mut at = into.len();
-    loop {
-        at -= 1;
-        into[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if value < 0 {
-        at -= 1;
-        into[at] = b'-';
-    }
-    at
-}
-
-#[cfg(test)]
-mod tests;

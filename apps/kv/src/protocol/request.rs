@@ -28,7 +28,7 @@ const KEPT_RANGES: usize = 1024;
 
 /// Limits that can be set.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Longest argument, in bytes.
     pub bulk: u64,
     /// The client has said who it is, or need not.
@@ -37,12 +37,12 @@ pub struct Limits {
 
 /// Most arguments, and most bytes of one, of a client that has not said who it is: enough for HELLO
 /// and AUTH. Redis' limits.
-const STRANGERS_ARGUMENTS: i64 = 10;
-const STRANGERS_BULK: u64 = 16 << 10;
+const UNAUTHENTICATED_ARGUMENTS: i64 = 10;
+const UNAUTHENTICATED_BULK: u64 = 16 << 10;
 
 /// What a client sent is no RESP.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProtocolError(pub String);
+pub(crate) struct ProtocolError(pub String);
 
 impl ProtocolError {
     fn new(text: &str) -> Self {
@@ -52,7 +52,7 @@ impl ProtocolError {
 
 /// What [`Parser::next`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// The command is not complete.
     More,
     /// A command of so many bytes; its arguments are in [`Parser::arguments`].
@@ -73,7 +73,7 @@ enum State {
 
 /// Reads one command after the other.
 #[derive(Debug, Default)]
-pub struct Parser {
+pub(crate) struct Parser {
     state: State,
     /// Position where parsing goes on.
     at: usize,
@@ -87,7 +87,7 @@ pub struct Parser {
 
 /// Whole commands at the beginning of some input.
 #[derive(Debug)]
-pub struct Ahead<'a> {
+pub(crate) struct Ahead<'a> {
     arguments: [&'a [u8]; AHEAD_ARGUMENTS],
     /// Of each command: where its arguments end, and where its bytes do.
     ends: [(usize, usize); AHEAD],
@@ -97,7 +97,7 @@ pub struct Ahead<'a> {
 impl<'a> Ahead<'a> {
     /// Reads as many as are whole and ordinary. `input` begins with a command.
     #[inline]
-    pub fn read(input: &'a [u8]) -> Self {
+    pub(crate) fn read(input: &'a [u8]) -> Self {
         let mut ahead = Self { arguments: [&[]; AHEAD_ARGUMENTS], ends: [(0, 0); AHEAD], count: 0 };
         let (mut taken, mut used) = (0, 0);
         for end in &mut ahead.ends {
@@ -111,17 +111,12 @@ impl<'a> Ahead<'a> {
     }
 
     /// How many.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// The arguments of each, at least one, and the position where its bytes end.
-    pub fn commands(&self) -> impl Iterator<Item = (&[&'a [u8]], usize)> {
+    pub(crate) fn commands(&self) -> impl Iterator<Item = (&[&'a [u8]], usize)> {
         let mut from = 0;
         self.ends[..self.count].iter().map(move |&(to, end)| {
             let arguments = &self.arguments[from..to];
@@ -169,24 +164,19 @@ fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)
 
 /// The arguments of the command that was read last.
 #[derive(Debug, Clone, Copy)]
-pub struct Arguments<'a> {
+pub(crate) struct Arguments<'a> {
     bytes: &'a [u8],
     ranges: &'a [Range<usize>],
 }
 
 impl<'a> Arguments<'a> {
     /// How many.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     /// One after the other.
-    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.bytes;
         self.ranges.iter().map(move |range| &bytes[range.clone()])
     }
@@ -194,20 +184,20 @@ impl<'a> Arguments<'a> {
 
 impl Parser {
     /// The arguments of the command that [`Parser::next`] found at the start of `input`.
-    pub fn arguments<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
+    pub(crate) fn arguments<'a>(&'a self, input: &'a [u8]) -> Arguments<'a> {
         let bytes = if self.inline { &self.scratch } else { input };
         Arguments { bytes, ranges: &self.ranges }
     }
 
     /// Whether no part of a command has been read.
     #[inline]
-    pub fn is_between_commands(&self) -> bool {
+    pub(crate) fn is_between_commands(&self) -> bool {
         self.state == State::Start && self.searched == 0
     }
 
     /// Bytes that the argument which is arriving still lacks: how much input it is worth to make
     /// room for.
-    pub fn missing(&self, available: usize) -> usize {
+    pub(crate) fn missing(&self, available: usize) -> usize {
         match self.state {
             State::Bulk(_, length) => (self.at + length + 2).saturating_sub(available),
             _ => 0,
@@ -215,7 +205,7 @@ impl Parser {
     }
 
     /// Bytes the parser itself has allocated.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.ranges.capacity() * size_of::<Range<usize>>() + self.scratch.capacity()
     }
 
@@ -230,7 +220,7 @@ impl Parser {
     ///
     /// # Errors
     /// What comes is no RESP or exceeds a limit.
-    pub fn next(&mut self, input: &[u8], limits: Limits) -> Result<Progress, ProtocolError> {
+    pub(crate) fn next(&mut self, input: &[u8], limits: Limits) -> Result<Progress, ProtocolError> {
         if self.state == State::Start {
             match input.first() {
                 None => return Ok(Progress::More),
@@ -243,7 +233,7 @@ impl Parser {
             let count = line_integer(&line[1..])
                 .filter(|&count| count <= ARGUMENT_LIMIT)
                 .ok_or_else(|| ProtocolError::new("invalid multibulk length"))?;
-            if count > STRANGERS_ARGUMENTS && !limits.authenticated {
+            if count > UNAUTHENTICATED_ARGUMENTS && !limits.authenticated {
                 return Err(ProtocolError::new("unauthenticated multibulk length"));
             }
             if count <= 0 {
@@ -279,7 +269,7 @@ impl Parser {
                         .and_then(|length| u64::try_from(length).ok())
                         .filter(|&length| length <= limits.bulk)
                         .ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
-                    if length > STRANGERS_BULK && !limits.authenticated {
+                    if length > UNAUTHENTICATED_BULK && !limits.authenticated {
                         return Err(ProtocolError::new("unauthenticated bulk length"));
                     }
                     (missing, usize::try_from(length).unwrap_or(usize::MAX))
@@ -358,7 +348,7 @@ fn line_integer(digits: &[u8]) -> Option<i64> {
         [tens @ b'1'..=b'9', ones @ b'0'..=b'9'] => {
             Some(i64::from(tens - b'0') * 10 + i64::from(ones - b'0'))
         }
-        _ => crate::number::parse_integer(digits),
+        _ => crate::text::number::parse_integer(digits),
     }
 }
 

@@ -1,62 +1,64 @@
-//! A value that a snapshot hands out piece by piece while commands change it.
+//! A large value that a snapshot dumps piece by piece while commands change it.
 //!
-//! 1. The snapshot's copy is a part of the value ([`Part`]). Effects on the key are noted, and go
-//!    into the snapshot before the next piece, so that the copy stays a part of the value as it is
-//!    then. No dump begins again because of them.
-//! 2. Of a string the copy has the length at once. It has the same bytes but for those that follow,
-//!    so every change in place is noted as it is. A field of BITFIELD may span bytes that are there
-//!    and bytes that follow. What it makes of the former can be wrong, and what a further field
-//!    makes of these. So `margin` counts the bytes that have to be handed out again.
-//! 3. Of a set, a hash or a sorted set the copy has all elements up to a position, and some behind
-//!    it. Effects name their elements and what these become, so they are noted as they are. What
-//!    they put behind the position is handed out once more. ZREMRANGEBYRANK and its like would take
-//!    others out of the copy: they are noted as ZREM of those that they took.
-//! 4. Of a list the copy has the first `n` elements. A change of these is noted with its place
-//!    among them ([`Detail`]), and `n` follows. A change behind them is not noted.
-//! 5. A DEL or a SET makes the copy equal to the value. From then on all is noted as it
-//!    is, and there is nothing to hand out. To make a large value anew takes as long as to dump it.
-//! 6. Expiry is handed out at the end: of a copy that is empty for a while it would be lost.
-//! 7. `brought` counts the bytes of all these effects. The next piece is larger by so many, so that
-//!    the walk comes nearer to the end, however fast the value grows.
+//! 1. The snapshot's copy is a part of the value ([`Part`]). Effects on the key are recorded here
+//!    and go into the snapshot before the next piece. So the copy stays a part of the value as it
+//!    is then, and the dump need not begin again.
+//! 2. The copy of a string has its full length at once, and the same bytes except those not dumped
+//!    yet, so every change in place is recorded unchanged. A field of BITFIELD may span dumped
+//!    bytes and bytes not dumped yet. It can then compute wrong values for the dumped ones, and so
+//!    can later fields that use them. `margin` counts the bytes that must be dumped again.
+//! 3. The copy of a set, a hash or a sorted set has all elements up to a position, and some behind
+//!    it. Effects name their elements and the new state of these, so they are recorded unchanged.
+//!    Elements that they add behind the position are dumped once more. ZREMRANGEBYRANK and similar
+//!    commands would remove other elements from the copy, so they are recorded as ZREM of the
+//!    removed members.
+//! 4. The copy of a list has the first `n` elements. A change of these is recorded with its
+//!    position ([`EffectDetail`]), and `n` is adjusted. A change behind them is not recorded.
+//! 5. A DEL or a SET makes the copy equal to the value. From then on every effect is recorded
+//!    unchanged, and nothing is left to dump. To build a large value anew takes as long as to dump
+//!    it.
+//! 6. The expiry is dumped at the end: a copy that is empty for a while would lose it.
+//! 7. `added_bytes` counts the bytes of all these effects. The next piece is larger by that many,
+//!    so that the walk approaches the end however fast the value grows.
 
-use super::Place;
-use crate::commands::is;
+use super::key::DatabaseKey;
+use crate::command::is;
 use crate::journal;
 use crate::value::Progress;
 
-/// Bytes before a field that it can spoil: it spans nine at most.
+/// Bytes before a field that it can invalidate: a field spans at most nine.
 const FIELD: usize = 8;
 
-/// Effects that do to an element what they did at first, whatever else a collection holds.
+/// Effects that change an element in the same way, whatever else a collection holds.
 const OF_ELEMENTS: [&str; 7] = ["sadd", "srem", "hset", "hmset", "hdel", "zadd", "zrem"];
 
 /// Effects that change a string in place.
 const IN_PLACE: [&str; 5] = ["setrange", "append", "setbit", "pexpireat", "persist"];
 
-/// What a snapshot has of a value.
+/// The part of a value that a snapshot has.
 #[derive(Debug, PartialEq)]
-pub enum Part {
+pub(crate) enum Part {
     /// Of a string the bytes before `at` and those from `end` on.
     String {
         /// See above.
         at: usize,
         /// See above.
         end: usize,
-        /// Bytes around these places to be handed out again.
+        /// Bytes around these positions that must be dumped again.
         margin: usize,
     },
     /// So much of a collection.
     Collection(Progress),
-    /// All of it, with the effects that are noted.
+    /// All of it, with the recorded effects.
     Whole,
-    /// What cannot be made right: the dump has to begin again.
-    Spoilt,
+    /// An unknown part: the dump must begin again.
+    Invalid,
 }
 
-/// What an effect did to a list or a sorted set, where its arguments do not say it.
+/// How an effect changed a list or a sorted set, where its arguments do not show it.
 #[derive(Debug)]
-pub enum Detail<'a> {
-    /// Its arguments say all.
+pub(crate) enum EffectDetail<'a> {
+    /// The arguments show everything.
     None,
     /// So many elements were taken from one end, and so many are left.
     Popped {
@@ -73,7 +75,8 @@ pub enum Detail<'a> {
     Inserted(usize),
     /// Equal elements were removed.
     Removed {
-        /// Of those that the snapshot has ([`super::Data::dumped_elements`]), so many.
+        /// The number of them among the elements that the snapshot has
+        /// ([`super::Data::dumped_elements`]).
         of_head: usize,
         /// The search began at the end.
         from_back: bool,
@@ -89,20 +92,20 @@ pub enum Detail<'a> {
     Members(&'a [(Vec<u8>, f64)]),
 }
 
-/// See the module's account.
+/// The state of the dump of one key; see the module documentation.
 #[derive(Debug)]
-pub struct Dumping {
-    place: Place,
+pub(crate) struct PartialDump {
+    place: DatabaseKey,
     pub(crate) part: Part,
     /// Effects since the last piece, as the journal encodes them.
     pub(crate) effects: Vec<u8>,
-    /// Bytes that effects brought since then.
-    pub(crate) brought: usize,
+    /// Bytes of the effects since the last piece.
+    pub(crate) added_bytes: usize,
 }
 
-impl Dumping {
-    pub(crate) fn new(place: Place, part: Part) -> Self {
-        Self { place, part, effects: Vec::new(), brought: 0 }
+impl PartialDump {
+    pub(crate) fn new(place: DatabaseKey, part: Part) -> Self {
+        Self { place, part, effects: Vec::new(), added_bytes: 0 }
     }
 
     fn is(&self, database: usize, key: &[u8]) -> bool {
@@ -117,21 +120,21 @@ impl Dumping {
         }
     }
 
-    /// A key is about to change, and no effect will say how.
-    pub(super) fn spoil(&mut self, database: usize, key: &[u8]) {
+    /// Notes that a key is about to change without an effect.
+    pub(super) fn invalidate(&mut self, database: usize, key: &[u8]) {
         if self.is(database, key) {
-            self.part = Part::Spoilt;
+            self.part = Part::Invalid;
             self.effects.clear();
         }
     }
 
-    /// An effect is recorded.
-    pub(super) fn follow(&mut self, database: usize, arguments: &[&[u8]], detail: &Detail<'_>) {
+    /// Records an effect on the key.
+    pub(super) fn note_effect(&mut self, database: usize, arguments: &[&[u8]], detail: &EffectDetail<'_>) {
         let &[name, key, ..] = arguments else { return };
         if !self.is(database, key) {
             return;
         }
-        self.brought += arguments.iter().map(|argument| argument.len() + 1).sum::<usize>();
+        self.added_bytes += arguments.iter().map(|argument| argument.len() + 1).sum::<usize>();
         let named = |names: &[&str]| names.iter().any(|&word| is(name, word));
         match &mut self.part {
             _ if named(&["del", "set"]) => self.replace(arguments),
@@ -142,15 +145,15 @@ impl Dumping {
                 self.note(arguments);
             }
             Part::Collection(_) if named(&["pexpireat", "persist"]) => {}
-            Part::Collection(Progress::Elements(_)) => self.follow_list(arguments, detail),
+            Part::Collection(Progress::Elements(_)) => self.note_list_effect(arguments, detail),
             Part::Collection(_) if named(&OF_ELEMENTS) => self.note(arguments),
             _ => match detail {
-                Detail::Members(members) => {
+                EffectDetail::Members(members) => {
                     let names = members.iter().map(|(name, _)| name.as_slice());
                     let effect: Vec<&[u8]> = [&b"ZREM"[..], key].into_iter().chain(names).collect();
                     self.note(&effect);
                 }
-                _ => self.spoil(database, key),
+                _ => self.invalidate(database, key),
             },
         }
     }
@@ -159,21 +162,21 @@ impl Dumping {
         journal::encode_bounded(&mut self.effects, self.place.0, arguments);
     }
 
-    /// This effect replaces what there was.
+    /// Records an effect that replaces the whole value.
     fn replace(&mut self, arguments: &[&[u8]]) {
         self.part = Part::Whole;
         self.effects.clear();
         self.note(arguments);
     }
 
-    /// An effect on a list, of which the snapshot has some elements.
-    fn follow_list(&mut self, arguments: &[&[u8]], detail: &Detail<'_>) {
+    /// Records an effect on a list of which the snapshot has some elements.
+    fn note_list_effect(&mut self, arguments: &[&[u8]], detail: &EffectDetail<'_>) {
         let Part::Collection(Progress::Elements(had)) = self.part else { return };
         let (name, key) = (arguments[0], arguments[1]);
         let count = |number: usize| number.to_string().into_bytes();
         let has = match *detail {
-            Detail::None if is(name, "rpush") || is(name, "rpushx") => had,
-            Detail::None if is(name, "lpush") || is(name, "lpushx") => {
+            EffectDetail::None if is(name, "rpush") || is(name, "rpushx") => had,
+            EffectDetail::None if is(name, "lpush") || is(name, "lpushx") => {
                 if had > 0 {
                     self.note(&[&[b"LPUSH", key], &arguments[2..]].concat());
                     had + arguments.len() - 2
@@ -181,7 +184,7 @@ impl Dumping {
                     0
                 }
             }
-            Detail::Popped { front, many, left } => {
+            EffectDetail::Popped { front, many, left } => {
                 let has = if front { had.saturating_sub(many) } else { had.min(left) };
                 let name: &[u8] = if front { b"LPOP" } else { b"RPOP" };
                 if has < had {
@@ -189,32 +192,32 @@ impl Dumping {
                 }
                 has
             }
-            Detail::Element(at) => {
+            EffectDetail::Element(at) => {
                 if at < had {
                     self.note(&[b"LSET", key, &count(at), arguments[3]]);
                 }
                 had
             }
-            Detail::Inserted(at) if at < had => {
+            EffectDetail::Inserted(at) if at < had => {
                 self.note(arguments);
                 had + 1
             }
-            Detail::Inserted(_) => had,
-            Detail::Removed { of_head, from_back } => {
+            EffectDetail::Inserted(_) => had,
+            EffectDetail::Removed { of_head, from_back } => {
                 if of_head > 0 {
                     let sign: &[u8] = if from_back { b"-" } else { b"" };
                     self.note(&[b"LREM", key, &[sign, &count(of_head)].concat(), arguments[3]]);
                 }
                 had - of_head
             }
-            Detail::Kept { first, many } => self.trim(had, first, many),
-            Detail::None | Detail::Members(_) => return self.spoil(self.place.0, key),
+            EffectDetail::Kept { first, many } => self.trim(had, first, many),
+            EffectDetail::None | EffectDetail::Members(_) => return self.invalidate(self.place.0, key),
         };
         self.part = Part::Collection(Progress::Elements(has));
     }
 
-    /// Notes an LTRIM that keeps these elements of a list, of which the snapshot has `had`; how
-    /// many it has then.
+    /// Records an LTRIM that keeps these elements of a list of which the snapshot has `had`;
+    /// returns how many it has then.
     fn trim(&mut self, had: usize, first: usize, many: usize) -> usize {
         let end = first.saturating_add(many).min(had);
         let has = end.saturating_sub(first);

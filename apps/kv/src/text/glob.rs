@@ -9,12 +9,12 @@
 //! lengths, whatever the pattern.
 
 /// Whether all of `text` matches.
-pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     run(pattern, text, false)
 }
 
 /// The same; ASCII letters match in both cases.
-pub fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches_ignoring_case(pattern: &[u8], text: &[u8]) -> bool {
     run(pattern, text, true)
 }
 

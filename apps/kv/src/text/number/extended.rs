@@ -21,7 +21,7 @@ const FRACTION_DIGITS: u32 = 17;
 
 /// A number of 64 bits of precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extended {
+pub(crate) enum Extended {
     /// See the module's account.
     Finite {
         /// Whether it is below zero.
@@ -42,11 +42,11 @@ pub enum Extended {
 
 impl Extended {
     /// Zero.
-    pub const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: 0 };
+    pub(crate) const ZERO: Self = Self::Finite { negative: false, mantissa: 0, exponent: 0 };
 
     /// What `strtold` reads, if it reads all of `bytes`; nothing out of range, no NaN, no leading
     /// space.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         if bytes.is_empty() || bytes.len() > LONGEST {
             return None;
         }
@@ -126,7 +126,7 @@ impl Extended {
     }
 
     /// Whether this is a number that INCRBYFLOAT may store.
-    pub fn is_finite(self) -> bool {
+    pub(crate) fn is_finite(self) -> bool {
         matches!(self, Self::Finite { .. })
     }
 
@@ -155,7 +155,7 @@ impl Extended {
     }
 
     /// The nearest double, or an infinity.
-    pub fn to_f64(self) -> f64 {
+    pub(crate) fn to_f64(self) -> f64 {
         match self {
             Self::Finite { negative, mantissa, exponent } => {
                 // Two steps, lest the power alone leaves the range.
@@ -170,7 +170,7 @@ impl Extended {
     }
 
     /// `%.17Lf` without the zeros at its end.
-    pub fn print(self) -> String {
+    pub(crate) fn print(self) -> String {
         let (negative, mantissa, exponent) = match self {
             Self::Finite { negative, mantissa, exponent } => (negative, mantissa, exponent),
             Self::Infinite { negative } => return if negative { "-inf" } else { "inf" }.into(),

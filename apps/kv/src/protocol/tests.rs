@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::commands::Fault;
+use crate::protocol::Fault;
 
 const LIMITS: Limits = Limits { bulk: 1 << 20, authenticated: true };
 
@@ -183,7 +183,7 @@ proptest! {
             prop_assert_eq!(arguments, &read[..]);
             used = end;
         }
-        prop_assert!(ahead.len() <= 16 && ahead.is_empty() == (used == 0));
+        prop_assert!(ahead.len() <= 16 && (ahead.len() == 0) == (used == 0));
     }
 }
 

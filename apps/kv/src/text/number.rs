@@ -7,36 +7,43 @@
 
 mod extended;
 
-pub use extended::Extended;
+pub(crate) use extended::Extended;
 
 /// Room for the decimal digits of any `i64`, with its sign.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Digits([u8; 20]);
+pub(crate) struct Digits([u8; 20]);
 
 impl Digits {
     /// Writes `integer` and returns its digits.
-    pub fn write(&mut self, integer: i64) -> &[u8] {
-        let mut at = self.0.len();
-        let mut left = integer.unsigned_abs();
-        loop {
-            at -= 1;
-            self.0[at] = b'0' + (left % 10) as u8;
-            left /= 10;
-            if left == 0 {
-                break;
-            }
-        }
-        if integer < 0 {
-            at -= 1;
-            self.0[at] = b'-';
-        }
+    pub(crate) fn write(&mut self, integer: i64) -> &[u8] {
+        let at = print_integer(integer, &mut self.0);
         &self.0[at..]
     }
 }
 
+/// Prints `value` at the end of `into` (20 bytes at least) and returns where it starts.
+#[inline]
+pub(crate) fn print_integer(value: i64, into: &mut [u8]) -> usize {
+    let mut rest = value.unsigned_abs();
+    let mut at = into.len();
+    loop {
+        at -= 1;
+        into[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        at -= 1;
+        into[at] = b'-';
+    }
+    at
+}
+
 /// The integer whose only decimal spelling `bytes` are: no space, no plus, no leading zero, no
 /// `-0`.
-pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
+pub(crate) fn parse_integer(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -58,13 +65,13 @@ pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
 }
 
 /// Decimal digits of a number.
-pub fn digits(value: u64) -> usize {
+pub(crate) fn digits(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 /// A double as `%.17g` writes it: every double reads back as itself. Infinities are `inf` and
 /// `-inf`.
-pub fn format_double(value: f64) -> String {
+pub(crate) fn format_double(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf" } else { "-inf" }.into();
     }
@@ -105,7 +112,7 @@ pub fn format_double(value: f64) -> String {
 }
 
 /// A double as replies show it (`%.17g`), without an allocation of its own for integers.
-pub fn print_double(value: f64) -> DoubleText {
+pub(crate) fn print_double(value: f64) -> DoubleText {
     if value == value.trunc() && value.abs() < 1e16 && (value != 0.0 || value.is_sign_positive()) {
         return DoubleText::Integer(Digits::default().written(value as i64));
     }
@@ -114,7 +121,7 @@ pub fn print_double(value: f64) -> DoubleText {
 
 /// See [`print_double`].
 #[derive(Clone, Debug)]
-pub enum DoubleText {
+pub(crate) enum DoubleText {
     /// The digits of an integer.
     Integer(WrittenDigits),
     /// Anything else.
@@ -134,7 +141,7 @@ impl std::ops::Deref for DoubleText {
 
 /// Digits of one integer.
 #[derive(Clone, Copy, Debug)]
-pub struct WrittenDigits {
+pub(crate) struct WrittenDigits {
     digits: Digits,
     start: u8,
 }
@@ -149,7 +156,7 @@ impl std::ops::Deref for WrittenDigits {
 
 impl Digits {
     /// The digits of `integer`, kept together with where they start.
-    pub fn written(mut self, integer: i64) -> WrittenDigits {
+    pub(crate) fn written(mut self, integer: i64) -> WrittenDigits {
         let length = self.write(integer).len();
         WrittenDigits { digits: self, start: (20 - length) as u8 }
     }
@@ -157,7 +164,7 @@ impl Digits {
 
 /// A double as `strtod` reads all of `bytes`: decimal or hexadecimal, `inf`, `infinity`, no leading
 /// space. What is NaN, too great or too small for a double is refused.
-pub fn parse_float(bytes: &[u8]) -> Option<f64> {
+pub(crate) fn parse_float(bytes: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(bytes).ok()?;
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     if unsigned.len() > 2 && unsigned.as_bytes()[..2].eq_ignore_ascii_case(b"0x") {
@@ -176,7 +183,7 @@ pub fn parse_float(bytes: &[u8]) -> Option<f64> {
 
 /// A bound of a range of scores. Unlike [`parse_float`] it takes what `strtod` takes up to the
 /// first zero byte: leading space, nothing at all (0), and what is out of range.
-pub fn parse_bound(bytes: &[u8]) -> Option<f64> {
+pub(crate) fn parse_bound(bytes: &[u8]) -> Option<f64> {
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     if bytes.is_empty() {
         return Some(0.0);

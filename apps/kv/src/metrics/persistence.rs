@@ -1,17 +1,17 @@
-//! What INFO persistence tells of the log: words that the event loop's ledger keeps, and the shard
-//! only shows.
+//! The state of the log as INFO persistence shows it. The log writer updates it; the shard only
+//! shows it.
 //!
-//! 1. A *compaction* is what Redis calls a rewrite of its append-only file and a background save
-//!    alike: a snapshot beside the running log, and then the log goes on from there. It is in
-//!    progress from its first slice until it is durable, or was given up.
-//! 2. A *commit* is the way of one record from its append to the moment when it is durable. One at
-//!    a time is timed: the next sample begins when the last has ended, which costs two comparisons
-//!    a turn.
-//! 3. Times are monotonic nanoseconds of the loop's turns. Nothing here reads a clock.
+//! 1. A *compaction* stands for two things of Redis: the rewrite of its append-only file, and a
+//!    background save. It takes a snapshot beside the running log, and the log continues from
+//!    there. It is in progress from its first slice until it is durable or abandoned.
+//! 2. A *commit* is the time of one record from its append until it is durable. One record at a
+//!    time is timed: the next sample begins when the last one has ended, which costs two
+//!    comparisons an iteration.
+//! 3. Times are the monotonic nanoseconds of iterations. Nothing here reads a clock.
 
 use sietch::persist::{LogMetrics, RecoveryReport};
 
-/// What was read back at the start.
+/// What recovery read at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Bytes of the records, of the snapshot and of the log behind it.
@@ -22,14 +22,14 @@ pub struct Recovery {
     pub records: u64,
     /// Nanoseconds from the first read to the last key.
     pub elapsed_ns: u64,
-    /// Keys there when it was over.
+    /// Keys after recovery.
     pub keys: u64,
-    /// Whether the last append had been cut short, as a crash does.
+    /// Whether the last append was incomplete, as after a crash.
     pub torn: bool,
 }
 
 impl Recovery {
-    /// What `report` says, in so much time.
+    /// The figures of `report`, for a recovery of this duration.
     pub fn new(report: &RecoveryReport, elapsed_ns: u64, keys: u64) -> Self {
         Self {
             bytes: report.bytes + report.snapshot_bytes,
@@ -41,12 +41,12 @@ impl Recovery {
         }
     }
 
-    /// Seconds that it took.
+    /// Its duration in seconds.
     pub fn seconds(&self) -> f64 {
         self.elapsed_ns as f64 / 1e9
     }
 
-    /// Bytes of records a nanosecond: GB/s. 0 of nothing.
+    /// Bytes of records per nanosecond, which is GB/s.
     pub fn gigabytes_per_second(&self) -> f64 {
         self.bytes as f64 / self.elapsed_ns.max(1) as f64
     }
@@ -68,19 +68,19 @@ impl std::fmt::Display for Recovery {
     }
 }
 
-/// What the process takes of the machine, as the event loop last looked.
+/// The resources that the process uses, as last sampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes of memory that are resident.
     pub resident: u64,
     /// Hundredths of a second of processor time in the kernel.
     pub system_ticks: u64,
-    /// The same outside of it.
+    /// The same in user space.
     pub user_ticks: u64,
 }
 
 impl Usage {
-    /// What `/proc/self/stat` says, in pages of so many bytes; nothing of what it does not.
+    /// Reads `/proc/self/stat`, with pages of so many bytes; missing fields are 0.
     pub fn parse(stat: &str, page: u64) -> Self {
         // The name of the program, in parentheses, may hold anything.
         let fields: Vec<&str> = stat
@@ -92,10 +92,10 @@ impl Usage {
     }
 }
 
-/// See the module's account.
+/// The state of the log; see the module documentation.
 #[derive(Debug, Clone, Default)]
 pub struct Persistence {
-    /// What the process takes.
+    /// The resources that the process uses.
     pub usage: Usage,
     /// What was read back at the start.
     pub recovery: Recovery,
@@ -107,52 +107,52 @@ pub struct Persistence {
     pub begun: u64,
     /// When the compaction in progress began, and the effects recorded by then.
     compacting: Option<(u64, u64)>,
-    /// How long the last one took; `None`: there was none.
+    /// Duration of the last compaction, if there was one.
     pub last_compaction_ns: Option<u64>,
-    /// Compactions that came to an end.
+    /// Compactions that succeeded.
     pub compactions: u64,
-    /// Compactions that were given up since the last that succeeded: the area has no room, or the
-    /// log has failed.
+    /// Compactions abandoned since the last that succeeded, because the area had no room or the log
+    /// had failed.
     pub given_up: u64,
-    /// Somebody asked for one that has not begun.
+    /// A compaction was requested and has not begun.
     pub compaction_wanted: bool,
-    /// Bytes in use when the last one ended, or at the start.
+    /// Bytes in use when the last compaction ended, or at the start.
     pub base_bytes: u64,
     /// The log's own counters.
     pub log: LogMetrics,
     /// Bytes of the area in use.
     pub used_bytes: u64,
-    /// Bytes of it that may be.
+    /// Bytes of the area.
     pub capacity_bytes: u64,
-    /// Bytes appended that the device was not given yet.
+    /// Bytes appended that are not submitted to the device yet.
     pub queued_bytes: u64,
-    /// The last record.
+    /// Sequence of the last record.
     pub last_sequence: u64,
-    /// The last one that is durable.
+    /// Sequence of the last durable record.
     pub durable_sequence: u64,
     /// The log has failed for good.
     pub failed: bool,
     /// The area is full: commands that need room are refused.
     pub full: bool,
-    /// The record whose way is timed, and when it was appended.
+    /// The record that is being timed, and when it was appended.
     sample: Option<(u64, u64)>,
-    /// Ways that were timed.
+    /// Commits that were timed.
     pub commits_timed: u64,
-    /// Nanoseconds that all of them took together.
+    /// Total nanoseconds of timed commits.
     pub commits_ns: u64,
-    /// The longest.
+    /// Nanoseconds of the longest commit.
     pub longest_commit_ns: u64,
 }
 
 impl Persistence {
-    /// A compaction begins.
+    /// Notes that a compaction begins.
     pub fn begin_compaction(&mut self, now: u64) {
         self.begun += 1;
         self.compacting = Some((now, self.changes));
         self.compaction_wanted = false;
     }
 
-    /// The compaction in progress is durable, with so many bytes in use after it.
+    /// Notes that the compaction in progress is durable, with so many bytes in use after it.
     pub fn finish_compaction(&mut self, now: u64, used_bytes: u64) {
         let Some((begin, changes)) = self.compacting.take() else { return };
         self.last_compaction_ns = Some(now.saturating_sub(begin));
@@ -162,14 +162,14 @@ impl Persistence {
         self.base_bytes = used_bytes;
     }
 
-    /// The compaction in progress ends without a result. `failed`: not because it begins again, but
-    /// because it cannot succeed now.
+    /// Notes that the compaction in progress ends without a result. `failed`: it cannot succeed
+    /// now; otherwise it begins again.
     pub fn abandon_compaction(&mut self, failed: bool) {
         self.compacting = None;
         self.given_up += u64::from(failed);
     }
 
-    /// Since when a compaction is in progress.
+    /// When the compaction in progress began.
     pub fn compacting_since(&self) -> Option<u64> {
         self.compacting.map(|(begin, _)| begin)
     }
@@ -179,7 +179,7 @@ impl Persistence {
         self.changes.saturating_sub(self.saved_changes)
     }
 
-    /// A record was appended.
+    /// Notes an appended record.
     #[inline]
     pub fn appended(&mut self, sequence: u64, now: u64) {
         if self.sample.is_none() {
@@ -187,7 +187,7 @@ impl Persistence {
         }
     }
 
-    /// Everything up to `sequence` is durable.
+    /// Notes that everything up to `sequence` is durable.
     #[inline]
     pub fn committed(&mut self, sequence: u64, now: u64) {
         if let Some((sampled, begin)) = self.sample

@@ -1,0 +1,8 @@
+//! The clients of a shard: the state of each, and all of them together.
+
+mod client;
+mod output;
+mod table;
+
+pub(crate) use client::{Blocked, Client, Closing, ReplyMode, TimeoutReply, Transaction, Watch};
+pub(crate) use table::Clients;

@@ -1,0 +1,253 @@
+//! One client: its input, its output, and the state of its session.
+//!
+//! 1. Input: bytes of a command that is not complete, or of commands that may not run yet (the
+//!    client is blocked, or its output is over the soft limit). All other bytes are parsed where
+//!    they arrived.
+//! 2. Output ([`Output`]): one byte vector in four parts, in this order: sent, releasable, sealed
+//!    (waits for the log to be durable up to some sequence), unsealed (produced since the last
+//!    seal). Replies leave in order, so one barrier holds back everything behind it.
+//! 3. Closing: [`Closing::AfterOutput`] sends all output first (QUIT, protocol errors),
+//!    [`Closing::Now`] drops it (limits, CLIENT KILL).
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::output::Output;
+use crate::acl::DEFAULT;
+use crate::client_id::ClientId;
+use crate::keyspace::{DatabaseKey, Store};
+use crate::protocol::{Parser, Reply};
+
+/// The reply when the timeout of a blocked client expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TimeoutReply {
+    /// No array.
+    NilArray,
+    /// `+OK`: the snapshot that it waited for is durable.
+    Done,
+}
+
+impl TimeoutReply {
+    /// Writes it.
+    pub(crate) fn write(self, reply: &mut Reply) {
+        match self {
+            Self::NilArray => reply.nil_array(),
+            Self::Done => reply.ok(),
+        }
+    }
+}
+
+/// What a blocked client waits for.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    pub(crate) keys: Vec<DatabaseKey>,
+    /// Monotonic nanoseconds.
+    pub(crate) deadline: Option<u64>,
+    pub(crate) on_timeout: TimeoutReply,
+    /// The command, which is run again.
+    pub(crate) arguments: Vec<Vec<u8>>,
+}
+
+/// Commands between MULTI and EXEC.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) queue: Vec<Vec<Vec<u8>>>,
+    /// Bytes of the queue.
+    pub(crate) bytes: usize,
+    /// A command was refused, so EXEC must fail.
+    pub(crate) broken: bool,
+}
+
+/// Whether and when a client is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Not.
+    No,
+    /// When all output was sent.
+    AfterOutput,
+    /// At once.
+    Now,
+}
+
+/// CLIENT REPLY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    /// Replies are sent.
+    On,
+    /// None is sent.
+    Off,
+    /// No reply is sent for the command that set this.
+    SkipThis,
+    /// No reply is sent for the next command.
+    SkipNext,
+}
+
+/// A watched key.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    pub(crate) key: DatabaseKey,
+    pub(crate) version: u64,
+    /// Its time was over already when the watch began.
+    pub(crate) overdue: bool,
+}
+
+/// One client of a shard.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: ClientId,
+    /// The number that CLIENT ID shows; counts up from 1.
+    pub number: u64,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// The address it reached.
+    pub local: SocketAddr,
+    /// The user that it is authenticated as.
+    pub user: Vec<u8>,
+    /// It is authenticated, or no password is required.
+    pub authenticated: bool,
+    /// CLIENT SETNAME.
+    pub name: Vec<u8>,
+    /// CLIENT SETINFO lib-name.
+    pub library: Vec<u8>,
+    /// CLIENT SETINFO lib-ver.
+    pub library_version: Vec<u8>,
+    /// Speaks RESP3.
+    pub resp3: bool,
+    /// Selected database.
+    pub database: usize,
+    /// Name of the command that ran last.
+    pub last_command: &'static str,
+    /// The subcommand of that command, if it has subcommands.
+    pub last_subcommand: Option<&'static str>,
+    /// Monotonic nanoseconds of its arrival.
+    pub connected_ns: u64,
+    /// Monotonic nanoseconds of its last input.
+    pub active_ns: u64,
+    /// CLIENT NO-EVICT.
+    pub no_evict: bool,
+    /// Bytes of the input that is being run.
+    pub(crate) reading: usize,
+    pub(crate) input: Vec<u8>,
+    pub(crate) parser: Parser,
+    pub(crate) output: Output,
+    pub(crate) closing: Closing,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) transaction: Option<Transaction>,
+    pub(crate) watches: Vec<Watch>,
+    pub(crate) channels: BTreeSet<Box<[u8]>>,
+    pub(crate) patterns: BTreeSet<Box<[u8]>>,
+    pub(crate) blocked: Option<Blocked>,
+    /// Set by a handler that wants to block; the shard adds the arguments.
+    pub(crate) block_request: Option<Blocked>,
+    /// In the shard's list of clients whose output is to be sealed.
+    pub(crate) unsealed: bool,
+    /// In the shard's list of clients that the event loop must serve.
+    pub(crate) ready: bool,
+    /// In the shard's list of clients whose input should be run.
+    pub(crate) resumable: bool,
+    /// The peer sends no more.
+    pub(crate) input_ended: bool,
+    /// Buffer bytes counted in the shard's total.
+    pub(crate) charged: usize,
+}
+
+impl Client {
+    /// A client that has just connected.
+    pub(crate) fn new(id: ClientId, number: u64, peer: SocketAddr, local: SocketAddr, now_ns: u64) -> Self {
+        Self {
+            id,
+            number,
+            peer,
+            local,
+            user: DEFAULT.to_vec(),
+            authenticated: true,
+            name: Vec::new(),
+            library: Vec::new(),
+            library_version: Vec::new(),
+            resp3: false,
+            database: 0,
+            last_command: "NULL",
+            last_subcommand: None,
+            connected_ns: now_ns,
+            active_ns: now_ns,
+            no_evict: false,
+            reading: 0,
+            input: Vec::new(),
+            parser: Parser::default(),
+            output: Output::default(),
+            closing: Closing::No,
+            reply_mode: ReplyMode::On,
+            transaction: None,
+            watches: Vec::new(),
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            blocked: None,
+            block_request: None,
+            unsealed: false,
+            ready: false,
+            resumable: false,
+            input_ended: false,
+            charged: 0,
+        }
+    }
+
+    /// Its identity in the shard.
+    pub(crate) fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Closes the client, after its output, if its user is one of these deleted users.
+    pub(crate) fn close_if_user(&mut self, gone: &BTreeSet<Vec<u8>>) {
+        if gone.contains(&self.user) {
+            self.closing = Closing::AfterOutput;
+        }
+    }
+
+    /// Ends all watches of the client.
+    pub(crate) fn unwatch_all(&mut self, store: &mut Store) {
+        for watch in self.watches.drain(..) {
+            store.unwatch(&watch.key);
+        }
+    }
+
+    /// Whether it is subscribed to anything.
+    pub(crate) fn is_subscriber(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
+    /// Channels and patterns it is subscribed to.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+
+    /// Whether it is between MULTI and EXEC.
+    pub(crate) fn in_transaction(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// Bytes of its buffers.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>()
+            + self.input.capacity()
+            + self.parser.memory()
+            + self.output.bytes.capacity()
+            + self.transaction.as_ref().map_or(0, |transaction| transaction.bytes)
+    }
+
+    /// Requests that the shard blocks this client after the command; see `Context::block`.
+    pub(crate) fn want_block(
+        &mut self,
+        keys: &[&[u8]],
+        database: usize,
+        deadline: Option<u64>,
+        on_timeout: TimeoutReply,
+    ) {
+        let mut waited: Vec<DatabaseKey> = Vec::with_capacity(keys.len());
+        for &key in keys {
+            if waited.iter().all(|(_, known)| **known != *key) {
+                waited.push((database, key.into()));
+            }
+        }
+        self.block_request = Some(Blocked { keys: waited, deadline, on_timeout, arguments: Vec::new() });
+    }
+}

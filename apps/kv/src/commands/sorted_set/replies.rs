@@ -1,0 +1,24 @@
+//! Replies of several commands of sorted sets.
+
+use crate::protocol::Reply;
+
+/// Writes members, with their scores if asked: pairs of their own in RESP3, all in one array in
+/// RESP2.
+pub(super) fn write_members<'a>(
+    reply: &mut Reply,
+    many: usize,
+    with_scores: bool,
+    members: impl Iterator<Item = (&'a [u8], f64)>,
+) {
+    let nested = with_scores && reply.resp3;
+    reply.array(if with_scores && !nested { 2 * many } else { many });
+    for (name, score) in members {
+        if nested {
+            reply.array(2);
+        }
+        reply.bulk(name);
+        if with_scores {
+            reply.double(score);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the commands of strings have in common: a value that must be a string, bounds, ranges.
+
+use crate::commands::context::{Context, Outcome};
+use crate::protocol::Fault;
+use crate::value::{StringValue, Value};
+
+/// The string in a value.
+#[inline]
+pub(super) fn string(value: Option<&Value>) -> Result<Option<&StringValue>, Fault> {
+    match value {
+        None => Ok(None),
+        Some(Value::String(string)) => Ok(Some(string)),
+        Some(_) => Err(Fault::WRONG_TYPE),
+    }
+}
+
+/// The string in a value that is to be changed.
+#[inline]
+pub(super) fn string_mut(value: &mut Value) -> Result<&mut StringValue, Fault> {
+    match value {
+        Value::String(string) => Ok(string),
+        _ => Err(Fault::WRONG_TYPE),
+    }
+}
+
+/// Refuses a string that would be longer than an argument may be.
+pub(super) fn check_length(context: &Context<'_>, length: u64) -> Outcome {
+    if length > context.data.longest_string() {
+        return Err(Fault::TOO_LONG);
+    }
+    Ok(())
+}
+
+/// The part of `length` bytes that a start and an end (inclusive, negative from the end) name.
+pub(super) fn clamp_range(start: i64, end: i64, length: usize) -> std::ops::Range<usize> {
+    let length = length as i64;
+    let from_end = |at: i64| if at < 0 { (length + at).max(0) } else { at };
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let start = from_end(start);
+    let end = from_end(end).min(length - 1);
+    if start > end || length == 0 { 0..0 } else { start as usize..end as usize + 1 }
+}
