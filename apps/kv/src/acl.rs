@@ -176,8 +176,8 @@ impl Names {
         }
     }
 
-    /// Whether a pattern of a client selects no more than one of these, as far as can be told: it
-    /// is one of them.
+    /// Whether a pattern of a client selects no more than one of these, conservatively: it is one
+    /// of them.
     fn hold_pattern(&self, pattern: &[u8]) -> bool {
         match self {
             Self::All => true,
@@ -483,7 +483,7 @@ fn parse_hash(digits: &[u8]) -> Result<[u8; 32], &'static str> {
     Ok(hash)
 }
 
-/// All users; see the module's account.
+/// All users; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Users {
     users: BTreeMap<Vec<u8>, User>,

@@ -1,4 +1,4 @@
-//! `sietch kv check`: what the store would say of its area, without starting it.
+//! `sietch kv check`: verifies the log of a store's area without starting the store.
 //!
 //! 1. The log is read as recovery reads it ([`persist::verify`]), and every record is replayed into
 //!    a store in memory, which takes as much of it as the store itself. What recovery would refuse
@@ -22,19 +22,19 @@ use crate::journal::ReplayError;
 use crate::settings::Settings;
 use crate::shard::{Now, Shard};
 
-/// Whether data that a client was told is durable is gone.
+/// Whether acknowledged writes are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Some is.
+    /// Some are.
     Acknowledged,
-    /// None is.
+    /// None are.
     Nothing,
-    /// What was read does not say.
+    /// The log does not show it.
     Unclear,
 }
 
 impl Loss {
-    /// For people.
+    /// The meaning, in words.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Acknowledged => {
@@ -46,22 +46,22 @@ impl Loss {
     }
 }
 
-/// The first thing that is wrong.
+/// The first fault of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// Where, in bytes from the start of the area.
     pub offset: Option<u64>,
     /// Sequence of the record there.
     pub sequence: Option<u64>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What it means.
+    /// The consequence for acknowledged writes.
     pub loss: Loss,
-    /// What to do.
+    /// The recommended action.
     pub fix: &'static str,
 }
 
-/// What an area holds.
+/// The content of an area.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// What the log says.
@@ -70,14 +70,14 @@ pub struct Content {
     pub effects: u64,
 }
 
-/// See the module's account.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The store would recover all of it.
     Good(Content),
     /// Something that was there is not, or is not as it was written.
     Damaged(Finding),
-    /// It cannot be told.
+    /// The area is neither good nor known to be damaged.
     Unknown(Finding),
 }
 
@@ -90,9 +90,9 @@ const COPY_WHOLE: &str =
 const LOOK_AT_DISK: &str =
     "look at the disk (`dmesg`, SMART), copy the area to a good one, and check the copy";
 
-/// Reads all of `disk` that counts. See the module's account.
+/// Checks the log on `disk`; see the module documentation.
 pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
-    // What a hostile log makes of the hash tables must not be for it to say.
+    // The seed must be unpredictable to the author of a hostile log.
     let seed = RandomState::new().hash_one(std::process::id());
     let mut shard = Shard::new(Settings::default(), seed);
     let mut refused: Option<ReplayError> = None;
@@ -120,7 +120,7 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Verdict {
     }
 }
 
-/// The end of the area is gone. All that the log names lies before it.
+/// The end of the area is missing. All data that the log names lies before it.
 fn shortened(log: &RecoveryReport) -> Verdict {
     let what =
         format!("the area ends after {} bytes, and the log was laid out over {}", log.area, log.formatted);
@@ -128,8 +128,7 @@ fn shortened(log: &RecoveryReport) -> Verdict {
     Verdict::Damaged(Finding { offset, sequence, what, loss: Loss::Nothing, fix: COPY_WHOLE })
 }
 
-/// A record whose checksum is right and whose content is not: nothing has changed it since it was
-/// written.
+/// A record with a valid checksum and invalid content: it was written so.
 fn undecodable(cause: Option<ReplayError>, sequence: u64, offset: Option<u64>) -> Verdict {
     let what = cause.as_ref().map(ToString::to_string).unwrap_or_default();
     let sequence = Some(sequence);
@@ -168,8 +167,8 @@ fn unreadable(cause: &OpenError) -> Verdict {
         OpenError::NotFormatted => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Content { .. } => unknown(Loss::Unclear, OTHER_AREA),
         OpenError::Version { .. } | OpenError::ContentVersion { .. } => unknown(Loss::Nothing, SAME_PROGRAM),
-        // Of another device, or opened more often than its format can count: the message has the
-        // fix.
+        // The log of another device, or one opened more often than its format can count: the
+        // message says what to do.
         _ => unknown(Loss::Unclear, RESTORE),
     }
 }
@@ -179,7 +178,8 @@ fn failed(failure: &Failure, what: String) -> Verdict {
     const EIO: i32 = 5;
     let finding =
         |loss| Finding { offset: Some(failure.offset), sequence: None, what, loss, fix: LOOK_AT_DISK };
-    // What `area` and `blocking` report for a read that ends early is the medium's fault too.
+    // A read that ends early is reported like this by the `area` and `blocking` queues; it is a
+    // fault of the medium, too.
     if failure.source.raw_os_error() == Some(EIO) || failure.source.kind() == ErrorKind::UnexpectedEof {
         Verdict::Damaged(finding(Loss::Acknowledged))
     } else {

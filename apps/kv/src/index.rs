@@ -19,7 +19,7 @@
 //!    order (the top 48 bits of the hash), so an element that is present during the whole of a scan
 //!    is returned by it, and each call moves forward: whatever happens in between.
 //! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index
-//!    ([`Seeds`]): nobody can choose keys that meet in one segment.
+//!    ([`Seeds`]): clients cannot choose keys that collide in one segment.
 //! 7. Segments are kept dense in one vector (the last one takes the place of one that is removed).
 
 use hashbrown::HashTable;
@@ -60,7 +60,7 @@ impl Keyed for Box<[u8]> {
     }
 }
 
-/// A hash table of `T`; see the module's account.
+/// A hash table of `T`; see the module documentation.
 #[derive(Clone)]
 pub(crate) struct Index<T> {
     /// `2^depth` numbers of segments.
@@ -190,8 +190,8 @@ impl<T: Keyed> Index<T> {
         self.segment_of(hash).table.find(in_table(hash), |element| element.key() == key)
     }
 
-    /// An element that may be that of this key, for its bytes are not compared: a look at the table
-    /// and nothing else.
+    /// An element that is probably that of this key: only the table is read, and the key's bytes
+    /// are not compared.
     #[inline]
     pub(crate) fn probable(&self, key: &[u8]) -> Option<&T> {
         let hash = hash_bytes(self.seed, key);
@@ -210,7 +210,7 @@ impl<T: Keyed> Index<T> {
         self.segments[number].table.find_mut(in_table(hash), |element| element.key() == key)
     }
 
-    /// Puts `element` in; an element of the same key comes back.
+    /// Inserts `element`, and returns the element of the same key that it replaces.
     pub(crate) fn insert(&mut self, element: T) -> Option<T> {
         let hash = hash_bytes(self.seed, element.key());
         let number = self.directory[self.slot(hash)] as usize;
@@ -358,7 +358,7 @@ impl<T: Keyed> Index<T> {
         segment.prefix >>= 1;
         segment.depth -= 1;
         self.name(into);
-        // The last segment takes the place of the one that is gone.
+        // The last segment takes the position of the removed one.
         self.segments.swap_remove(from);
         if from < self.segments.len() {
             self.name(from);

@@ -3,12 +3,12 @@
 //! 1. An effect is a command of one key (or FLUSHALL, FLUSHDB, SWAPDB) that changes the data set in
 //!    the same way whenever it is replayed. It is encoded as: database, number of arguments, then
 //!    length and bytes of each argument; all numbers are LEB128.
-//! 2. [`Journal`] gathers effects; what [`Journal::take`] hands out is one log record: [`EFFECTS`]
-//!    and the effects since the last take. Commands are never split between records, so a record is
-//!    atomic and so is each command and transaction in it.
+//! 2. [`Journal`] gathers effects. [`Journal::take`] returns one log record: [`EFFECTS`] and the
+//!    effects since the last take. Commands are never split between records, so a record is atomic
+//!    and so is each command and transaction in it.
 //! 3. A snapshot record is [`SNAPSHOT`], the sequence of the log as of which its keys were dumped,
 //!    and the effects that build them.
-//! 4. [`Reader`] decodes either. It trusts nothing: every length is checked against what is there.
+//! 4. [`Reader`] decodes either. Every length is checked against the bytes of the record.
 //!
 //! The format is described in `docs/spec/kv-journal.md`.
 
@@ -22,14 +22,14 @@ pub const PART: u8 = 4;
 /// First byte of the last part.
 pub const LAST_PART: u8 = 5;
 
-/// Most arguments that are written in one effect: a limit of older readers, and of the memory that
-/// decoding one takes. Even, so that pairs of arguments stay together. [`Reader`] takes as many as
-/// there are.
+/// Most arguments that are written in one effect: a limit of older readers, and of the memory for
+/// decoding one. It is even, so that pairs of arguments stay together. [`Reader`] accepts any
+/// number.
 pub const MOST_ARGUMENTS: usize = 1 << 20;
 /// Arguments in front of the elements of an effect that is split: the command and its key.
 const HEAD: usize = 2;
-/// Commands that apply one element, or one pair, after the other to their key: several of them do
-/// the same as one. The others have options or fields that a cut would tear.
+/// Commands that apply one element or pair after the other, so that several of them have the same
+/// result as one. Other commands have options or fields that a split would separate.
 const SPLIT: [&str; 11] =
     ["rpush", "lpush", "rpushx", "lpushx", "sadd", "srem", "hset", "hmset", "hdel", "zadd", "zrem"];
 
@@ -41,8 +41,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Turns recording on or off. Without a log (`--durability none`) it stays off, as it is at
-    /// first.
+    /// Turns recording on or off. It is off at first, and stays off without a log (`--durability
+    /// none`).
     pub fn enable(&mut self, enabled: bool) {
         self.enabled = enabled;
         self.bytes.clear();
@@ -77,8 +77,7 @@ impl Journal {
         (!self.bytes.is_empty()).then_some(self.bytes.as_slice())
     }
 
-    /// Forgets the record, which has been copied. Its buffer is used again, unless it has become
-    /// big.
+    /// Drops the record, which has been copied. The buffer is reused, unless it has become large.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(1 << 20);
@@ -261,7 +260,7 @@ impl<'a> Reader<'a> {
         }
         let database = self.number()?;
         let count = self.number()?;
-        // Each takes a byte at least: no count makes more of a record than there is in it.
+        // Each argument takes at least one byte, so a valid count cannot exceed the bytes left.
         if count == 0 || count > (self.bytes.len() - self.at) as u64 {
             return Err(self.truncated());
         }

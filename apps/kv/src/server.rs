@@ -8,7 +8,7 @@
 //!    command.
 //! 3. Append the effects of the whole batch to the log as one record, start the write, and seal all
 //!    replies behind it ([`LogWriter`]). Records that have become durable release their replies.
-//! 4. Send the released output, acknowledge, and ring each doorbell once.
+//! 4. Send the released output, acknowledge, and notify each doorbell once.
 //! 5. If the log has grown, advance its compaction by a slice.
 //!
 //! An iteration that found nothing to do is repeated while polling has paid lately (`idle.rs`).

@@ -1,9 +1,9 @@
-//! What can be set: defaults as Redis 7.0 has them, and CONFIG GET/SET by name.
+//! Settings: defaults as in Redis 7.0, and CONFIG GET and SET by name.
 //!
 //! 1. Settings that Sietch honours are fields of [`Settings`]; CONFIG SET changes those that can
 //!    change at run time.
-//! 2. Settings that tools merely ask about (redis-benchmark asks for `save` and `appendonly`) are
-//!    shown with what is true here.
+//! 2. Settings that tools only query (redis-benchmark queries `save` and `appendonly`) are shown
+//!    with the value that is true here.
 
 use crate::protocol::Fault;
 
@@ -115,7 +115,7 @@ pub struct Settings {
     pub maxmemory: u64,
     /// What happens then.
     pub policy: Policy,
-    /// Keys looked at for each eviction.
+    /// Keys sampled for each eviction.
     pub maxmemory_samples: usize,
     /// Clients at a time.
     pub maxclients: usize,
@@ -149,8 +149,8 @@ pub struct Settings {
 const MAX_BULK: u64 = 512 << 20;
 /// 1 GiB, Redis' `client-query-buffer-limit`.
 const MAX_QUERY: u64 = 1 << 30;
-/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: nobody can slow a publisher
-/// down, so a subscriber that does not read is cut off.
+/// 32 MiB, Redis' hard `client-output-buffer-limit` of subscribers: a subscriber that does not read
+/// is closed, so that it cannot slow down a publisher.
 const MAX_PUBSUB_OUTPUT: u64 = 32 << 20;
 /// 1 MiB: enough to keep a link busy for a round trip, small enough for ten thousand clients.
 const SOFT_OUTPUT: usize = 1 << 20;
@@ -320,7 +320,7 @@ impl Settings {
                 self.client_query_buffer_limit = memory()?.max(1 << 20);
             }
             "client-output-buffer-limit" => self.set_output_limits(value).map_err(failed)?,
-            // What decides about durability is chosen at start; accept what is already so.
+            // Durability is chosen at start; only the current value is accepted.
             "appendonly" | "appendfsync" | "save" => {
                 let current = self.list().into_iter().find(|(known, _)| *known == name);
                 if current.is_none_or(|(_, current)| current != value) {
@@ -333,7 +333,7 @@ impl Settings {
                 }
                 self.show(name, value);
             }
-            // Whoever sets it tells the users.
+            // The caller of `set` passes it to the users.
             "requirepass" => self.show(name, value),
             "notify-keyspace-events" => {
                 if !value.is_empty() {
@@ -371,14 +371,14 @@ impl Settings {
         }
     }
 
-    /// Shows another value of a setting.
+    /// Changes the shown value of a setting.
     pub(crate) fn show(&mut self, name: &str, value: &str) {
         if let Some(entry) = self.shown.iter_mut().find(|(known, _)| *known == name) {
             value.clone_into(&mut entry.1);
         }
     }
 
-    /// Whether clients from elsewhere are refused while there is no password.
+    /// Whether clients of other hosts are refused while there is no password.
     pub fn is_protected(&self) -> bool {
         self.shown.iter().any(|(name, value)| *name == "protected-mode" && value == "yes")
     }

@@ -78,7 +78,7 @@ const SAVE_FAILED: Fault = Fault::of(
     "ERR the data set was not saved: the log has failed, or its area has no room; see INFO persistence",
 );
 
-/// The store of one core; see the module's account.
+/// The store of one core; see the module documentation.
 pub struct Shard {
     store: Store,
     clients: Clients,

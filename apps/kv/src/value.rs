@@ -1,4 +1,4 @@
-//! What a key holds: one of five types, each in the representation that suits its size.
+//! The value of a key: one of five types, each in the representation that suits its size.
 //!
 //! 1. Small collections are plain vectors, in order of insertion (hashes) or sorted (sets of
 //!    integers, sorted sets): compact, and as fast as anything at that size. Past the limits below
@@ -48,7 +48,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What TYPE says.
+    /// The name that TYPE shows.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::String(_) => "string",
@@ -59,7 +59,7 @@ impl Value {
         }
     }
 
-    /// What OBJECT ENCODING says.
+    /// The name that OBJECT ENCODING shows.
     pub(crate) fn encoding(&self) -> &'static str {
         match self {
             Self::String(string) => string.encoding(),
@@ -91,7 +91,7 @@ impl Value {
         }
     }
 
-    /// A byte of where its bytes lie: nothing more than a look there.
+    /// Reads one byte of the value, so that the processor fetches its memory.
     #[inline]
     pub(crate) fn prefetch(&self) -> u8 {
         match self {
@@ -132,7 +132,7 @@ impl Value {
         content + keys + commands * EFFECT_HEAD
     }
 
-    /// Elements that dropping this value frees one by one: what decides whether to free it in
+    /// Elements that dropping this value frees one by one, which decides whether it is freed in
     /// slices.
     pub(crate) fn free_effort(&self) -> usize {
         match self {
@@ -142,7 +142,7 @@ impl Value {
     }
 
     /// Drops about `budget` elements and returns whether nothing is left; for freeing a huge value
-    /// in slices, when nobody can see it any more.
+    /// in slices after it was removed.
     pub(crate) fn release(&mut self, budget: usize) -> bool {
         match self {
             Self::String(_) => true,
@@ -153,7 +153,7 @@ impl Value {
         }
     }
 
-    /// Calls `emit` with commands that make this value under `key`, which must not exist before:
+    /// Calls `emit` with commands that build this value under `key`, which must not exist before:
     /// SET, RPUSH, SADD, HSET or ZADD, with a bounded number of elements each.
     pub(crate) fn commands(&self, key: &[u8], emit: &mut dyn FnMut(&[&[u8]])) {
         match self {
@@ -187,7 +187,7 @@ impl Value {
     }
 }
 
-/// What of a collection was handed out by [`Value::commands_from`].
+/// The part of a collection that [`Value::commands_from`] has emitted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Progress {
     /// Of a set or a hash: what its index has before this cursor.
@@ -196,7 +196,7 @@ pub(crate) enum Progress {
     Elements(usize),
     /// Of a sorted set: what does not come after this member.
     Member {
-        /// Its score when it was handed out.
+        /// Its score when it was emitted.
         score: f64,
         /// Its name.
         name: Box<[u8]>,
@@ -204,9 +204,9 @@ pub(crate) enum Progress {
 }
 
 impl Value {
-    /// As [`Value::commands`], for what is not in `done` (`None`: for all), until they hold
-    /// `budget` bytes of elements. What is done then, or `None` at the end. A string is handed out
-    /// whole.
+    /// As [`Value::commands`], for the elements that are not in `done` (`None`: for all), until the
+    /// commands hold `budget` bytes of elements. Returns what is done then, or `None` at the end. A
+    /// string is emitted whole.
     pub(crate) fn commands_from(
         &self,
         key: &[u8],
@@ -295,7 +295,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The same, unless there are `budget` bytes already; whether it did.
+    /// The same, unless `budget` bytes are reached already; whether the elements were added.
     fn push_within(&mut self, parts: &[&[u8]], budget: usize) -> bool {
         let within = self.total < budget;
         if within {

@@ -194,7 +194,7 @@ fn a_write_that_was_lost_is_named_by_the_record_that_it_held() {
 }
 
 #[test]
-fn a_write_that_landed_elsewhere_is_named() {
+fn a_misplaced_write_is_named() {
     let mut image = image(true);
     let records = live(&image);
     let (from, length, _) = records[10];

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// for ten thousand clients.
 const KEPT_OUTPUT: usize = 16 << 10;
 
-/// Bytes on their way to a client; see the module's account.
+/// The output of a client that is not sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,

@@ -15,7 +15,7 @@ const LONGEST_NAME: usize = 32;
 /// its first one.
 const SLOTS: usize = 1024;
 
-/// The bit that tells a small letter from a capital one, in each byte of a word.
+/// The bit that distinguishes lower from upper case, in each byte of a word.
 const SMALL: u64 = 0x2020_2020_2020_2020;
 
 /// A slot of the open table.

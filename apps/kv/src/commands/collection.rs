@@ -1,4 +1,4 @@
-//! What the families of lists, sets, hashes and sorted sets have in common: values of an expected
+//! Functions shared by the commands of lists, sets, hashes and sorted sets: values of an expected
 //! type, ranges of ranks, arguments with bounds.
 
 use crate::command::integer;
@@ -6,8 +6,8 @@ use crate::keyspace::Data;
 use crate::protocol::Fault;
 use crate::value::{Hash, List, Set, SortedSet, Value};
 
-/// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and its like) may
-/// have. The server stands still while it writes them.
+/// Most elements that a reply with repetitions (a negative count of SRANDMEMBER and similar
+/// commands) may have. The server does nothing else while it writes them.
 pub(super) const MOST_REPEATED: u64 = 1 << 24;
 
 /// One of the four types of collections.
@@ -135,7 +135,7 @@ pub(super) fn span(start: i64, end: i64, len: usize) -> (usize, usize) {
 /// `many` distinct numbers below `range`, in no particular order; all of them if there are not
 /// more.
 pub(super) fn distinct(range: usize, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<usize> {
-    // Floyd's way: every subset is equally probable and nothing is tried twice.
+    // Floyd's algorithm: every subset is equally probable, and nothing is tried twice.
     let many = many.min(range);
     let mut chosen = std::collections::HashSet::with_capacity(many);
     let mut order = Vec::with_capacity(many);

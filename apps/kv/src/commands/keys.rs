@@ -1,7 +1,7 @@
 //! Commands about keys of any type.
 //!
-//! `keys/expiry.rs` has EXPIRE and TTL and their kin, `keys/sort.rs` SORT, `keys/object.rs` OBJECT,
-//! DUMP and RESTORE.
+//! `keys/expiry.rs` has EXPIRE, TTL and their variants, `keys/sort.rs` SORT, `keys/object.rs`
+//! OBJECT, DUMP and RESTORE.
 
 use super::context::{Command, Context, Outcome};
 use crate::command::{Flags, Keys, flag, integer, is};

@@ -1,8 +1,8 @@
 //! Lists.
 //!
-//! A command that takes elements and may block looks at its keys in order and takes from the first
-//! list that is not empty. When a blocked client's command is run again, a key that has become
-//! something else than a list is passed over: the client goes on waiting, as it would in Redis.
+//! A command that pops elements and may block checks its keys in order and pops from the first list
+//! that is not empty. When a blocked client's command is run again, a key that now holds another
+//! type is skipped: the client continues to wait, as in Redis.
 
 use super::collection::{at_least, count, read, span, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};

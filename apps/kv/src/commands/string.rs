@@ -1,7 +1,7 @@
 //! Strings.
 //!
-//! `string/counters.rs` has INCR and its kin, `string/bits.rs` and `string/bitfield.rs` the bit
-//! commands, `string/subsequence.rs` LCS.
+//! `string/counters.rs` has INCR and its variants, `string/bits.rs` and `string/bitfield.rs` the
+//! bit commands, `string/subsequence.rs` LCS.
 
 use super::context::{Command, Context, Outcome};
 use crate::command::{Flags, Keys, flag, integer, is};
@@ -220,7 +220,7 @@ fn getex(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         ref words if words.iter().all(|word| is(word, "persist")) => Some(NEVER),
         [word, value] => {
             let (seconds, absolute) = expiry_option(word).ok_or(Fault::SYNTAX)?;
-            // The key comes first: where there is none, nobody looks at the time.
+            // The key is checked first: if it does not exist, the time is not validated.
             if string(context.data.read(key))?.is_none() {
                 context.reply.nil();
                 return Ok(());

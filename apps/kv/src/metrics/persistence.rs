@@ -219,26 +219,29 @@ mod tests {
 
     #[test]
     fn one_commit_at_a_time_is_timed() {
-        let mut told = Persistence::default();
-        told.appended(1, 100);
-        told.appended(2, 150);
-        told.committed(0, 170);
-        assert_eq!(told.commits_timed, 0);
-        told.committed(2, 200);
-        told.committed(2, 900);
-        assert_eq!((told.commits_timed, told.commits_ns, told.longest_commit_ns), (1, 100, 100));
+        let mut status = Persistence::default();
+        status.appended(1, 100);
+        status.appended(2, 150);
+        status.committed(0, 170);
+        assert_eq!(status.commits_timed, 0);
+        status.committed(2, 200);
+        status.committed(2, 900);
+        assert_eq!((status.commits_timed, status.commits_ns, status.longest_commit_ns), (1, 100, 100));
     }
 
     #[test]
     fn what_changes_during_a_compaction_is_not_saved_by_it() {
-        let mut told = Persistence { changes: 10, ..Persistence::default() };
-        told.begin_compaction(1_000);
-        told.changes += 3;
-        assert_eq!(told.compacting_since(), Some(1_000));
-        told.finish_compaction(5_000, 64);
-        assert_eq!((told.unsaved_changes(), told.last_compaction_ns, told.compactions), (3, Some(4_000), 1));
-        told.begin_compaction(6_000);
-        told.abandon_compaction(true);
-        assert_eq!((told.given_up, told.compactions, told.compacting_since()), (1, 1, None));
+        let mut status = Persistence { changes: 10, ..Persistence::default() };
+        status.begin_compaction(1_000);
+        status.changes += 3;
+        assert_eq!(status.compacting_since(), Some(1_000));
+        status.finish_compaction(5_000, 64);
+        assert_eq!(
+            (status.unsaved_changes(), status.last_compaction_ns, status.compactions),
+            (3, Some(4_000), 1)
+        );
+        status.begin_compaction(6_000);
+        status.abandon_compaction(true);
+        assert_eq!((status.given_up, status.compactions, status.compacting_since()), (1, 1, None));
     }
 }

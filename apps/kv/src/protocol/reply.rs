@@ -90,7 +90,7 @@ impl Reply {
 
     /// A bulk string.
     pub(crate) fn bulk(&mut self, text: &[u8]) {
-        // One look at the room for all of it.
+        // One check of the capacity for the whole string.
         self.bytes.reserve(text.len() + LONGEST_HEADER);
         self.header(b'$', text.len() as i64);
         self.bytes.extend_from_slice(text);
@@ -141,7 +141,7 @@ impl Reply {
         self.header(if self.resp3 { b'~' } else { b'*' }, count as i64);
     }
 
-    /// The header of a message that nobody asked for.
+    /// The header of an out-of-band message.
     pub(crate) fn push(&mut self, count: usize) {
         self.header(if self.resp3 { b'>' } else { b'*' }, count as i64);
     }

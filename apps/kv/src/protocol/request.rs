@@ -1,17 +1,17 @@
 //! Reading requests, incrementally and without copying.
 //!
-//! 1. [`Parser::next`] is given the client's input from the start of a command on and remembers how
-//!    far it came, so bytes that arrive one by one are looked at once. What it remembers are
-//!    positions relative to that start; the bytes themselves stay where they are.
+//! 1. [`Parser::next`] gets the client's input from the start of a command on and remembers how far
+//!    it has read, so bytes that arrive one by one are read once. It remembers positions relative
+//!    to that start; the bytes themselves are not copied.
 //! 2. A multibulk command becomes ranges in the input. An inline command is unquoted into a scratch
 //!    buffer, and the ranges are in that.
 //! 3. Limits are Redis': length of an inline command and of a header line, number and length of
 //!    arguments. A header that announces much allocates nothing: ranges grow with the bytes that
 //!    arrive.
 //! 4. A pipeline is read many commands at a time ([`Ahead`]), as far as they are whole and
-//!    ordinary: few arguments of less than a thousand bytes, written as every client writes them.
-//!    What is not is left to the parser.
-//! 5. After a [`ProtocolError`] the client is to be closed; its parser is of no more use.
+//!    ordinary: few arguments of less than a thousand bytes, encoded as all clients do. Other
+//!    commands are left to the parser.
+//! 5. After a [`ProtocolError`] the client must be closed; its parser cannot continue.
 
 use std::ops::Range;
 
@@ -31,16 +31,16 @@ const KEPT_RANGES: usize = 1024;
 pub(crate) struct Limits {
     /// Longest argument, in bytes.
     pub bulk: u64,
-    /// The client has said who it is, or need not.
+    /// The client is authenticated, or no password is required.
     pub authenticated: bool,
 }
 
-/// Most arguments, and most bytes of one, of a client that has not said who it is: enough for HELLO
+/// Most arguments, and most bytes of one, of a client that is not authenticated: enough for HELLO
 /// and AUTH. Redis' limits.
 const UNAUTHENTICATED_ARGUMENTS: i64 = 10;
 const UNAUTHENTICATED_BULK: u64 = 16 << 10;
 
-/// What a client sent is no RESP.
+/// The client's input is not valid RESP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProtocolError(pub String);
 
@@ -75,7 +75,7 @@ enum State {
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     state: State,
-    /// Position where parsing goes on.
+    /// Position where parsing continues.
     at: usize,
     /// Position up to which no line end was found.
     searched: usize,
@@ -152,7 +152,7 @@ fn ordinary<'a>(input: &'a [u8], into: &mut [&'a [u8]]) -> Option<(usize, usize)
             ] => (digit(*hundreds) * 100 + digit(*tens) * 10 + digit(*ones), body),
             _ => return None,
         };
-        // What ends an argument is passed, not looked at.
+        // The two bytes after an argument are skipped unchecked.
         if body.len() < length + 2 {
             return None;
         }
@@ -219,7 +219,7 @@ impl Parser {
     /// had before.
     ///
     /// # Errors
-    /// What comes is no RESP or exceeds a limit.
+    /// The input is not valid RESP, or exceeds a limit.
     pub(crate) fn next(&mut self, input: &[u8], limits: Limits) -> Result<Progress, ProtocolError> {
         if self.state == State::Start {
             match input.first() {

@@ -53,7 +53,7 @@ pub enum Error {
         #[source]
         cause: sietch::persist::Failure,
     },
-    /// The disk has not taken what was run, long after the store was told to end.
+    /// The disk has not taken the last effects within the time limit for the end of the store.
     #[error(
         "kv: storage area `{name}`: the disk has not taken the last writes, and is not waited for any longer; what was not acknowledged may be lost"
     )]

@@ -24,13 +24,13 @@ pub(super) struct IdlePolicy {
     busy: u64,
     /// When the core was last yielded, or something last happened.
     yielded: u64,
-    alone: bool,
+    single_core: bool,
 }
 
 impl IdlePolicy {
     /// `single_core`: the machine has one core.
-    pub(super) fn new(alone: bool) -> Self {
-        Self { spin: Spin::default(), busy: 0, yielded: 0, alone }
+    pub(super) fn new(single_core: bool) -> Self {
+        Self { spin: Spin::default(), busy: 0, yielded: 0, single_core }
     }
 
     /// Notes that something happened in the iteration that began at `now`.
@@ -44,7 +44,7 @@ impl IdlePolicy {
     /// for the disk. `vnic`: there are rings to poll beside kernel sockets.
     #[inline]
     pub(super) fn idle(&mut self, now: u64, disk: bool, vnic: bool) -> Idle {
-        if disk && !self.alone && now.saturating_sub(self.busy) < DISK_SPIN {
+        if disk && !self.single_core && now.saturating_sub(self.busy) < DISK_SPIN {
             if now.saturating_sub(self.yielded) < YIELD_EVERY {
                 return Idle::Poll;
             }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_the_disk_lets_its_workers_run_and_sleeps_in_the_end() {
+    fn waiting_for_the_disk_yields_to_its_workers_and_sleeps_in_the_end() {
         let mut idle_policy = IdlePolicy::new(false);
         idle_policy.busy(1_000_000);
         let mut yields = 0;
@@ -75,8 +75,8 @@ mod tests {
         }
         assert_eq!(now, 1_000_000 + DISK_SPIN);
         assert!(yields >= DISK_SPIN / YIELD_EVERY / 2, "{yields} yields");
-        let mut alone = IdlePolicy::new(true);
-        alone.busy(1_000_000);
-        assert_eq!(alone.idle(1_000_100, true, false), Idle::Sleep);
+        let mut single_core = IdlePolicy::new(true);
+        single_core.busy(1_000_000);
+        assert_eq!(single_core.idle(1_000_100, true, false), Idle::Sleep);
     }
 }

@@ -36,32 +36,32 @@ const KEYS: &str = "keys";
 /// The grant of the area, and the answers that wait for the disk.
 pub(super) struct KeyView {
     grant: Grant,
-    seen: VecDeque<(u64, PreparedReply)>,
+    pending: VecDeque<(u64, PreparedReply)>,
 }
 
 impl KeyView {
     /// Shows the store to applications that may read the area of `grant`.
     pub(super) fn new(grant: Grant) -> Self {
-        Self { grant, seen: VecDeque::new() }
+        Self { grant, pending: VecDeque::new() }
     }
 
     /// Answers a request, if there is one and all effects so far are in the log up to the record
     /// `sequence`. Returns whether another iteration should follow soon.
-    pub(super) fn look(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
+    pub(super) fn answer(&mut self, lease: &Lease, store: &Store, now: Now, sequence: Option<u64>) -> bool {
         if !lease.has_view_request() {
             return false;
         }
         let Some(sequence) = sequence else { return true };
-        let (sighting, more) = lease.prepare_view_reply(&self.grant, &mut Keys { store, now });
-        self.seen.extend(sighting.map(|sighting| (sequence, sighting)));
+        let (reply, more) = lease.prepare_view_reply(&self.grant, &mut Keys { store, now });
+        self.pending.extend(reply.map(|reply| (sequence, reply)));
         more
     }
 
     /// Sends the answers that waited for records up to `durable`.
-    pub(super) fn tell(&mut self, lease: &Lease, durable: u64) {
-        while self.seen.front().is_some_and(|(sequence, _)| *sequence <= durable) {
-            if let Some((_, sighting)) = self.seen.pop_front() {
-                lease.send_view_reply(sighting);
+    pub(super) fn send_answers(&mut self, lease: &Lease, durable: u64) {
+        while self.pending.front().is_some_and(|(sequence, _)| *sequence <= durable) {
+            if let Some((_, reply)) = self.pending.pop_front() {
+                lease.send_view_reply(reply);
             }
         }
     }
@@ -110,14 +110,14 @@ impl<'a> Keys<'a> {
         let (mut page, mut fits) = (ViewPage::default(), true);
         let next = self.store.databases()[database].index().scan(cursor, count, &mut |entry: &Entry| {
             if let Some(name) = escape(entry.key()).filter(|_| self.is_alive(entry)) {
-                fits &= page.push(&name, shown(&entry.value));
+                fits &= page.push(&name, attributes(&entry.value));
             }
         });
         fits.then_some((page, next))
     }
 }
 
-fn shown(value: &Value) -> FileAttributes {
+fn attributes(value: &Value) -> FileAttributes {
     match value {
         Value::String(string) => FileAttributes::file(string.len() as u64),
         _ => FileAttributes::file(0),
@@ -127,7 +127,7 @@ fn shown(value: &Value) -> FileAttributes {
 impl View for Keys<'_> {
     fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         match self.find(at)? {
-            Node::Key(value) => Ok(shown(value)),
+            Node::Key(value) => Ok(attributes(value)),
             _ => Ok(FileAttributes::DIRECTORY),
         }
     }

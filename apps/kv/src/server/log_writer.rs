@@ -223,7 +223,7 @@ impl<D: DiskQueue> LogWriter<D> {
         self.log.tend(now.monotonic_ns).map_err(|cause| cause.to_string())?;
         shard.limit_snapshot(self.most_dumped());
         if busy || durable > shard.persistence().durable_sequence || self.compaction != Compaction::Idle {
-            self.tell(shard, durable, now);
+            self.update_status(shard, durable, now);
         }
         if self.blocked {
             // Replies to commands whose effects are not in the log must not leave. They are sealed
@@ -293,24 +293,24 @@ impl<D: DiskQueue> LogWriter<D> {
 
     /// Initialises the state that INFO persistence shows, and the shard's limit, before the first
     /// iteration.
-    pub fn introduce(&self, shard: &mut Shard) {
+    pub fn initialize(&self, shard: &mut Shard) {
         shard.limit_snapshot(self.most_dumped());
-        self.tell(shard, self.log.durable(), Now::default());
+        self.update_status(shard, self.log.durable(), Now::default());
         shard.persistence_mut().base_bytes = self.log.used();
     }
 
     /// Updates the state that INFO persistence shows.
-    fn tell(&self, shard: &mut Shard, durable: u64, now: Now) {
-        let told = shard.persistence_mut();
-        told.log = self.log.metrics();
-        told.used_bytes = self.log.used();
-        told.capacity_bytes = self.log.capacity();
-        told.queued_bytes = self.log.queued() as u64;
-        told.last_sequence = self.last;
-        told.durable_sequence = durable;
-        told.full = self.refusing;
-        told.compaction_wanted = self.requested;
-        told.committed(durable, now.monotonic_ns);
+    fn update_status(&self, shard: &mut Shard, durable: u64, now: Now) {
+        let status = shard.persistence_mut();
+        status.log = self.log.metrics();
+        status.used_bytes = self.log.used();
+        status.capacity_bytes = self.log.capacity();
+        status.queued_bytes = self.log.queued() as u64;
+        status.last_sequence = self.last;
+        status.durable_sequence = durable;
+        status.full = self.refusing;
+        status.compaction_wanted = self.requested;
+        status.committed(durable, now.monotonic_ns);
     }
 
     /// Appends the batch's effects and starts their write.

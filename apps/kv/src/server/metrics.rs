@@ -13,12 +13,12 @@ use super::reactor::Reactor;
 type Entries = Vec<(String, Kind, u64)>;
 
 /// A queue with counters. Queues in memory have none.
-pub(super) trait Counted {
+pub(super) trait QueueCounters {
     /// Adds the queue's counters.
     fn count(&self, add: &mut dyn FnMut(&str, u64));
 }
 
-impl Counted for VnicQueue {
+impl QueueCounters for VnicQueue {
     fn count(&self, add: &mut dyn FnMut(&str, u64)) {
         match self {
             Self::AfXdp(queue) => {
@@ -60,7 +60,7 @@ pub(super) struct MetricsPages {
 
 impl MetricsPages {
     /// Pages for the layers of `reactor`.
-    pub(super) fn new<Q: NicQueue + Counted, D: DiskQueue>(
+    pub(super) fn new<Q: NicQueue + QueueCounters, D: DiskQueue>(
         reactor: &Reactor<Q, D>,
     ) -> Result<Self, MetricsError> {
         let mut pages = Vec::new();
@@ -84,7 +84,7 @@ impl MetricsPages {
 
     /// Publishes the current values. Returns when to call again if a page could not be published
     /// yet.
-    pub(super) fn update<Q: NicQueue + Counted, D: DiskQueue>(
+    pub(super) fn update<Q: NicQueue + QueueCounters, D: DiskQueue>(
         &mut self,
         reactor: &Reactor<Q, D>,
         now: u64,
@@ -106,15 +106,17 @@ impl MetricsPages {
 }
 
 /// The values of every layer.
-fn layers<Q: NicQueue + Counted, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Vec<(&'static str, Entries)> {
+fn layers<Q: NicQueue + QueueCounters, D: DiskQueue>(
+    reactor: &Reactor<Q, D>,
+) -> Vec<(&'static str, Entries)> {
     let mut layers = vec![("kv", store(reactor))];
     if let Some(log_writer) = reactor.log_writer() {
         let log = log_writer.log();
-        let counted = log.metrics();
+        let counters = log.metrics();
         let mut entries = Entries::new();
-        counted.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
-        let told = reactor.shard().persistence();
-        entries.push(("longest_commit_ns".into(), Kind::Gauge, told.longest_commit_ns));
+        counters.each(|name, value| entries.push((name.to_owned(), Kind::Counter, value)));
+        let status = reactor.shard().persistence();
+        entries.push(("longest_commit_ns".into(), Kind::Gauge, status.longest_commit_ns));
         entries.push(("durable_sequence".into(), Kind::Gauge, log.durable()));
         entries.push(("used_bytes".into(), Kind::Gauge, log.used()));
         entries.push(("capacity_bytes".into(), Kind::Gauge, log.capacity()));
@@ -134,31 +136,31 @@ fn layers<Q: NicQueue + Counted, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Vec<(
 
 fn store<Q: NicQueue, D: DiskQueue>(reactor: &Reactor<Q, D>) -> Entries {
     let shard = reactor.shard();
-    let counted = shard.metrics();
+    let counters = shard.metrics();
     let mut entries = Entries::new();
     let mut add = |name: &str, value| entries.push((name.to_owned(), Kind::Counter, value));
-    add("commands", counted.commands);
-    add("connections", counted.connections);
-    add("refused", counted.refused);
-    add("input_bytes", counted.input_bytes);
-    add("output_bytes", counted.output_bytes);
-    add("hits", counted.hits);
-    add("misses", counted.misses);
-    add("expired", counted.expired);
-    add("evicted", counted.evicted);
-    add("effects", counted.effects);
-    add("errors", counted.errors);
-    add("protocol_errors", counted.protocol_errors);
-    add("query_limit_closed", counted.query_limit_closed);
-    add("output_limit_closed", counted.output_limit_closed);
-    add("idle_closed", counted.idle_closed);
-    add("long_iterations", counted.long_iterations);
-    add("own_long_iterations", counted.own_long_iterations);
-    add("long_iteration_faults", counted.long_iteration_faults);
-    add("http_closed", counted.http_closed);
-    add("replayed", counted.replayed);
-    add("replay_skipped", counted.replay_skipped);
-    entries.push(("longest_iteration_ns".into(), Kind::Gauge, counted.longest_iteration_ns));
+    add("commands", counters.commands);
+    add("connections", counters.connections);
+    add("refused", counters.refused);
+    add("input_bytes", counters.input_bytes);
+    add("output_bytes", counters.output_bytes);
+    add("hits", counters.hits);
+    add("misses", counters.misses);
+    add("expired", counters.expired);
+    add("evicted", counters.evicted);
+    add("effects", counters.effects);
+    add("errors", counters.errors);
+    add("protocol_errors", counters.protocol_errors);
+    add("query_limit_closed", counters.query_limit_closed);
+    add("output_limit_closed", counters.output_limit_closed);
+    add("idle_closed", counters.idle_closed);
+    add("long_iterations", counters.long_iterations);
+    add("own_long_iterations", counters.own_long_iterations);
+    add("long_iteration_faults", counters.long_iteration_faults);
+    add("http_closed", counters.http_closed);
+    add("replayed", counters.replayed);
+    add("replay_skipped", counters.replay_skipped);
+    entries.push(("longest_iteration_ns".into(), Kind::Gauge, counters.longest_iteration_ns));
     entries.push(("clients".into(), Kind::Gauge, shard.clients() as u64));
     entries.push(("keys".into(), Kind::Gauge, shard.keys() as u64));
     entries.push(("memory_bytes".into(), Kind::Gauge, shard.used_memory()));

@@ -29,8 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A device that is being acquired again.
 #[derive(Debug)]
 pub(super) struct Reacquisition<T> {
-    given: Receiver<T>,
-    bell: UnixStream,
+    granted: Receiver<T>,
+    reader: UnixStream,
 }
 
 impl Reacquisition<(Vnic, Lease)> {
@@ -62,36 +62,36 @@ impl Reacquisition<()> {
 
 impl<T: Send + 'static> Reacquisition<T> {
     fn start(what: String, acquire: impl FnMut() -> Result<T, Error> + Send + 'static) -> io::Result<Self> {
-        let (bell, ringer) = UnixStream::pair()?;
-        let (give, given) = sync_channel(1);
+        let (reader, writer) = UnixStream::pair()?;
+        let (sender, granted) = sync_channel(1);
         std::thread::Builder::new().name("sietch-reacquire".to_owned()).spawn(move || {
-            if let Some(found) = ask(&what, acquire) {
+            if let Some(found) = acquire_until_final(&what, acquire) {
                 // If the store has ended, the device is dropped, which releases it.
-                let _ = give.send(found);
+                let _ = sender.send(found);
             }
             // Closing the writer makes the doorbell readable.
-            drop(ringer);
+            drop(writer);
         })?;
-        Ok(Self { given, bell })
+        Ok(Self { granted, reader })
     }
 
     /// Becomes readable when the device was granted, or refused for good.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.reader.as_fd()
     }
 
     /// Whether the device was granted; drops it.
-    pub(super) fn is_given(&mut self) -> bool {
-        self.given.try_recv().is_ok()
+    pub(super) fn is_granted(&mut self) -> bool {
+        self.granted.try_recv().is_ok()
     }
 
     /// The granted device; `None` if it was refused for good.
     pub(super) fn take(self) -> Option<T> {
-        self.given.try_recv().ok()
+        self.granted.try_recv().ok()
     }
 }
 
-fn ask<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T> {
+fn acquire_until_final<T>(what: &str, mut acquire: impl FnMut() -> Result<T, Error>) -> Option<T> {
     let mut pause = FIRST_PAUSE;
     loop {
         match acquire() {

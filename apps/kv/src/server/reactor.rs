@@ -57,7 +57,7 @@ impl<Q: NicQueue, D: DiskQueue> Reactor<Q, D> {
         sockets: Option<SocketQueue>,
     ) -> Self {
         if let Some(log_writer) = &log_writer {
-            log_writer.introduce(&mut shard);
+            log_writer.initialize(&mut shard);
         }
         Self {
             shard,

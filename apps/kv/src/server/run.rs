@@ -1,13 +1,14 @@
-//! Starting, turning and ending the store on real devices.
+//! Runs the server on real devices, from start to end.
 //!
-//! 1. Ask the control plane for the storage area (unless no log is kept) and the VNIC; recover;
-//!    open the doors; say that the store serves.
-//! 2. Iteration. After a turn in which nothing happened, spin for as long as that has paid lately
-//!    ([`super::idle`]), then sleep on every doorbell.
-//! 3. A revoked VNIC is closed with its clients, the rest goes on. One that was a link is asked for
-//!    again ([`super::reacquire`]). So is an area whose service core ended: once it could be had the
-//!    store ends, for whoever started it to start it anew. SIGTERM, SIGINT, SHUTDOWN, or a daemon
-//!    that ends: stop reading, make durable what was run, close the log in order.
+//! 1. Acquire the storage area (unless no log is kept) and the VNIC from the control plane;
+//!    recover; open the transports; report that the store serves.
+//! 2. Iterate. After an iteration in which nothing happened, poll for as long as that has paid
+//!    lately ([`super::idle`]), then sleep on every doorbell.
+//! 3. A revoked VNIC is closed with its clients; everything else continues. A VNIC that was a link
+//!    is acquired again ([`super::reacquire`]). So is an area whose service core ended: once it is
+//!    granted, the store ends, and its supervisor restarts it. At SIGTERM, SIGINT, SHUTDOWN, or the
+//!    end of the daemon, the server stops reading, makes all effects durable, and closes the log in
+//!    order.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -36,32 +37,32 @@ use crate::metrics::{Recovery, Usage};
 use crate::settings::Settings;
 use crate::shard::{LONG_ITERATION_NS, Now, Shard};
 
-/// What doorbells are for.
+/// Tokens of the doorbells.
 const LEASE: u64 = 1;
 const SIGNAL: u64 = 2;
 const VNIC: u64 = 3;
 const DISK: u64 = 4;
 const LINK_LEASE: u64 = 5;
-const REOPENED: u64 = 6;
-const REGAINED: u64 = 7;
+const LINK_GRANTED: u64 = 6;
+const AREA_GRANTED: u64 = 7;
 
-/// How long the end waits for the disk: less than `sietch up` grants, so that the log can still be
-/// closed.
-const LAST_WRITES: Duration = Duration::from_secs(20);
+/// Longest wait for the disk at the end: less than the limit of `sietch up`, so that the log can
+/// still be closed.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
 
-/// Between two looks at the disk while the store ends.
-const LAST_PAUSE: Duration = Duration::from_millis(1);
+/// Pause between two polls of the disk while the store ends.
+const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Descriptors that are no clients': standard streams, rings, devices, counter pages, the control
-/// connection, and one to refuse a client with. Redis keeps 32.
+/// Descriptors reserved for other uses than clients: standard streams, rings, devices, counter
+/// pages, the control connection, and one to refuse a client with. Redis reserves 32.
 const RESERVED_DESCRIPTORS: usize = 64;
 
-type Machine = Reactor<VnicQueue, AreaQueue>;
+type ServerReactor = Reactor<VnicQueue, AreaQueue>;
 
-/// Serves until it is told to stop.
+/// Serves until it is requested to stop.
 ///
 /// # Errors
-/// What keeps it from starting, and a log that fails at the end.
+/// The store cannot start, or its log fails at the end.
 pub fn run(options: Options) -> Result<(), Error> {
     let files = raise_file_limit();
     let signals = signals()?;
@@ -71,21 +72,21 @@ pub fn run(options: Options) -> Result<(), Error> {
     outcome.and(ended)
 }
 
-/// Allows as many open files as the hard limit does; returns how many.
+/// Raises the limit of open files to the hard limit, and returns it.
 fn raise_file_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // With fewer descriptors the store serves fewer connections: nothing to fail for.
+    // With fewer descriptors the store serves fewer connections, which is no reason to fail.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let files = getrlimit(Resource::Nofile).current;
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Whether the machine has one core. Being pinned to one of several is no reason not to spin.
-fn one_core() -> bool {
+/// Whether the machine has one core. A server pinned to one core of several still polls.
+fn has_single_core() -> bool {
     std::fs::read_to_string("/sys/devices/system/cpu/online").is_ok_and(|cores| cores.trim() == "0")
 }
 
-/// A stream that becomes readable at SIGTERM and SIGINT.
+/// A stream that becomes readable at SIGTERM or SIGINT.
 fn signals() -> Result<UnixStream, Error> {
     let system = |cause| Error::System { action: "watching for signals", cause };
     let (reader, writer) = UnixStream::pair().map_err(system)?;
@@ -96,7 +97,7 @@ fn signals() -> Result<UnixStream, Error> {
     Ok(reader)
 }
 
-/// Both clocks, read once a turn.
+/// Both clocks, read once per iteration.
 fn clock() -> Now {
     let nanoseconds = |clock| {
         let time = clock_gettime(clock);
@@ -109,28 +110,27 @@ fn clock() -> Now {
 fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     getrandom(&mut bytes, GetRandomFlags::empty())
-        .map_err(|cause| Error::System { action: "asking for random bytes", cause: cause.into() })?;
+        .map_err(|cause| Error::System { action: "reading random bytes", cause: cause.into() })?;
     Ok(bytes)
 }
 
 struct Server {
-    reactor: Machine,
+    reactor: ServerReactor,
     lease: Lease,
     report: MetricsPages,
-    /// What is shown of the area, if there is one.
+    /// The key view of the area, if there is one.
     key_view: Option<KeyView>,
     vnic_grant: Option<sietch::Grant>,
-    /// Its name, if it is a link, and where the daemon is: it is asked for again when its peer
-    /// ends.
+    /// The socket of the daemon and the name of the VNIC, if it is a link: it is acquired again
+    /// when its peer ends.
     link: Option<(PathBuf, String)>,
-    /// What holds a link that was asked for again, or is being.
+    /// The lease of a link that was acquired again.
     link_lease: Option<Lease>,
-    reacquiring: Option<Reacquisition<(Vnic, Lease)>>,
-    /// Where the daemon is, and what is there once it would give the area again that went with its
-    /// service core.
+    reacquiring_link: Option<Reacquisition<(Vnic, Lease)>>,
+    /// The socket of the daemon, and the reacquisition of an area whose service core ended.
     path: PathBuf,
-    regaining: Option<Reacquisition<()>>,
-    area_is_back: bool,
+    reacquiring_area: Option<Reacquisition<()>>,
+    area_granted: bool,
     area: String,
     port: u16,
     stopping: bool,
@@ -138,11 +138,11 @@ struct Server {
     signals: UnixStream,
 }
 
-/// Names a file whose content, without a line end, is the password of the default user: what
-/// `requirepass` is at the start.
+/// The environment variable that names the password file. Its content, without the line end, is the
+/// initial `requirepass` of the default user.
 const PASSWORD_FILE: &str = "SIETCH_KV_PASSWORD_FILE";
 
-/// A VNIC serves, and anybody is let in.
+/// The warning for a VNIC without a password.
 const OPEN_VNIC: &str = "the VNIC serves without a password, and protected mode is for kernel sockets alone: every host that the VNIC's filters let through may read and write everything; set one in the file that SIETCH_KV_PASSWORD_FILE names";
 
 fn require_password(shard: &mut Shard) -> Result<(), Error> {
@@ -158,7 +158,7 @@ fn require_password(shard: &mut Shard) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the shard is told.
+/// The settings of the shard.
 #[expect(clippy::field_reassign_with_default, reason = "what is only shown is private to the settings")]
 fn settings(options: &Options) -> Settings {
     let mut settings = Settings::default();
@@ -170,10 +170,10 @@ fn settings(options: &Options) -> Settings {
     settings
 }
 
-/// The VNIC's side, if there is to be one, or why there is not.
+/// The VNIC's transport, or the reason why there is none.
 struct Network {
     transport: Option<(VnicTransport<VnicQueue>, sietch::Grant)>,
-    /// Where it answers over IPv6.
+    /// Its IPv6 address.
     v6: Option<SocketAddr>,
     reason: Option<String>,
 }
@@ -190,7 +190,7 @@ impl Server {
             && !address.ip().is_loopback()
         {
             tracing::warn!(
-                "the store listens on {address}, which other hosts may reach, and what they say is not encrypted; without a password it refuses them (CONFIG SET requirepass, protected-mode)"
+                "the store listens on {address}, which other hosts may reach, and their connections are not encrypted; without a password it refuses them (CONFIG SET requirepass, protected-mode)"
             );
         }
         let log = open_log(&options, &mut client, &mut shard)?;
@@ -249,10 +249,10 @@ impl Server {
             vnic_grant,
             link,
             link_lease: None,
-            reacquiring: None,
+            reacquiring_link: None,
             path,
-            regaining: None,
-            area_is_back: false,
+            reacquiring_area: None,
+            area_granted: false,
             area: options.vsa,
             port: options.port,
             stopping: false,
@@ -262,16 +262,18 @@ impl Server {
             watch(sockets, server.lease.doorbell(), LEASE)?;
         }
         if let Some(pipe) = options.ready {
-            ready.announce(pipe).map_err(|cause| Error::System { action: "saying that it serves", cause })?;
+            ready
+                .announce(pipe)
+                .map_err(|cause| Error::System { action: "reporting that it serves", cause })?;
         }
         Ok(server)
     }
 
-    /// Turns until it is time to stop.
+    /// Iterates until the store must stop.
     fn serve(&mut self) -> Result<(), Error> {
         let mut doorbells = Vec::new();
-        let mut idle_policy = IdlePolicy::new(one_core());
-        // When the turn before began, unless the loop has slept or given the core away since.
+        let mut idle_policy = IdlePolicy::new(has_single_core());
+        // When the last iteration began, unless the server has slept or yielded the core since.
         let mut before = None;
         let mut latency = LatencyAttribution::default();
         latency.refresh();
@@ -291,23 +293,23 @@ impl Server {
                 .map_err(|cause| Error::System { action: "kernel sockets", cause })?;
             self.reactor.take_doorbells(&mut doorbells);
             for doorbell in doorbells.drain(..) {
-                self.answer(doorbell);
+                self.handle_doorbell(doorbell);
             }
             if let Some(cause) = self.reactor.take_vnic_failure() {
-                tracing::warn!("the VNIC is gone: {cause}; its clients were closed");
+                tracing::warn!("the VNIC has failed: {cause}; its clients were closed");
                 self.forget_vnic();
             }
-            self.regain_area();
-            if self.area_is_back {
+            self.reacquire_area();
+            if self.area_granted {
                 return Err(Error::AreaReturned { name: self.area.clone() });
             }
             if self.reactor.shard().shutdown_requested().is_some() {
                 self.stopping = true;
             }
-            // While nothing is taken in, no doorbell is heard either.
+            // While the reactor takes no input, it reports no doorbell either.
             self.stopping |= self.reactor.is_held() && is_readable(&self.signals);
-            let shows = self.show(now);
-            if iteration.busy || shows {
+            let more_requests = self.answer_key_view(now);
+            if iteration.busy || more_requests {
                 idle_policy.busy(now.monotonic_ns);
                 if self.report.is_due(now.monotonic_ns) {
                     self.update(now);
@@ -321,7 +323,7 @@ impl Server {
             }
             match idle_policy.idle(now.monotonic_ns, iteration.disk, self.reactor.vnic().is_some()) {
                 Idle::Poll => std::hint::spin_loop(),
-                // Whoever else has the core meanwhile makes no turn long.
+                // The time of other threads on the core does not count as a long iteration.
                 Idle::Yield => {
                     before = None;
                     rustix::thread::sched_yield();
@@ -335,60 +337,62 @@ impl Server {
         Ok(())
     }
 
-    /// Shows the store to whoever asks; says whether another turn should come soon.
-    fn show(&mut self, now: Now) -> bool {
+    /// Answers requests of the key view. Returns whether another iteration should follow soon.
+    fn answer_key_view(&mut self, now: Now) -> bool {
         let Some(key_view) = &mut self.key_view else { return false };
         let Some(log_writer) = self.reactor.log_writer() else { return false };
-        // What was run and is not in the log yet cannot be waited for.
+        // Effects that are not in the log yet have no sequence to wait for.
         let sequence = (!log_writer.is_blocked()).then(|| log_writer.log().last());
-        let more = key_view.look(&self.lease, self.reactor.shard().store(), now, sequence);
-        // What a failed log does not hold is never told.
+        let more = key_view.answer(&self.lease, self.reactor.shard().store(), now, sequence);
+        // An answer must never show effects that a failed log lacks.
         let partly = log_writer.is_awaited() || log_writer.has_failed();
-        key_view.tell(&self.lease, if partly { log_writer.log().durable() } else { u64::MAX });
+        key_view.send_answers(&self.lease, if partly { log_writer.log().durable() } else { u64::MAX });
         more
     }
 
-    /// Whether the disk has a request that only another turn finishes: no doorbell tells of it.
+    /// Whether the disk has a request in flight that only another iteration completes, because the
+    /// disk has no doorbell.
     fn disk_needs_iterations(&self) -> bool {
         let disk = self.reactor.log_writer().map(|log_writer| log_writer.log().disk());
         disk.is_some_and(|disk| disk.in_flight() > 0 && disk.doorbell().is_none())
     }
 
-    /// Asks for the area again if it went with its service core: until it can be had the store
-    /// answers reads, and refuses writes.
-    fn regain_area(&mut self) {
+    /// Requests the area again if its service core ended. Until it is granted, the store serves
+    /// reads and refuses writes.
+    fn reacquire_area(&mut self) {
         let is_lost = |log_writer: &LogWriter<AreaQueue>| {
             log_writer.log().failed().is_some() && log_writer.log().disk().is_over()
         };
-        if self.regaining.is_some() || self.stopping || !self.reactor.log_writer().is_some_and(is_lost) {
+        if self.reacquiring_area.is_some() || self.stopping || !self.reactor.log_writer().is_some_and(is_lost)
+        {
             return;
         }
         let (path, name) = (self.path.clone(), self.area.clone());
-        let started = Reacquisition::area(path, name).and_then(|regaining| {
+        let started = Reacquisition::area(path, name).and_then(|reacquiring_area| {
             if let Some(sockets) = self.reactor.sockets_mut() {
-                sockets.watch(regaining.doorbell().try_clone_to_owned()?, REGAINED)?;
+                sockets.watch(reacquiring_area.doorbell().try_clone_to_owned()?, AREA_GRANTED)?;
             }
-            Ok(regaining)
+            Ok(reacquiring_area)
         });
         match started {
-            Ok(regaining) => self.regaining = Some(regaining),
-            Err(cause) => tracing::warn!("the storage area is not asked for again: {cause}"),
+            Ok(reacquiring_area) => self.reacquiring_area = Some(reacquiring_area),
+            Err(cause) => tracing::warn!("the storage area is not requested again: {cause}"),
         }
     }
 
-    /// The area can be had again, or never: with it the store has to begin anew.
-    fn end_for_area(&mut self) {
+    /// The request for the area ended. If it was granted, the store must restart.
+    fn end_area_reacquisition(&mut self) {
         let Some(sockets) = self.reactor.sockets_mut() else { return };
-        sockets.unwatch(REGAINED);
-        if let Some(regaining) = &mut self.regaining
-            && regaining.is_given()
+        sockets.unwatch(AREA_GRANTED);
+        if let Some(reacquiring_area) = &mut self.reacquiring_area
+            && reacquiring_area.is_granted()
         {
-            self.area_is_back = true;
+            self.area_granted = true;
         }
     }
 
-    /// Closes what is left of the VNIC here: its memory stays pinned as long as its socket is open.
-    /// A link is asked for again.
+    /// Drops the rest of the VNIC, because its memory stays pinned as long as its socket is open. A
+    /// link is acquired again.
     fn forget_vnic(&mut self) {
         self.vnic_grant = None;
         self.link_lease = None;
@@ -396,28 +400,29 @@ impl Server {
             sockets.unwatch(VNIC);
             sockets.unwatch(LINK_LEASE);
         }
-        let Some((path, name)) = self.link.clone().filter(|_| !self.stopping && self.reacquiring.is_none())
+        let Some((path, name)) =
+            self.link.clone().filter(|_| !self.stopping && self.reacquiring_link.is_none())
         else {
             return;
         };
-        let started = Reacquisition::vnic(path, name).and_then(|reacquiring| {
+        let started = Reacquisition::vnic(path, name).and_then(|reacquiring_link| {
             if let Some(sockets) = self.reactor.sockets_mut() {
-                sockets.watch(reacquiring.doorbell().try_clone_to_owned()?, REOPENED)?;
+                sockets.watch(reacquiring_link.doorbell().try_clone_to_owned()?, LINK_GRANTED)?;
             }
-            Ok(reacquiring)
+            Ok(reacquiring_link)
         });
         match started {
-            Ok(reacquiring) => self.reacquiring = Some(reacquiring),
-            Err(cause) => tracing::warn!("the link is not asked for again: {cause}"),
+            Ok(reacquiring_link) => self.reacquiring_link = Some(reacquiring_link),
+            Err(cause) => tracing::warn!("the link is not requested again: {cause}"),
         }
     }
 
-    /// Serves on the link that the control plane gave again.
+    /// Serves on the link that the control plane granted again.
     fn adopt_link(&mut self) -> Result<(), Error> {
         if let Some(sockets) = self.reactor.sockets_mut() {
-            sockets.unwatch(REOPENED);
+            sockets.unwatch(LINK_GRANTED);
         }
-        let Some((vnic, lease)) = self.reacquiring.take().and_then(Reacquisition::take) else {
+        let Some((vnic, lease)) = self.reacquiring_link.take().and_then(Reacquisition::take) else {
             return Ok(());
         };
         let name = vnic.grant.name().to_owned();
@@ -449,19 +454,19 @@ impl Server {
         self.reactor.sleep(timeout).map_err(|cause| Error::System { action: "sleeping", cause })
     }
 
-    /// Shows how things stand, to the counters' readers and to INFO.
+    /// Publishes counters and resource usage.
     fn update(&mut self, now: Now) -> Option<u64> {
-        // Without /proc nothing is known, and nothing is said.
+        // Without /proc the usage stays 0.
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         self.reactor.note_usage(Usage::parse(&stat, rustix::param::page_size() as u64));
         self.report.update(&self.reactor, now.monotonic_ns)
     }
 
-    fn answer(&mut self, doorbell: u64) {
+    fn handle_doorbell(&mut self, doorbell: u64) {
         match doorbell {
             SIGNAL => self.stopping = true,
-            REGAINED => self.end_for_area(),
-            REOPENED => {
+            AREA_GRANTED => self.end_area_reacquisition(),
+            LINK_GRANTED => {
                 if let Err(cause) = self.adopt_link() {
                     tracing::warn!("the link cannot be used: {cause}");
                 }
@@ -477,7 +482,7 @@ impl Server {
                     self.forget_vnic();
                 }
                 if let (Some(grant), Some(transport)) = (&self.vnic_grant, self.reactor.vnic_mut()) {
-                    // Whichever holds the VNIC is asked.
+                    // Either lease may hold the VNIC.
                     for lease in std::iter::once(&self.lease).chain(&self.link_lease) {
                         transport.answer(lease, grant);
                     }
@@ -486,26 +491,28 @@ impl Server {
                     self.stopping = true;
                 }
             }
-            // The turn looks at queue and disk anyway.
+            // The iteration polls queue and disk anyway.
             _ => {}
         }
     }
 
-    /// Reads no more, makes durable and answers what was run, says goodbye, then closes the log in
-    /// order.
+    /// Stops reading, makes the effects durable and sends their replies, closes the clients, then
+    /// closes the log in order.
     fn end(self) -> Result<(), Error> {
         let Self { mut reactor, lease, area, .. } = self;
-        tracing::info!("the store ends: it takes nothing more, and what it ran becomes durable");
+        tracing::info!(
+            "the store ends: it reads no more input, and the effects of earlier commands become durable"
+        );
         let save = reactor.shard().shutdown_requested() != Some(ShutdownMode::NoSave);
         reactor.stop_input();
-        let limit = clock().monotonic_ns.saturating_add(LAST_WRITES.as_nanos() as u64);
+        let limit = clock().monotonic_ns.saturating_add(SHUTDOWN_LIMIT.as_nanos() as u64);
         let late = loop {
             if !save {
                 break false;
             }
             let now = clock();
             let caught_up = reactor.log_writer().is_none_or(LogWriter::is_caught_up);
-            // The turn after the last write is the one that sends its reply.
+            // The iteration after the last write sends its reply.
             if reactor.iterate(now).is_err() || caught_up {
                 break false;
             }
@@ -513,16 +520,15 @@ impl Server {
                 break true;
             }
             if let Some(sockets) = reactor.sockets_mut() {
-                let _ = sockets.wait(Some(LAST_PAUSE));
+                let _ = sockets.wait(Some(SHUTDOWN_PAUSE));
             }
         };
         if let Err(cause) = reactor.close_clients(clock()) {
-            tracing::debug!("clients were not told of the end: {cause}");
+            tracing::debug!("clients were not closed in order: {cause}");
         }
         let closed = match reactor.into_log_writer() {
-            // A disk that answers nothing was waited for long enough: to close the log, or to drop
-            // its queue, would be to wait once more. The end of the process gives back what it
-            // holds.
+            // The disk does not answer within the limit. To close the log, or to drop its queue,
+            // would wait once more; the end of the process releases both.
             Some(log_writer) if late => {
                 std::mem::forget(log_writer);
                 Err(Error::Unfinished { name: area })
@@ -539,7 +545,7 @@ impl Server {
     }
 }
 
-/// Whether something was written to a stream; it stays there.
+/// Whether a stream has bytes to read; they are not consumed.
 fn is_readable(stream: &UnixStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     rustix::net::recv(stream, &mut [0u8; 1], flags).is_ok_and(|(count, _)| count > 0)
@@ -551,16 +557,15 @@ fn watch(sockets: &mut SocketQueue, doorbell: std::os::fd::BorrowedFd<'_>, token
     sockets.watch(copy, token).map_err(system)
 }
 
-/// A log that was recovered.
+/// A recovered log.
 struct OpenLog {
     log_writer: LogWriter<AreaQueue>,
-    /// How blocks reach its area.
+    /// A description of the disk queue.
     description: String,
     grant: sietch::Grant,
 }
 
-/// Acquires the storage area and recovers from it, and says how blocks reach it. `None`: no log is
-/// wanted, and no area.
+/// Acquires the storage area and recovers from it. `None` if the store runs without a log.
 fn open_log(options: &Options, client: &mut Client, shard: &mut Shard) -> Result<Option<OpenLog>, Error> {
     if !options.durability.keeps_log() {
         tracing::info!("durability none: there is no log, and every key is lost when the store ends");
@@ -604,8 +609,7 @@ fn open_sockets(options: &Options) -> Result<(SocketQueue, Option<SocketAddr>), 
     Ok((sockets, bound))
 }
 
-/// Acquires the VNIC where one is wanted. With [`NetChoice::Auto`] a refusal is a reason, not an
-/// error.
+/// Acquires the VNIC, if one is requested. With [`NetChoice::Auto`] a refusal is not an error.
 fn open_network(options: &Options, client: &mut Client) -> Result<Network, Error> {
     if options.net == NetChoice::Linux {
         return Ok(Network { transport: None, v6: None, reason: Some("--net linux".into()) });
@@ -691,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_seen_as_long_as_nobody_has_taken_it() {
+    fn a_signal_stays_readable_until_it_is_consumed() {
         let (reader, mut writer) = UnixStream::pair().expect("sockets are there");
         assert!(!is_readable(&reader));
         writer.write_all(&[1]).expect("there is room");

@@ -1,4 +1,4 @@
-//! What clients of a whole loop, over a link and a disk in memory, would miss.
+//! The whole server over a link and a disk in memory, as its clients see it.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -69,13 +69,13 @@ impl Scene {
         self.peer.connect(SocketAddrV4::new(SERVER, PORT), self.now.monotonic_ns).expect("there is a way")
     }
 
-    fn heard(&mut self, flow: FlowId) -> String {
+    fn received(&mut self, flow: FlowId) -> String {
         let mut bytes = vec![0; 1 << 16];
         let length = self.peer.read(flow, &mut bytes);
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
-    /// Asks as a client without a connection, and turns until there is a reply.
+    /// Sends a command as a client without a connection, and iterates until there is a reply.
     fn ask(&mut self, client: ClientId, command: &[u8]) -> String {
         self.reactor.shard.feed(client, command, self.now);
         for _ in 0..5000 {
@@ -101,7 +101,7 @@ fn set(key: &str, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_that_is_refused_hears_why_although_it_has_asked_already() {
+fn a_refused_client_gets_the_reason_although_it_has_sent_a_command() {
     let mut scene = Scene::new(Settings { maxclients: 1, ..Settings::default() }, 1 << 20);
     scene.join();
     let flow = scene.connect();
@@ -116,7 +116,7 @@ fn a_client_that_is_refused_hears_why_although_it_has_asked_already() {
         scene.iterate();
     }
     scene.settle();
-    assert_eq!(scene.heard(flow), "-ERR max number of clients reached\r\n");
+    assert_eq!(scene.received(flow), "-ERR max number of clients reached\r\n");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_client_that_vanishes_is_forgotten() {
     scene.connect();
     scene.settle();
     assert_eq!(scene.reactor.shard().clients(), 1);
-    // From now on nothing of the peer is heard.
+    // From now on nothing of the peer is received.
     let limit = scene.now.monotonic_ns + 3600 * SECOND;
     while scene.reactor.shard().clients() > 0 {
         assert!(scene.now.monotonic_ns < limit, "it is remembered for ever");
@@ -142,14 +142,14 @@ fn the_end_runs_nothing_more_and_says_goodbye() {
     scene.settle();
     scene.peer.send(flow, b"SET before 1\r\n");
     scene.settle();
-    assert_eq!(scene.heard(flow), "+OK\r\n");
+    assert_eq!(scene.received(flow), "+OK\r\n");
     scene.reactor.stop_input();
     scene.peer.send(flow, b"SET after 1\r\n");
     let late = scene.connect();
     scene.settle();
     assert!(scene.reactor.log_writer().is_some_and(LogWriter::is_caught_up));
     assert_eq!(scene.reactor.shard().keys(), 1);
-    assert_eq!(scene.heard(flow), "");
+    assert_eq!(scene.received(flow), "");
     assert!(
         scene.peer.flow_info(late).is_none_or(|info| info.state == State::Closed),
         "somebody was accepted"
@@ -198,15 +198,15 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
     }
     assert!(refused > 1000 && stored > 100, "{stored} stored, {refused} refused");
     // Nobody asks for anything: it must come to rest, for hours.
-    let mut turns = 0;
+    let mut iterations = 0;
     loop {
-        let turn = scene.iterate();
-        if !turn.busy {
-            let Some(due) = turn.deadline else { break };
+        let iteration = scene.iterate();
+        if !iteration.busy {
+            let Some(due) = iteration.deadline else { break };
             scene.now.monotonic_ns = scene.now.monotonic_ns.max(due);
         }
-        turns += 1;
-        assert!(turns < 10_000, "it never rests");
+        iterations += 1;
+        assert!(iterations < 10_000, "it never rests");
     }
     for number in 0..4000 {
         // While the area is compacted even this may have to wait.
@@ -241,7 +241,7 @@ fn a_copy_that_the_area_cannot_hold_is_refused_and_nothing_else_is() {
     scene.ask(client, &set("huge", 20 << 20));
     assert!(scene.ask(client, b"EXEC\r\n").starts_with("-EXECABORT"));
     assert_eq!(scene.ask(client, b"GET small\r\n"), "$1\r\n1\r\n");
-    assert_eq!(told(&mut scene, client, "log_failed"), "0");
+    assert_eq!(persistence_info(&mut scene, client, "log_failed"), "0");
 }
 
 #[test]
@@ -313,8 +313,8 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
             }
         }
         assert_eq!(scene.ask(client, &set("small", 10)), "+OK\r\n", "{case}");
-        assert_eq!(told(&mut scene, client, "log_failed"), "0", "{case}");
-        assert_ne!(told(&mut scene, client, "rdb_saves"), "0", "{case}");
+        assert_eq!(persistence_info(&mut scene, client, "log_failed"), "0", "{case}");
+        assert_ne!(persistence_info(&mut scene, client, "rdb_saves"), "0", "{case}");
         let left = scene.reactor.shard().keys();
         assert!(left <= 2, "{case}: {left} keys");
         assert_eq!(restarted(scene).keys(), left, "{case}");
@@ -322,45 +322,48 @@ fn deletions_without_room_in_the_log_are_in_a_snapshot() {
 }
 
 /// The value of a field of INFO persistence.
-fn told(scene: &mut Scene, client: ClientId, field: &str) -> String {
+fn persistence_info(scene: &mut Scene, client: ClientId, field: &str) -> String {
     let text = scene.ask(client, b"INFO persistence\r\n");
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {field} in {text}")).to_owned()
 }
 
 #[test]
-fn a_compaction_is_told_of_while_it_runs_and_when_it_is_durable() {
+fn info_shows_a_compaction_while_it_runs_and_when_it_is_durable() {
     let mut scene = Scene::new(Settings::default(), 64 << 20);
     let client = scene.join();
     for number in 0..20_000 {
         assert_eq!(scene.ask(client, &set(&format!("key{number}"), 100)), "+OK\r\n");
     }
-    assert_eq!(told(&mut scene, client, "rdb_changes_since_last_save"), "20000");
-    assert_eq!(told(&mut scene, client, "aof_enabled"), "1");
-    assert_eq!(told(&mut scene, client, "aof_rewrites"), "0");
-    let grown: u64 = told(&mut scene, client, "aof_current_size").parse().expect("a number");
+    assert_eq!(persistence_info(&mut scene, client, "rdb_changes_since_last_save"), "20000");
+    assert_eq!(persistence_info(&mut scene, client, "aof_enabled"), "1");
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrites"), "0");
+    let grown: u64 = persistence_info(&mut scene, client, "aof_current_size").parse().expect("a number");
     assert!(grown > 2_000_000, "{grown} bytes for 20000 keys");
     let saved = scene.ask(client, b"LASTSAVE\r\n");
     scene.now.unix_ms += 5000;
     assert!(scene.ask(client, b"BGREWRITEAOF\r\n").starts_with('+'));
-    // One slice a turn, and what is asked meanwhile is answered.
-    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "1");
-    assert_eq!(told(&mut scene, client, "rdb_bgsave_in_progress"), "1");
+    // One slice per iteration, and commands of that time are answered.
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrite_in_progress"), "1");
+    assert_eq!(persistence_info(&mut scene, client, "rdb_bgsave_in_progress"), "1");
     assert_eq!(scene.ask(client, b"LASTSAVE\r\n"), saved, "it is not saved before it is durable");
     assert_eq!(scene.ask(client, &set("meanwhile", 100)), "+OK\r\n");
     for _ in 0..200 {
         scene.iterate();
     }
-    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
-    assert_eq!(told(&mut scene, client, "aof_rewrites"), "1");
-    assert_eq!(told(&mut scene, client, "aof_last_bgrewrite_status"), "ok");
-    assert_eq!(told(&mut scene, client, "rdb_changes_since_last_save"), "1");
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrite_in_progress"), "0");
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrites"), "1");
+    assert_eq!(persistence_info(&mut scene, client, "aof_last_bgrewrite_status"), "ok");
+    assert_eq!(persistence_info(&mut scene, client, "rdb_changes_since_last_save"), "1");
     assert_ne!(scene.ask(client, b"LASTSAVE\r\n"), saved);
-    let base: u64 = told(&mut scene, client, "aof_base_size").parse().expect("a number");
-    assert!(base > 0 && base <= told(&mut scene, client, "aof_current_size").parse().expect("a number"));
+    let base: u64 = persistence_info(&mut scene, client, "aof_base_size").parse().expect("a number");
+    assert!(
+        base > 0
+            && base <= persistence_info(&mut scene, client, "aof_current_size").parse().expect("a number")
+    );
     assert_eq!(
-        told(&mut scene, client, "log_durable_sequence"),
-        told(&mut scene, client, "log_last_sequence")
+        persistence_info(&mut scene, client, "log_durable_sequence"),
+        persistence_info(&mut scene, client, "log_last_sequence")
     );
 }
 
@@ -376,10 +379,10 @@ fn a_compaction_that_a_flush_ends_begins_again() {
     for _ in 0..200 {
         scene.iterate();
     }
-    assert_eq!(told(&mut scene, client, "aof_rewrite_in_progress"), "0");
-    assert_eq!(told(&mut scene, client, "rdb_saves"), "1", "what was asked for was forgotten");
-    assert_eq!(told(&mut scene, client, "aof_rewrites_consecutive_failures"), "0");
-    let size: u64 = told(&mut scene, client, "aof_current_size").parse().expect("a number");
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrite_in_progress"), "0");
+    assert_eq!(persistence_info(&mut scene, client, "rdb_saves"), "1", "what was asked for was forgotten");
+    assert_eq!(persistence_info(&mut scene, client, "aof_rewrites_consecutive_failures"), "0");
+    let size: u64 = persistence_info(&mut scene, client, "aof_current_size").parse().expect("a number");
     assert!(size < 2_000_000, "{size} bytes for no keys");
 }
 
@@ -396,16 +399,22 @@ fn save_is_answered_when_all_that_came_before_is_durable() {
         assert!(scene.ask(other, b"BGSAVE\r\n").starts_with('+'));
         let now = scene.now;
         scene.reactor.shard.feed(client, b"SET last 1\r\nSAVE\r\n", now);
-        let (mut heard, mut turns) = (String::new(), 0);
-        while heard != "+OK\r\n+OK\r\n" {
-            turns += 1;
-            assert!(!heard.contains('-') && turns < 10_000, "after {turns} turns: {heard}");
+        let (mut received, mut iterations) = (String::new(), 0);
+        while received != "+OK\r\n+OK\r\n" {
+            iterations += 1;
+            assert!(
+                !received.contains('-') && iterations < 10_000,
+                "after {iterations} iterations: {received}"
+            );
             scene.iterate();
             let more = String::from_utf8_lossy(scene.reactor.shard.output(client)).into_owned();
             scene.reactor.shard.consumed(client, more.len());
-            heard += &more;
+            received += &more;
             let saved = scene.reactor.shard().persistence().compactions;
-            assert!(heard.matches("+OK").count() < 2 || saved == 2, "after {saved} compactions: {heard}");
+            assert!(
+                received.matches("+OK").count() < 2 || saved == 2,
+                "after {saved} compactions: {received}"
+            );
         }
         assert_eq!(scene.ask(client, b"GET last\r\n"), "$1\r\n1\r\n");
     }

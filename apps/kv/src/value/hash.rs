@@ -1,7 +1,7 @@
 //! A hash: a vector of fields in order of insertion while it is small, else an index.
 //!
-//! Redis keeps more fields in a listpack than are searched one by one here. What OBJECT ENCODING
-//! says is therefore kept apart from what there is.
+//! Redis keeps more fields in a listpack than are searched one by one here. The encoding that
+//! OBJECT ENCODING shows is therefore stored separately.
 
 use super::limits::{LISTPACK_HASH_ENTRIES, SMALL_HASH_BYTES, SMALL_HASH_ENTRIES};
 use super::size::{allocation, argument};

@@ -2,7 +2,7 @@
 
 /// Longest string that is called embstr rather than raw.
 pub(super) const EMBEDDED_LIMIT: usize = 44;
-/// Most fields of a small hash: a look-up compares with all of them.
+/// Most fields of a small hash: a lookup compares with all of them.
 pub(super) const SMALL_HASH_ENTRIES: usize = 128;
 /// Most fields of a hash that is called listpack, as it is by default in Redis 7.0.
 pub(super) const LISTPACK_HASH_ENTRIES: usize = 512;

@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// Inserts below; a new right neighbour, with its bound, comes back if this node had to split.
+    /// Inserts below. Returns a new right neighbour with its bound if this node had to split.
     fn insert(&mut self, entry: Entry) -> Option<(Entry, Node)> {
         match self {
             Self::Leaf(entries) => {

@@ -44,7 +44,7 @@ impl StringValue {
         }
     }
 
-    /// The first and the last byte in one, for a look at where they lie.
+    /// Reads the first and the last byte, so that the processor fetches their memory.
     #[inline]
     pub(crate) fn prefetch(&self) -> u8 {
         match self {

@@ -26,7 +26,7 @@ pub(super) fn auth(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Makes the client a user, if that is his password.
+/// Authenticates the client as a user.
 pub(super) fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> Outcome {
     if !context.data.store_ref().users.authenticate(user, password) {
         return Err(WRONG_PASSWORD);
@@ -84,7 +84,7 @@ fn set_user(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Closes the clients of a user who listen where the user may not any more.
+/// Closes the clients of a user with subscriptions that the user no longer may have.
 fn close_listeners(context: &mut Context<'_>, name: &[u8]) {
     let Some(user) = context.data.store_ref().users.get(name).cloned() else { return };
     let listens = |client: &Client| client.user == name && !user.may_keep(&client.channels, &client.patterns);

@@ -329,8 +329,7 @@ fn unblock(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
         .clients
         .iter()
         .find(|client| {
-            // Who waits for a snapshot waits for no key, and is not told that it is there before it
-            // is.
+            // A client that waits for a snapshot (SAVE) waits for no key, and cannot be unblocked.
             let waits = client.blocked.as_ref().is_some_and(|blocked| !blocked.keys.is_empty());
             client.number as i64 == number && waits
         })

@@ -1,7 +1,7 @@
-//! EXPIRE, TTL and their kin.
+//! EXPIRE, TTL and their variants.
 //!
-//! What is recorded is always an absolute time (PEXPIREAT), so that a replay does not prolong a
-//! key's life.
+//! The recorded effect always has an absolute time (PEXPIREAT), so that a replay does not prolong
+//! the life of a key.
 
 use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
@@ -96,7 +96,7 @@ pub(super) fn pexpireat(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outco
 }
 
 /// Replies with an expiry: -2 without key, -1 without expiry.
-fn tell(context: &mut Context<'_>, key: &[u8], seconds: bool, absolute: bool) -> Outcome {
+fn reply_expiry(context: &mut Context<'_>, key: &[u8], seconds: bool, absolute: bool) -> Outcome {
     let now = context.data.now().unix_ms;
     let value = match context.data.expiry(key) {
         None => -2,
@@ -116,19 +116,19 @@ fn tell(context: &mut Context<'_>, key: &[u8], seconds: bool, absolute: bool) ->
 }
 
 pub(super) fn ttl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    tell(context, arguments[1], true, false)
+    reply_expiry(context, arguments[1], true, false)
 }
 
 pub(super) fn pttl(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    tell(context, arguments[1], false, false)
+    reply_expiry(context, arguments[1], false, false)
 }
 
 pub(super) fn expiretime(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    tell(context, arguments[1], true, true)
+    reply_expiry(context, arguments[1], true, true)
 }
 
 pub(super) fn pexpiretime(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    tell(context, arguments[1], false, true)
+    reply_expiry(context, arguments[1], false, true)
 }
 
 pub(super) fn persist(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {

@@ -1,4 +1,4 @@
-//! INFO, in the fields that tools look for.
+//! INFO, with the fields that tools read.
 
 use std::fmt::Write;
 
@@ -150,7 +150,7 @@ fn server(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     lines.put("config_file", "");
 }
 
-/// Bytes for people, as Redis shows them.
+/// Bytes in human-readable form, as Redis shows them.
 fn human(bytes: u64) -> String {
     let value = bytes as f64;
     match bytes {
@@ -166,7 +166,7 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     let peak = store.metrics.peak_memory.max(used);
     lines.put("used_memory", used);
     lines.put("used_memory_human", human(used));
-    // Where nobody has looked yet, or cannot, it is at least that.
+    // Before the first sample, or without /proc, the used memory is a lower bound.
     let resident = if store.persistence.usage.resident > 0 { store.persistence.usage.resident } else { used };
     lines.put("used_memory_rss", resident);
     lines.put("used_memory_rss_human", human(resident));
@@ -184,49 +184,49 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
 }
 
 /// "ok" or "err", as Redis says it.
-fn status(failed: bool) -> &'static str {
+fn ok_or_err(failed: bool) -> &'static str {
     if failed { "err" } else { "ok" }
 }
 
-/// Whole seconds; -1 of nothing.
+/// Whole seconds; -1 for none.
 fn seconds(nanoseconds: Option<u64>) -> i64 {
     nanoseconds.map_or(-1, |time| (time / 1_000_000_000) as i64)
 }
 
-/// A compaction of the log is what stands for BGSAVE and BGREWRITEAOF alike, so both families of
-/// fields tell of it.
+/// A compaction of the log stands for both BGSAVE and BGREWRITEAOF, so both families of fields
+/// describe it.
 fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     let kept = store.settings.durability.keeps_log();
-    let told = &store.persistence;
-    let running = told.compacting_since();
+    let status = &store.persistence;
+    let running = status.compacting_since();
     let current = seconds(running.map(|begin| context.data.now().monotonic_ns.saturating_sub(begin)));
-    let last = seconds(told.last_compaction_ns);
+    let last = seconds(status.last_compaction_ns);
     lines.put("loading", u8::from(store.replaying));
     lines.put("async_loading", 0);
-    lines.put("rdb_changes_since_last_save", told.unsaved_changes());
+    lines.put("rdb_changes_since_last_save", status.unsaved_changes());
     lines.put("rdb_bgsave_in_progress", u8::from(running.is_some()));
     lines.put("rdb_last_save_time", store.last_save);
-    lines.put("rdb_last_bgsave_status", status(told.given_up > 0));
+    lines.put("rdb_last_bgsave_status", ok_or_err(status.given_up > 0));
     lines.put("rdb_last_bgsave_time_sec", last);
     lines.put("rdb_current_bgsave_time_sec", current);
-    lines.put("rdb_saves", told.compactions);
+    lines.put("rdb_saves", status.compactions);
     lines.put("rdb_last_load_keys_expired", 0);
-    lines.put("rdb_last_load_keys_loaded", told.recovery.keys);
+    lines.put("rdb_last_load_keys_loaded", status.recovery.keys);
     lines.put("aof_enabled", u8::from(kept));
     lines.put("aof_rewrite_in_progress", u8::from(running.is_some()));
-    lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested || told.compaction_wanted));
+    lines.put("aof_rewrite_scheduled", u8::from(store.compaction_requested || status.compaction_wanted));
     lines.put("aof_last_rewrite_time_sec", last);
     lines.put("aof_current_rewrite_time_sec", current);
-    lines.put("aof_last_bgrewrite_status", status(told.given_up > 0));
-    lines.put("aof_rewrites", told.compactions);
-    lines.put("aof_rewrites_consecutive_failures", told.given_up);
-    lines.put("aof_last_write_status", status(told.failed || told.full));
+    lines.put("aof_last_bgrewrite_status", ok_or_err(status.given_up > 0));
+    lines.put("aof_rewrites", status.compactions);
+    lines.put("aof_rewrites_consecutive_failures", status.given_up);
+    lines.put("aof_last_write_status", ok_or_err(status.failed || status.full));
     if kept {
-        lines.put("aof_current_size", told.used_bytes);
-        lines.put("aof_base_size", told.base_bytes);
-        lines.put("aof_pending_rewrite", u8::from(told.compaction_wanted));
-        lines.put("aof_buffer_length", told.queued_bytes);
-        lines.put("aof_delayed_fsync", told.log.busy);
+        lines.put("aof_current_size", status.used_bytes);
+        lines.put("aof_base_size", status.base_bytes);
+        lines.put("aof_pending_rewrite", u8::from(status.compaction_wanted));
+        lines.put("aof_buffer_length", status.queued_bytes);
+        lines.put("aof_delayed_fsync", status.log.busy);
     }
     lines.put("durability", store.settings.durability.name());
     lines.put("keys_outlive_process", u8::from(kept));
@@ -237,32 +237,32 @@ fn persistence(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {
     if !kept {
         return;
     }
-    lines.put("log_last_sequence", told.last_sequence);
-    lines.put("log_durable_sequence", told.durable_sequence);
-    lines.put("log_capacity", told.capacity_bytes);
-    lines.put("log_full", u8::from(told.full));
-    lines.put("log_failed", u8::from(told.failed));
-    lines.put("log_appends", told.log.appends);
-    lines.put("log_appended_bytes", told.log.appended_bytes);
-    lines.put("log_writes", told.log.writes);
-    lines.put("log_written_bytes", told.log.written_bytes);
-    lines.put("log_flushes", told.log.flushes);
-    lines.put("log_snapshots", told.log.snapshots);
-    lines.put("log_truncations", told.log.truncations);
-    lines.put("log_resizes", told.log.resizes);
-    lines.put("log_marks", told.log.marks);
-    lines.put("log_reads", told.log.reads);
-    lines.put("log_reads_done", told.log.reads_done);
-    lines.put("log_appends_refused", told.log.full);
-    lines.put("log_commits_timed", told.commits_timed);
-    lines.put("log_commit_average_usec", told.commits_ns / told.commits_timed.max(1) / 1000);
-    lines.put("log_commit_longest_usec", told.longest_commit_ns / 1000);
-    lines.put("recovery_keys", told.recovery.keys);
-    lines.put("recovery_bytes", told.recovery.bytes);
-    lines.put("recovery_records", told.recovery.records + told.recovery.snapshot_records);
-    lines.put("recovery_seconds", format_args!("{:.3}", told.recovery.seconds()));
-    lines.put("recovery_gigabytes_per_second", format_args!("{:.3}", told.recovery.gigabytes_per_second()));
-    lines.put("recovery_after_crash", u8::from(told.recovery.torn));
+    lines.put("log_last_sequence", status.last_sequence);
+    lines.put("log_durable_sequence", status.durable_sequence);
+    lines.put("log_capacity", status.capacity_bytes);
+    lines.put("log_full", u8::from(status.full));
+    lines.put("log_failed", u8::from(status.failed));
+    lines.put("log_appends", status.log.appends);
+    lines.put("log_appended_bytes", status.log.appended_bytes);
+    lines.put("log_writes", status.log.writes);
+    lines.put("log_written_bytes", status.log.written_bytes);
+    lines.put("log_flushes", status.log.flushes);
+    lines.put("log_snapshots", status.log.snapshots);
+    lines.put("log_truncations", status.log.truncations);
+    lines.put("log_resizes", status.log.resizes);
+    lines.put("log_marks", status.log.marks);
+    lines.put("log_reads", status.log.reads);
+    lines.put("log_reads_done", status.log.reads_done);
+    lines.put("log_appends_refused", status.log.full);
+    lines.put("log_commits_timed", status.commits_timed);
+    lines.put("log_commit_average_usec", status.commits_ns / status.commits_timed.max(1) / 1000);
+    lines.put("log_commit_longest_usec", status.longest_commit_ns / 1000);
+    lines.put("recovery_keys", status.recovery.keys);
+    lines.put("recovery_bytes", status.recovery.bytes);
+    lines.put("recovery_records", status.recovery.records + status.recovery.snapshot_records);
+    lines.put("recovery_seconds", format_args!("{:.3}", status.recovery.seconds()));
+    lines.put("recovery_gigabytes_per_second", format_args!("{:.3}", status.recovery.gigabytes_per_second()));
+    lines.put("recovery_after_crash", u8::from(status.recovery.torn));
 }
 
 fn stats(context: &Context<'_>, store: &Store, lines: &mut Lines<'_>) {

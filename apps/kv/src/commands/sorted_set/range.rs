@@ -192,7 +192,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// ZRANGE and its kin.
+/// ZRANGE and its variants.
 pub(super) fn range(
     context: &mut Context<'_>,
     arguments: &[&[u8]],

@@ -1,4 +1,4 @@
-//! What the commands of strings have in common: a value that must be a string, bounds, ranges.
+//! Functions shared by the commands of strings: a value that must be a string, bounds, ranges.
 
 use crate::commands::context::{Context, Outcome};
 use crate::protocol::Fault;

@@ -41,7 +41,7 @@ pub(super) fn setbit(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     } else {
         bytes[byte] &= !mask;
     }
-    // A bit that was set so before is no change to those who watch the key.
+    // Setting a bit to its old value is no change for clients that watch the key.
     if grown || before != on {
         context.data.changed(key);
         context.data.effect(arguments);
@@ -91,7 +91,7 @@ fn ones_in(bytes: &[u8], range: std::ops::Range<usize>) -> usize {
 }
 
 pub(super) fn bitcount(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
-    // The key comes first: where there is none, nobody looks at the range.
+    // The key is checked first: if it does not exist, the range is not validated.
     let mut digits = Digits::default();
     let Some(string) = string(context.data.read(arguments[1]))? else {
         context.reply.integer(0);

@@ -25,7 +25,7 @@ fn read(shard: &Shard, path: &[&str]) -> Result<Vec<u8>, Unavailable> {
     Keys { store: shard.store(), now: NOW }.read(&ViewTarget { path, uid: 0 }, 0, 1 << 20)
 }
 
-fn look(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavailable> {
+fn stat(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavailable> {
     Keys { store: shard.store(), now }.stat(&ViewTarget { path, uid: 0 })
 }
 
@@ -73,11 +73,11 @@ fn keys_are_files_with_the_bytes_of_strings_and_lines_of_all_else() {
     ] {
         assert_eq!(read(&shard, &["keys", "0", key]).as_deref(), Ok(bytes), "{key}");
     }
-    assert_eq!(look(&shard, &["keys", "0", "greeting"], NOW), Ok(FileAttributes::file(5)));
+    assert_eq!(stat(&shard, &["keys", "0", "greeting"], NOW), Ok(FileAttributes::file(5)));
     for missing in
         [&["x"][..], &["keys", "16"], &["keys", "00"], &["keys", "0", "none"], &["keys", "0", "list", "0"]]
     {
-        assert_eq!(look(&shard, missing, NOW), Err(ViewError::Missing.into()), "{missing:?}");
+        assert_eq!(stat(&shard, missing, NOW), Err(ViewError::Missing.into()), "{missing:?}");
     }
 }
 
@@ -91,11 +91,11 @@ fn every_key_is_listed_page_by_page_whatever_its_length_and_what_is_overdue_is_n
     let shard = store(&commands);
     assert_eq!(names(&shard, &["keys", "0"]).len(), 3001);
     let later = Now { unix_ms: NOW.unix_ms + 10, ..NOW };
-    assert_eq!(look(&shard, &["keys", "0", "gone"], later), Err(ViewError::Missing.into()));
+    assert_eq!(stat(&shard, &["keys", "0", "gone"], later), Err(ViewError::Missing.into()));
 }
 
 #[test]
-fn a_value_that_would_hold_up_a_turn_is_refused() {
+fn a_value_that_would_make_an_iteration_long_is_refused() {
     let mut commands = String::new();
     for number in 0..41 {
         let elements: Vec<String> = (0..100).map(|element| format!("e{number}-{element}")).collect();

@@ -31,7 +31,7 @@ impl Store {
         let mut shard = Shard::new(Settings::default(), now.monotonic_ns);
         let (log_writer, _) =
             recover("kv", disk, &mut shard, Durability::Always, 7, now).expect("nothing is damaged");
-        log_writer.introduce(&mut shard);
+        log_writer.initialize(&mut shard);
         let address = SocketAddr::from(([127, 0, 0, 1], 40_000));
         let client = shard.connect(address, address, now).expect("the first");
         Self { shard, log_writer, client, now }

@@ -82,7 +82,7 @@ mod tests {
     use crate::settings::Settings;
 
     #[test]
-    fn a_peer_from_elsewhere_is_told_of_protected_mode_until_there_is_a_password() {
+    fn a_peer_of_another_host_is_refused_by_protected_mode_until_there_is_a_password() {
         let mut shard = Shard::new(Settings::default(), 42);
         let local = SocketAddr::from(([10, 0, 0, 1], 6379));
         let (here, there) = (SocketAddr::from(([127, 0, 0, 1], 9)), SocketAddr::from(([10, 0, 0, 7], 9)));

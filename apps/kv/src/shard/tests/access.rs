@@ -31,7 +31,7 @@ fn a_password_is_required_once_there_is_one() {
 }
 
 #[test]
-fn who_has_not_said_who_he_is_may_send_little() {
+fn an_unauthenticated_client_may_send_little() {
     let mut bench = Bench::new();
     bench.shard.require_password(b"abc");
     for (sent, said) in [
@@ -153,7 +153,7 @@ fn a_category_holds_the_subcommands_that_redis_sorts_into_it() {
 }
 
 #[test]
-fn who_may_not_listen_any_more_is_closed() {
+fn a_subscriber_without_permission_is_closed() {
     let mut bench = Bench::new();
     let admin = bench.connect();
     bench.ask(admin, "ACL SETUSER bob on nopass +@all allchannels");
@@ -258,7 +258,7 @@ fn rules_that_make_no_sense_change_nothing() {
 }
 
 #[test]
-fn clients_from_elsewhere_are_refused_without_a_password() {
+fn clients_of_other_hosts_are_refused_without_a_password() {
     let mut bench = Bench::new();
     let client = bench.connect();
     let (here, mapped, there) = ("127.0.0.1", "::ffff:127.0.0.1", "10.0.0.7");

@@ -28,7 +28,7 @@ fn no_reply_leaves_before_its_effects_are_durable() {
 }
 
 #[test]
-fn a_failed_log_closes_who_waits_and_refuses_writes() {
+fn a_failed_log_closes_waiting_clients_and_refuses_writes() {
     let mut bench = Bench::new();
     bench.shard.enable_journal(true);
     let (writer, other) = (bench.connect(), bench.connect());

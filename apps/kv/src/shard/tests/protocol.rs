@@ -25,7 +25,7 @@ fn a_protocol_error_is_answered_and_closes() {
 }
 
 #[test]
-fn what_was_asked_before_half_closing_is_answered() {
+fn commands_sent_before_half_closing_are_answered() {
     let mut bench = Bench::new();
     let client = bench.connect();
     bench.shard.feed(client, b"PING\r\nPING\r\nGE", bench.now);

@@ -198,7 +198,7 @@ proptest! {
 }
 
 #[test]
-fn a_key_that_was_emptied_ahead_of_the_walk_stays_gone() {
+fn a_key_that_was_emptied_ahead_of_the_walk_stays_deleted() {
     let mut logged = Logged::new();
     logged.run("ZADD z 1 a 2 b");
     logged.run("RPUSH l a");

@@ -91,7 +91,7 @@ fn a_refused_command_aborts_its_transaction() {
 }
 
 #[test]
-fn a_subscriber_is_told_in_full_what_it_may_not_run() {
+fn a_subscriber_gets_the_full_name_of_a_refused_command() {
     let mut bench = Bench::new();
     let client = bench.connect();
     let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";

@@ -22,7 +22,7 @@ const FRACTION_DIGITS: u32 = 17;
 /// A number of 64 bits of precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extended {
-    /// See the module's account.
+    /// See the module documentation.
     Finite {
         /// Whether it is below zero.
         negative: bool,
