@@ -144,14 +144,14 @@ async fn ask(
 /// Passes the next `length` bytes of `from` on to `to`, in the buffers in which they arrived.
 async fn relay(from: &mut TcpStream, to: &mut TcpStream, mut length: u64) -> io::Result<()> {
     while length > 0 {
-        let buffer = from.take().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let buffer = from.read_zero_copy().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         if buffer.len() as u64 > length {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a backend says more than it announced"));
         }
         length -= buffer.len() as u64;
         let (first, second) = buffer.into_shared();
-        to.lend(first).await?;
-        to.lend(second).await?;
+        to.write_zero_copy(first).await?;
+        to.write_zero_copy(second).await?;
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ async fn converse(mut client: TcpStream, files: &Files) -> io::Result<()> {
         client.write_all(&answer).await?;
         if let ("GET", Some(file)) = (method, files.get(target)) {
             // Lent, not copied, to however many clients at a time.
-            client.lend(Arc::clone(file)).await?;
+            client.write_zero_copy(Arc::clone(file)).await?;
         }
         if !request.keep_alive || !matches!(method, "GET" | "HEAD") {
             break;

@@ -324,10 +324,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut middlebox = Middlebox::new(SocketAddrV4::new(address, port), &servers);
     let mut queue = vnic.queue;
     let held = sietch::HeldGrants { grants: vec![vnic.grant], lease: client.hold()? };
-    let mut rest = sietch::IdlePolicy::with_grants(held);
+    let mut idle = sietch::IdlePolicy::with_grants(held);
     loop {
         let now = sietch::clock::now();
         let busy = middlebox.turn(&mut queue, now)?;
-        rest.after(&mut queue, now, busy, Some(now + ASK_EVERY))?;
+        idle.after_iteration(&mut queue, now, busy, Some(now + ASK_EVERY))?;
     }
 }

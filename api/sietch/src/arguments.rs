@@ -1,11 +1,11 @@
-//! The command line of a program that is nothing but a server: which device, and the program's own
-//! options.
+//! The command line of a server program: its device, and options of its own.
 //!
-//! 1. `--vnic NAME` names the device; `--socket PATH` the daemon, where it is not found by itself.
-//! 2. Every other `--name VALUE` is the program's own, asked for with [`Arguments::value`]; what
-//!    does not begin with `--` is in [`Arguments::rest`].
-//! 3. From there [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an
-//!    engine with fresh randomness.
+//! 1. `--vnic NAME` names the device. `--socket PATH` names the daemon's socket, if it is not at its
+//!    usual path.
+//! 2. Every other `--name VALUE` is the program's own option; read it with [`Arguments::value`].
+//!    Words that do not begin with `--` are in [`Arguments::positional`].
+//! 3. [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an engine with
+//!    fresh randomness.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -13,38 +13,18 @@ use std::str::FromStr;
 use rustix::rand::{GetRandomFlags, getrandom};
 use sietch_net::Config;
 
-use crate::client::Client;
-use crate::error::Error;
-use crate::path::socket_path;
-use crate::rest::HeldGrants;
+use crate::control::{Client, socket_path};
+use crate::device::{Vnic, VnicQueue};
+use crate::error::{ArgumentError, Error};
+use crate::idle::HeldGrants;
 use crate::runtime::Runtime;
 use crate::stack::Stack;
-use crate::vnic::{Vnic, VnicQueue};
-
-/// What is wrong with a command line.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ArgumentError {
-    /// An option has no value.
-    #[error("{0} needs a value: write {0} VALUE")]
-    NoValue(String),
-    /// A value is not what it should be.
-    #[error("{name} {value}: not understood; see the beginning of the program's source for what it takes")]
-    BadValue {
-        /// The option.
-        name: String,
-        /// What was given.
-        value: String,
-    },
-    /// No device is named.
-    #[error("no device is named: give --vnic NAME (see `sietch status`)")]
-    NoDevice,
-}
 
 /// A parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     options: Vec<(String, String)>,
-    rest: Vec<String>,
+    positional: Vec<String>,
 }
 
 impl Arguments {
@@ -65,7 +45,7 @@ impl Arguments {
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             if !word.starts_with("--") {
-                parsed.rest.push(word);
+                parsed.positional.push(word);
             } else if let Some((name, value)) = word.split_once('=') {
                 parsed.options.push((name.to_owned(), value.to_owned()));
             } else {
@@ -76,7 +56,7 @@ impl Arguments {
         Ok(parsed)
     }
 
-    /// The value of `--name` (give it with its dashes), the last one if it stands there more than
+    /// The value of `name` (with its dashes, as in `--port`); the last one if it is given more than
     /// once.
     ///
     /// # Errors
@@ -89,7 +69,7 @@ impl Arguments {
         value.parse().map(Some).map_err(bad)
     }
 
-    /// All values of `--name`, in order.
+    /// All values of `name` (with its dashes), in order.
     ///
     /// # Errors
     /// [`ArgumentError::BadValue`].
@@ -99,15 +79,15 @@ impl Arguments {
         named.map(|(_, value)| value.parse().map_err(|_| bad(value))).collect()
     }
 
-    /// What is no option.
-    pub fn rest(&self) -> &[String] {
-        &self.rest
+    /// The words that are no options, in order.
+    pub fn positional(&self) -> &[String] {
+        &self.positional
     }
 
     /// Connects to the daemon and acquires the device named on the command line.
     ///
     /// # Errors
-    /// None is named, there is no daemon, or it refuses.
+    /// No device is named, there is no daemon, or it refuses.
     pub fn acquire(&self) -> Result<(Client, Vnic), Error> {
         let path = self.value::<PathBuf>("--socket")?.unwrap_or_else(socket_path);
         let name = self.value::<String>("--vnic")?.ok_or(ArgumentError::NoDevice)?;
@@ -118,7 +98,7 @@ impl Arguments {
         Ok((client, vnic))
     }
 
-    /// The queue of that device, what an engine for it is told, and what keeps it held.
+    /// The queue of that device, the configuration of an engine for it, and what keeps it held.
     ///
     /// # Errors
     /// As for [`Arguments::acquire`].

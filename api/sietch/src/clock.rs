@@ -1,4 +1,4 @@
-//! The time of data loops: monotonic nanoseconds. A loop reads it once a turn (no system call: the
+//! The time of data loops: monotonic nanoseconds. A loop reads it once an iteration (no system call: the
 //! kernel's vDSO) and passes it on.
 
 use rustix::time::{ClockId, clock_gettime};

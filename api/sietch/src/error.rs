@@ -1,4 +1,4 @@
-//! What can go wrong between an application and its devices.
+//! The failures of the native API.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// The daemon's answer describes another device than it passed.
     #[error(
-        "VNIC {name}: what the daemon passed is no {kind} VNIC; daemon and application are of different versions"
+        "VNIC {name}: the daemon passed descriptors of another kind than {kind}; use a daemon and an application of one version"
     )]
     Kind {
         /// The VNIC.
@@ -59,8 +59,27 @@ pub enum Error {
     },
     /// The command line.
     #[error(transparent)]
-    Arguments(#[from] crate::arguments::ArgumentError),
+    Arguments(#[from] ArgumentError),
     /// The loop, its device, or randomness.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// What is wrong with a command line.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ArgumentError {
+    /// An option has no value.
+    #[error("{0} needs a value: write {0} VALUE")]
+    NoValue(String),
+    /// A value is not what it should be.
+    #[error("{name} {value}: not understood; see the beginning of the program's source for what it takes")]
+    BadValue {
+        /// The option.
+        name: String,
+        /// What was given.
+        value: String,
+    },
+    /// No device is named.
+    #[error("no device is named: give --vnic NAME (see `sietch status`)")]
+    NoDevice,
 }

@@ -1,29 +1,31 @@
-//! The native Rust API: how an application asks the control plane for devices and then owns their
-//! queues.
+//! The native API of Sietch: an application acquires devices from the daemon, and then drives their
+//! queues itself.
 //!
-//! 1. [`Client::connect`] finds the daemon at [`socket_path`]. The daemon knows the application by
-//!    its kernel credentials.
-//! 2. [`Client::acquire_vnic`] and [`Client::acquire_vsa`] bring queue pairs: from there on the
-//!    application touches the device without the daemon. Each carries a [`Grant`], which knows its
-//!    generation, its protection class and whether it was revoked.
-//! 3. [`Client::hold`] gives a [`Lease`]: a thread that holds the connection, notices revocations,
-//!    and survives restarts of the daemon. Its doorbell is pollable like any descriptor.
-//! 4. What an area holds can be shown as files ([`view`]).
-//! 5. The engines to drive the queues with are re-exported: [`net`] and [`persist`].
+//! 1. [`Client::connect`] connects to the daemon at [`socket_path`]. The daemon identifies the
+//!    application by its kernel credentials.
+//! 2. [`Client::acquire_vnic`] and [`Client::acquire_vsa`] return queue pairs: from there on the
+//!    application uses the device without the daemon. Each has a [`Grant`] with its generation, its
+//!    protection class and whether it was revoked.
+//! 3. [`Client::hold`] returns a [`Lease`]: a thread that keeps the connection, takes revocations,
+//!    and reconnects when the daemon restarts. Its doorbell is pollable like any descriptor.
+//! 4. The contents of an area can be served as files ([`view`]).
+//! 5. The engines that drive the queues are re-exported: [`net`] and [`persist`].
 //!
-//! Two ways to write the loop around a queue, both one thread with nothing shared:
+//! There are two ways to write the loop around a queue, both on one thread with nothing shared:
 //!
 //! - [`Stack`] is poll-style: a queue and its engine in the application's own loop.
 //! - [`Runtime`] is `async`: tasks on a small executor of its own, with [`TcpListener`],
 //!   [`TcpStream`], [`UdpSocket`], timers, and storage in the same loop: a disk queue ([`Disk`]),
 //!   and logs, queues and maps ([`Durable`]).
 //!
-//! With both, bytes can be copied, or change hands: received ones stay in the buffer into which
-//! they came until it is dropped, sent ones are shared with the engine until they are acknowledged
-//! ([`net::ReceivedBuffer`], [`net::SharedBytes`]).
+//! With both, bytes can be copied or not. Without a copy, received bytes stay in the buffer in which
+//! they arrived until the application drops it ([`net::ReceivedBuffer`]), and sent bytes are shared with
+//! the engine until they are acknowledged ([`net::SharedBytes`]).
 //!
-//! Both read the clock once a turn, spin for as long as that has paid lately ([`Spin`]), and then
-//! sleep on the doorbells: an idle application costs nothing.
+//! Both read the clock once an iteration, spin for as long as that has paid off lately ([`Spin`]),
+//! and then sleep on the doorbells: an idle application uses no processor time.
+//!
+//! An echo server:
 //!
 //! ```no_run
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,25 +46,30 @@
 //!     })?
 //! }
 //! ```
+//!
+//! The layers, lowest first; a module imports only from those below:
+//!
+//! ```text
+//! arguments                      the command line of a server program
+//! runtime    stack               the loops: async, poll-style
+//! idle                           when a loop spins and when it sleeps
+//! control                        client, lease: the connection to the daemon
+//! device     view     metrics    granted queues; files of an area; counters
+//! error      clock
+//! ```
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod client;
 pub mod clock;
-mod doorbell;
+mod control;
+mod device;
 mod error;
-mod grant;
-mod inquiry;
-mod lease;
+mod idle;
 mod metrics;
-mod path;
-mod rest;
 mod runtime;
 mod stack;
 mod startup_report;
 pub mod view;
-mod vnic;
-mod vsa;
 
 pub use sietch_disk as disk;
 pub use sietch_net as net;
@@ -70,15 +77,16 @@ pub use sietch_nic as nic;
 pub use sietch_persist as persist;
 pub use sietch_protocol as protocol;
 
-pub use arguments::{ArgumentError, Arguments};
-pub use client::{Client, GrantedVnic};
-pub use doorbell::{DiskDoorbell, Doorbell};
-pub use error::Error;
-pub use grant::Grant;
-pub use lease::{Lease, PreparedReply};
+pub use arguments::Arguments;
+pub use control::{
+    Client, Lease, PreparedReply, SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path,
+};
+pub use device::{
+    DiskDoorbell, Doorbell, Grant, GrantedVnic, GrantedVsa, Vnic, VnicQueue, Vsa, socket_geometry,
+};
+pub use error::{ArgumentError, Error};
+pub use idle::{HeldGrants, IdlePolicy};
 pub use metrics::{INTERVAL as METRICS_INTERVAL, Kind, Metrics, MetricsError};
-pub use path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
-pub use rest::{HeldGrants, IdlePolicy};
 pub use runtime::{
     Aborted, Disk, Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, Elapsed, Interval,
     JoinHandle, Net, QueueEntry, ReadHalf, Runtime, Sleep, Structure, TcpListener, TcpStream, UdpSocket,
@@ -87,5 +95,3 @@ pub use runtime::{
 pub use sietch_ring::spin::{Idle, Spin, YIELD_EVERY};
 pub use stack::Stack;
 pub use startup_report::{MAX_LINE as STARTUP_REPORT_MAX_LINE, StartupReport};
-pub use vnic::{Vnic, VnicQueue, socket_geometry};
-pub use vsa::{GrantedVsa, Vsa};

@@ -1,12 +1,12 @@
-//! Counters that the daemon shows to whoever runs `sietch stat`.
+//! Counters that the daemon shows in `sietch stat`.
 //!
-//! 1. The names are fixed when the page is made. The owner of the data loop owns the [`Metrics`]:
-//!    setting a value is one store into its own memory.
-//! 2. [`Metrics::publish`] makes what was set visible, at most once in [`INTERVAL`], and only if
-//!    something changed. The loop calls it before it sleeps.
-//! 3. When it is too early, `publish` says until when the loop may sleep. So the last change before
-//!    a pause is seen as well, and a loop with nothing new sleeps for ever: an idle application has
-//!    no timer.
+//! 1. The names are fixed when the page is made. The data loop owns the [`Metrics`]: setting a value
+//!    is one store into its own memory.
+//! 2. [`Metrics::publish`] makes the values visible, at most once in [`INTERVAL`], and only if one
+//!    changed. The loop calls it before it sleeps.
+//! 3. When it is too early, `publish` returns until when the loop may sleep. So the last change
+//!    before a pause is published as well, and a loop without changes sleeps without a time limit:
+//!    an idle application has no timer.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -43,7 +43,7 @@ impl Metrics {
         })
     }
 
-    /// What the counters belong to.
+    /// The name under which `sietch stat` shows the counters.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -59,16 +59,16 @@ impl Metrics {
         }
     }
 
-    /// Sets the entries from `first` on, as an engine hands them out.
+    /// Sets the entries from `first` on, in order.
     pub fn set_all(&mut self, first: usize, values: impl IntoIterator<Item = u64>) {
         for (offset, value) in values.into_iter().enumerate() {
             self.set(first + offset, value);
         }
     }
 
-    /// Makes what was set visible, unless nothing changed or the last time was less than
-    /// [`INTERVAL`] before `now` (nanoseconds of any clock that only grows). Returns when to call
-    /// again if something waits.
+    /// Makes the values visible, unless nothing changed or the last time was less than [`INTERVAL`]
+    /// before `now` (nanoseconds of any clock that only grows). Returns when to call it again if
+    /// changes wait.
     ///
     /// # Errors
     /// [`MetricsError::Io`]: the kernel refused to write to the page.

@@ -1,23 +1,38 @@
 //! The async API: tasks of one thread around one queue, run by a small executor of its own.
 //!
-//! One turn:
+//! One iteration:
 //!
-//! 1. Take a batch of frames; the engine turns them into events, each of which wakes at most two
-//!    tasks (`tcp`, `udp`).
-//! 2. Wake the sleepers that are due (`time`).
-//! 3. Run the tasks that were woken, to their next `await` each, up to a bound (`tasks`). They read
+//! 1. Take a batch of frames. The engine turns them into events, each of which wakes at most two
+//!    tasks (`dispatch`).
+//! 2. Wake the sleeping tasks whose deadline has passed (`deadlines`).
+//! 3. Run the tasks that were woken, each to its next `await`, up to a bound (`tasks`). They read
 //!    from receive rings and fill send rings.
-//! 4. Hand storage requests on and take those that have finished (`storage`).
+//! 4. Submit storage requests and take completions (`state::Driver`).
 //! 5. Send for every flow what its windows allow, and ring the doorbell once.
 //!
-//! After a turn in which nothing happened it spins or sleeps (`rest`). Everything is of one thread:
-//! a [`Net`] and what it makes are not `Send`, and nothing is locked. Wakers may go to other
-//! threads: that is how news from elsewhere come in.
+//! After an iteration in which nothing happened the runtime spins or sleeps ([`crate::idle`]).
+//! Everything is of one thread: a [`Net`] and what it makes are not `Send`, and nothing is locked.
+//! Wakers may go to other threads: that is how events from elsewhere come in.
 //!
-//! Futures are ordinary ones: combinators such as `join!` and `select!` work, and so does dropping
-//! a future to cancel it.
+//! Futures are ordinary ones: combinators such as `join!` and `select!` work, and dropping a future
+//! cancels it.
+//!
+//! The files are layers: the tables (`tasks`, `deadlines`, `sockets`), what the loop and all handles
+//! share (`state`), the handles (`join`, `time`, `tcp`, `udp`, `disk`, `durable`) and the events for
+//! them (`dispatch`), and the loop, which is here.
 
-use std::cell::{Cell, RefCell};
+mod deadlines;
+mod disk;
+mod dispatch;
+mod durable;
+mod join;
+mod sockets;
+mod state;
+mod tasks;
+mod tcp;
+mod time;
+mod udp;
+
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -25,69 +40,31 @@ use std::rc::Rc;
 
 use sietch_net::{Config, Engine, Event};
 use sietch_nic::NicQueue;
+use sietch_ring::spin::Spin;
 
 use crate::clock;
-use crate::doorbell::Doorbell;
-use crate::rest::IdlePolicy;
+use crate::device::Doorbell;
+use crate::idle::{HeldGrants, IdlePolicy};
+use state::Core;
 
-mod storage;
-mod structure;
-mod tasks;
-mod tcp;
-mod time;
-mod udp;
-
-pub use storage::Disk;
-pub use structure::{Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, QueueEntry, Structure};
-pub use tasks::{Aborted, JoinHandle};
+pub use disk::Disk;
+pub use durable::{Durable, DurableLog, DurableMap, DurableQueue, DurableStoredMap, QueueEntry, Structure};
+pub use join::{Aborted, JoinHandle};
+pub use state::Net;
 pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};
 pub use udp::UdpSocket;
 
-/// How long [`Runtime::run`] goes on after its future is done, so that what was written last is
-/// acknowledged.
+/// Nanoseconds that [`Runtime::run`] goes on after its future is done, so that what was written
+/// last is acknowledged.
 const LINGER: u64 = 1_000_000_000;
-
-/// What the loop and all handles share.
-struct Core {
-    engine: RefCell<Engine>,
-    now: Cell<u64>,
-    tasks: tasks::Tasks,
-    deadlines: time::Deadlines,
-    connections: RefCell<tcp::Connections>,
-    ports: RefCell<Vec<Rc<tcp::Port>>>,
-    bound: RefCell<Vec<Rc<udp::Bound>>>,
-    drivers: RefCell<Vec<Rc<dyn storage::Driver>>>,
-}
-
-/// The network as tasks see it: makes connections, sockets, tasks and timers. Clones name the same.
-#[derive(Clone)]
-pub struct Net(Rc<Core>);
-
-impl std::fmt::Debug for Net {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Net").field("now", &self.now()).finish_non_exhaustive()
-    }
-}
-
-impl Net {
-    /// Runs `future` as a task of its own.
-    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-        tasks::spawn(self, future)
-    }
-
-    /// Lets `look` use the engine itself. No task runs meanwhile; do not keep anything of it.
-    pub fn with_engine<R>(&self, look: impl FnOnce(&mut Engine) -> R) -> R {
-        look(&mut self.0.engine.borrow_mut())
-    }
-}
 
 /// An executor around one queue.
 #[derive(Debug)]
 pub struct Runtime<Q: NicQueue> {
     net: Net,
     queue: Q,
-    rest: IdlePolicy,
+    idle: IdlePolicy,
     events: Vec<Event>,
 }
 
@@ -98,20 +75,25 @@ impl<Q: NicQueue> Runtime<Q> {
     /// No file descriptor is left.
     pub fn new(queue: Q, config: &Config) -> io::Result<Self> {
         let engine = Engine::new(config, queue.mac(), queue.mtu());
-        let core = Core {
-            engine: RefCell::new(engine),
-            now: Cell::new(0),
-            tasks: tasks::Tasks::new()?,
-            deadlines: time::Deadlines::default(),
-            connections: RefCell::default(),
-            ports: RefCell::default(),
-            bound: RefCell::default(),
-            drivers: RefCell::default(),
-        };
-        Ok(Self { net: Net(Rc::new(core)), queue, rest: IdlePolicy::default(), events: Vec::new() })
+        let net = Net(Rc::new(Core::new(engine)?));
+        Ok(Self { net, queue, idle: IdlePolicy::default(), events: Vec::new() })
     }
 
-    /// What tasks are given.
+    /// Makes its loop end with an error when something that is held is revoked.
+    #[must_use]
+    pub fn with_grants(mut self, held: HeldGrants) -> Self {
+        self.idle.held = Some(held);
+        self
+    }
+
+    /// Spins as `spin` says before it sleeps.
+    #[must_use]
+    pub fn with_spin(mut self, spin: Spin) -> Self {
+        self.idle.spin = spin;
+        self
+    }
+
+    /// The handle with which tasks use the network.
     pub fn net(&self) -> Net {
         self.net.clone()
     }
@@ -126,12 +108,13 @@ impl<Q: NicQueue> Runtime<Q> {
         self.net.0.tasks.len()
     }
 
-    /// One turn at `now`. Says whether anything happened: if not, the next one can wait until
-    /// [`Runtime::next_deadline`] or the doorbell.
+    /// Runs one iteration at `now`, in nanoseconds of a clock that only grows. Returns whether
+    /// anything happened: if not, the next one can wait until [`Runtime::next_deadline`] or the
+    /// doorbell.
     ///
     /// # Errors
     /// The device is gone, or a disk queue is broken.
-    pub fn turn(&mut self, now: u64) -> io::Result<bool> {
+    pub fn iterate(&mut self, now: u64) -> io::Result<bool> {
         let core = &*self.net.0;
         core.now.set(now);
         let (received, more) = {
@@ -141,12 +124,12 @@ impl<Q: NicQueue> Runtime<Q> {
             taken
         };
         let mut stored = Ok(false);
-        let ran = core.tasks.turn(
+        let ran = core.tasks.iterate(
             || {
-                tcp::dispatch(&self.net, &mut self.events);
+                dispatch::dispatch(core, &mut self.events);
                 core.deadlines.expire(now);
             },
-            || stored = drive(core),
+            || stored = core.poll_drivers(),
         );
         let emitted = core.engine.borrow_mut().emit(&mut self.queue, now)?;
         for bound in &*core.bound.borrow() {
@@ -155,35 +138,25 @@ impl<Q: NicQueue> Runtime<Q> {
         Ok(stored? || ran || received > 0 || more || emitted.sent > 0 || emitted.more)
     }
 
-    /// When the next turn is due even if nothing arrives.
+    /// When the next iteration is due even if nothing arrives.
     pub fn next_deadline(&self) -> Option<u64> {
         let core = &*self.net.0;
-        if core.tasks.is_ready() || core.drivers.borrow().iter().any(|driver| driver.must_turn()) {
+        if core.tasks.is_ready() || core.drivers.borrow().iter().any(|driver| driver.must_poll()) {
             return Some(core.now.get());
         }
         let drivers = core.drivers.borrow();
         let driven = drivers.iter().filter_map(|driver| driver.next_deadline());
-        let rest = [core.engine.borrow().next_deadline(), core.deadlines.earliest()];
-        rest.into_iter().flatten().chain(driven).min()
+        let own = [core.engine.borrow().next_deadline(), core.deadlines.earliest()];
+        own.into_iter().flatten().chain(driven).min()
     }
 }
-
-fn drive(core: &Core) -> io::Result<bool> {
-    let mut busy = false;
-    for driver in &*core.drivers.borrow() {
-        busy |= driver.turn(core.now.get())?;
-    }
-    Ok(busy)
-}
-
-crate::rest::resting!(Runtime);
 
 impl<Q: Doorbell> Runtime<Q> {
-    /// Runs `main` as a task, and every task that it spawns, until it is done. The others are
+    /// Runs `main` as a task, and every task that it spawns, until `main` is done. The others are
     /// dropped then; what they had written is still sent, if the peers take it within a second.
     ///
     /// # Errors
-    /// The device is gone, or the control plane took it back.
+    /// The device is gone, or the daemon revoked it.
     pub fn run<T: 'static, F>(mut self, main: impl FnOnce(Net) -> F) -> io::Result<T>
     where
         F: Future<Output = T> + 'static,
@@ -204,8 +177,8 @@ impl<Q: Doorbell> Runtime<Q> {
         Ok(value)
     }
 
-    /// One turn on the monotonic clock; after a turn in which nothing happened, spins for a moment
-    /// or sleeps. Says whether anything happened.
+    /// Runs one iteration on the monotonic clock. After an iteration in which nothing happened,
+    /// spins for a moment or sleeps. Returns whether anything happened.
     ///
     /// # Errors
     /// As [`Runtime::run`].
@@ -214,15 +187,15 @@ impl<Q: Doorbell> Runtime<Q> {
     }
 
     fn poll_until(&mut self, until: Option<u64>) -> io::Result<bool> {
-        self.rest.check()?;
-        self.rest.answer(&self.net.0.engine.borrow(), &mut self.queue);
+        self.idle.check()?;
+        self.idle.answer_diagnostics(&self.net.0.engine.borrow(), &mut self.queue);
         let now = clock::now();
-        if self.turn(now)? {
-            self.rest.spin.busy(now);
+        if self.iterate(now)? {
+            self.idle.spin.busy(now);
             return Ok(true);
         }
         let deadline = [self.next_deadline(), until].into_iter().flatten().min();
-        if self.rest.is_sleepy(now, deadline) {
+        if self.idle.is_sleep_due(now, deadline) {
             self.sleep(now, deadline)?;
         }
         Ok(false)
@@ -235,10 +208,10 @@ impl<Q: Doorbell> Runtime<Q> {
             Ok(())
         } else {
             let drivers = core.drivers.borrow();
-            let mut others: Vec<BorrowedFd<'_>> = vec![core.tasks.bell()];
-            let bells: Vec<_> = drivers.iter().filter_map(|driver| driver.doorbell()).collect();
-            others.extend(bells.iter().map(|bell| bell.as_fd()));
-            self.rest.sleep(&mut self.queue, now, deadline, &others)
+            let mut others: Vec<BorrowedFd<'_>> = vec![core.tasks.doorbell()];
+            let doorbells: Vec<_> = drivers.iter().filter_map(|driver| driver.doorbell()).collect();
+            others.extend(doorbells.iter().map(|doorbell| doorbell.as_fd()));
+            self.idle.sleep(&mut self.queue, now, deadline, &others)
         };
         core.tasks.disarm();
         slept
@@ -251,7 +224,7 @@ impl<Q: NicQueue> Runtime<Q> {
         let core = &*self.net.0;
         core.tasks.clear();
         // Ports and tasks hold the core, and it holds them.
-        core.ports.borrow_mut().clear();
+        core.listening.borrow_mut().clear();
         core.bound.borrow_mut().clear();
         core.drivers.borrow_mut().clear();
     }

@@ -1,17 +1,15 @@
 //! The poll-style API: a queue and an engine in one thread, driven by the application's own loop.
 //!
-//! 1. [`Stack::poll`] does one turn: sends what the application has queued since the last one,
-//!    takes a batch of frames, runs the timers that are due, and says whether anything happened. If
-//!    the turn before found nothing, it spins or sleeps first, so that a loop around it is all
-//!    there is to write.
-//! 2. [`Stack::next_event`] tells what happened. Received bytes lie in the engine until they are
-//!    consumed: borrow them (`stack.engine.received`), consume what was understood (`consume`),
-//!    answer (`send`). Or let buffers change hands, so that nothing is copied on this side:
-//!    `receive_zero_copy` hands over what has arrived, `send_zero_copy` shares bytes until they are
-//!    acknowledged.
-//! 3. Engine and queue are public: nothing is hidden from who wants all of it.
-//! 4. [`Stack::turn`] is the same without a clock and without sleeping, for simulations and for who
-//!    has a loop of their own.
+//! 1. [`Stack::poll`] runs one iteration: it sends what the application has queued, takes a batch
+//!    of frames, runs the timers that are due, and returns whether anything happened. If not, it
+//!    spins or sleeps, so the application only writes a loop around it.
+//! 2. [`Stack::next_event`] returns what happened. Received bytes stay in the engine until they are
+//!    consumed: borrow them (`stack.engine.received`), consume them (`consume`), answer (`send`).
+//!    Without a copy on this side: `receive_zero_copy` returns the buffer in which bytes arrived,
+//!    `send_zero_copy` shares bytes until they are acknowledged.
+//! 3. Engine and queue are public, for programs that need all of them.
+//! 4. [`Stack::iterate`] is the same without a clock and without sleeping, for simulations and for
+//!    programs with a loop of their own.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,10 +35,11 @@ use std::io;
 
 use sietch_net::{Config, Engine, Event};
 use sietch_nic::NicQueue;
+use sietch_ring::spin::Spin;
 
 use crate::clock;
-use crate::doorbell::Doorbell;
-use crate::rest::IdlePolicy;
+use crate::device::Doorbell;
+use crate::idle::{HeldGrants, IdlePolicy};
 
 /// A queue with its engine.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ pub struct Stack<Q: NicQueue> {
     pub engine: Engine,
     /// The queue that it drives.
     pub queue: Q,
-    rest: IdlePolicy,
+    idle: IdlePolicy,
     /// In reverse order: the next one is the last.
     events: Vec<Event>,
     now: u64,
@@ -60,31 +59,45 @@ impl<Q: NicQueue> Stack<Q> {
     /// An engine as configured on `queue`.
     pub fn new(queue: Q, config: &Config) -> Self {
         let engine = Engine::new(config, queue.mac(), queue.mtu());
-        Self { engine, queue, rest: IdlePolicy::default(), events: Vec::new(), now: 0, busy: true }
+        Self { engine, queue, idle: IdlePolicy::default(), events: Vec::new(), now: 0, busy: true }
     }
 
-    /// The time of the turn, in nanoseconds.
+    /// Makes its loop end with an error when something that is held is revoked.
+    #[must_use]
+    pub fn with_grants(mut self, held: HeldGrants) -> Self {
+        self.idle.held = Some(held);
+        self
+    }
+
+    /// Spins as `spin` says before it sleeps.
+    #[must_use]
+    pub fn with_spin(mut self, spin: Spin) -> Self {
+        self.idle.spin = spin;
+        self
+    }
+
+    /// The time of the last iteration, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What happened next. Events that are left when the next turn begins are kept.
+    /// The next event. Events that are left when the next iteration begins are kept.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// When the next turn is due even if nothing arrives.
+    /// When the next iteration is due even if nothing arrives.
     pub fn next_deadline(&self) -> Option<u64> {
         if self.events.is_empty() { self.engine.next_deadline() } else { Some(self.now) }
     }
 
-    /// One turn at `now`: sends what is queued, takes a batch of frames, runs timers. Says whether
-    /// anything happened.
+    /// Runs one iteration at `now`, in nanoseconds of a clock that only grows: sends what is queued,
+    /// takes a batch of frames, runs timers. Returns whether anything happened.
     ///
     /// # Errors
     /// The device is gone.
-    pub fn turn(&mut self, now: u64) -> io::Result<bool> {
+    pub fn iterate(&mut self, now: u64) -> io::Result<bool> {
         self.now = now;
         let emitted = self.engine.emit(&mut self.queue, now)?;
         let (received, more) = self.engine.receive(&mut self.queue, now);
@@ -96,27 +109,25 @@ impl<Q: NicQueue> Stack<Q> {
     }
 }
 
-crate::rest::resting!(Stack);
-
 impl<Q: Doorbell> Stack<Q> {
-    /// One turn on the monotonic clock. If the one before found nothing to do, spins for a moment,
-    /// or sleeps until a doorbell rings, a timer is due, or `until` has come. Says whether anything
-    /// happened.
+    /// Runs one iteration on the monotonic clock. If it found nothing to do, spins for a moment, or
+    /// sleeps until a doorbell rings, a timer is due, or `until` has passed. Returns whether
+    /// anything happened.
     ///
     /// # Errors
-    /// The device is gone, or the control plane took it back.
+    /// The device is gone, or the daemon revoked it.
     #[inline]
     pub fn poll(&mut self, until: Option<u64>) -> io::Result<bool> {
-        self.rest.check()?;
-        self.rest.answer(&self.engine, &mut self.queue);
+        self.idle.check()?;
+        self.idle.answer_diagnostics(&self.engine, &mut self.queue);
         let now = clock::now();
-        if self.turn(now)? {
-            self.rest.spin.busy(now);
+        if self.iterate(now)? {
+            self.idle.spin.busy(now);
             return Ok(true);
         }
         let deadline = [self.engine.next_deadline(), until].into_iter().flatten().min();
-        if self.rest.is_sleepy(now, deadline) {
-            self.rest.sleep(&mut self.queue, now, deadline, &[])?;
+        if self.idle.is_sleep_due(now, deadline) {
+            self.idle.sleep(&mut self.queue, now, deadline, &[])?;
         }
         Ok(false)
     }

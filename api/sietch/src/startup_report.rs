@@ -1,7 +1,7 @@
-//! How an application tells the process that started it that it serves: one line of JSON.
+//! The startup report: one line of JSON with which an application announces that it serves.
 //!
-//! The line is written once, after recovery and after the sockets answer, and never again. Whoever
-//! started the application reads up to the first newline and closes the pipe.
+//! The application writes the line once, after recovery and after its sockets answer. The process
+//! that started it reads up to the first newline and closes the pipe.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest line that is read: a peer that writes more is not an application of Sietch.
+/// The longest line that is read, in bytes: a peer that writes more is no Sietch application.
 pub const MAX_LINE: usize = 16 * 1024;
 
-/// What the application has become.
+/// How the application serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StartupReport {
@@ -36,8 +36,8 @@ pub struct StartupReport {
 }
 
 impl StartupReport {
-    /// Writes the line. A closed pipe is no error: whoever started the application is gone or does
-    /// not care.
+    /// Writes the line. A closed pipe is no error: the process that started the application has
+    /// ended or does not read it.
     ///
     /// # Errors
     /// The descriptor cannot be written to.
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_announced_is_understood() {
+    fn an_announced_report_is_parsed() {
         let ready = StartupReport {
             network: "af_xdp".into(),
             vnic: "10.83.0.2:6379".parse().ok(),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_listening_is_no_error_and_noise_is_one() {
+    fn a_closed_pipe_is_no_error_and_an_invalid_line_is_one() {
         let (reader, writer) = std::io::pipe().expect("pipe");
         drop(reader);
         StartupReport::default().announce(&writer).expect("ignored");

@@ -5,13 +5,13 @@ fn parse(line: &str) -> Result<Arguments, ArgumentError> {
 }
 
 #[test]
-fn options_and_the_rest_are_told_apart() {
+fn options_and_positional_words_are_separated() {
     let arguments = parse("--vnic web file --port=80 --backend a --backend b").expect("it is well-formed");
     assert_eq!(arguments.value("--vnic"), Ok(Some("web".to_owned())));
     assert_eq!(arguments.value("--port"), Ok(Some(80_u16)));
     assert_eq!(arguments.values("--backend"), Ok(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(arguments.value::<u16>("--absent"), Ok(None));
-    assert_eq!(arguments.rest(), ["file"]);
+    assert_eq!(arguments.positional(), ["file"]);
 }
 
 #[test]

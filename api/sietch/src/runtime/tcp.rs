@@ -1,167 +1,45 @@
 //! TCP for tasks.
 //!
-//! 1. Each connection has a state that its handles and the loop share: who waits to read, who to
-//!    write, and how it ended. The engine's events find it by the number attached to the flow.
-//! 2. Reading is zero-copy where wanted: [`TcpStream::readable`] waits, [`TcpStream::peek`] borrows
-//!    what lies in the flow's receive ring, [`TcpStream::consume`] lets go of it.
-//!    [`TcpStream::read`] copies. [`TcpStream::take`] hands over the very buffer in which bytes
-//!    arrived, to be kept for as long as the application likes.
-//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A
-//!    full ring waits. [`TcpStream::lend`] shares the application's own bytes instead, which it
-//!    gets back when they are acknowledged; both keep their order.
+//! 1. Each connection has a state that its handles and the loop share ([`super::sockets`]): the
+//!    tasks that wait to read and to write, and how the connection ended.
+//! 2. Reading without a copy: [`TcpStream::readable`] waits, [`TcpStream::peek`] borrows the bytes
+//!    in the flow's receive ring, [`TcpStream::consume`] releases them. [`TcpStream::read`] copies.
+//!    [`TcpStream::read_zero_copy`] returns the buffer in which the bytes arrived, which the
+//!    application may keep for as long as it likes.
+//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A full
+//!    ring waits. [`TcpStream::write_zero_copy`] shares the application's own bytes instead, and
+//!    drops them when they are acknowledged. Both keep their order.
 //! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then
 //!    done nothing; `write_all` may have sent a part.
-//! 5. A dropped stream is closed: what was written is still sent. Received bytes that nobody read
+//! 5. A dropped stream is closed: what was written is still sent. ReceivedBuffer bytes that were not read
 //!    make the engine reset the connection, as RFC 2525 section 2.17 wants it.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sietch_net::{
-    CloseReason, ConnectError, Event, EventKind, FlowId, FlowInfo, ReceivedBuffer, SharedBytes, State, limits,
-};
+use sietch_net::{CloseReason, ConnectError, FlowId, FlowInfo, SharedBytes, ReceivedBuffer, State, limits};
 
-use super::Net;
-use super::tasks::Waiting;
+use super::sockets::{Connection, ListeningPort, PendingConnection};
+use super::state::Net;
+use super::tasks::WakerCell;
 
-/// What is lent of a long body at a time: the next part is lent while the one before is on its way.
-const LENT_PIECE: usize = limits::ZERO_COPY_BYTES / 8;
-
-/// What the loop and the handles of a connection share.
-#[derive(Debug)]
-pub(super) struct Connection {
-    flow: FlowId,
-    reader: Waiting,
-    writer: Waiting,
-    connected: Cell<bool>,
-    /// The peer sends nothing more.
-    ended: Cell<bool>,
-    over: Cell<Option<CloseReason>>,
-}
-
-impl Connection {
-    fn new(flow: FlowId, connected: bool) -> Rc<Self> {
-        Rc::new(Self {
-            flow,
-            reader: Waiting::default(),
-            writer: Waiting::default(),
-            connected: Cell::new(connected),
-            ended: Cell::new(false),
-            over: Cell::new(None),
-        })
-    }
-
-    fn happened(&self, kind: EventKind) {
-        match kind {
-            EventKind::Readable => self.reader.wake(),
-            EventKind::PeerClosed => {
-                self.ended.set(true);
-                self.reader.wake();
-            }
-            EventKind::Writable => self.writer.wake(),
-            EventKind::Connected => {
-                self.connected.set(true);
-                self.writer.wake();
-            }
-            EventKind::Closed(reason) => {
-                self.over.set(Some(reason));
-                self.reader.wake();
-                self.writer.wake();
-            }
-            _ => {}
-        }
-    }
-}
-
-/// All connections, by the number attached to their flows (less one: zero is none).
-#[derive(Debug, Default)]
-pub(super) struct Connections {
-    all: Vec<Option<Rc<Connection>>>,
-    free: Vec<usize>,
-}
-
-impl Connections {
-    fn insert(&mut self, connection: &Rc<Connection>) -> u64 {
-        let connection = Some(Rc::clone(connection));
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.all.push(None);
-            self.all.len() - 1
-        });
-        self.all[index] = connection;
-        index as u64 + 1
-    }
-
-    fn get(&self, user: u64) -> Option<&Rc<Connection>> {
-        self.all.get(usize::try_from(user).ok()?.checked_sub(1)?)?.as_ref()
-    }
-
-    fn remove(&mut self, user: u64) {
-        let index = usize::try_from(user).ok().and_then(|user| user.checked_sub(1));
-        if let Some(index) = index
-            && self.all.get_mut(index).and_then(Option::take).is_some()
-        {
-            self.free.push(index);
-        }
-    }
-}
-
-/// A listening port.
-#[derive(Debug)]
-pub(super) struct Port {
-    port: u16,
-    backlog: usize,
-    waiting: RefCell<VecDeque<(TcpStream, SocketAddr)>>,
-    acceptor: Waiting,
-}
-
-/// Tells connections and listeners what has happened.
-pub(super) fn dispatch(net: &Net, events: &mut Vec<Event>) {
-    // The flow's number is set when it is accepted; its other events of that very batch, which
-    // follow, do not carry it yet.
-    let mut newest: Option<Rc<Connection>> = None;
-    for event in events.drain(..) {
-        match event.kind {
-            EventKind::Datagram { port } => super::udp::arrived(net, port),
-            EventKind::Accepted { port, remote } => newest = accepted(net, event.flow, port, remote),
-            kind => {
-                let connections = net.0.connections.borrow();
-                let known = connections.get(event.user).or(newest.as_ref());
-                if let Some(connection) = known.filter(|connection| connection.flow == event.flow) {
-                    connection.happened(kind);
-                }
-            }
-        }
-    }
-}
-
-fn accepted(net: &Net, flow: FlowId, port: u16, remote: SocketAddr) -> Option<Rc<Connection>> {
-    let listening = net.0.ports.borrow().iter().find(|listening| listening.port == port).cloned();
-    let listening = listening.filter(|listening| listening.waiting.borrow().len() < listening.backlog);
-    let Some(listening) = listening else {
-        net.0.engine.borrow_mut().abort(flow);
-        return None;
-    };
-    let stream = TcpStream::adopt(net, flow, true);
-    let connection = Rc::clone(&stream.half.connection);
-    listening.waiting.borrow_mut().push_back((stream, remote));
-    listening.acceptor.wake();
-    Some(connection)
-}
+/// Bytes of a long body that are shared with the engine at a time: the next piece is queued while
+/// the one before is on its way.
+const ZERO_COPY_PIECE: usize = limits::ZERO_COPY_BYTES / 8;
 
 /// A listening port; see [`Net::listen`]. Dropped, it accepts no more.
 #[derive(Debug)]
 pub struct TcpListener {
     net: Net,
-    port: Rc<Port>,
+    port: Rc<ListeningPort>,
 }
 
 impl TcpListener {
-    /// The next connection, and who made it.
+    /// Waits for the next connection. Returns it and the address of its peer.
     ///
     /// # Errors
     /// None so far.
@@ -170,8 +48,9 @@ impl TcpListener {
     }
 
     fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        if let Some(accepted) = self.port.waiting.borrow_mut().pop_front() {
-            return Poll::Ready(Ok(accepted));
+        if let Some(pending) = self.port.pending.borrow_mut().pop_front() {
+            let remote = pending.remote;
+            return Poll::Ready(Ok((TcpStream::accepted(&self.net, pending), remote)));
         }
         self.port.acceptor.set(context);
         Poll::Pending
@@ -186,45 +65,48 @@ impl TcpListener {
 impl Drop for TcpListener {
     fn drop(&mut self) {
         self.net.0.engine.borrow_mut().unlisten(self.port.port);
-        self.net.0.ports.borrow_mut().retain(|port| port.port != self.port.port);
-        // Whoever was not accepted is closed, with nothing borrowed.
-        let waiting = std::mem::take(&mut *self.port.waiting.borrow_mut());
-        drop(waiting);
+        self.net.0.listening.borrow_mut().retain(|port| port.port != self.port.port);
+        // Connections that no task accepted are closed, with nothing borrowed.
+        let pending = std::mem::take(&mut *self.port.pending.borrow_mut());
+        for pending in pending {
+            drop(TcpStream::accepted(&self.net, pending));
+        }
     }
 }
 
-/// One side of a stream's handles: the connection, closed with the last of them.
+/// A connection, which is closed when the last of its handles is dropped.
 #[derive(Debug)]
-struct Half {
+struct SharedStream {
     net: Net,
     connection: Rc<Connection>,
-    user: u64,
+    /// Its number in the table of connections.
+    number: u64,
 }
 
-impl Drop for Half {
+impl Drop for SharedStream {
     fn drop(&mut self) {
-        self.net.0.connections.borrow_mut().remove(self.user);
-        if self.connection.over.get().is_none() {
+        self.net.0.connections.borrow_mut().remove(self.number);
+        if self.connection.closed.get().is_none() {
             self.net.0.engine.borrow_mut().close(self.connection.flow);
         }
     }
 }
 
-impl Half {
+impl SharedStream {
     fn failure(&self) -> io::Error {
-        let kind = match self.connection.over.get() {
+        let kind = match self.connection.closed.get() {
             Some(CloseReason::Reset) => io::ErrorKind::ConnectionReset,
             Some(CloseReason::TimedOut) => io::ErrorKind::TimedOut,
             Some(CloseReason::Refused) => io::ErrorKind::ConnectionRefused,
             Some(CloseReason::Unreachable) => io::ErrorKind::HostUnreachable,
-            // Ours or both sides are closed: nothing can be written any more.
+            // Our side or both sides are closed: nothing can be written any more.
             _ => io::ErrorKind::BrokenPipe,
         };
         kind.into()
     }
 
     fn poll_connected(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        if self.connection.over.get().is_some() {
+        if self.connection.closed.get().is_some() {
             return Poll::Ready(Err(self.failure()));
         }
         if self.connection.connected.get() {
@@ -242,7 +124,7 @@ impl Half {
         if engine.at_end(self.connection.flow) {
             return Poll::Ready(Ok(false));
         }
-        match self.connection.over.get() {
+        match self.connection.closed.get() {
             Some(CloseReason::Normal) => Poll::Ready(Ok(false)),
             Some(_) => Poll::Ready(Err(self.failure())),
             None => {
@@ -258,10 +140,10 @@ impl Half {
         if first.len() + second.len() > bytes {
             return Poll::Ready(Ok(true));
         }
-        match self.connection.over.get() {
+        match self.connection.closed.get() {
             Some(CloseReason::Normal) => Poll::Ready(Ok(false)),
             Some(_) => Poll::Ready(Err(self.failure())),
-            None if self.connection.ended.get() => Poll::Ready(Ok(false)),
+            None if self.connection.peer_closed.get() => Poll::Ready(Ok(false)),
             None => {
                 self.connection.reader.set(context);
                 Poll::Pending
@@ -291,10 +173,10 @@ impl Half {
         Ok(())
     }
 
-    fn peek<R>(&self, look: impl FnOnce(&[u8], &[u8]) -> R) -> R {
+    fn peek<R>(&self, access: impl FnOnce(&[u8], &[u8]) -> R) -> R {
         let engine = self.net.0.engine.borrow();
         let (first, second) = engine.received(self.connection.flow);
-        look(first, second)
+        access(first, second)
     }
 
     fn consume(&self, bytes: usize) {
@@ -302,7 +184,7 @@ impl Half {
     }
 
     fn poll_write(&self, bytes: &[u8], context: &Context<'_>) -> Poll<io::Result<usize>> {
-        if self.connection.over.get().is_some() {
+        if self.connection.closed.get().is_some() {
             return Poll::Ready(Err(self.failure()));
         }
         let mut engine = self.net.0.engine.borrow_mut();
@@ -318,7 +200,7 @@ impl Half {
         Poll::Pending
     }
 
-    fn poll_take(&self, context: &Context<'_>) -> Poll<io::Result<Option<ReceivedBuffer>>> {
+    fn poll_read_zero_copy(&self, context: &Context<'_>) -> Poll<io::Result<Option<ReceivedBuffer>>> {
         let taken = self.net.0.engine.borrow_mut().receive_zero_copy(self.connection.flow);
         if taken.is_some() {
             return Poll::Ready(Ok(taken));
@@ -334,12 +216,12 @@ impl Half {
         }
     }
 
-    async fn take(&self) -> io::Result<Option<ReceivedBuffer>> {
-        std::future::poll_fn(|context| self.poll_take(context)).await
+    async fn read_zero_copy(&self) -> io::Result<Option<ReceivedBuffer>> {
+        std::future::poll_fn(|context| self.poll_read_zero_copy(context)).await
     }
 
-    fn poll_lend(&self, bytes: &SharedBytes, context: &Context<'_>) -> Poll<io::Result<()>> {
-        if self.connection.over.get().is_some() {
+    fn poll_write_zero_copy(&self, bytes: &SharedBytes, context: &Context<'_>) -> Poll<io::Result<()>> {
+        if self.connection.closed.get().is_some() {
             return Poll::Ready(Err(self.failure()));
         }
         let mut engine = self.net.0.engine.borrow_mut();
@@ -354,11 +236,11 @@ impl Half {
         Poll::Pending
     }
 
-    async fn lend(&self, bytes: SharedBytes) -> io::Result<()> {
+    async fn write_zero_copy(&self, bytes: SharedBytes) -> io::Result<()> {
         let mut begin = 0;
         while begin < bytes.len() {
-            let piece = bytes.slice(begin, LENT_PIECE);
-            std::future::poll_fn(|context| self.poll_lend(&piece, context)).await?;
+            let piece = bytes.slice(begin, ZERO_COPY_PIECE);
+            std::future::poll_fn(|context| self.poll_write_zero_copy(&piece, context)).await?;
             begin += piece.len();
         }
         Ok(())
@@ -392,20 +274,19 @@ fn may_send(state: State) -> bool {
 /// A connection; see [`Net::connect`] and [`TcpListener::accept`].
 #[derive(Debug)]
 pub struct TcpStream {
-    half: Rc<Half>,
+    shared: Rc<SharedStream>,
 }
 
-/// What can be read of a connection; see [`TcpStream::split`].
+/// The reading half of a connection; see [`TcpStream::split`].
 #[derive(Debug)]
 pub struct ReadHalf {
-    half: Rc<Half>,
+    shared: Rc<SharedStream>,
 }
 
-/// What can be written to a connection; see [`TcpStream::split`]. Dropped, it closes that
-/// direction.
+/// The writing half of a connection; see [`TcpStream::split`]. Dropped, it closes that direction.
 #[derive(Debug)]
 pub struct WriteHalf {
-    half: Rc<Half>,
+    shared: Rc<SharedStream>,
 }
 
 macro_rules! reading {
@@ -414,9 +295,9 @@ macro_rules! reading {
             /// Waits until there is something to read: true; or the end of the stream: false.
             ///
             /// # Errors
-            /// The connection was reset, or its peer fell silent.
+            /// The connection was reset, or its peer stopped answering.
             pub async fn readable(&mut self) -> io::Result<bool> {
-                self.half.readable().await
+                self.shared.readable().await
             }
 
             /// Waits until more than `bytes` bytes wait to be consumed: true; or until no more will
@@ -425,18 +306,18 @@ macro_rules! reading {
             /// # Errors
             /// As for `readable`.
             pub async fn more_than(&mut self, bytes: usize) -> io::Result<bool> {
-                std::future::poll_fn(|context| self.half.poll_more_than(bytes, context)).await
+                std::future::poll_fn(|context| self.shared.poll_more_than(bytes, context)).await
             }
 
-            /// Lets `look` see what has arrived and was not consumed, where it lies: in two pieces,
-            /// the second empty unless the ring wraps.
-            pub fn peek<R>(&self, look: impl FnOnce(&[u8], &[u8]) -> R) -> R {
-                self.half.peek(look)
+            /// Calls `access` with the bytes that have arrived and were not consumed, in the
+            /// receive ring itself: two pieces, the second empty unless the ring wraps.
+            pub fn peek<R>(&self, access: impl FnOnce(&[u8], &[u8]) -> R) -> R {
+                self.shared.peek(access)
             }
 
             /// Drops the first `bytes` of what has arrived; the peer may send as many again.
             pub fn consume(&mut self, bytes: usize) {
-                self.half.consume(bytes);
+                self.shared.consume(bytes);
             }
 
             /// Copies what has arrived, waiting for the first byte; 0 is the end of the stream (or
@@ -445,17 +326,18 @@ macro_rules! reading {
             /// # Errors
             /// As for `readable`.
             pub async fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-                self.half.read(out).await
+                self.shared.read(out).await
             }
 
-            /// Hands over what has arrived, waiting for the first byte, in the buffer in which it
-            /// lies; `None` at the end of the stream. Held bytes count as not read: the peer may
+            /// Returns what has arrived in the buffer in which it lies, waiting for the first byte;
+            /// `None` at the end of the stream. Bytes that are held count as not read: the peer may
             /// send as many again when the buffer is dropped.
             ///
             /// # Errors
-            /// As for `readable`; and if too many buffers are held already, or memory is short.
-            pub async fn take(&mut self) -> io::Result<Option<ReceivedBuffer>> {
-                self.half.take().await
+            /// As for `readable`; and `OutOfMemory` if too many buffers are held already, or memory
+            /// is short.
+            pub async fn read_zero_copy(&mut self) -> io::Result<Option<ReceivedBuffer>> {
+                self.shared.read_zero_copy().await
             }
 
             /// Fills `out`.
@@ -463,7 +345,7 @@ macro_rules! reading {
             /// # Errors
             /// As for `readable`, and if the stream ends before.
             pub async fn read_exact(&mut self, out: &mut [u8]) -> io::Result<()> {
-                self.half.read_exact(out).await
+                self.shared.read_exact(out).await
             }
         }
     };
@@ -476,33 +358,34 @@ macro_rules! writing {
             /// how many.
             ///
             /// # Errors
-            /// The connection is over, or its sending side is closed.
+            /// The connection has ended, or its sending side is closed.
             pub async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-                self.half.write(bytes).await
+                self.shared.write(bytes).await
             }
 
-            /// Queues all of `bytes`. If it is dropped before the end, a part may have been queued.
+            /// Queues all of `bytes`. If the future is dropped before the end, a part may have been
+            /// queued.
             ///
             /// # Errors
             /// As for `write`.
             pub async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-                self.half.write_all(bytes).await
+                self.shared.write_all(bytes).await
             }
 
-            /// Queues `bytes` behind what was queued before, without copying them: they are let go
-            /// of when the peer has acknowledged them, or the connection is over. Waits while too
-            /// much is queued. If it is dropped before the end, a part may have been queued. What
-            /// owns the bytes must not use the network when it is dropped.
+            /// Queues `bytes` behind what was queued before, without copying them. They are dropped
+            /// when the peer has acknowledged them, or the connection has ended. Waits while too
+            /// much is queued. If the future is dropped before the end, a part may have been queued.
+            /// The owner of the bytes must not use the network when it is dropped.
             ///
             /// # Errors
             /// As for `write`.
-            pub async fn lend(&mut self, bytes: impl Into<SharedBytes>) -> io::Result<()> {
-                self.half.lend(bytes.into()).await
+            pub async fn write_zero_copy(&mut self, bytes: impl Into<SharedBytes>) -> io::Result<()> {
+                self.shared.write_zero_copy(bytes.into()).await
             }
 
             /// Sends nothing more after what is queued: the peer sees the end of the stream.
             pub fn shutdown(&mut self) {
-                self.half.shutdown();
+                self.shared.shutdown();
             }
         }
     };
@@ -515,26 +398,33 @@ writing!(WriteHalf);
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        self.half.shutdown();
+        self.shared.shutdown();
     }
 }
 
 impl TcpStream {
-    fn adopt(net: &Net, flow: FlowId, connected: bool) -> Self {
-        let connection = Connection::new(flow, connected);
-        let user = net.0.connections.borrow_mut().insert(&connection);
-        net.0.engine.borrow_mut().set_user(flow, user);
-        Self { half: Rc::new(Half { net: net.clone(), connection, user }) }
+    /// The stream of a flow that begins to connect.
+    fn connecting(net: &Net, flow: FlowId) -> Self {
+        let connection = Connection::new(flow, false);
+        let number = net.0.connections.borrow_mut().insert(&connection);
+        net.0.engine.borrow_mut().set_user(flow, number);
+        Self { shared: Rc::new(SharedStream { net: net.clone(), connection, number }) }
+    }
+
+    /// The stream of a connection that waited in its listener's queue.
+    fn accepted(net: &Net, pending: PendingConnection) -> Self {
+        let PendingConnection { connection, number, .. } = pending;
+        Self { shared: Rc::new(SharedStream { net: net.clone(), connection, number }) }
     }
 
     /// Two handles for two tasks. The connection is closed when both are dropped.
     pub fn split(self) -> (ReadHalf, WriteHalf) {
-        (ReadHalf { half: Rc::clone(&self.half) }, WriteHalf { half: self.half })
+        (ReadHalf { shared: Rc::clone(&self.shared) }, WriteHalf { shared: self.shared })
     }
 
-    /// What there is to know about the connection, or `None` if it is over.
+    /// The state of the connection, or `None` if it has ended.
     pub fn info(&self) -> Option<FlowInfo> {
-        self.half.info()
+        self.shared.info()
     }
 
     /// The peer's address, as long as the connection lives.
@@ -542,35 +432,35 @@ impl TcpStream {
         self.info().map(|info| info.remote)
     }
 
-    /// Probes a peer that has been silent for `idle`; `None` stops that.
+    /// Sends keepalive probes to a peer that has been silent for `idle`; `None` sends none.
     pub fn set_keepalive(&mut self, idle: Option<Duration>) {
         let idle = idle.map(|idle| u64::try_from(idle.as_nanos()).unwrap_or(u64::MAX));
-        self.half.net.0.engine.borrow_mut().set_keepalive(self.half.connection.flow, idle);
+        self.shared.net.0.engine.borrow_mut().set_keepalive(self.shared.connection.flow, idle);
     }
 
-    /// Ends the connection, with an error of kind `TimedOut`, once the peer has left unacknowledged
-    /// for so long what was sent, or has kept its window closed; `None`: when retransmissions are
-    /// used up, which takes minutes.
-    pub fn set_user_timeout(&mut self, patience: Option<Duration>) {
-        let patience = patience.map(|patience| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
-        self.half.net.0.engine.borrow_mut().set_user_timeout(self.half.connection.flow, patience);
+    /// Ends the connection with an error of kind `TimedOut` once the peer has left sent data
+    /// unacknowledged, or has kept its window closed, for `timeout`. `None`: once retransmissions
+    /// are used up, which takes minutes.
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        let timeout = timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        self.shared.net.0.engine.borrow_mut().set_user_timeout(self.shared.connection.flow, timeout);
     }
 
-    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). They do not
-    /// unless asked to.
+    /// Whether small segments wait for the acknowledgement of earlier ones (Nagle). By default they
+    /// do not.
     pub fn set_nagle(&mut self, on: bool) {
-        self.half.net.0.engine.borrow_mut().set_nagle(self.half.connection.flow, on);
+        self.shared.net.0.engine.borrow_mut().set_nagle(self.shared.connection.flow, on);
     }
 
     /// Resets the connection: what is queued is not sent.
     pub fn abort(self) {
-        self.half.net.0.engine.borrow_mut().abort(self.half.connection.flow);
+        self.shared.net.0.engine.borrow_mut().abort(self.shared.connection.flow);
     }
 }
 
 impl Net {
-    /// Accepts connections to `port` of the VNIC. As many as `backlog` may wait to be accepted;
-    /// more are reset.
+    /// Listens on `port` of the VNIC. Up to `backlog` connections wait to be accepted; further ones
+    /// are reset.
     ///
     /// # Errors
     /// The port is in use, or too many are.
@@ -580,25 +470,25 @@ impl Net {
             .borrow_mut()
             .listen(port, backlog)
             .map_err(|cause| io::Error::new(io::ErrorKind::AddrInUse, cause))?;
-        let listening = Rc::new(Port {
+        let listening = Rc::new(ListeningPort {
             port,
             backlog: backlog.max(1) as usize,
-            waiting: RefCell::default(),
-            acceptor: Waiting::default(),
+            pending: RefCell::default(),
+            acceptor: WakerCell::default(),
         });
-        self.0.ports.borrow_mut().push(Rc::clone(&listening));
+        self.0.listening.borrow_mut().push(Rc::clone(&listening));
         Ok(TcpListener { net: self.clone(), port: listening })
     }
 
     /// Connects to `remote`.
     ///
     /// # Errors
-    /// There is no way to it, it refuses, or it does not answer. Bound the wait with
+    /// There is no route, the peer refuses, or it does not answer. Bound the wait with
     /// [`Net::timeout`].
     pub async fn connect(&self, remote: impl Into<SocketAddr>) -> io::Result<TcpStream> {
         let flow = self.0.engine.borrow_mut().connect(remote, self.now()).map_err(refused)?;
-        let stream = TcpStream::adopt(self, flow, false);
-        std::future::poll_fn(|context| stream.half.poll_connected(context)).await?;
+        let stream = TcpStream::connecting(self, flow);
+        std::future::poll_fn(|context| stream.shared.poll_connected(context)).await?;
         Ok(stream)
     }
 }

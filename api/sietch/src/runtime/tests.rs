@@ -53,8 +53,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        let busy = self.client.turn(self.now).expect("a wire does not break")
-            | self.server.turn(self.now).expect("a wire does not break");
+        let busy = self.client.iterate(self.now).expect("a wire does not break")
+            | self.server.iterate(self.now).expect("a wire does not break");
         self.now += 1_000;
         if !busy {
             let deadlines = [self.client.next_deadline(), self.server.next_deadline()];
@@ -66,8 +66,8 @@ impl World {
     /// Turns both until neither has anything to do, ever. False if that does not come.
     fn quiesce(&mut self) -> bool {
         (0..10_000).any(|_| {
-            let busy = self.client.turn(self.now).expect("a wire does not break")
-                | self.server.turn(self.now).expect("a wire does not break");
+            let busy = self.client.iterate(self.now).expect("a wire does not break")
+                | self.server.iterate(self.now).expect("a wire does not break");
             let next = [self.client.next_deadline(), self.server.next_deadline()].into_iter().flatten().min();
             self.now = if busy { self.now + 1_000 } else { self.now.max(next.unwrap_or(0)) };
             !busy && next.is_none()
@@ -76,8 +76,8 @@ impl World {
 
     fn settle(&mut self, turns: usize) {
         for _ in 0..turns {
-            let _ = self.client.turn(self.now);
-            let _ = self.server.turn(self.now);
+            let _ = self.client.iterate(self.now);
+            let _ = self.server.iterate(self.now);
             self.now += 1_000;
         }
     }
@@ -211,10 +211,10 @@ fn a_large_body_is_lent_and_handed_over_without_a_copy() {
             spawner.spawn(async move {
                 // Each buffer goes back as it came, and returns when the client has acknowledged
                 // it.
-                while let Ok(Some(buffer)) = stream.take().await {
+                while let Ok(Some(buffer)) = stream.read_zero_copy().await {
                     let (first, second) = buffer.into_shared();
-                    stream.lend(first).await.expect("the client reads");
-                    stream.lend(second).await.expect("the client reads");
+                    stream.write_zero_copy(first).await.expect("the client reads");
+                    stream.write_zero_copy(second).await.expect("the client reads");
                 }
             });
         }
@@ -226,11 +226,11 @@ fn a_large_body_is_lent_and_handed_over_without_a_copy() {
         let (mut reader, mut writer) = net.connect(address(7)).await.expect("it listens").split();
         net.spawn(async move {
             writer.write_all(b"head").await.expect("it is open");
-            writer.lend(sent).await.expect("it is open");
+            writer.write_zero_copy(sent).await.expect("it is open");
             writer.write_all(b"tail").await.expect("it is open");
         });
         let mut received = Vec::new();
-        while let Some(buffer) = reader.take().await.expect("no reset") {
+        while let Some(buffer) = reader.read_zero_copy().await.expect("no reset") {
             let (first, second) = buffer.slices();
             received.extend_from_slice(first);
             received.extend_from_slice(second);
@@ -260,7 +260,7 @@ fn lending_to_a_connection_that_is_over_fails_and_lets_go() {
     let task = net.clone().spawn(async move {
         let mut stream = net.connect(address(7)).await.expect("it listens");
         loop {
-            if let Err(cause) = stream.lend(Arc::clone(&lent)).await {
+            if let Err(cause) = stream.write_zero_copy(Arc::clone(&lent)).await {
                 return cause.kind();
             }
         }
@@ -384,8 +384,10 @@ fn a_connected_socket_hears_its_peer_alone_and_what_became_of_its_datagrams() {
     let mut server = world.server.net().bind(7).expect("the port is free");
     let mut stranger = world.server.net().bind(8).expect("the port is free");
     world.server.net().spawn(async move {
-        let from =
-            server.look(|from, payload| (payload == b"ask").then_some(from)).await.expect("it is bound");
+        let from = server
+            .receive_with(|from, payload| (payload == b"ask").then_some(from))
+            .await
+            .expect("it is bound");
         let from = from.expect("it was asked");
         stranger.send_to(b"noise", from).await.expect("it is on the link");
         server.send_to(b"answer", from).await.expect("it is on the link");

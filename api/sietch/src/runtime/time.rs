@@ -1,52 +1,22 @@
 //! Sleeping, time limits and ticks, on the loop's clock.
 //!
-//! Deadlines lie in a tree by time; a sleep that is dropped takes its deadline out. Resolution is
-//! the loop's turn, microseconds while it is busy and some 50 microseconds (the kernel's timer
-//! slack) when it sleeps.
+//! The resolution is one iteration of the loop: microseconds while it is busy, and some 50
+//! microseconds (the kernel's timer slack) while it sleeps.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::Net;
-
-/// Deadlines and whom they wake.
-#[derive(Debug, Default)]
-pub(super) struct Deadlines {
-    waiting: RefCell<BTreeMap<(u64, u64), Waker>>,
-    next: Cell<u64>,
-}
-
-impl Deadlines {
-    /// The nearest one.
-    pub(super) fn earliest(&self) -> Option<u64> {
-        self.waiting.borrow().first_key_value().map(|(key, _)| key.0)
-    }
-
-    /// Wakes whoever is due.
-    pub(super) fn expire(&self, now: u64) {
-        loop {
-            let due = {
-                let mut waiting = self.waiting.borrow_mut();
-                match waiting.first_entry() {
-                    Some(first) if first.key().0 <= now => first.remove(),
-                    _ => return,
-                }
-            };
-            due.wake();
-        }
-    }
-}
+use super::deadlines::DeadlineKey;
+use super::state::Net;
 
 /// Waits until a time; see [`Net::sleep`].
 pub struct Sleep {
     net: Net,
     deadline: u64,
-    /// Its place among the deadlines.
-    key: Option<(u64, u64)>,
+    /// Its key among the deadlines, once it was polled.
+    key: Option<DeadlineKey>,
 }
 
 impl std::fmt::Debug for Sleep {
@@ -63,11 +33,8 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let deadlines = &self.net.0.deadlines;
-        let key = self.key.unwrap_or_else(|| {
-            deadlines.next.set(deadlines.next.get() + 1);
-            (self.deadline, deadlines.next.get())
-        });
-        deadlines.waiting.borrow_mut().insert(key, context.waker().clone());
+        let key = self.key.unwrap_or_else(|| deadlines.key(self.deadline));
+        deadlines.set(key, context.waker().clone());
         self.key = Some(key);
         Poll::Pending
     }
@@ -76,12 +43,12 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.net.0.deadlines.waiting.borrow_mut().remove(&key);
+            self.net.0.deadlines.remove(key);
         }
     }
 }
 
-/// The time given was over before the future was done.
+/// The time limit passed before the future was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the time limit has passed")]
 pub struct Elapsed;
@@ -111,11 +78,6 @@ impl Interval {
 }
 
 impl Net {
-    /// The time of this turn, in nanoseconds of the clock that drives the loop.
-    pub fn now(&self) -> u64 {
-        self.0.now.get()
-    }
-
     /// Waits for `duration`.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now().saturating_add(nanoseconds(duration)))

@@ -1,39 +1,23 @@
-//! UDP for tasks: a bound port whose datagrams a task awaits one by one, and sees where they lie.
-//! Connected, it hears one peer alone.
+//! UDP for tasks: a bound port whose datagrams a task awaits one by one, copied or in place.
+//! A connected socket receives from one peer alone.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sietch_net::{CloseReason, Datagram, DatagramError, EcnCodepoint};
+use sietch_net::{CloseReason, EcnCodepoint, Datagram, DatagramError};
 
-use super::Net;
-use super::tasks::Waiting;
-
-/// A bound port, as the loop knows it.
-#[derive(Debug)]
-pub(super) struct Bound {
-    port: u16,
-    reader: Waiting,
-    /// Who found the send queue full: it has room after every turn.
-    pub(super) writer: Waiting,
-}
-
-/// Datagrams wait at `port`.
-pub(super) fn arrived(net: &Net, port: u16) {
-    let bound = net.0.bound.borrow().iter().find(|bound| bound.port == port).cloned();
-    if let Some(bound) = bound {
-        bound.reader.wake();
-    }
-}
+use super::sockets::BoundPort;
+use super::state::Net;
+use super::tasks::WakerCell;
 
 /// A bound UDP port; see [`Net::bind`]. Dropped, it is released.
 #[derive(Debug)]
 pub struct UdpSocket {
     net: Net,
-    bound: Rc<Bound>,
-    /// To whom it is connected.
+    bound: Rc<BoundPort>,
+    /// The peer to which it is connected.
     peer: Option<SocketAddr>,
 }
 
@@ -44,13 +28,13 @@ impl UdpSocket {
     /// The peer to which the socket is connected refuses its datagrams, or cannot be reached.
     pub async fn receive(&mut self) -> io::Result<Datagram> {
         std::future::poll_fn(|context| self.poll_arrived(context)).await?;
-        // It is there, and nobody else can take it.
+        // It is there: this socket alone takes datagrams of the port.
         let arrived = self.net.0.engine.borrow_mut().udp_receive(self.bound.port);
         arrived.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// Sets the ECN field of what is sent from now on. The field of what arrives is in
-    /// [`Datagram::ecn`]; for [`UdpSocket::look`], [`UdpSocket::next_ecn`] tells it before.
+    /// [`Datagram::ecn`]; before [`UdpSocket::receive_with`], [`UdpSocket::next_ecn`] returns it.
     pub fn set_ecn(&mut self, ecn: EcnCodepoint) {
         // The port is bound for as long as this socket lives.
         let _ = self.net.0.engine.borrow_mut().udp_set_ecn(self.bound.port, ecn);
@@ -61,19 +45,22 @@ impl UdpSocket {
         self.net.0.engine.borrow().udp_peek_ecn(self.bound.port)
     }
 
-    /// Lets `look` see the next datagram where it lies, and who sent it, waiting for it; then it is
-    /// gone. `look` must not use the network.
+    /// Waits for the next datagram, calls `access` with its sender and its payload in the receive
+    /// buffer itself, and drops it.
     ///
     /// # Errors
     /// As [`UdpSocket::receive`].
-    pub async fn look<R>(&mut self, look: impl FnOnce(SocketAddr, &[u8]) -> R) -> io::Result<R> {
+    ///
+    /// # Panics
+    /// `access` must not use the network: the engine is borrowed.
+    pub async fn receive_with<R>(&mut self, access: impl FnOnce(SocketAddr, &[u8]) -> R) -> io::Result<R> {
         std::future::poll_fn(|context| self.poll_arrived(context)).await?;
         let mut engine = self.net.0.engine.borrow_mut();
-        // It is there, and nobody else can take it.
+        // It is there: this socket alone takes datagrams of the port.
         let (remote, payload) = engine.udp_peek(self.bound.port).ok_or(io::ErrorKind::WouldBlock)?;
-        let seen = look(remote, payload);
+        let result = access(remote, payload);
         engine.udp_pop(self.bound.port);
-        Ok(seen)
+        Ok(result)
     }
 
     fn poll_arrived(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
@@ -103,18 +90,18 @@ impl UdpSocket {
             out[..length].copy_from_slice(&payload[..length]);
             (length, remote)
         };
-        self.look(copy).await
+        self.receive_with(copy).await
     }
 
-    /// From now on only datagrams of `remote` are taken, and news of what became of those sent to
-    /// it: it refuses them, or cannot be reached.
+    /// Connects the socket: from now on it receives only datagrams of `remote`, and errors about
+    /// datagrams sent to it.
     ///
     /// # Errors
-    /// There is no way to it.
+    /// There is no route to it.
     pub fn connect(&mut self, remote: impl Into<SocketAddr>) -> io::Result<()> {
         let remote = remote.into();
-        let no_way = |cause| io::Error::new(io::ErrorKind::NetworkUnreachable, cause);
-        self.net.0.engine.borrow_mut().udp_connect(self.bound.port, Some(remote)).map_err(no_way)?;
+        let no_route = |cause| io::Error::new(io::ErrorKind::NetworkUnreachable, cause);
+        self.net.0.engine.borrow_mut().udp_connect(self.bound.port, Some(remote)).map_err(no_route)?;
         self.peer = Some(remote);
         Ok(())
     }
@@ -122,17 +109,17 @@ impl UdpSocket {
     /// Queues a datagram for the peer to which the socket is connected, as [`UdpSocket::send_to`].
     ///
     /// # Errors
-    /// It is connected to nobody; or as [`UdpSocket::send_to`].
+    /// `NotConnected`; or as [`UdpSocket::send_to`].
     pub async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         let remote = self.peer.ok_or(io::ErrorKind::NotConnected)?;
         self.send_to(payload, remote).await
     }
 
     /// Queues a datagram for `remote`, waiting while the queue is full. It leaves at the end of
-    /// this turn, and may be lost on its way, as any.
+    /// this iteration, and may be lost as any datagram.
     ///
     /// # Errors
-    /// It is too long, or there is no way to `remote`.
+    /// It is too long, or there is no route to `remote`.
     pub async fn send_to(&mut self, payload: &[u8], remote: impl Into<SocketAddr>) -> io::Result<()> {
         let remote = remote.into();
         std::future::poll_fn(|context| self.poll_send(payload, remote, context)).await
@@ -175,7 +162,7 @@ impl Net {
     pub fn bind(&self, port: u16) -> io::Result<UdpSocket> {
         let in_use = |cause| io::Error::new(io::ErrorKind::AddrInUse, cause);
         self.0.engine.borrow_mut().udp_bind(port).map_err(in_use)?;
-        let bound = Rc::new(Bound { port, reader: Waiting::default(), writer: Waiting::default() });
+        let bound = Rc::new(BoundPort { port, reader: WakerCell::default(), writer: WakerCell::default() });
         self.0.bound.borrow_mut().push(Rc::clone(&bound));
         Ok(UdpSocket { net: self.clone(), bound, peer: None })
     }

@@ -17,8 +17,8 @@ fn a_server_is_a_loop_around_its_events() {
     let flow = client.engine.connect(remote, 1).expect("it is on the link");
     let mut answer = Vec::new();
     for turn in 0..100_u64 {
-        client.turn(turn * 1000).expect("a wire does not break");
-        server.turn(turn * 1000).expect("a wire does not break");
+        client.iterate(turn * 1000).expect("a wire does not break");
+        server.iterate(turn * 1000).expect("a wire does not break");
         while let Some(event) = server.next_event() {
             if event.kind == EventKind::Readable {
                 let bytes = server.engine.received(event.flow).0.to_vec();

@@ -1,26 +1,27 @@
 //! Views of the persistent structures.
 //!
-//! 1. A map is a directory: a file for each key, called as [`super::escape`] writes it; a key too
-//!    long for a file name is not shown.
-//! 2. A queue is a directory: a file for each entry that is not acknowledged, called by its number,
-//!    the numbers of one length so that they sort.
-//! 3. A log is one file, `log`, with a line for each record: its sequence, a blank, and its bytes,
-//!    of which backslash, control characters and what is no UTF-8 are escaped as in Rust. Nobody
-//!    knows its length without reading it, so it says 0, as files of `/proc` do.
-//! 4. A log is read from its device, as far as a turn allows ([`RECORDS`]); meanwhile the answer is
-//!    [`Unavailable::Later`]. Readers go forward: where a few of them are is remembered ([`PLACES`]),
-//!    and one that comes to another place is led there from the head.
+//! 1. A map is a directory with a file for each key, whose name is the key as [`super::escape`]
+//!    writes it. A key that is too long for a file name is left out.
+//! 2. A queue is a directory with a file for each entry that is not acknowledged. The name is the
+//!    entry's number, padded to one length so that names sort.
+//! 3. A log is one file, `log`, with a line for each record: its sequence, a space, and its bytes.
+//!    Backslashes, control characters and invalid UTF-8 are escaped as in Rust. The length is
+//!    unknown without reading the log, so the file reports 0, as files of `/proc` do.
+//! 4. A log is read from its device, at most [`RECORDS`] records in one iteration; until the bytes
+//!    are there the result is [`Unavailable::Pending`]. Clients read forward, so the positions of up
+//!    to [`READERS`] of them are kept. A client that reads elsewhere starts from the head of the
+//!    log.
 
 use sietch_disk::DiskQueue;
 use sietch_persist::{Cursor, Log, Map, Queue, Read, Sequence};
 
 use super::{FileAttributes, Unavailable, View, ViewError, ViewPage, ViewTarget, escape, unescape};
 
-/// Records looked at in one turn.
+/// Records of a log that are read in one iteration.
 const RECORDS: usize = 256;
-/// Readers of one log whose places are kept: each holds a buffer of the log.
-const PLACES: usize = 4;
-/// Keys looked at for one page.
+/// Readers of one log whose positions are kept: each holds a buffer of the log.
+const READERS: usize = 4;
+/// Keys that are visited for one page.
 const KEYS: usize = 256;
 /// Digits of the largest sequence.
 const DIGITS: usize = 20;
@@ -38,7 +39,7 @@ fn file<'a>(at: &ViewTarget<'a>) -> Result<&'a str, Unavailable> {
     }
 }
 
-fn part(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
+fn slice(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
     let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     bytes[start..].iter().take(length).copied().collect()
 }
@@ -80,7 +81,7 @@ impl<D: DiskQueue> View for MapView<'_, D> {
     }
 
     fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
-        Ok(part(self.value(at)?, offset, length))
+        Ok(slice(self.value(at)?, offset, length))
     }
 }
 
@@ -124,12 +125,12 @@ impl<D: DiskQueue> View for QueueView<'_, D> {
     }
 
     fn read(&mut self, at: &ViewTarget<'_>, offset: u64, length: usize) -> Result<Vec<u8>, Unavailable> {
-        Ok(part(self.payload(at)?, offset, length))
+        Ok(slice(self.payload(at)?, offset, length))
     }
 }
 
-/// Where a reader of a log is.
-struct Place {
+/// A reader of a log: its position in the text.
+struct TextReader {
     cursor: Cursor,
     /// The byte of the text at which `lines` begins.
     at: u64,
@@ -138,16 +139,16 @@ struct Place {
     ended: bool,
 }
 
-/// The readers of a log, to be kept from one question to the next; [`LogView::over`] joins them
-/// with the log.
+/// The readers of a log, to be kept from one request to the next; [`LogView::over`] joins them with
+/// the log.
 #[derive(Default)]
 pub struct LogView {
-    places: Vec<Place>,
+    readers: Vec<TextReader>,
 }
 
 impl std::fmt::Debug for LogView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogView").field("places", &self.places.len()).finish()
+        f.debug_struct("LogView").field("readers", &self.readers.len()).finish()
     }
 }
 
@@ -155,7 +156,7 @@ impl std::fmt::Debug for LogView {
 const LOG: &str = "log";
 
 impl LogView {
-    /// The view of `log`. Whoever drives the log goes on polling it.
+    /// The view of `log`. The owner of the log goes on polling it.
     pub fn over<'a, D: DiskQueue>(&'a mut self, log: &'a mut Log<D>) -> impl View + 'a {
         Lines { view: self, log }
     }
@@ -167,7 +168,7 @@ struct Lines<'a, D: DiskQueue> {
 }
 
 fn failed(cause: impl std::fmt::Display) -> Unavailable {
-    Unavailable::Refused(ViewError::Failed(cause.to_string()))
+    Unavailable::Error(ViewError::Failed(cause.to_string()))
 }
 
 /// `SEQUENCE BYTES`, escaped, and the end of the line.
@@ -187,22 +188,22 @@ fn line(sequence: Sequence, payload: &[u8], out: &mut Vec<u8>) {
 }
 
 impl<D: DiskQueue> Lines<'_, D> {
-    /// The place from which `offset` is reached soonest, the newest last; a fresh one from the head
-    /// if there is none.
-    fn place(&mut self, offset: u64) -> Result<usize, Unavailable> {
-        let places = &mut self.view.places;
-        let near = places.iter().enumerate().filter(|(_, place)| place.at <= offset);
-        if let Some((number, _)) = near.max_by_key(|(_, place)| place.at) {
-            let place = places.remove(number);
-            places.push(place);
+    /// The index of the reader from which `offset` is reached soonest, the newest last; a fresh
+    /// reader at the head if there is none.
+    fn reader(&mut self, offset: u64) -> Result<usize, Unavailable> {
+        let readers = &mut self.view.readers;
+        let near = readers.iter().enumerate().filter(|(_, reader)| reader.at <= offset);
+        if let Some((index, _)) = near.max_by_key(|(_, reader)| reader.at) {
+            let reader = readers.remove(index);
+            readers.push(reader);
         } else {
-            if places.len() == PLACES {
-                places.remove(0);
+            if readers.len() == READERS {
+                readers.remove(0);
             }
             let cursor = self.log.cursor(self.log.head()).map_err(failed)?;
-            places.push(Place { cursor, at: 0, lines: Vec::new(), ended: false });
+            readers.push(TextReader { cursor, at: 0, lines: Vec::new(), ended: false });
         }
-        Ok(places.len() - 1)
+        Ok(readers.len() - 1)
     }
 }
 
@@ -226,31 +227,31 @@ impl<D: DiskQueue> View for Lines<'_, D> {
         if file(at)? != LOG {
             return Err(ViewError::Missing.into());
         }
-        let number = self.place(offset)?;
-        let place = &mut self.view.places[number];
+        let index = self.reader(offset)?;
+        let reader = &mut self.view.readers[index];
         for _ in 0..RECORDS {
-            // What lies before is not needed any more.
-            let passed = usize::try_from(offset - place.at).unwrap_or(usize::MAX).min(place.lines.len());
-            place.lines.drain(..passed);
-            place.at += passed as u64;
-            if (place.at == offset && place.lines.len() >= length) || place.ended {
-                let bytes = part(&place.lines, offset - place.at, length);
-                if place.ended {
-                    // The log goes on: whoever reads the end again finds out how.
-                    place.ended = false;
+            // Text before `offset` is not needed any more.
+            let passed = usize::try_from(offset - reader.at).unwrap_or(usize::MAX).min(reader.lines.len());
+            reader.lines.drain(..passed);
+            reader.at += passed as u64;
+            if (reader.at == offset && reader.lines.len() >= length) || reader.ended {
+                let bytes = slice(&reader.lines, offset - reader.at, length);
+                if reader.ended {
+                    // The log may have grown when the end is read again.
+                    reader.ended = false;
                 }
                 return Ok(bytes);
             }
-            match self.log.read(&mut place.cursor) {
-                Ok(Read::Record(sequence, payload)) => line(sequence, payload, &mut place.lines),
-                Ok(Read::Waiting) => return Err(Unavailable::Later),
-                Ok(Read::End) => place.ended = true,
+            match self.log.read(&mut reader.cursor) {
+                Ok(Read::Record(sequence, payload)) => line(sequence, payload, &mut reader.lines),
+                Ok(Read::Waiting) => return Err(Unavailable::Pending),
+                Ok(Read::End) => reader.ended = true,
                 Err(error) => {
-                    self.view.places.remove(number);
+                    self.view.readers.remove(index);
                     return Err(failed(error));
                 }
             }
         }
-        Err(Unavailable::Later)
+        Err(Unavailable::Pending)
     }
 }

@@ -1,6 +1,10 @@
 use sietch_disk::MemoryQueue;
 use sietch_persist::{FormatOptions, Log, Map, Options, Queue, QueueOptions};
 
+use std::time::Instant;
+
+use sietch_protocol::view::{ViewOperation, ViewReply, ViewRequest};
+
 use super::*;
 
 fn at<'a>(path: &'a [&'a str]) -> ViewTarget<'a> {
@@ -23,7 +27,7 @@ fn names(view: &mut dyn View, path: &[&str]) -> Vec<String> {
 }
 
 fn missing<T: std::fmt::Debug + PartialEq>(seen: Result<T, Unavailable>) {
-    assert_eq!(seen, Err(Unavailable::Refused(ViewError::Missing)));
+    assert_eq!(seen, Err(Unavailable::Error(ViewError::Missing)));
 }
 
 fn map() -> Map<MemoryQueue> {
@@ -83,7 +87,7 @@ fn cat(view: &mut LogView, log: &mut Log<MemoryQueue>, from: u64, length: usize)
         match read {
             Ok(piece) if piece.is_empty() => return bytes,
             Ok(piece) => bytes.extend(piece),
-            Err(Unavailable::Later) => drop(log.poll().expect("poll")),
+            Err(Unavailable::Pending) => drop(log.poll().expect("poll")),
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -126,7 +130,7 @@ struct Slow(u32);
 impl View for Slow {
     fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable> {
         self.0 += 1;
-        if self.0 < 3 { Err(Unavailable::Later) } else { Ok(FileAttributes::file(at.uid.into())) }
+        if self.0 < 3 { Err(Unavailable::Pending) } else { Ok(FileAttributes::file(at.uid.into())) }
     }
 
     fn list(&mut self, _: &ViewTarget<'_>, _: u64) -> Result<ViewPage, Unavailable> {
@@ -139,21 +143,22 @@ impl View for Slow {
 }
 
 #[test]
-fn a_loop_answers_one_question_a_turn_and_again_what_has_to_wait() {
-    let questions = Questions::default();
-    let question = |ask| ViewRequest { path: "a".to_owned(), operation: ask };
-    for (id, ask) in [(1, ViewOperation::Stat), (2, ViewOperation::Read { offset: 0, length: 10 })] {
-        questions.put(Asked { id, grant: 5, uid: 9, question: question(ask), since: Instant::now() });
+fn a_loop_answers_one_request_an_iteration_and_retries_pending_ones() {
+    let requests = RequestQueue::default();
+    let request = |operation| ViewRequest { path: "a".to_owned(), operation };
+    for (id, operation) in [(1, ViewOperation::Stat), (2, ViewOperation::Read { offset: 0, length: 10 })] {
+        let request = request(operation);
+        requests.push(PendingRequest { id, grant: 5, uid: 9, request, since: Instant::now() });
     }
     let mut slow = Slow(0);
-    assert!(questions.answer(6, &mut slow).0.is_none(), "another grant's");
-    assert!(questions.is_asked());
-    assert_eq!(questions.answer(5, &mut slow), (None, true));
+    assert!(requests.answer(6, &mut slow).0.is_none(), "another grant's");
+    assert!(requests.has_requests());
+    assert_eq!(requests.answer(5, &mut slow), (None, true));
     // No more than was asked for, whatever the view says.
     let piece = Ok((ViewReply::Piece, vec![7; 10]));
-    assert_eq!(questions.answer(5, &mut slow), (Some((2, piece)), true));
-    assert_eq!(questions.answer(5, &mut slow), (None, true));
-    let seen = Ok((ViewReply::Stat(FileAttributes::file(9)), Vec::new()));
-    assert_eq!(questions.answer(5, &mut slow), (Some((1, seen)), false));
-    assert!(!questions.is_asked());
+    assert_eq!(requests.answer(5, &mut slow), (Some((2, piece)), true));
+    assert_eq!(requests.answer(5, &mut slow), (None, true));
+    let reply = Ok((ViewReply::Stat(FileAttributes::file(9)), Vec::new()));
+    assert_eq!(requests.answer(5, &mut slow), (Some((1, reply)), false));
+    assert!(!requests.has_requests());
 }

@@ -62,7 +62,7 @@ impl Lan {
         let mut runtime = Runtime::new(queue, &config(host)).expect("there are descriptors left");
         let net = runtime.net();
         self.hosts.push(Box::new(move |now| {
-            (runtime.turn(now).expect("a wire does not break"), runtime.next_deadline())
+            (runtime.iterate(now).expect("a wire does not break"), runtime.next_deadline())
         }));
         (host, net)
     }
@@ -129,7 +129,7 @@ fn udp_echo_sends_datagrams_back() {
     let mut stack = Stack::new(queue, &config(server));
     stack.engine.udp_bind(7).expect("the port is free");
     lan.hosts.push(Box::new(move |now| {
-        let busy = stack.turn(now).expect("a wire does not break");
+        let busy = stack.iterate(now).expect("a wire does not break");
         udp_echo::answer(&mut stack);
         (busy, stack.next_deadline())
     }));

@@ -52,7 +52,7 @@ fn echo(net: &Net) {
     net.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             spawner.spawn(async move {
-                while let Ok(Some(buffer)) = stream.take().await {
+                while let Ok(Some(buffer)) = stream.read_zero_copy().await {
                     let (first, second) = buffer.slices();
                     let bytes = [first, second].concat();
                     if stream.write_all(&bytes).await.is_err() {

@@ -87,7 +87,7 @@ impl<'a> Keys<'a> {
     }
 
     fn find(&self, at: &ViewTarget<'_>) -> Result<Node<'a>, Unavailable> {
-        let missing = || Unavailable::Refused(ViewError::Missing);
+        let missing = || Unavailable::Error(ViewError::Missing);
         match at.path {
             [] => Ok(Node::Root),
             [KEYS] => Ok(Node::Databases),

@@ -305,7 +305,7 @@ fn finish(name: &str, runtime: &mut Runtime<Wire>, free: usize) {
     // arrive.
     let mut have = 0;
     for _ in 0..1000 {
-        runtime.turn(clock::now()).expect("the device stays");
+        runtime.iterate(clock::now()).expect("the device stays");
         have = runtime.queue().free_buffers();
         if have >= free {
             break;

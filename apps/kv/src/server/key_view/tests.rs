@@ -103,5 +103,5 @@ fn a_value_that_would_make_an_iteration_long_is_refused() {
     }
     let shard = store(&commands);
     let refused = read(&shard, &["keys", "0", "list"]);
-    assert!(matches!(refused, Err(Unavailable::Refused(ViewError::Failed(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(Unavailable::Error(ViewError::Failed(_)))), "{refused:?}");
 }

@@ -2,7 +2,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
-use crate::client::Client;
+use crate::control::Client;
 use crate::metrics::{Kind, Metrics};
 use sietch_protocol::message::ClientFrame;
 use sietch_protocol::{

@@ -1,14 +1,14 @@
-//! What somebody asks of a data loop: its sockets (`sietch ss`), or a copy of its frames (`sietch
-//! capture`).
+//! The daemon's questions to a data loop: its sockets (`sietch ss`), or a copy of its frames
+//! (`sietch capture`).
 //!
-//! 1. The lease's thread takes the question from the daemon, writes it down here, sets `asked` and
-//!    rings the lease's doorbell.
-//! 2. The loop, which looks at `asked` once a turn, answers between two turns with what its engine
-//!    says of itself at that moment: a copy of plain numbers. It formats nothing, and it makes no
+//! 1. The lease's thread takes the question from the daemon, queues it, and rings the lease's
+//!    doorbell.
+//! 2. The loop checks a flag once an iteration and answers between two iterations with what its
+//!    engine reports at that moment: a copy of plain numbers. It formats nothing, and makes no
 //!    system call but one to wake the thread.
-//! 3. The thread turns the numbers into reports and sends them to the daemon. Who asked waits for
-//!    at most a second, so a loop that is stuck is reported as that; it costs the loop nothing to
-//!    answer too late.
+//! 3. The thread turns the numbers into reports and sends them to the daemon. The daemon waits for
+//!    at most a second, so a loop that is stuck is reported as such; an answer that is too late
+//!    costs the loop nothing.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,149 +21,144 @@ use sietch_nic::capture::Tap;
 use sietch_protocol::sockets::MAX_REPORTS;
 use sietch_protocol::{SocketReport, SocketState, TcpReport, Transport};
 
-use crate::doorbell::Doorbell;
-use crate::grant::Grant;
-use crate::view::Seen;
+use crate::device::{Doorbell, Grant};
+use crate::view::ViewOutcome;
 
-/// Questions that may wait: the daemon asks once for each `sietch ss` or `capture`, and nobody
-/// waits longer than a second.
-const MOST_WAITING: usize = 64;
+/// Questions that may wait: the daemon sends one for each `sietch ss` or `capture`, and waits for a
+/// second at most.
+const MAX_WAITING: usize = 64;
 
-/// What is asked.
+/// What the daemon asks of a loop.
 #[derive(Debug)]
-pub(crate) enum Wanted {
+pub(super) enum Query {
     /// The sockets.
     Sockets,
     /// A copy of every frame, through this tap.
     Capture(Box<Tap>),
-    /// No more copies into the ring of that question.
+    /// No more copies of frames.
     EndCapture,
 }
 
 /// A question about one grant.
 #[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) id: u64,
-    pub(crate) grant: u64,
-    pub(crate) wanted: Wanted,
+pub(super) struct Question {
+    pub(super) id: u64,
+    pub(super) grant: u64,
+    pub(super) query: Query,
 }
 
-/// What a loop said.
+/// A loop's answer.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(super) enum Answer {
     /// Its sockets, and how many there were in all.
     Sockets(Vec<SocketInfo>, usize),
-    /// What there is to see of an area.
-    Seen(Box<Seen>),
-    /// It does as it was asked.
+    /// The reply of a view.
+    View(Box<ViewOutcome>),
+    /// Done.
     Done,
-    /// It cannot.
+    /// The loop cannot do it, and why.
     Refused(String),
 }
 
 /// Questions on their way to the loops, and answers on their way back.
 #[derive(Debug)]
-pub(crate) struct Inquiries {
-    asked: AtomicBool,
+pub(super) struct Questions {
+    nonempty: AtomicBool,
     questions: Mutex<VecDeque<Question>>,
-    answers: Mutex<Vec<(u64, Told)>>,
+    answers: Mutex<Vec<(u64, Answer)>>,
     answered: OwnedFd,
 }
 
-/// A loop that panicked while it held the lock left nothing half-done.
+/// A loop that panicked while it held the lock left a consistent list.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inquiries {
-    pub(crate) fn new() -> rustix::io::Result<Self> {
+impl Questions {
+    pub(super) fn new() -> rustix::io::Result<Self> {
         Ok(Self {
-            asked: AtomicBool::new(false),
+            nonempty: AtomicBool::new(false),
             questions: Mutex::default(),
             answers: Mutex::default(),
             answered: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
 
-    /// What becomes readable when a loop has answered.
-    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+    /// The descriptor that is readable when a loop has answered.
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         self.answered.as_fd()
     }
 
-    /// Puts a question. The caller rings the loop's doorbell.
-    pub(crate) fn ask(&self, question: Question) {
+    /// Adds a question; the oldest is dropped if too many wait. The caller rings the loop's
+    /// doorbell.
+    pub(super) fn ask(&self, question: Question) {
         let mut questions = locked(&self.questions);
-        if questions.len() == MOST_WAITING {
+        if questions.len() == MAX_WAITING {
             questions.pop_front();
         }
         questions.push_back(question);
-        self.asked.store(true, Ordering::Release);
+        self.nonempty.store(true, Ordering::Release);
     }
 
-    /// Answers a question that no loop has to be asked.
-    pub(crate) fn refuse(&self, id: u64, why: String) {
-        self.tell(id, Told::Refused(why));
+    /// Adds an answer and wakes the thread.
+    pub(super) fn push_answer(&self, id: u64, answer: Answer) {
+        locked(&self.answers).push((id, answer));
+        self.wake_thread();
     }
 
-    /// Passes an answer on.
-    pub(crate) fn tell(&self, id: u64, told: Told) {
-        locked(&self.answers).push((id, told));
-        self.ring();
-    }
-
-    fn ring(&self) {
+    fn wake_thread(&self) {
         // It can only fail when the counter is full, and then the thread is awake already.
         let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
     }
 
-    /// The answers so far.
-    pub(crate) fn take_answers(&self) -> Vec<(u64, Told)> {
-        // Nothing to read means that nobody has answered.
+    /// Takes the answers so far.
+    pub(super) fn take_answers(&self) -> Vec<(u64, Answer)> {
+        // Nothing to read means that no loop has answered.
         let _ = rustix::io::read(&self.answered, &mut [0; 8]);
         std::mem::take(&mut locked(&self.answers))
     }
 
-    /// One load, in the usual case.
+    /// Whether questions wait: one load in the usual case.
     #[inline]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    pub(super) fn has_questions(&self) -> bool {
+        self.nonempty.load(Ordering::Acquire)
     }
 
-    /// Answers what is asked about `grants`.
+    /// Answers the questions about `grants`.
     #[cold]
-    pub(crate) fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
-        let of_us: Vec<Question> = {
+    pub(super) fn answer<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
+        let own: Vec<Question> = {
             let mut questions = locked(&self.questions);
-            let ours = |question: &Question| grants.iter().any(|grant| grant.id() == question.grant);
-            let (ours, others): (VecDeque<_>, VecDeque<_>) = questions.drain(..).partition(ours);
+            let is_own = |question: &Question| grants.iter().any(|grant| grant.id() == question.grant);
+            let (own, others): (VecDeque<_>, VecDeque<_>) = questions.drain(..).partition(is_own);
             *questions = others;
-            self.asked.store(!questions.is_empty(), Ordering::Release);
-            ours.into()
+            self.nonempty.store(!questions.is_empty(), Ordering::Release);
+            own.into()
         };
-        for Question { id, wanted, .. } in of_us {
-            let told = match wanted {
-                Wanted::Sockets => sockets_of(engine),
-                Wanted::Capture(tap) => match queue.tap() {
-                    Some(place) => {
-                        *place = Some(tap);
-                        Told::Done
+        for Question { id, query, .. } in own {
+            let answer = match query {
+                Query::Sockets => sockets_of(engine),
+                Query::Capture(tap) => match queue.tap() {
+                    Some(slot) => {
+                        *slot = Some(tap);
+                        Answer::Done
                     }
-                    None => Told::Refused("its queue cannot be tapped".to_owned()),
+                    None => Answer::Refused("its queue cannot be tapped".to_owned()),
                 },
-                Wanted::EndCapture => {
-                    if let Some(place) = queue.tap() {
-                        *place = None;
+                Query::EndCapture => {
+                    if let Some(slot) = queue.tap() {
+                        *slot = None;
                     }
-                    Told::Done
+                    Answer::Done
                 }
             };
-            locked(&self.answers).push((id, told));
+            locked(&self.answers).push((id, answer));
         }
-        self.ring();
+        self.wake_thread();
     }
 }
 
-fn sockets_of(engine: &Engine) -> Told {
+fn sockets_of(engine: &Engine) -> Answer {
     let mut sockets: Vec<SocketInfo> = Vec::new();
     let mut count = 0;
     for socket in engine.sockets() {
@@ -172,11 +167,11 @@ fn sockets_of(engine: &Engine) -> Told {
         }
         count += 1;
     }
-    Told::Sockets(sockets, count)
+    Answer::Sockets(sockets, count)
 }
 
-/// A socket in the words of the protocol.
-pub(crate) fn report(socket: &SocketInfo) -> SocketReport {
+/// The report of a socket, as the protocol has it.
+pub(super) fn report(socket: &SocketInfo) -> SocketReport {
     let (transport, state, receive_queue, send_queue) = match socket.kind {
         SocketKind::Listener { waiting, backlog } => {
             (Transport::Tcp, SocketState::Listen, waiting.into(), backlog.into())

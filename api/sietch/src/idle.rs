@@ -1,13 +1,12 @@
-//! What a data loop does when there is nothing to do.
+//! What a data loop does while it is idle: spin, then sleep.
 //!
-//! 1. It spins as long as [`Spin`] says, giving the core away now and then.
-//! 2. Then it arms the queue's doorbell, looks whether anything came meanwhile, and sleeps in
-//!    `poll(2)` on everything that may have news: the queue, storage, other threads, the control
-//!    plane. A few descriptors, watched with no state in the kernel: one system call to sleep, none
-//!    to set up.
-//! 3. It wakes for the nearest deadline at the latest. With no deadline an idle loop costs nothing
-//!    at all.
-//! 4. A grant that was revoked ends the loop with an error that names it: one load a turn.
+//! 1. The loop spins for as long as [`Spin`] says, and yields the core now and then.
+//! 2. Then it arms the queue's doorbell, checks whether anything came meanwhile, and sleeps in
+//!    `poll(2)` on every source of events: the queue, storage, other threads, the daemon. These are
+//!    a few descriptors, watched with no state in the kernel: one system call to sleep, none to set
+//!    up.
+//! 3. The nearest deadline bounds the sleep. Without a deadline an idle loop costs nothing at all.
+//! 4. A grant that was revoked ends the loop with an error that names it: one load an iteration.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,38 +18,37 @@ use rustix::io::Errno;
 use sietch_net::Engine;
 use sietch_ring::spin::{Idle, Spin};
 
-use crate::doorbell::Doorbell;
-use crate::grant::Grant;
-use crate::lease::Lease;
+use crate::control::Lease;
+use crate::device::{Doorbell, Grant};
 
-/// How long a loop sleeps that must look at something without a doorbell.
-const BLIND: Duration = Duration::from_millis(1);
+/// How long a loop sleeps whose queue has no doorbell and must be polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is held at the control plane while a loop runs.
+/// The grants that a loop stands on, and the lease that keeps them.
 #[derive(Debug)]
 pub struct HeldGrants {
-    /// The connection, kept by a thread of its own.
+    /// The connection to the daemon, kept by a thread of its own.
     pub lease: Lease,
-    /// What must not be revoked.
+    /// Grants whose revocation ends the loop.
     pub grants: Vec<Grant>,
 }
 
 impl HeldGrants {
-    /// An error if something was taken back.
+    /// An error if a grant was revoked or the daemon shuts down.
     fn check(&self) -> io::Result<()> {
         let gone = |what: String| io::Error::new(io::ErrorKind::ConnectionAborted, what);
         if let Some(grant) = self.grants.iter().find(|grant| grant.is_revoked()) {
             return Err(gone(format!("{} was revoked; ask the daemon for it again", grant.name())));
         }
         if self.lease.is_ending() {
-            return Err(gone("the daemon shuts down and takes its devices along; start it again".into()));
+            return Err(gone("the daemon shuts down and removes its devices; start it again".into()));
         }
         Ok(())
     }
 }
 
-/// Spinning and sleeping of one loop. [`crate::Stack`] and [`crate::Runtime`] have their own; this
-/// is for who drives a queue without an engine.
+/// When one loop spins and when it sleeps. [`crate::Stack`] and [`crate::Runtime`] have their own;
+/// this is for programs that drive a queue without an engine.
 #[derive(Debug, Default)]
 pub struct IdlePolicy {
     pub(crate) spin: Spin,
@@ -58,17 +56,18 @@ pub struct IdlePolicy {
 }
 
 impl IdlePolicy {
-    /// Ends with an error when what is held is taken back.
+    /// Ends the loop with an error when something that is held is revoked.
     pub fn with_grants(held: HeldGrants) -> Self {
         Self { spin: Spin::default(), held: Some(held) }
     }
 
-    /// To be called after each turn, which began at `now`. If it was not `busy`, spins for a
-    /// moment, or sleeps until `queue` rings or `deadline` has come.
+    /// Call this after each iteration, which began at `now` (nanoseconds of [`crate::clock::now`]).
+    /// If the iteration was not `busy`, this spins for a moment, or sleeps until the doorbell of
+    /// `queue` rings or `deadline` has passed.
     ///
     /// # Errors
-    /// The control plane took something back, or the doorbell cannot be slept on.
-    pub fn after<Q: Doorbell>(
+    /// A grant was revoked, or `poll(2)` failed.
+    pub fn after_iteration<Q: Doorbell>(
         &mut self,
         queue: &mut Q,
         now: u64,
@@ -78,30 +77,30 @@ impl IdlePolicy {
         self.check()?;
         if busy {
             self.spin.busy(now);
-        } else if self.is_sleepy(now, deadline) {
+        } else if self.is_sleep_due(now, deadline) {
             self.sleep(queue, now, deadline, &[])?;
         }
         Ok(())
     }
 
-    /// Answers what somebody asks about what is held.
+    /// Answers the daemon's questions about what is held.
     #[inline]
-    pub(crate) fn answer<Q: Doorbell>(&self, engine: &Engine, queue: &mut Q) {
+    pub(crate) fn answer_diagnostics<Q: Doorbell>(&self, engine: &Engine, queue: &mut Q) {
         if let Some(held) = &self.held {
             held.lease.answer_diagnostics(&held.grants, engine, queue);
         }
     }
 
-    /// An error if what the loop stands on was taken back.
+    /// An error if a grant that the loop stands on was revoked.
     #[inline]
     pub(crate) fn check(&self) -> io::Result<()> {
         self.held.as_ref().map_or(Ok(()), HeldGrants::check)
     }
 
-    /// Called after a turn at `now` in which nothing happened, the next one being due at
-    /// `deadline`. Spins a little; returns whether it is time to sleep instead.
+    /// Called after an iteration at `now` in which nothing happened; the next one is due at
+    /// `deadline`. Spins a little. Returns whether it is time to sleep instead.
     #[inline]
-    pub(crate) fn is_sleepy(&mut self, now: u64, deadline: Option<u64>) -> bool {
+    pub(crate) fn is_sleep_due(&mut self, now: u64, deadline: Option<u64>) -> bool {
         if deadline.is_some_and(|due| due <= now) {
             return false;
         }
@@ -113,7 +112,8 @@ impl IdlePolicy {
         false
     }
 
-    /// Sleeps until `queue` or one of `others` rings, or `deadline`, unless frames wait already.
+    /// Sleeps until `queue` or one of `others` is readable, or until `deadline`, unless frames wait
+    /// already.
     pub(crate) fn sleep<Q: Doorbell>(
         &self,
         queue: &mut Q,
@@ -134,10 +134,11 @@ impl IdlePolicy {
         others: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
         let doorbell = queue.doorbell();
-        let limit = if doorbell.is_some() { limit } else { Some(limit.unwrap_or(BLIND).min(BLIND)) };
+        let limit =
+            if doorbell.is_some() { limit } else { Some(limit.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL)) };
         let lease = self.held.as_ref().map(|held| held.lease.doorbell());
         let mut watched: Vec<PollFd<'_>> = Vec::with_capacity(others.len() + 2);
-        // The lease first: it is looked at below.
+        // The lease is first, for the check below.
         let all = lease.iter().chain(doorbell.iter()).chain(others);
         watched.extend(all.map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN)));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
@@ -154,26 +155,3 @@ impl IdlePolicy {
         Ok(())
     }
 }
-
-/// How a loop that has a `rest` is told of it.
-macro_rules! resting {
-    ($loop:ident) => {
-        impl<Q: NicQueue> $loop<Q> {
-            /// Ends with an error when what is held is taken back.
-            #[must_use]
-            pub fn with_grants(mut self, held: crate::rest::HeldGrants) -> Self {
-                self.rest.held = Some(held);
-                self
-            }
-
-            /// Spins as `spin` says before it sleeps.
-            #[must_use]
-            pub fn with_spin(mut self, spin: sietch_ring::spin::Spin) -> Self {
-                self.rest.spin = spin;
-                self
-            }
-        }
-    };
-}
-
-pub(crate) use resting;

@@ -1,9 +1,9 @@
-//! What a data loop sleeps on.
+//! Doorbells: the descriptors on which a data loop sleeps.
 //!
 //! 1. A loop that found nothing to do *arms* the doorbell of its queue. If something has arrived
-//!    meanwhile, it does not sleep.
-//! 2. It sleeps on the descriptor, which is readable as long as there is something to take.
-//! 3. Awake again it disarms, so that nobody rings while it works.
+//!    meanwhile, the loop does not sleep.
+//! 2. It sleeps on the descriptor, which is readable as long as frames or completions wait.
+//! 3. Awake again, it disarms the doorbell, so that the peer sends no notifications while it works.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,19 +14,18 @@ use sietch_nic::wire::WireQueue;
 
 /// A queue of frames that a loop can sleep on.
 pub trait Doorbell: NicQueue {
-    /// What becomes readable when frames arrive. Without one the queue is looked at again and
-    /// again.
+    /// The descriptor that is readable when frames have arrived. A queue without one is polled.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Asks to be rung. Returns false if something has arrived already: then do not sleep.
+    /// Asks for notifications. Returns false if something has arrived already: then do not sleep.
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// Takes the request back.
+    /// Asks for no more notifications.
     fn disarm(&mut self) {}
 
-    /// Where to put a tap, for `sietch capture`. A queue without such a place cannot be captured.
+    /// The slot for the tap of `sietch capture`. A queue without one cannot be captured.
     fn tap(&mut self) -> Option<&mut Option<Box<Tap>>> {
         None
     }
@@ -52,7 +51,7 @@ impl<Q: Doorbell> Doorbell for Tapped<Q> {
 
 impl Doorbell for sietch_nic::af_xdp::Queue {
     fn doorbell(&self) -> Option<BorrowedFd<'_>> {
-        // The kernel rings at every frame, and the descriptor stays readable until the ring is
+        // The kernel notifies at every frame, and the descriptor stays readable until the ring is
         // empty: nothing to arm.
         Some(self.as_fd())
     }
@@ -80,8 +79,8 @@ impl Doorbell for WireQueue {
 
 /// A disk queue that a loop can sleep on.
 pub trait DiskDoorbell: DiskQueue {
-    /// What becomes readable when a request has finished. Without one the queue is looked at while
-    /// requests are in flight.
+    /// The descriptor that is readable when a request has completed. A queue without one is polled
+    /// while requests are in flight.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 }
 

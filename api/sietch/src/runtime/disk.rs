@@ -1,9 +1,10 @@
-//! Storage in the same loop: a disk queue. Structures over one are in `structure`.
+//! A disk queue for tasks.
 //!
 //! 1. [`Net::disk`] takes a disk queue. A request's future gives its buffer to the queue and gets
-//!    it back when it is done. A future that is dropped abandons its request: the device finishes
-//!    it, and the buffer goes then.
-//! 2. The loop looks at what has finished once a turn, and sleeps on the queue's doorbell too.
+//!    it back when the request is done. A future that is dropped abandons its request: the device
+//!    finishes it, and the buffer is dropped then.
+//! 2. The loop takes completions once an iteration, and sleeps on the queue's doorbell too.
+//! 3. Persistent structures over a disk queue are in [`super::durable`].
 
 use std::cell::RefCell;
 use std::io;
@@ -13,30 +14,13 @@ use std::task::{Context, Poll, Waker};
 
 use sietch_disk::{Buffer, Completion, Operation, Part, Priority, SubmitError};
 
-use super::Net;
-use crate::doorbell::DiskDoorbell;
-
-/// What the loop turns beside the network.
-pub(super) trait Driver {
-    /// Takes what has finished and hands on what was queued. Returns whether anything has finished.
-    fn turn(&self, now: u64) -> io::Result<bool>;
-
-    /// Requests are in flight, and no doorbell tells when they are done.
-    fn must_turn(&self) -> bool;
-
-    /// When it has something to do even if nothing finishes.
-    fn next_deadline(&self) -> Option<u64> {
-        None
-    }
-
-    /// What becomes readable when something has finished.
-    fn doorbell(&self) -> Option<Rc<OwnedFd>>;
-}
+use super::state::{Driver, Net, duplicate_doorbell};
+use crate::device::DiskDoorbell;
 
 enum Request {
     Waiting(Option<Waker>),
     Done(Completion),
-    /// Nobody waits for it any more.
+    /// Its future was dropped.
     Abandoned,
 }
 
@@ -48,15 +32,15 @@ struct Requests {
 struct DiskState<D> {
     queue: RefCell<D>,
     requests: RefCell<Requests>,
-    /// Who found the queue full.
+    /// Tasks that found the queue full.
     waiting: RefCell<Vec<Waker>>,
     completions: RefCell<Vec<Completion>>,
-    /// The queue's doorbell, by a descriptor of our own: the queue is borrowed while it works.
+    /// See [`duplicate_doorbell`].
     doorbell: Option<Rc<OwnedFd>>,
 }
 
 impl<D: DiskDoorbell> Driver for DiskState<D> {
-    fn turn(&self, _now: u64) -> io::Result<bool> {
+    fn poll(&self, _now: u64) -> io::Result<bool> {
         let mut completions = std::mem::take(&mut *self.completions.borrow_mut());
         {
             let mut queue = self.queue.borrow_mut();
@@ -76,7 +60,7 @@ impl<D: DiskDoorbell> Driver for DiskState<D> {
         Ok(busy)
     }
 
-    fn must_turn(&self) -> bool {
+    fn must_poll(&self) -> bool {
         self.doorbell.is_none() && self.queue.borrow().in_flight() > 0
     }
 
@@ -137,10 +121,10 @@ impl<D: DiskDoorbell> Drop for InFlight<'_, D> {
 
 impl<D: DiskDoorbell> Disk<D> {
     /// Fills the first `length` bytes of `buffer` from `offset`, both multiples of the queue's
-    /// block size.
+    /// block size in bytes. Returns the buffer with the result.
     ///
     /// # Errors
-    /// With the result comes the buffer back. A request outside the area is `InvalidInput`.
+    /// Those of the device; `InvalidInput` for a request outside the area.
     pub async fn read(&self, offset: u64, length: usize, buffer: Buffer) -> (io::Result<()>, Buffer) {
         let (result, buffer) = self.run(Operation::Read { offset, length, buffer }).await;
         (result, buffer.unwrap_or_else(|| Buffer::new(0)))
@@ -209,7 +193,7 @@ impl<D: DiskDoorbell> Disk<D> {
         (done.result, done.buffer)
     }
 
-    /// Does one request, of any kind and priority. The completion's token is the loop's own.
+    /// Runs one request, of any kind and priority. The completion's token is the loop's own.
     pub async fn finish(&self, operation: Operation, priority: Priority) -> Completion {
         let mut operation = Some(operation);
         let submitted =
@@ -272,19 +256,13 @@ impl<D: DiskDoorbell> InFlight<'_, D> {
     }
 }
 
-/// A queue's doorbell by a descriptor of our own.
-pub(super) fn of_our_own<D: DiskDoorbell>(queue: &D) -> io::Result<Option<Rc<OwnedFd>>> {
-    let doorbell = queue.doorbell().map(|doorbell| doorbell.try_clone_to_owned()).transpose()?;
-    Ok(doorbell.map(Rc::new))
-}
-
 impl Net {
     /// Drives `queue` in this loop.
     ///
     /// # Errors
     /// No file descriptor is left for its doorbell.
     pub fn disk<D: DiskDoorbell + 'static>(&self, queue: D) -> io::Result<Disk<D>> {
-        let doorbell = of_our_own(&queue)?;
+        let doorbell = duplicate_doorbell(&queue)?;
         let state = Rc::new(DiskState {
             queue: RefCell::new(queue),
             requests: RefCell::new(Requests { slots: Vec::new(), free: Vec::new() }),

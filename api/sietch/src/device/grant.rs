@@ -1,11 +1,11 @@
-//! What an application holds, and whether it still does.
+//! A grant: the right to a device, and whether it was revoked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sietch_protocol::{HeldGrant, Protection};
 
-/// A grant of the control plane. Clones name the same grant.
+/// A grant of the daemon. Clones name the same grant.
 #[derive(Clone, Debug)]
 pub struct Grant {
     inner: Arc<Inner>,
@@ -25,12 +25,12 @@ impl Grant {
         Self { inner: Arc::new(Inner { held, name, protection, revoked }) }
     }
 
-    /// Its number at the daemon.
+    /// The number under which the daemon knows it.
     pub fn id(&self) -> u64 {
         self.inner.held.grant
     }
 
-    /// What tells it from earlier grants of the same device.
+    /// The number that tells it from earlier grants of the same device.
     pub fn generation(&self) -> u64 {
         self.inner.held.generation
     }
@@ -45,8 +45,8 @@ impl Grant {
         &self.inner.protection
     }
 
-    /// Whether it was taken back. One load: cheap enough for every turn of a data loop. What is
-    /// read after `true` happened after the daemon's notice.
+    /// Whether it was revoked. One load: cheap enough for every iteration of a data loop. Memory
+    /// that is read after `true` was returned is at least as new as the daemon's notice.
     pub fn is_revoked(&self) -> bool {
         self.inner.revoked.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Where the daemon's socket lies.
+//! The path of the daemon's socket.
 //!
 //! 1. `SIETCH_SOCKET`, where it is set, wins.
 //! 2. Root's daemon listens on [`SYSTEM_SOCKET`]; a user's own in `$XDG_RUNTIME_DIR/sietch`, else

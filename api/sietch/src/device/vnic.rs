@@ -5,13 +5,20 @@ use sietch_nic::af_xdp::{self, Granted};
 use sietch_nic::shm::{self, Endpoint, EndpointFds};
 use sietch_protocol::{Network6, QueueLayout, VnicDescriptors, VnicGrant};
 
-use crate::client::GrantedVnic;
+use super::grant::Grant;
+use super::vnic_queue::VnicQueue;
 use crate::error::Error;
-use crate::grant::Grant;
 
-mod queue;
-
-pub use queue::VnicQueue;
+/// A VNIC as the daemon granted it, with its rings not yet mapped.
+#[derive(Debug)]
+pub struct GrantedVnic {
+    /// Whether it is still held.
+    pub grant: Grant,
+    /// Addresses, ports, peers, rate and layout.
+    pub description: VnicGrant,
+    /// An AF_XDP socket and its memory, or one side of shared memory.
+    pub descriptors: VnicDescriptors,
+}
 
 /// A VNIC that this process drives.
 #[derive(Debug)]
@@ -25,10 +32,10 @@ pub struct Vnic {
 }
 
 impl Vnic {
-    /// Maps what the daemon handed out: rings and buffers of an AF_XDP socket, or both regions of a
+    /// Maps what the daemon granted: rings and buffers of an AF_XDP socket, or both regions of a
     /// link.
-    pub(crate) fn open(parts: GrantedVnic) -> Result<Self, Error> {
-        let GrantedVnic { grant, description, descriptors } = parts;
+    pub(crate) fn open(granted: GrantedVnic) -> Result<Self, Error> {
+        let GrantedVnic { grant, description, descriptors } = granted;
         let mtu = usize::try_from(description.mtu).unwrap_or(usize::MAX);
         let mac = description.mac.0;
         let name = || description.name.clone();
@@ -39,9 +46,9 @@ impl Vnic {
                     .map_err(|source| Error::Queue { name: name(), source })?;
                 opened.with_unfinished_checksums(shape.unfinished_checksums).into()
             }
-            (QueueLayout::Shared(shape), VnicDescriptors::Shared(parts)) => {
+            (QueueLayout::Shared(shape), VnicDescriptors::Shared(side)) => {
                 let geometry = shm::LinkLayout { slots: shape.slots, data: shape.data };
-                let fds = EndpointFds { own: parts.own, peer: parts.peer, doorbell: parts.doorbell };
+                let fds = EndpointFds { own: side.own, peer: side.peer, doorbell: side.doorbell };
                 let opened = Endpoint::open(fds, geometry, mac, mtu);
                 opened.map_err(|source| Error::Link { name: name(), source })?.into()
             }
@@ -50,15 +57,15 @@ impl Vnic {
         Ok(Self { grant, description, queue })
     }
 
-    /// What an engine for this VNIC is told: its addresses, and sixteen bytes of true randomness.
+    /// The configuration of an engine for this VNIC: its addresses, and `secret`, sixteen bytes of
+    /// true randomness.
     pub fn engine_config(&self, secret: [u8; 16]) -> Config {
         let mut config = Config::new(self.description.address, self.description.prefix, secret);
         config.gateway = self.description.gateway;
-        // Who had these addresses before may have had another MAC.
+        // The former holder of these addresses may have had another MAC.
         config.announce = true;
         let gateway = self.description.gateway6;
-        let v6 =
-            |network: Network6| Ipv6Config { addresses: vec![(network.address, network.prefix)], gateway };
+        let v6 = |network: Network6| Ipv6Config { addresses: vec![(network.address, network.prefix)], gateway };
         config.ipv6 = self.description.address6.map(v6);
         config
     }

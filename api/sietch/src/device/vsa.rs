@@ -1,13 +1,13 @@
 //! A storage area ready to be driven.
 //!
-//! 1. An area is one descriptor, or several *parts* of memory one after the other: memory that is
-//!    sealed cannot grow, so each growth under its holder adds a part. Its queue is over all of
-//!    them, and as slow as the grant says that memory is to make itself.
-//! 2. An area on a volume that no application may have is shared memory to a service core, and the
-//!    doorbell to it: its queue is made once.
-//! 3. When the area gets another size ([`crate::Client::resize_vsa`]) the queue is made anew: over
-//!    the same descriptor, or over the parts that come with the answer. What is in flight belongs
-//!    to the former queue, so it must be idle.
+//! 1. An area is one descriptor, or several *segments* of memory one after the other: sealed memory
+//!    cannot grow, so each growth under its holder adds a segment. The queue is over all segments,
+//!    and as slow as the grant's memory model says.
+//! 2. An area on a volume of extents is shared memory to a service core and the doorbell to it: its
+//!    queue is made once.
+//! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is made anew: over the same
+//!    descriptor, or over the segments that come with the answer. Requests in flight belong to the
+//!    former queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use sietch_disk::nvm::Model;
 use sietch_disk::{AreaQueue, DiskQueue as _, OpenError, open_parts};
 use sietch_protocol::{MemoryModel, VsaGrant};
 
+use super::grant::Grant;
 use crate::error::Error;
-use crate::grant::Grant;
 
-/// A VSA as the daemon handed it out.
+/// A VSA as the daemon granted it, without a queue.
 #[derive(Debug)]
 pub struct GrantedVsa {
     /// Whether it is still held.
@@ -28,7 +28,7 @@ pub struct GrantedVsa {
     /// Name and size.
     pub description: VsaGrant,
     /// The area's own file, open for reading and writing; of an area in memory that has grown while
-    /// it was held, one for each of [`VsaGrant::parts`].
+    /// it was held, one for each of [`VsaGrant::segments`].
     pub files: Vec<OwnedFd>,
 }
 
@@ -39,8 +39,7 @@ impl GrantedVsa {
         self.files.len() > 1 || self.description.model.is_some()
     }
 
-    /// A queue over the area: the best that its medium has, as slow as the grant says that it is to
-    /// be.
+    /// A queue over the area: the fastest that its medium has, slowed to the grant's memory model.
     ///
     /// # Errors
     /// [`Error::Area`].
@@ -58,15 +57,15 @@ pub struct Vsa {
     /// Its queue pair: io_uring, shared memory to a service core, blocking calls where that is
     /// refused, or loads and stores where it is memory. One thread owns it.
     pub queue: AreaQueue,
-    /// For a queue over another size.
+    /// Kept to make a queue over another size.
     files: Vec<OwnedFd>,
 }
 
 impl Vsa {
-    /// Makes a queue over what the daemon handed out.
-    pub(crate) fn open(parts: GrantedVsa) -> Result<Self, Error> {
-        let queue = parts.queue()?;
-        let GrantedVsa { grant, description, files } = parts;
+    /// Makes a queue over what the daemon granted.
+    pub(crate) fn open(granted: GrantedVsa) -> Result<Self, Error> {
+        let queue = granted.queue()?;
+        let GrantedVsa { grant, description, files } = granted;
         Ok(Self { grant, description, queue, files })
     }
 
@@ -99,17 +98,17 @@ impl Vsa {
         }
     }
 
-    /// Makes a queue over `size` bytes: of `files` with so many of `parts` each, or of the
-    /// descriptors that there are.
-    pub(crate) fn reopen(&mut self, size: u64, parts: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
+    /// Makes a queue over `size` bytes: of `files`, with `segments` bytes of each, or of the
+    /// descriptors that there are if `files` is empty.
+    pub(crate) fn reopen(&mut self, size: u64, segments: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
         self.description.size = size;
         if let AreaQueue::Broker(queue) = &mut self.queue {
-            // The service core has it so already.
+            // The service core has resized it already.
             queue.set_capacity(size);
             return Ok(());
         }
         if !files.is_empty() {
-            (self.description.segments, self.files) = (parts, files);
+            (self.description.segments, self.files) = (segments, files);
         }
         self.queue = queue(&self.description, &self.files)?;
         Ok(())
@@ -123,25 +122,25 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
             .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))
     };
     if let (Some(shape), [memory, bell]) = (description.broker, files) {
-        let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(bell)? };
+        let fds = BrokerFds { memory: copy(memory)?, doordoorbell: copy(bell)? };
         let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
         let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
         return Ok(AreaQueue::Broker(Box::new(queue)));
     }
     let whole = [description.size];
     let lengths = if description.segments.is_empty() { &whole[..] } else { &description.segments[..] };
-    let mut parts = Vec::with_capacity(files.len());
+    let mut segments = Vec::with_capacity(files.len());
     for (file, length) in files.iter().zip(lengths) {
-        parts.push((copy(file)?, *length));
+        segments.push((copy(file)?, *length));
     }
-    open_parts(parts, description.model.map(model)).map_err(failed)
+    open_parts(segments, description.model.map(model)).map_err(failed)
 }
 
-/// As the daemon's volume is defined: latency for reads, one bandwidth for all.
-fn model(said: MemoryModel) -> Model {
+/// The model of the daemon's volume: latency for reads, one bandwidth for reads and writes.
+fn model(model: MemoryModel) -> Model {
     Model {
-        read_latency: Duration::from_nanos(said.read_ns),
+        read_latency: Duration::from_nanos(model.read_ns),
         write_latency: Duration::ZERO,
-        bandwidth: said.bytes_per_second,
+        bandwidth: model.bytes_per_second,
     }
 }

@@ -1,22 +1,22 @@
-//! Holding what was granted: a thread that keeps the control connection, so that the data loop
-//! never reads a socket of the control plane.
+//! Holding grants: a thread that keeps the connection to the daemon, so that the data loop never
+//! reads that socket.
 //!
 //! 1. The thread sleeps on the connection and on a stop signal, without a time limit: an idle lease
 //!    costs nothing.
-//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop has the
-//!    doorbell among what it sleeps on, and looks at its grants' flags when it rings.
+//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop sleeps on
+//!    the doorbell too, and checks the flags of its grants when it rings.
 //! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread
-//!    reconnects, waiting from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries, tells the new
-//!    daemon what is held, and shares the counter pages again. What the daemon does not confirm
-//!    counts as revoked.
-//! 4. A lease that is dropped gives back what it holds, so that somebody else can have it at once.
-//!    A daemon that does not answer within [`RELEASE_TIMEOUT`] finds out by itself, when the
-//!    process ends or stays away.
-//! 5. What the daemon asks (the sockets of a VNIC, a copy of its frames) goes to the data loop
-//!    ([`crate::inquiry`]), and comes back through this thread. A capture ends when the connection
-//!    breaks, for nobody could end it any more.
-//! 6. Questions about the view of an area go the same way ([`crate::view`]).
-//! 7. A daemon that says that it shuts down takes the devices with it: [`Lease::is_ending`].
+//!    reconnects, waiting from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries. It names its
+//!    grants to the new daemon and shares the counter pages again. A grant that the daemon does not
+//!    confirm counts as revoked.
+//! 4. A lease that is dropped releases its grants, so that another process can acquire them at once.
+//!    A daemon that does not answer within [`RELEASE_TIMEOUT`] releases them by itself, when the
+//!    process ends or stays disconnected.
+//! 5. The daemon's questions (the sockets of a VNIC, a copy of its frames) go to the data loop
+//!    ([`super::diagnostics`]), and the answers come back through this thread. A capture ends when
+//!    the connection breaks, because no message could end it any more.
+//! 6. Requests about the view of an area go the same way ([`crate::view`]).
+//! 7. A daemon that announces its shutdown removes the devices: [`Lease::is_ending`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,11 +33,10 @@ use sietch_nic::capture::Tap;
 use sietch_protocol::view::{ViewError, ViewReply};
 use sietch_protocol::{CallError, Connection, Notice, sealed};
 
-use crate::doorbell::Doorbell;
+use super::diagnostics::{Answer, Query, Question, Questions, report};
+use crate::device::{Doorbell, Grant};
 use crate::error::Error;
-use crate::grant::Grant;
-use crate::inquiry::{Inquiries, Question, Told, Wanted, report};
-use crate::view::{Asked, Questions, Seen, View};
+use crate::view::{PendingRequest, RequestQueue, View, ViewOutcome};
 
 /// The first pause before reconnecting: a restarted daemon is back within tens of milliseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -49,14 +48,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// How long the daemon may take to answer when adopting.
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long giving back may take: whoever ends does not wait for a daemon that hangs.
+/// How long releasing may take: a process that ends does not wait for a daemon that hangs.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A counter page that the daemon was given.
 #[derive(Debug)]
-pub(crate) struct SharedPage {
-    pub(crate) label: String,
-    pub(crate) page: OwnedFd,
+pub(super) struct SharedPage {
+    pub(super) label: String,
+    pub(super) page: OwnedFd,
 }
 
 /// What the thread and the application share.
@@ -64,8 +63,8 @@ pub(crate) struct SharedPage {
 struct Shared {
     doorbell: OwnedFd,
     stop: OwnedFd,
-    inquiries: Inquiries,
     questions: Questions,
+    view_requests: RequestQueue,
     ending: AtomicBool,
     connected: AtomicBool,
 }
@@ -81,7 +80,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct PreparedReply {
     id: u64,
-    reply: Seen,
+    reply: ViewOutcome,
 }
 
 /// Grants that are held until this is dropped, or the process ends.
@@ -92,36 +91,36 @@ pub struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn start(keeper: Parts) -> Result<Self, Error> {
-        let path = keeper.path.clone();
+    pub(super) fn start(session: Session) -> Result<Self, Error> {
+        let path = session.path.clone();
         let failed = |source: io::Error| Error::Lease { path: path.clone(), source };
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
             doorbell: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
             stop: eventfd(0, flags).map_err(|cause| failed(cause.into()))?,
-            inquiries: Inquiries::new().map_err(|cause| failed(cause.into()))?,
-            questions: Questions::default(),
+            questions: Questions::new().map_err(|cause| failed(cause.into()))?,
+            view_requests: RequestQueue::default(),
             ending: AtomicBool::new(false),
             connected: AtomicBool::new(true),
         });
-        let keeper = Keeper { parts: keeper, shared: Arc::clone(&shared), captures: Vec::new() };
+        let thread = LeaseThread { session, shared: Arc::clone(&shared), captures: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("sietch-lease".to_owned())
-            .spawn(move || keeper.run())
+            .spawn(move || thread.run())
             .map_err(failed)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What becomes readable when a grant was revoked or the daemon ends. Poll it beside the
-    /// device's doorbells, call [`Lease::clear_doorbell`], then look at the grants.
+    /// The descriptor that is readable when a grant was revoked or the daemon ends. Poll it beside
+    /// the device's doorbells, call [`Lease::clear_doorbell`], then check the grants.
     pub fn doorbell(&self) -> BorrowedFd<'_> {
         self.shared.doorbell.as_fd()
     }
 
-    /// Makes the doorbell quiet until it rings again. Call it *before* looking at the grants.
+    /// Clears the doorbell until it rings again. Call it *before* checking the grants.
     pub fn clear_doorbell(&self) {
         let mut count = [0; 8];
-        // Nothing to read means that it was quiet.
+        // Nothing to read means that it had not rung.
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
     }
 
@@ -130,15 +129,15 @@ impl Lease {
     /// costs one load. [`crate::Stack`] and [`crate::Runtime`] call it themselves.
     #[inline]
     pub fn answer_diagnostics<Q: Doorbell>(&self, grants: &[Grant], engine: &Engine, queue: &mut Q) {
-        if self.shared.inquiries.is_asked() {
-            self.shared.inquiries.answer(grants, engine, queue);
+        if self.shared.questions.has_questions() {
+            self.shared.questions.answer(grants, engine, queue);
         }
     }
 
     /// Whether a request about a view waits: one load.
     #[inline]
     pub fn has_view_request(&self) -> bool {
-        self.shared.questions.is_asked()
+        self.shared.view_requests.has_requests()
     }
 
     /// Answers one request about the area of `grant` with what `view` returns. Call it once an
@@ -158,21 +157,21 @@ impl Lease {
     /// As [`Lease::answer_view_request`], but the reply is returned instead of sent. A program whose
     /// data must be durable before it is shown calls [`Lease::send_view_reply`] once it is.
     pub fn prepare_view_reply(&self, grant: &Grant, view: &mut dyn View) -> (Option<PreparedReply>, bool) {
-        let (answered, more) = self.shared.questions.answer(grant.id(), view);
+        let (answered, more) = self.shared.view_requests.answer(grant.id(), view);
         (answered.map(|(id, reply)| PreparedReply { id, reply }), more)
     }
 
     /// Sends a reply that [`Lease::prepare_view_reply`] made.
     pub fn send_view_reply(&self, reply: PreparedReply) {
-        self.shared.inquiries.tell(reply.id, Told::Seen(Box::new(reply.reply)));
+        self.shared.questions.push_answer(reply.id, Answer::View(Box::new(reply.reply)));
     }
 
-    /// Whether the daemon said that it shuts down and takes its devices along.
+    /// Whether the daemon has announced that it shuts down and removes its devices.
     pub fn is_ending(&self) -> bool {
         self.shared.ending.load(Ordering::Acquire)
     }
 
-    /// Whether the daemon is there now. Grants work without it.
+    /// Whether the connection to the daemon stands. Grants work without it.
     pub fn is_connected(&self) -> bool {
         self.shared.connected.load(Ordering::Acquire)
     }
@@ -189,22 +188,23 @@ impl Drop for Lease {
     }
 }
 
-/// What a [`crate::Client`] turns into.
+/// A connection to the daemon with everything that was acquired over it.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) connection: Connection,
-    pub(crate) path: PathBuf,
-    pub(crate) name: String,
-    pub(crate) grants: Vec<Grant>,
-    pub(crate) pages: Vec<SharedPage>,
-    /// Grants of areas of which a view is shown.
-    pub(crate) views: Vec<u64>,
+pub(super) struct Session {
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
+    pub(super) name: String,
+    pub(super) grants: Vec<Grant>,
+    pub(super) pages: Vec<SharedPage>,
+    /// Grants of areas of which a view is served.
+    pub(super) views: Vec<u64>,
 }
 
-struct Keeper {
-    parts: Parts,
+/// The state of the thread.
+struct LeaseThread {
+    session: Session,
     shared: Arc<Shared>,
-    /// Captures that were begun: question and grant.
+    /// Captures that have begun: the ids of question and grant.
     captures: Vec<(u64, u64)>,
 }
 
@@ -214,19 +214,19 @@ enum Woken {
     Other,
 }
 
-/// The number of a question whose answer nobody waits for: the end of a capture.
-const NOBODY: u64 = u64::MAX;
+/// The id of a question without an answer: the end of a capture.
+const UNANSWERED: u64 = u64::MAX;
 
-impl Keeper {
+impl LeaseThread {
     fn run(mut self) {
         loop {
             match self.listen() {
-                Woken::Stop => return self.give_back(),
+                Woken::Stop => return self.release_all(),
                 Woken::Other => self.shared.connected.store(false, Ordering::Release),
             }
-            self.shared.questions.clear();
+            self.shared.view_requests.clear();
             for (_, grant) in std::mem::take(&mut self.captures) {
-                self.ask(NOBODY, grant, Wanted::EndCapture);
+                self.ask(UNANSWERED, grant, Query::EndCapture);
             }
             if matches!(self.reconnect(), Woken::Stop) {
                 return;
@@ -235,11 +235,11 @@ impl Keeper {
         }
     }
 
-    /// Tells the daemon that nothing is held any more.
-    fn give_back(&mut self) {
-        self.parts.connection.set_timeout(RELEASE_TIMEOUT);
-        for grant in self.parts.grants.iter().filter(|grant| !grant.is_revoked()) {
-            match self.parts.connection.release(grant.id()) {
+    /// Releases all grants.
+    fn release_all(&mut self) {
+        self.session.connection.set_timeout(RELEASE_TIMEOUT);
+        for grant in self.session.grants.iter().filter(|grant| !grant.is_revoked()) {
+            match self.session.connection.release(grant.id()) {
                 // It may have ended a moment ago.
                 Ok(()) | Err(CallError::Refused(_)) => grant.revoke(),
                 Err(_) => return,
@@ -253,38 +253,38 @@ impl Keeper {
             return Woken::Other;
         }
         loop {
-            // Answering waits for the daemon, and notices that come meanwhile are kept: they are
-            // looked for last.
-            for (id, told) in self.shared.inquiries.take_answers() {
-                if self.inform(id, told).is_err() {
+            // Sending an answer waits for the daemon, and notices that arrive meanwhile are queued:
+            // so notices are taken last.
+            for (id, answer) in self.shared.questions.take_answers() {
+                if self.send_answer(id, answer).is_err() {
                     return Woken::Other;
                 }
             }
             loop {
-                match self.parts.connection.take_notice() {
+                match self.session.connection.take_notice() {
                     Ok(Some((notice, descriptors))) => self.notice(&notice, descriptors),
                     Ok(None) => break,
                     Err(_) => return Woken::Other,
                 }
             }
-            if matches!(self.wait(Some(self.parts.connection.as_fd()), None), Woken::Stop) {
+            if matches!(self.wait(Some(self.session.connection.as_fd()), None), Woken::Stop) {
                 return Woken::Stop;
             }
         }
     }
 
-    /// Says that this connection answers for what is held.
+    /// Declares that this connection answers for the grants that are held.
     fn attend(&mut self) -> Result<(), CallError> {
-        let held = self.parts.grants.iter().filter(|grant| !grant.is_revoked());
+        let held = self.session.grants.iter().filter(|grant| !grant.is_revoked());
         let held: Vec<u64> = held.map(Grant::id).collect();
-        let views = self.parts.views.iter().filter(|grant| held.contains(grant)).copied().collect();
-        // A lease that is dropped meanwhile waits for this.
-        self.parts.connection.set_timeout(ADOPT_TIMEOUT);
-        refused_is_fine(self.parts.connection.attend_with_views(held, views))
+        let views = self.session.views.iter().filter(|grant| held.contains(grant)).copied().collect();
+        // Dropping the lease waits for this call.
+        self.session.connection.set_timeout(ADOPT_TIMEOUT);
+        ignore_refusal(self.session.connection.attend_with_views(held, views))
     }
 
-    fn ask(&self, id: u64, grant: u64, wanted: Wanted) {
-        self.shared.inquiries.ask(Question { id, grant, wanted });
+    fn ask(&self, id: u64, grant: u64, query: Query) {
+        self.shared.questions.ask(Question { id, grant, query });
         self.shared.ring();
     }
 
@@ -292,31 +292,34 @@ impl Keeper {
         match *notice {
             Notice::Revoked { grant, generation, .. } => {
                 let named = |held: &&Grant| held.id() == grant && held.generation() == generation;
-                if let Some(held) = self.parts.grants.iter().find(named) {
+                if let Some(held) = self.session.grants.iter().find(named) {
                     held.revoke();
                 }
             }
-            Notice::Inquiry { id, grant } => self.ask(id, grant, Wanted::Sockets),
+            Notice::Inquiry { id, grant } => self.ask(id, grant, Query::Sockets),
             Notice::Capture { id, grant } => {
-                // Mapping the ring takes long: it is done here and not in the loop.
+                // Mapping the ring takes long, so the thread does it and not the loop.
                 match descriptors.pop().map(Tap::open) {
                     Some(Ok(tap)) => {
                         self.captures.push((id, grant));
-                        self.ask(id, grant, Wanted::Capture(Box::new(tap)));
+                        self.ask(id, grant, Query::Capture(Box::new(tap)));
                     }
-                    Some(Err(error)) => self.shared.inquiries.refuse(id, error.to_string()),
+                    Some(Err(error)) => {
+                        self.shared.questions.push_answer(id, Answer::Refused(error.to_string()))
+                    }
                     None => {}
                 }
             }
             Notice::View { id, grant, uid, ref question } => {
-                let question = question.clone();
-                self.shared.questions.put(Asked { id, grant, uid, question, since: Instant::now() });
+                let request = question.clone();
+                let since = Instant::now();
+                self.shared.view_requests.push(PendingRequest { id, grant, uid, request, since });
             }
             Notice::EndCapture { id, grant } => {
                 self.captures.retain(|(begun, _)| *begun != id);
-                self.ask(NOBODY, grant, Wanted::EndCapture);
+                self.ask(UNANSWERED, grant, Query::EndCapture);
             }
-            // For the service core, which has no lease, and for who starts it.
+            // For the service core, which has no lease, and for the process that starts it.
             Notice::Port(_)
             | Notice::Unplug { .. }
             | Notice::Volume { .. }
@@ -329,17 +332,17 @@ impl Keeper {
         self.shared.ring();
     }
 
-    /// Sends what a loop said on to who asked.
-    fn inform(&mut self, id: u64, told: Told) -> Result<(), CallError> {
-        if id == NOBODY {
+    /// Sends a loop's answer to the daemon.
+    fn send_answer(&mut self, id: u64, answer: Answer) -> Result<(), CallError> {
+        if id == UNANSWERED {
             return Ok(());
         }
-        let connection = &mut self.parts.connection;
-        let sent = match told {
-            Told::Seen(seen) => show(connection, id, *seen),
-            Told::Done => connection.answer_inquiry(id, Ok(0), None),
-            Told::Refused(why) => connection.answer_inquiry(id, Err(why), None),
-            Told::Sockets(sockets, count) => {
+        let connection = &mut self.session.connection;
+        let sent = match answer {
+            Answer::View(outcome) => send_view_reply(connection, id, *outcome),
+            Answer::Done => connection.answer_inquiry(id, Ok(0), None),
+            Answer::Refused(why) => connection.answer_inquiry(id, Err(why), None),
+            Answer::Sockets(sockets, count) => {
                 let reports: Vec<_> = sockets.iter().map(report).collect();
                 match sietch_protocol::sockets::write(&reports) {
                     Ok((file, omitted)) => {
@@ -350,11 +353,11 @@ impl Keeper {
                 }
             }
         };
-        // Too late is no reason to lose the connection.
-        refused_is_fine(sent)
+        // The daemon refuses an answer that is too late, and the connection stands.
+        ignore_refusal(sent)
     }
 
-    /// Tries until the daemon is there and knows what is held, or the lease ends.
+    /// Tries until a daemon has adopted the grants, or the lease ends.
     fn reconnect(&mut self) -> Woken {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -369,8 +372,8 @@ impl Keeper {
     }
 
     fn adopt(&mut self) -> Result<(), CallError> {
-        let mut connection = Connection::connect(&self.parts.path, &self.parts.name, ADOPT_TIMEOUT)?;
-        let held: Vec<&Grant> = self.parts.grants.iter().filter(|grant| !grant.is_revoked()).collect();
+        let mut connection = Connection::connect(&self.session.path, &self.session.name, ADOPT_TIMEOUT)?;
+        let held: Vec<&Grant> = self.session.grants.iter().filter(|grant| !grant.is_revoked()).collect();
         let answers = connection.adopt(held.iter().map(|grant| grant.held()).collect())?;
         let mut lost = false;
         for grant in held {
@@ -380,12 +383,12 @@ impl Keeper {
                 lost = true;
             }
         }
-        for shared in &self.parts.pages {
-            // Counters that the daemon does not want are no reason to lose the grants.
-            refused_is_fine(connection.publish_metrics(&shared.label, shared.page.as_fd()))?;
+        for shared in &self.session.pages {
+            // If the daemon refuses the counters, the grants stand.
+            ignore_refusal(connection.publish_metrics(&shared.label, shared.page.as_fd()))?;
         }
         self.shared.ending.store(false, Ordering::Release);
-        self.parts.connection = connection;
+        self.session.connection = connection;
         if lost {
             self.shared.ring();
         }
@@ -398,7 +401,7 @@ impl Keeper {
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut watched = vec![PollFd::new(&self.shared.stop, PollFlags::IN)];
         if socket.is_some() {
-            watched.push(PollFd::from_borrowed_fd(self.shared.inquiries.bell(), PollFlags::IN));
+            watched.push(PollFd::from_borrowed_fd(self.shared.questions.doorbell(), PollFlags::IN));
         }
         watched.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         match poll(&mut watched, limit.as_ref()) {
@@ -408,23 +411,23 @@ impl Keeper {
     }
 }
 
-/// Answers a question about a view.
-fn show(connection: &mut Connection, id: u64, seen: Seen) -> Result<(), CallError> {
-    let (answer, bytes) = match seen {
-        Ok(seen) => seen,
-        Err(refusal) => return connection.answer_view(id, Err(refusal), None),
+/// Sends the reply to a request about a view.
+fn send_view_reply(connection: &mut Connection, id: u64, outcome: ViewOutcome) -> Result<(), CallError> {
+    let (reply, bytes) = match outcome {
+        Ok(reply) => reply,
+        Err(error) => return connection.answer_view(id, Err(error), None),
     };
-    if answer != ViewReply::Piece {
-        return connection.answer_view(id, Ok(answer), None);
+    if reply != ViewReply::Piece {
+        return connection.answer_view(id, Ok(reply), None);
     }
     match sealed::make("sietch-view", &bytes) {
-        Ok(piece) => connection.answer_view(id, Ok(answer), Some(piece.as_fd())),
+        Ok(piece) => connection.answer_view(id, Ok(reply), Some(piece.as_fd())),
         Err(error) => connection.answer_view(id, Err(ViewError::Failed(error.to_string())), None),
     }
 }
 
-/// A refusal leaves the connection whole.
-fn refused_is_fine(result: Result<(), CallError>) -> Result<(), CallError> {
+/// Drops a refusal, which leaves the connection usable.
+fn ignore_refusal(result: Result<(), CallError>) -> Result<(), CallError> {
     match result {
         Err(CallError::Refused(_)) => Ok(()),
         other => other,

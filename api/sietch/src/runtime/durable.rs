@@ -1,13 +1,13 @@
-//! Persistent structures in the loop: what they promise, as futures.
+//! Persistent structures for tasks: a change is a future that resolves when it is durable.
 //!
 //! 1. [`Net::log`], [`Net::queue`], [`Net::map`] and [`Net::stored_map`] take a structure. A future
-//!    that changes it resolves when the change survives power loss. Changes of one turn go out as
-//!    one write at its end: group commit without a timer.
-//! 2. A future that is dropped takes nothing back: the change is in the structure.
-//! 3. [`Durable::with`] lends the structure itself, for what needs no waiting.
-//! 4. An area may change its size meanwhile: [`Durable::replace_disk`] takes a queue over the area
-//!    as it is now, [`Durable::grow`] uses what was added, [`Durable::shrink_to`] leaves what is to
-//!    be cut off. Changes go on all the while.
+//!    that changes it resolves when the change survives power loss. Changes of one iteration are
+//!    written together at its end: group commit without a timer.
+//! 2. Dropping a future undoes nothing: the change is in the structure.
+//! 3. [`Durable::with`] borrows the structure itself, for calls that do not wait.
+//! 4. An area may change its size meanwhile. [`Durable::replace_disk`] takes a queue over the area
+//!    as it is now, [`Durable::grow`] uses the bytes that were added, and [`Durable::shrink_to`]
+//!    moves everything out of the bytes that are to be cut off. Changes go on all the while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,9 +20,8 @@ use sietch_persist::{
     Durability, Failure, Fetch, Fetched, Log, Map, Queue, Receipt, ResizeError, Sequence, StoredMap, Value,
 };
 
-use super::Net;
-use super::storage::{Driver, of_our_own};
-use crate::doorbell::DiskDoorbell;
+use super::state::{Driver, Net, duplicate_doorbell};
+use crate::device::DiskDoorbell;
 
 /// A structure that a loop can drive.
 pub trait Structure: sealed::Drive {}
@@ -40,8 +39,8 @@ mod sealed {
         fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError>;
         fn replace_disk(&mut self, disk: Self::Disk) -> Result<(), ResizeError>;
         fn flush(&mut self) -> Result<(), Failure>;
-        /// Hands on what was changed and takes what has finished.
-        fn turn(&mut self, now: u64);
+        /// Submits what was changed and takes completions.
+        fn poll(&mut self, now: u64);
         fn durable(&self) -> Sequence {
             self.log().durable()
         }
@@ -51,11 +50,11 @@ mod sealed {
         fn is_idle(&self) -> bool {
             self.log().is_idle()
         }
-        /// When it has something to do even if the disk has not.
+        /// When it has work to do even if no request completes.
         fn next_deadline(&self) -> Option<u64> {
             self.log().next_deadline()
         }
-        /// Whether somebody who waits for an entry would get one.
+        /// Whether a task that waits for an entry would get one.
         fn is_ready(&self) -> bool {
             false
         }
@@ -87,9 +86,9 @@ impl<D: DiskDoorbell> Drive for Log<D> {
         Log::flush(self)
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         if self.failed().is_none() {
-            // A failure is kept by the log, and told to everyone who waits.
+            // The log keeps a failure, and `State::poll` wakes every task that waits.
             let _ = self.submit();
             let _ = self.poll();
             let _ = self.tend(now);
@@ -120,7 +119,7 @@ impl<D: DiskDoorbell> Drive for Map<D> {
         Map::flush(self)
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
@@ -152,7 +151,7 @@ impl<D: DiskDoorbell> Drive for StoredMap<D> {
         StoredMap::flush(self)
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll();
@@ -184,7 +183,7 @@ impl<D: DiskDoorbell> Drive for Queue<D> {
         Queue::flush(self)
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         if self.failed().is_none() {
             // As for a log.
             let _ = self.poll(now);
@@ -203,23 +202,23 @@ impl<D: DiskDoorbell> Drive for Queue<D> {
 struct State<S> {
     structure: RefCell<S>,
     waiting: RefCell<BTreeMap<(Sequence, u64), Waker>>,
-    /// Who waits for an entry of a queue.
+    /// Tasks that wait for an entry of a queue.
     receivers: RefCell<Vec<Waker>>,
     next: Cell<u64>,
-    /// Who waits for a value from the area, and how many reads had come back when they were last
-    /// told.
+    /// Tasks that wait for a value from the area, and the number of reads that had completed when
+    /// they were last woken.
     readers: RefCell<Vec<Waker>>,
     read: Cell<u64>,
-    /// Who waits for a change of size.
+    /// Tasks that wait for a change of size.
     resizing: RefCell<Vec<Waker>>,
-    /// The disk queue's doorbell, by a descriptor of our own.
+    /// See [`duplicate_doorbell`].
     doorbell: RefCell<Option<Rc<OwnedFd>>>,
-    /// Another disk queue is about to take over, and has a doorbell of its own.
+    /// Another disk queue, with its own doorbell, is about to replace this one.
     replacing: Cell<bool>,
 }
 
 impl<S: Structure> State<S> {
-    /// Whether somebody waits for what was written and only a flush makes durable.
+    /// Whether a task waits for changes that were written and that only a flush makes durable.
     fn needs_flush(&self, structure: &S) -> bool {
         let log = structure.log();
         let deferred = log.durability() == Durability::Deferred && log.failed().is_none();
@@ -233,11 +232,11 @@ impl<S: Structure> State<S> {
 }
 
 impl<S: Structure> Driver for State<S> {
-    fn turn(&self, now: u64) -> io::Result<bool> {
+    fn poll(&self, now: u64) -> io::Result<bool> {
         let mut structure = self.structure.borrow_mut();
-        structure.turn(now);
+        structure.poll(now);
         if self.needs_flush(&structure) {
-            // A failure is kept by the log.
+            // The log keeps a failure.
             let _ = structure.flush();
         }
         let (durable, failed) = (structure.durable(), structure.failed().is_some());
@@ -246,7 +245,7 @@ impl<S: Structure> Driver for State<S> {
         let done = structure.log().metrics().reads_done;
         let read = self.read.replace(done) != done || failed;
         if self.replacing.get() && !structure.log().is_replacing() {
-            *self.doorbell.borrow_mut() = of_our_own(structure.log().disk())?;
+            *self.doorbell.borrow_mut() = duplicate_doorbell(structure.log().disk())?;
             self.replacing.set(false);
         }
         drop(structure);
@@ -260,8 +259,8 @@ impl<S: Structure> Driver for State<S> {
             first.remove().wake();
             woken = true;
         }
-        let told = [(ready, &self.receivers), (sized, &self.resizing), (read, &self.readers)];
-        for (_, list) in told.into_iter().filter(|(due, _)| *due) {
+        let lists = [(ready, &self.receivers), (sized, &self.resizing), (read, &self.readers)];
+        for (_, list) in lists.into_iter().filter(|(due, _)| *due) {
             for waker in list.borrow_mut().drain(..) {
                 waker.wake();
                 woken = true;
@@ -270,7 +269,7 @@ impl<S: Structure> Driver for State<S> {
         Ok(woken)
     }
 
-    fn must_turn(&self) -> bool {
+    fn must_poll(&self) -> bool {
         self.doorbell.borrow().is_none() && !self.structure.borrow().is_idle()
     }
 
@@ -283,8 +282,8 @@ impl<S: Structure> Driver for State<S> {
     }
 }
 
-/// A structure for tasks; see [`Net::log`], [`Net::queue`] and [`Net::map`]. Clones name the same
-/// one.
+/// A structure for tasks; see [`Net::log`], [`Net::queue`] and [`Net::map`]. Clones share one
+/// structure.
 pub struct Durable<S: Structure> {
     state: Rc<State<S>>,
     net: Net,
@@ -312,25 +311,27 @@ impl<S: Structure> std::fmt::Debug for Durable<S> {
 }
 
 impl<S: Structure> Durable<S> {
-    /// Lets `look` use the structure itself.
-    pub fn with<R>(&self, look: impl FnOnce(&mut S) -> R) -> R {
-        look(&mut self.state.structure.borrow_mut())
+    /// Calls `access` with the structure itself.
+    ///
+    /// # Panics
+    /// `access` must not use this structure through a [`Durable`]: it is borrowed.
+    pub fn with<R>(&self, access: impl FnOnce(&mut S) -> R) -> R {
+        access(&mut self.state.structure.borrow_mut())
     }
 
     /// Waits until everything up to `sequence` is durable. A structure that was opened with
-    /// deferred durability is flushed for it, so that nobody waits for a flush that does not come.
+    /// deferred durability is flushed for it.
     ///
     /// # Errors
-    /// The structure has failed: then nobody knows whether the change will be there after a
-    /// restart.
+    /// The structure has failed: whether the change survives a restart is then unknown.
     pub async fn reached(&self, sequence: Sequence) -> io::Result<()> {
-        let mut place = Waits { state: &*self.state, key: None };
-        std::future::poll_fn(|context| place.poll(sequence, context)).await
+        let mut wait = DurableWait { state: &*self.state, key: None };
+        std::future::poll_fn(|context| wait.poll(sequence, context)).await
     }
 
-    /// Goes on through `disk`, a queue over the same area as it is now. Done means that the former
-    /// queue is gone. Changes that are made meanwhile wait in memory until its requests have come
-    /// back.
+    /// Continues through `disk`, a queue over the same area as it is now. Resolves when the former
+    /// queue is dropped. Changes that are made meanwhile wait in memory until its requests have
+    /// completed.
     ///
     /// # Errors
     /// `disk` does not suit, no file descriptor is left, or the structure has failed.
@@ -340,8 +341,8 @@ impl<S: Structure> Durable<S> {
         self.resized().await
     }
 
-    /// Uses the first `capacity` bytes of the area, which is larger than the structure; done means
-    /// that they are in use. Changes go on meanwhile.
+    /// Extends the structure to the first `capacity` bytes of the area, which is larger. Resolves
+    /// when they are in use. Changes go on meanwhile.
     ///
     /// # Errors
     /// The disk queue does not reach so far ([`Durable::replace_disk`]), or the structure has
@@ -351,19 +352,19 @@ impl<S: Structure> Durable<S> {
         self.resized().await
     }
 
-    /// Leaves everything from byte `capacity` of the area on; done means that it may be cut off.
-    /// Changes go on meanwhile. A log is left by its application: by a snapshot when
-    /// [`Log::should_compact`] asks for one, or by truncation. A future that is dropped gives
-    /// nothing up; see [`Log::keep_size`].
+    /// Moves everything below byte `capacity` of the area. Resolves when the rest may be cut off.
+    /// Changes go on meanwhile. A log is moved by its application: with a snapshot when
+    /// [`Log::should_compact`] asks for one, or by truncation. Dropping the future does not cancel
+    /// this; see [`Log::keep_size`].
     ///
     /// # Errors
-    /// What is held would not fit, or the structure has failed.
+    /// The contents would not fit, or the structure has failed.
     pub async fn shrink_to(&self, capacity: u64) -> io::Result<()> {
         self.with(|structure| structure.shrink_to(capacity)).map_err(io::Error::other)?;
         self.resized().await
     }
 
-    /// Waits until no change of size is on its way.
+    /// Waits until no change of size is under way.
     async fn resized(&self) -> io::Result<()> {
         std::future::poll_fn(|context| {
             let structure = self.state.structure.borrow();
@@ -381,12 +382,12 @@ impl<S: Structure> Durable<S> {
 }
 
 impl<D: DiskDoorbell> Durable<Log<D>> {
-    /// Appends `payload`; done means that it is durable as the log was opened to be. The record is
-    /// in the log even if the future is dropped.
+    /// Appends `payload`. Resolves when the record is as durable as the log was opened to be. The
+    /// record is in the log even if the future is dropped.
     ///
     /// # Errors
-    /// It does not fit, or the log has failed: then nobody knows whether the record will be there
-    /// after a restart.
+    /// The record does not fit, or the log has failed: whether the record survives a restart is
+    /// then unknown.
     pub async fn append(&self, payload: &[u8]) -> io::Result<Sequence> {
         let sequence = self.with(|log| log.append(payload)).map_err(io::Error::other)?;
         self.reached(sequence).await?;
@@ -395,7 +396,7 @@ impl<D: DiskDoorbell> Durable<Log<D>> {
 }
 
 impl<D: DiskDoorbell> Durable<Map<D>> {
-    /// Gives a key a value; done means that it is durable.
+    /// Sets the value of a key. Resolves when it is durable.
     ///
     /// # Errors
     /// It does not fit, or the map has failed.
@@ -404,7 +405,7 @@ impl<D: DiskDoorbell> Durable<Map<D>> {
         self.reached(sequence).await
     }
 
-    /// Deletes a key; done means that it is durable. Returns whether there was one.
+    /// Deletes a key. Resolves when that is durable. Returns whether the key existed.
     ///
     /// # Errors
     /// As for [`Durable::put`].
@@ -418,7 +419,7 @@ impl<D: DiskDoorbell> Durable<Map<D>> {
 }
 
 impl<D: DiskDoorbell> Durable<StoredMap<D>> {
-    /// Gives a key a value; done means that it is durable.
+    /// Sets the value of a key. Resolves when it is durable.
     ///
     /// # Errors
     /// It does not fit, or the map has failed.
@@ -427,7 +428,7 @@ impl<D: DiskDoorbell> Durable<StoredMap<D>> {
         self.reached(sequence).await
     }
 
-    /// Deletes a key; done means that it is durable. Returns whether there was one.
+    /// Deletes a key. Resolves when that is durable. Returns whether the key existed.
     ///
     /// # Errors
     /// As for [`Durable::put`].
@@ -468,7 +469,7 @@ impl<D: DiskDoorbell> Durable<StoredMap<D>> {
     }
 }
 
-/// An entry of a queue in a task's hands.
+/// An entry that a task has received from a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
     /// What to acknowledge it with.
@@ -480,7 +481,7 @@ pub struct QueueEntry {
 }
 
 impl<D: DiskDoorbell> Durable<Queue<D>> {
-    /// Sends an entry; done means that it is durable.
+    /// Sends an entry. Resolves when it is durable.
     ///
     /// # Errors
     /// The queue is full, or has failed.
@@ -490,7 +491,7 @@ impl<D: DiskDoorbell> Durable<Queue<D>> {
         Ok(id)
     }
 
-    /// Waits for an entry, and takes it for `lease` nanoseconds.
+    /// Waits for an entry, and reserves it for `consumer` for `lease` nanoseconds.
     ///
     /// # Errors
     /// The queue has failed.
@@ -516,23 +517,23 @@ impl<D: DiskDoorbell> Durable<Queue<D>> {
         }
     }
 
-    /// Acknowledges deliveries, all or none; done means that they are gone for good.
+    /// Acknowledges deliveries, all or none. Resolves when their removal is durable.
     ///
     /// # Errors
-    /// One of them is another's now, or the queue has failed.
+    /// Another consumer has received one of them since, or the queue has failed.
     pub async fn acknowledge(&self, receipts: &[Receipt]) -> io::Result<()> {
         let sequence = self.with(|queue| queue.acknowledge(receipts)).map_err(io::Error::other)?;
         self.reached(sequence).await
     }
 }
 
-/// A place among those who wait for a structure.
-struct Waits<'a, S> {
+/// A task's entry among those that wait for a sequence to become durable.
+struct DurableWait<'a, S> {
     state: &'a State<S>,
     key: Option<(Sequence, u64)>,
 }
 
-impl<S: Structure> Waits<'_, S> {
+impl<S: Structure> DurableWait<'_, S> {
     fn poll(&mut self, sequence: Sequence, context: &Context<'_>) -> Poll<io::Result<()>> {
         let structure = self.state.structure.borrow();
         if structure.durable() >= sequence {
@@ -550,7 +551,7 @@ impl<S: Structure> Waits<'_, S> {
     }
 }
 
-impl<S> Drop for Waits<'_, S> {
+impl<S> Drop for DurableWait<'_, S> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.state.waiting.borrow_mut().remove(&key);
@@ -595,7 +596,7 @@ impl Net {
     }
 
     fn structure<S: Structure + 'static>(&self, structure: S) -> io::Result<Durable<S>> {
-        let doorbell = of_our_own(structure.log().disk())?;
+        let doorbell = duplicate_doorbell(structure.log().disk())?;
         let state = Rc::new(State {
             structure: RefCell::new(structure),
             waiting: RefCell::default(),

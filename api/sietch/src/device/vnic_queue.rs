@@ -1,10 +1,9 @@
-//! The queue of whatever VNIC the control plane granted: an AF_XDP socket, or one end of a link of
-//! shared memory.
+//! The queue of a granted VNIC: an AF_XDP socket, or one end of a link of shared memory.
 //!
 //! 1. Programs are written against [`VnicQueue`] and run on either: `sietch.toml` decides which
 //!    device a name means.
-//! 2. Each call is one branch, always the same way for one device. Who knows the device can drive
-//!    it without: both kinds are public.
+//! 2. Each call costs one branch, which always goes the same way for one device. A program that
+//!    knows its device can match on the variant once: both are public.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use sietch_nic::capture::{Tap, Tapped};
 use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted, af_xdp, shm};
 
-use crate::doorbell::Doorbell;
+use super::doorbell::Doorbell;
 
 /// The queue of a granted VNIC.
 #[derive(Debug)]

@@ -1,0 +1,10 @@
+//! The connection to the daemon: acquiring devices, and holding them while a data loop runs.
+
+mod client;
+mod diagnostics;
+mod lease;
+mod socket_path;
+
+pub use client::Client;
+pub use lease::{Lease, PreparedReply};
+pub use socket_path::{SOCKET_VARIABLE, SYSTEM_SOCKET, own_socket_path, socket_path};
