@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use sietch_daemon::configuration::Volume;
 use sietch_daemon::configuration::Vsa;
-use sietch_daemon::configuration::volumes::Volume;
 use sietch_daemon::{Configuration, Locations};
 use sietch_protocol::VolumeKind;
 use sietch_protocol::socket_service::Rule;

@@ -2,98 +2,50 @@
 //!
 //! 1. The text is parsed strictly: an unknown key, a wrong unit or a wrong type is an error with
 //!    its line.
-//! 2. Then whole rules are checked (names are unique, addresses do not collide, limits hold), again
-//!    with the line.
-//! 3. What is derived is derived here: the uid of a user's name, a MAC from machine and name.
-//! 4. Links between two applications are in [`links`].
-//! 5. Where storage areas lie is in [`volumes`].
-//! 6. A missing file is written with defaults that make `sietch up` work.
+//! 2. Then rules are checked (names are unique, addresses do not collide, limits hold), again with
+//!    the line. Each table has a file of its own; [`rules`] has what they share.
+//! 3. Derived values are derived here: the uid of a user's name, a MAC from machine and name.
+//! 4. A missing file is written with defaults that make `sietch up` work.
 //!    `docs/spec/sietch-toml.md` explains every key.
 
 mod addresses;
-pub mod links;
-pub mod ports;
-pub mod volumes;
+mod error;
+mod kv;
+mod limits;
+mod links;
+mod ports;
+mod rules;
+mod vnics;
+mod volumes;
+mod vsas;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sietch_protocol::MAIN_VOLUME;
-use sietch_protocol::message::is_name;
 use sietch_protocol::socket_service::Rule as SocketRule;
-use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate, Size};
 use toml::Spanned;
 
-use crate::identity::{stable_hash, uid_of};
-use addresses::{Peer, by_family, everyone, pair6};
-use links::{Link, LinkText};
-use ports::{Port, SERVICE_UID};
-use volumes::{Volume, VolumeText};
+use crate::identity::uid_of;
+use kv::KvText;
+use limits::{KV_UID, MAX_SOCKET_RULES, MAX_TEXT};
+use links::LinkText;
+use ports::SERVICE_UID;
+use rules::{Rules, User};
+use vnics::{KindText, VnicText};
+use volumes::VolumeText;
+use vsas::VsaText;
 
-/// The most VNICs and the most VSAs: a Status of all of them fits a frame.
-pub const MAX_DEVICES: usize = 64;
-/// The most `[sockets] rules`: they travel on a command line, and each is looked at for each
-/// connection.
-pub const MAX_SOCKET_RULES: usize = 256;
-/// The most port ranges a VNIC may have for one protocol: a grant with all of them fits a frame
-/// many times over.
-pub const MAX_PORT_RANGES: usize = 64;
-/// The most peer networks a VNIC may have, for the same reason.
-pub const MAX_PEERS: usize = 64;
-/// The smallest MTU: what every IPv4 host must accept (RFC 791).
-pub const MIN_MTU: u32 = 576;
-/// The largest MTU: the longest IPv4 packet. An uplink, and kernels before 6.6, allow less: then
-/// the VNIC has what they allow.
-pub const MAX_MTU: u32 = 65_535;
-/// The MTU of a VNIC that has none: its frames take up sixteen pages when sent, and seventeen
-/// pieces of 3840 bytes when received, none of them nearly empty. Packets that go on to narrower
-/// networks are no larger than those take (RFC 1191, RFC 8201).
-pub const USUAL_VNIC_MTU: u32 = 65_264;
-/// The user that kv runs as when the daemon is root: outside what distributions give out, and
-/// without a login.
-pub const KV_UID: u32 = 61870;
-/// The largest `sietch.toml` in bytes: 128 devices take a tenth of it.
-const MAX_TEXT: u64 = 1 << 20;
-/// The unit of a VSA's size.
-const BLOCK: u64 = sietch_disk::BLOCK as u64;
+pub use error::ConfigurationError;
+pub use kv::Kv;
+pub use links::{Link, LinkEnd};
+pub use ports::Port;
+pub use vnics::Vnic;
+pub use volumes::{Quota, Volume};
+pub use vsas::Vsa;
 
-/// Why `sietch.toml` is of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigurationError {
-    /// It cannot be read or written.
-    #[error("{}: cannot {action}: {source}; see who owns it, or name another with `--config`", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What was being done.
-        action: &'static str,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-    /// It is no TOML, or has a key or value that does not belong there.
-    #[error("{}: {source}correct that line; docs/spec/sietch-toml.md explains every key", path.display())]
-    Text {
-        /// The file.
-        path: PathBuf,
-        /// Line, column and cause.
-        source: Box<toml::de::Error>,
-    },
-    /// It is understood but makes no sense.
-    #[error("{}:{line}: {what}: {cause}; {fix}", path.display())]
-    Rule {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// As in `VNIC kv`.
-        what: String,
-        /// What is wrong.
-        cause: String,
-        /// What to write.
-        fix: String,
-    },
-}
+pub(crate) use limits::MAX_DEVICES;
+pub(crate) use rules::derived_mac;
 
 /// The whole file, checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,71 +82,6 @@ pub struct Daemon {
     pub data: Option<PathBuf>,
 }
 
-/// A VNIC that one user may have.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Vnic {
-    /// Its name.
-    pub name: String,
-    /// The user.
-    pub uid: u32,
-    /// Its address and network.
-    pub address: Network,
-    /// The host's address on its veth pair.
-    pub host_address: Ipv4Addr,
-    /// Its IPv6 address and network, and the host's address in it.
-    pub ipv6: Option<(Network6, Ipv6Addr)>,
-    /// Its Ethernet address.
-    pub mac: Mac,
-    /// Local TCP ports.
-    pub tcp_ports: Vec<PortRange>,
-    /// Local UDP ports.
-    pub udp_ports: Vec<PortRange>,
-    /// Networks of IPv4 it may talk to.
-    pub peers: Vec<Network>,
-    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
-    pub peers6: Vec<Network6>,
-    /// What it may send.
-    pub rate: Option<Rate>,
-    /// The largest IP packet, in bytes.
-    pub mtu: u32,
-    /// Whether the service core has it, for programs of the user that link no engine.
-    pub served: bool,
-}
-
-/// A VSA that one user may have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vsa {
-    /// Its name.
-    pub name: String,
-    /// The user.
-    pub uid: u32,
-    /// The volume it lies on.
-    pub volume: String,
-    /// Bytes it is made with.
-    pub size: u64,
-}
-
-/// `[kv]`: what `sietch up` starts. The daemon only checks it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kv {
-    /// The user it runs as.
-    pub uid: u32,
-    /// Its VNIC's name.
-    pub vnic: String,
-    /// Its VSA's name.
-    pub vsa: String,
-    /// Addresses of the host that it answers on beside its VNIC's.
-    pub listen: Vec<IpAddr>,
-    /// Its port, everywhere.
-    pub port: u16,
-    /// Bytes of data at which it evicts or refuses; 0 is no limit.
-    pub maxmemory: u64,
-    /// What it does then, in Redis' words.
-    pub maxmemory_policy: String,
-    /// `always`, `interval`, `never` or `none`.
-    pub durability: String,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -216,15 +103,6 @@ struct Text {
     sockets: SocketsText,
 }
 
-/// The kinds that a `[[vnic]]` may have.
-#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum KindText {
-    #[default]
-    Veth,
-    Switch,
-}
-
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct ServiceText {
@@ -236,76 +114,6 @@ struct ServiceText {
 struct SocketsText {
     rules: Vec<Spanned<String>>,
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VnicText {
-    name: Spanned<String>,
-    uid: Spanned<User>,
-    #[serde(default)]
-    kind: KindText,
-    address: Spanned<Network>,
-    address6: Option<Spanned<Network6>>,
-    host_address: Option<Ipv4Addr>,
-    host_address6: Option<Ipv6Addr>,
-    mac: Option<Spanned<Mac>>,
-    #[serde(default)]
-    tcp_ports: Vec<PortRange>,
-    #[serde(default)]
-    udp_ports: Vec<PortRange>,
-    #[serde(default = "everyone")]
-    peers: Vec<Peer>,
-    rate: Option<Rate>,
-    mtu: Option<Spanned<u32>>,
-    memory: Option<Spanned<Size>>,
-    #[serde(default)]
-    served: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VsaText {
-    name: Spanned<String>,
-    uid: Spanned<User>,
-    volume: Option<Spanned<String>>,
-    size: Spanned<Size>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct KvText {
-    uid: Option<Spanned<User>>,
-    vnic: Option<String>,
-    vsa: Option<String>,
-    listen: Option<Vec<IpAddr>>,
-    port: Option<u16>,
-    maxmemory: Option<Size>,
-    maxmemory_policy: Option<Spanned<String>>,
-    durability: Option<Spanned<String>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a uid or a user's name")]
-enum User {
-    Number(u32),
-    Name(String),
-}
-
-const fn usual_mtu() -> u32 {
-    1500
-}
-
-/// The policies Redis has.
-const POLICIES: [&str; 8] = [
-    "noeviction",
-    "allkeys-lru",
-    "allkeys-lfu",
-    "allkeys-random",
-    "volatile-lru",
-    "volatile-lfu",
-    "volatile-random",
-    "volatile-ttl",
-];
 
 impl Configuration {
     /// Reads `path`.
@@ -412,57 +220,21 @@ impl Configuration {
             kv,
         })
     }
-}
 
-struct Rules<'a> {
-    text: &'a str,
-    path: &'a Path,
+    /// The port of the switch of that name.
+    pub fn port(&self, name: &str) -> Option<&Port> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// The link that has an end of that name, and which end it is.
+    pub fn link_end(&self, name: &str) -> Option<(&Link, usize)> {
+        self.links.iter().find_map(|link| {
+            link.ends.iter().position(|end| end.name == name).map(|position| (link, position))
+        })
+    }
 }
 
 impl Rules<'_> {
-    fn refuse(
-        &self,
-        at: usize,
-        what: String,
-        cause: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> ConfigurationError {
-        let before = self.text.get(..at).unwrap_or(self.text);
-        let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
-        ConfigurationError::Rule { path: self.path.into(), line, what, cause: cause.into(), fix: fix.into() }
-    }
-
-    fn count(&self, table: &str, count: usize) -> Result<(), ConfigurationError> {
-        if count <= MAX_DEVICES {
-            return Ok(());
-        }
-        let cause = format!("{count} are over the limit of {MAX_DEVICES}");
-        Err(self.refuse(0, format!("[[{table}]]"), cause, "remove some"))
-    }
-
-    fn name(&self, sort: &str, name: &Spanned<String>, taken: bool) -> Result<String, ConfigurationError> {
-        let at = name.span().start;
-        let text = name.get_ref();
-        let what = format!("{sort} {}", text.chars().take(40).collect::<String>().escape_debug());
-        if !is_name(text) {
-            return Err(self.refuse(at, what, "not a name", "use 1 to 32 letters, digits, `-` and `_`"));
-        }
-        if taken {
-            return Err(self.refuse(at, what, "the name is there twice", "give one of them another name"));
-        }
-        Ok(text.clone())
-    }
-
-    fn uid(&self, what: &str, user: &Spanned<User>) -> Result<u32, ConfigurationError> {
-        match user.get_ref() {
-            User::Number(uid) => Ok(*uid),
-            User::Name(name) => uid_of(name).ok_or_else(|| {
-                let cause = format!("no user `{}` in /etc/passwd", name.escape_debug());
-                self.refuse(user.span().start, what.to_owned(), cause, "write an existing user or a number")
-            }),
-        }
-    }
-
     fn of_sockets(&self, sockets: &SocketsText) -> Result<Vec<SocketRule>, ConfigurationError> {
         if sockets.rules.len() > MAX_SOCKET_RULES {
             let cause = format!("{} are over the limit of {MAX_SOCKET_RULES}", sockets.rules.len());
@@ -476,139 +248,6 @@ impl Rules<'_> {
         };
         sockets.rules.iter().map(read).collect()
     }
-
-    fn vnic(&self, vnic: VnicText, machine: &str, others: &[Vnic]) -> Result<Vnic, ConfigurationError> {
-        let taken = others.iter().any(|other| other.name == *vnic.name.get_ref());
-        let name = self.name("VNIC", &vnic.name, taken)?;
-        let what = format!("VNIC {name}");
-        let at = vnic.name.span().start;
-        let refuse = |cause: String, fix: &str| Err(self.refuse(at, what.clone(), cause, fix));
-        let address = *vnic.address.get_ref();
-        let Some(host) = vnic.host_address else {
-            return refuse("it has no host_address".to_owned(), "give the host an address of its network");
-        };
-        if vnic.memory.is_some() {
-            let cause = "memory is for VNICs of the switch".to_owned();
-            return refuse(cause, "remove it, or write `kind = \"switch\"`");
-        }
-        let mtu = vnic.mtu.as_ref().map_or(USUAL_VNIC_MTU, |mtu| *mtu.get_ref());
-        let usable = |ip: Ipv4Addr| {
-            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast())
-        };
-        if !usable(address.address) || !usable(host) || address.address == host {
-            return refuse(
-                format!("{} and {host} are not addresses of two hosts", address.address),
-                "give VNIC and host one unicast address each",
-            );
-        }
-        if !address.contains(host) {
-            return refuse(format!("{host} is not in {address}"), "choose a host_address of that network");
-        }
-        if let Some(other) = others.iter().find(|other| other.address.address == address.address) {
-            let cause = format!("{} is VNIC {}'s address too", address.address, other.name);
-            return refuse(cause, "give each VNIC its own address");
-        }
-        if !(MIN_MTU..=MAX_MTU).contains(&mtu) {
-            let cause = format!("an mtu of {mtu} is not between {MIN_MTU} and {MAX_MTU}");
-            return refuse(cause, "leave it out for the usual one");
-        }
-        if vnic.tcp_ports.len().max(vnic.udp_ports.len()) > MAX_PORT_RANGES || vnic.peers.len() > MAX_PEERS {
-            let cause = format!("more than {MAX_PORT_RANGES} ranges of ports or {MAX_PEERS} peers");
-            return refuse(cause, "join neighbouring ones");
-        }
-        if vnic.peers.is_empty() {
-            return refuse(
-                "peers is empty, so it could talk to nobody".to_owned(),
-                "leave it out for everybody",
-            );
-        }
-        let ipv6 = match pair6(&vnic, mtu, others) {
-            Ok(ipv6) => ipv6,
-            Err((cause, fix)) => return refuse(cause, fix),
-        };
-        let mac = match vnic.mac {
-            Some(mac) if !mac.get_ref().is_unicast() => {
-                let cause = format!("{} is no address of one station", mac.get_ref());
-                return refuse(cause, "make the first byte even, or leave mac out");
-            }
-            Some(mac) => mac.into_inner(),
-            None => derived_mac(machine, &name, "vnic"),
-        };
-        let (peers, peers6) = by_family(&vnic.peers);
-        Ok(Vnic {
-            uid: self.uid(&what, &vnic.uid)?,
-            name,
-            address,
-            host_address: host,
-            ipv6,
-            mac,
-            tcp_ports: vnic.tcp_ports,
-            udp_ports: vnic.udp_ports,
-            peers,
-            peers6,
-            rate: vnic.rate,
-            mtu,
-            served: vnic.served,
-        })
-    }
-
-    fn vsa(&self, vsa: VsaText, others: &[Vsa], volumes: &[Volume]) -> Result<Vsa, ConfigurationError> {
-        let taken = others.iter().any(|other| other.name == *vsa.name.get_ref());
-        let name = self.name("VSA", &vsa.name, taken)?;
-        let what = format!("VSA {name}");
-        let size = self.whole(&what, &vsa.size)?;
-        let uid = self.uid(&what, &vsa.uid)?;
-        let volume = match vsa.volume {
-            Some(volume) if !volumes.iter().any(|other| other.name == *volume.get_ref()) => {
-                let shown: String = volume.get_ref().chars().take(40).collect();
-                let cause = format!("there is no volume `{}`", shown.escape_debug());
-                return Err(self.refuse(volume.span().start, what, cause, "add a [[volume]] of that name"));
-            }
-            Some(volume) => volume.into_inner(),
-            None => MAIN_VOLUME.to_owned(),
-        };
-        Ok(Vsa { name, uid, volume, size })
-    }
-
-    fn kv(&self, kv: KvText, vnics: &[Vnic], vsas: &[Vsa]) -> Result<Kv, ConfigurationError> {
-        let one_of = |text: Option<Spanned<String>>, key: &str, words: &[&str]| match text {
-            None => Ok(words[0].to_owned()),
-            Some(text) if words.contains(&text.get_ref().as_str()) => Ok(text.into_inner()),
-            Some(text) => {
-                let cause = format!("`{}` is no {key}", text.get_ref().escape_debug());
-                let fix = format!("write one of {}", words.join(", "));
-                Err(self.refuse(text.span().start, "[kv]".to_owned(), cause, fix))
-            }
-        };
-        let vnic = kv.vnic.unwrap_or_else(|| "kv".to_owned());
-        let vsa = kv.vsa.unwrap_or_else(|| "kv".to_owned());
-        let uid = match &kv.uid {
-            Some(user) => self.uid("[kv]", user)?,
-            None => vsas
-                .iter()
-                .find(|other| other.name == vsa)
-                .map(|other| other.uid)
-                .or_else(|| vnics.iter().find(|other| other.name == vnic).map(|other| other.uid))
-                .unwrap_or(KV_UID),
-        };
-        Ok(Kv {
-            uid,
-            vnic,
-            vsa,
-            listen: kv.listen.unwrap_or_else(|| vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
-            port: kv.port.unwrap_or(6379),
-            maxmemory: kv.maxmemory.map_or(0, |size| size.bytes),
-            maxmemory_policy: one_of(kv.maxmemory_policy, "maxmemory_policy", &POLICIES)?,
-            durability: one_of(kv.durability, "durability", &["always", "interval", "never", "none"])?,
-        })
-    }
-}
-
-/// A locally administered unicast address that stays the same for this machine, name and end.
-pub(crate) fn derived_mac(machine: &str, name: &str, end: &str) -> Mac {
-    let [_, _, a, b, c, d, e, f] =
-        stable_hash(&[machine.as_bytes(), name.as_bytes(), end.as_bytes()]).to_be_bytes();
-    Mac([a & 0xfc | 0x02, b, c, d, e, f])
 }
 
 /// What is written where there is no file: one VNIC and one VSA for kv.

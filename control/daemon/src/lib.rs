@@ -1,106 +1,69 @@
-//! `sietchd`: who may open which device slice, with which filters, limits and names.
+//! `sietchd`, the daemon: it decides who may open which device slice, with which filters, limits and
+//! names.
 //!
-//! 1. [`run`] takes the lock of its data directory, reads `sietch.toml` ([`configuration`]), opens
-//!    the state ([`state`]), adopts what an earlier daemon left (grants of processes that still
-//!    live, their veths and programs), removes what is orphaned, and only then opens its socket.
-//! 2. One task accepts ([`server`]); one task a connection moves frames and enforces limits on
-//!    hostile clients; one task ([`control`]) owns all state and handles one event after another,
-//!    so that no two decisions race.
-//! 3. A grant is written to the state *before* its device is made and forgotten *after* it is
-//!    unmade: a crash at any point leaves something that the next start finds.
-//! 4. It is never on the path of a packet or a block: `kill -9` of it disturbs nobody.
+//! 1. [`run`] locks its data directory, reads `sietch.toml` ([`configuration`]) and opens the state
+//!    (`state`). It adopts what an earlier daemon left (grants of processes that still live, their
+//!    veths and programs), removes what is orphaned, and only then opens its socket.
+//! 2. One task accepts connections (`server`). One task for each connection reads and writes frames
+//!    and enforces limits on hostile clients. One task (`control`) owns all state and handles one
+//!    event after another, so that no two decisions race.
+//! 3. A grant is written to the state *before* its device is made, and removed *after* its device
+//!    is. A crash at any point leaves something that the next start finds.
+//! 4. The daemon is never on the path of a packet or a block: `kill -9` of it disturbs no
+//!    application.
 //!
 //! It links no engine. `docs/spec/control-protocol.md` and `docs/spec/sietch-toml.md` are the
 //! reference.
+//!
+//! ```no_run
+//! let options = sietch_daemon::Options {
+//!     configuration: Some("/etc/sietch/sietch.toml".into()),
+//!     ..sietch_daemon::Options::default()
+//! };
+//! sietch_daemon::run(options)?; // returns on SIGTERM, SIGINT or Shutdown
+//! # Ok::<(), sietch_daemon::Error>(())
+//! ```
+//!
+//! The layers, lowest first; a module imports only from those below:
+//!
+//! ```text
+//! lib                                        run
+//! server                                     sockets, connections, limits on clients
+//! control                                    the task that decides
+//! volume                                     where areas lie
+//! error     directories     lock
+//! state                                      what survives a restart
+//! device                                     VNICs, links, ports of the switch
+//! configuration                              sietch.toml
+//! identity  locations  metrics  options      processes; paths; counters
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod configuration;
 mod control;
 pub mod device;
+mod directories;
+mod error;
 mod identity;
-pub mod locations;
+mod locations;
 mod lock;
 mod metrics;
+mod options;
 mod server;
 mod state;
 mod volume;
 
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-
 pub use configuration::{Configuration, ConfigurationError};
+pub use error::Error;
 pub use locations::Locations;
+pub use options::Options;
 
 use device::{KernelDevices, VnicDevices};
 
-/// Shown in the handshake and in Status.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// How to run.
-#[derive(Debug, Default)]
-pub struct Options {
-    /// `sietch.toml`; without one, where this user's lies ([`Locations`]). Written with defaults if
-    /// missing.
-    pub configuration: Option<PathBuf>,
-    /// The socket; overrides `[daemon] socket`.
-    pub socket: Option<PathBuf>,
-    /// State and areas; overrides `[daemon] data`.
-    pub data: Option<PathBuf>,
-    /// A physical interface that all VNICs are joined to.
-    pub uplink: Option<String>,
-    /// Hand out no VNICs (`--net linux`).
-    pub without_network: bool,
-    /// One byte is written here once the socket accepts; it is closed without one if the start
-    /// fails.
-    pub ready: Option<OwnedFd>,
-}
-
-/// Why the daemon could not start or had to stop.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// `sietch.toml` is wrong.
-    #[error(transparent)]
-    Configuration(#[from] ConfigurationError),
-    /// Another daemon works on the same data.
-    #[error("daemon: already running, pid {pid}, on {}; use it, or stop it with `sietch down`", path.display())]
-    AlreadyRunning {
-        /// The lock file.
-        path: PathBuf,
-        /// What the lock file says.
-        pid: String,
-    },
-    /// A file or directory of the daemon's own.
-    #[error("{}: cannot {action}: {source}; {fix}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What was being done.
-        action: &'static str,
-        /// Why it failed.
-        source: std::io::Error,
-        /// What to do.
-        fix: &'static str,
-    },
-    /// A volume cannot be used: what is wrong with it, and what to do.
-    #[error("{0}")]
-    Volume(String),
-    /// The state cannot be read.
-    #[error(transparent)]
-    State(#[from] state::StateError),
-    /// The runtime or a signal handler.
-    #[error("daemon: cannot {action}: {source}; see whether this process is at a limit (ulimit -a)")]
-    Start {
-        /// What was being done.
-        action: &'static str,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-}
-
-/// Runs until Shutdown, SIGINT or SIGTERM, on a runtime of its own.
+/// Runs the daemon until Shutdown, SIGINT or SIGTERM, on a runtime of its own.
 ///
 /// # Errors
-/// See [`Error`]. What had been set up by then is taken down.
+/// See [`Error`]. Everything that was set up by then is taken down.
 pub fn run(options: Options) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -119,8 +82,8 @@ pub async fn run_async(options: Options) -> Result<(), Error> {
     run_with(options, |instance| KernelDevices::new(instance, without_network, uplink)).await
 }
 
-/// As [`run`], with devices of the caller's making: tests use devices in memory. `make` is given
-/// the name of this daemon instance, by which it tells its own devices from those of another.
+/// As [`run`], with other devices: tests use devices in memory. `make` is called with the name of
+/// this daemon instance, which tells its devices from those of another daemon.
 ///
 /// # Errors
 /// See [`Error`].

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use crate::Error;
+use crate::error::Error;
 
 /// Held as long as the daemon runs.
 pub(crate) struct Lock {

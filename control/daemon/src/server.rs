@@ -37,12 +37,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::configuration::Configuration;
 use crate::control::{Answer, Control, Event, MOST_PAGES, Outgoing};
 use crate::device::VnicDevices;
+use crate::directories::{file_error, make_directory};
+use crate::error::Error;
 use crate::identity::{Process, stable_hash};
+use crate::locations::Locations;
 use crate::lock::Lock;
 use crate::metrics::Counters;
+use crate::options::Options;
 use crate::state::State;
 use crate::volume::Volumes;
-use crate::{Error, Locations, Options};
 
 /// Connections in all, if the limit of open files has room for them ([`places`]): each costs a
 /// task.
@@ -77,21 +80,6 @@ pub(crate) const REQUEST_BURST: u32 = 400;
 const EVENTS: usize = MAX_CONNECTIONS;
 /// How long the end waits for last answers and notices to be taken.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Makes a directory with `mode` if it is not there. An existing one is left as it is.
-pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(path)
-        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)))
-        .map_err(|source| file_error(path, "make the directory", source))
-}
-
-fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {
-    let fix = "see who owns it, or choose other places with `--data` and `--socket`";
-    Error::File { path: path.into(), action, source, fix }
-}
 
 /// Runs the daemon.
 pub(crate) async fn serve<D, F>(options: Options, make: F) -> Result<(), Error>

@@ -3,12 +3,13 @@
 //! 1. `sietch.toml` names the volumes; `main`, the directory `areas` in the daemon's data, is
 //!    always there. One that cannot be opened is *broken*: it is shown with the reason, and what
 //!    lies on it is refused with that reason. The daemon starts all the same.
-//! 2. An area is found by a [`Place`]: volume and name. Its label is `NAME` on `main` and
+//! 2. An area is found by a [`AreaPath`]: volume and name. Its label is `NAME` on `main` and
 //!    `/VOLUME/NAME` elsewhere; grants, revocations and messages carry the label.
 //! 3. Everything here may block for as long as writing an area takes. The control task calls what
 //!    only looks ([`Volume::find`], [`Volume::list`], [`Volume::room`]) itself, and the rest on a
 //!    blocking thread, one call an area at a time.
 
+mod area;
 mod claim;
 mod directory;
 mod extents;
@@ -18,113 +19,17 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply, MAIN_VOLUME, MemoryModel, Protection, VolumeKind};
+use sietch_protocol::{ErrorKind, ErrorReply, MemoryModel, Protection, VolumeKind};
 
-use crate::Error;
-use crate::configuration::volumes::Volume as Definition;
+use crate::configuration::Volume as Definition;
+use crate::error::Error;
+use area::refuse;
 use claim::{Claim, Former};
 use directory::Directory;
 use extents::Extents;
 use memory::Memory;
 
-/// Where an area lies.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    /// The volume's name.
-    pub volume: String,
-    /// The area's.
-    pub name: String,
-}
-
-impl Place {
-    /// What grants and messages call it.
-    pub(crate) fn label(&self) -> String {
-        if self.volume == MAIN_VOLUME { self.name.clone() } else { self.path() }
-    }
-
-    /// `/VOLUME/NAME`.
-    pub(crate) fn path(&self) -> String {
-        format!("/{}/{}", self.volume, self.name)
-    }
-
-    /// What a label stands for.
-    pub(crate) fn of_label(label: &str) -> Self {
-        let (volume, name) =
-            label.strip_prefix('/').and_then(|rest| rest.split_once('/')).unwrap_or((MAIN_VOLUME, label));
-        Self { volume: volume.to_owned(), name: name.to_owned() }
-    }
-}
-
-/// An area that has been made.
-#[derive(Debug, Clone)]
-pub(crate) struct Found {
-    /// Its name on the volume.
-    pub name: String,
-    /// Whose it is, if that is known.
-    pub uid: Option<u32>,
-    /// Bytes.
-    pub size: u64,
-    /// Whether the volume vouches for that size.
-    pub recorded: bool,
-    /// Bytes of the volume that it takes.
-    pub allocated: u64,
-    /// Bytes that count against volume and quota.
-    pub charge: u64,
-    /// Contiguous pieces, where known.
-    pub extents: Option<u32>,
-}
-
-/// The descriptors of an area, and how many bytes of each are its.
-pub(crate) struct Handed {
-    pub files: Vec<OwnedFd>,
-    /// Empty: there is one descriptor, and all of it is.
-    pub lengths: Vec<u64>,
-    /// Of an area that is reached through the service core: no descriptor, but where it lies.
-    pub lying: Option<Lying>,
-}
-
-/// Where an area lies on its volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lying {
-    /// In the order of its bytes.
-    pub extents: Vec<AreaExtent>,
-    /// What the device does not tear, in bytes.
-    pub block: u32,
-}
-
-impl Lying {
-    /// Bytes of the area.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.length).sum()
-    }
-
-    /// Where its first `size` bytes lie.
-    pub(crate) fn first(&self, size: u64) -> Vec<AreaExtent> {
-        let mut left = size;
-        let mut kept = Vec::new();
-        for extent in &self.extents {
-            let length = extent.length.min(left);
-            left -= length;
-            kept.extend((length > 0).then_some(AreaExtent { start: extent.start, length }));
-        }
-        kept
-    }
-}
-
-impl Handed {
-    fn one(file: OwnedFd) -> Self {
-        Self { files: vec![file], lengths: Vec::new(), lying: None }
-    }
-}
-
-/// What is done to an area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    Create { uid: u32, size: u64 },
-    Resize { size: u64 },
-    Trim { offset: u64, length: u64 },
-    Delete,
-}
+pub(crate) use area::{AreaChange, AreaDescriptors, AreaInfo, AreaLayout, AreaPath};
 
 enum Backend {
     Directory(Directory),
@@ -178,7 +83,7 @@ impl Volumes {
     }
 
     /// The volume of an area, or why there is none.
-    pub(crate) fn of(&self, place: &Place) -> Result<&Arc<Volume>, ErrorReply> {
+    pub(crate) fn of(&self, place: &AreaPath) -> Result<&Arc<Volume>, ErrorReply> {
         self.get(&place.volume).ok_or_else(|| {
             let fix = "see `sietch vsa usage` for those that there are".to_owned();
             let what = format!("volume {}", place.volume);
@@ -311,7 +216,7 @@ impl Volume {
     }
 
     /// The area `name`, if it has been made.
-    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+    pub(crate) fn find(&self, name: &str) -> Option<AreaInfo> {
         match &*self.backend {
             Backend::Directory(directory) => directory.find(name),
             Backend::Memory(memory) => memory.find(name),
@@ -321,7 +226,7 @@ impl Volume {
     }
 
     /// Every area.
-    pub(crate) fn list(&self) -> Vec<Found> {
+    pub(crate) fn list(&self) -> Vec<AreaInfo> {
         match &*self.backend {
             Backend::Directory(directory) => directory.list(),
             Backend::Memory(memory) => memory.list(),
@@ -342,14 +247,14 @@ impl Volume {
 
     /// Descriptors for user `uid` that reach the area `name` and nothing else. Makes an area of
     /// `size` bytes that does not exist.
-    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Handed, ErrorReply> {
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaDescriptors, ErrorReply> {
         match &*self.backend {
-            Backend::Directory(directory) => directory.prepare(name, uid, size).map(Handed::one),
+            Backend::Directory(directory) => directory.prepare(name, uid, size).map(AreaDescriptors::one),
             Backend::Memory(memory) => memory.prepare(name, uid, size),
-            Backend::Extents(extents) => extents.prepare(name, uid, size).map(|lying| Handed {
+            Backend::Extents(extents) => extents.prepare(name, uid, size).map(|layout| AreaDescriptors {
                 files: Vec::new(),
                 lengths: Vec::new(),
-                lying: Some(lying),
+                layout: Some(layout),
             }),
             Backend::Broken(why) => Err(self.broken(why)),
         }
@@ -357,17 +262,17 @@ impl Volume {
 
     /// What the process that holds the area `name` maps anew when its size has changed; nothing
     /// where its descriptor stays what it was.
-    pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
+    pub(crate) fn remap(&self, name: &str) -> Result<AreaDescriptors, ErrorReply> {
         match &*self.backend {
-            Backend::Memory(memory) => memory.again(name),
-            _ => Ok(Handed { files: Vec::new(), lengths: Vec::new(), lying: None }),
+            Backend::Memory(memory) => memory.remap(name),
+            _ => Ok(AreaDescriptors { files: Vec::new(), lengths: Vec::new(), layout: None }),
         }
     }
 
     /// Where the area `name` lies, if areas of this volume have extents.
-    pub(crate) fn lying(&self, name: &str) -> Option<Lying> {
+    pub(crate) fn layout(&self, name: &str) -> Option<AreaLayout> {
         match &*self.backend {
-            Backend::Extents(extents) => extents.lying(name),
+            Backend::Extents(extents) => extents.layout(name),
             _ => None,
         }
     }
@@ -421,25 +326,25 @@ impl Volume {
     }
 
     /// Does `work` to the area `name`.
-    pub(crate) fn work(&self, name: &str, work: Work) -> Result<(), ErrorReply> {
+    pub(crate) fn work(&self, name: &str, work: AreaChange) -> Result<(), ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => match work {
-                Work::Create { uid, size } => directory.create(name, uid, size),
-                Work::Resize { size } => directory.resize(name, size),
-                Work::Trim { offset, length } => directory.trim(name, offset, length),
-                Work::Delete => directory.delete(name),
+                AreaChange::Create { uid, size } => directory.create(name, uid, size),
+                AreaChange::Resize { size } => directory.resize(name, size),
+                AreaChange::Trim { offset, length } => directory.trim(name, offset, length),
+                AreaChange::Delete => directory.delete(name),
             },
             Backend::Memory(memory) => match work {
-                Work::Create { uid, size } => memory.create(name, uid, size),
-                Work::Resize { size } => memory.resize(name, size),
-                Work::Trim { offset, length } => memory.trim(name, offset, length),
-                Work::Delete => memory.delete(name),
+                AreaChange::Create { uid, size } => memory.create(name, uid, size),
+                AreaChange::Resize { size } => memory.resize(name, size),
+                AreaChange::Trim { offset, length } => memory.trim(name, offset, length),
+                AreaChange::Delete => memory.delete(name),
             },
             Backend::Extents(extents) => match work {
-                Work::Create { uid, size } => extents.create(name, uid, size),
-                Work::Resize { size } => extents.resize(name, size),
-                Work::Trim { offset, length } => extents.trim(name, offset, length),
-                Work::Delete => extents.delete(name),
+                AreaChange::Create { uid, size } => extents.create(name, uid, size),
+                AreaChange::Resize { size } => extents.resize(name, size),
+                AreaChange::Trim { offset, length } => extents.trim(name, offset, length),
+                AreaChange::Delete => extents.delete(name),
             },
             Backend::Broken(why) => Err(self.broken(why)),
         }
@@ -484,43 +389,9 @@ fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> 
     Directory::open(name, path.to_owned(), size, former).map_err(|error| error.to_string())?.on_dax()
 }
 
-/// When something was last written, in nanoseconds since 1970.
-fn modified(stat: &rustix::fs::Stat) -> Option<u64> {
-    let seconds = u64::try_from(stat.st_mtime).ok()?;
-    seconds.checked_mul(1_000_000_000)?.checked_add(stat.st_mtime_nsec)
-}
-
-/// A refusal that concerns the area `name`.
-fn refuse(kind: ErrorKind, name: &str, cause: String, fix: &str) -> ErrorReply {
-    ErrorReply { kind, what: format!("VSA {name}"), cause, fix: fix.to_owned() }
-}
-
-/// There is no such area any more.
-fn gone(name: &str) -> ErrorReply {
-    refuse(ErrorKind::Unknown, name, "it is gone".to_owned(), "see `sietch vsa list`")
-}
-
-/// The volume has no room.
-fn full(volume: &str, asked: u64, free: u64) -> ErrorReply {
-    ErrorReply {
-        kind: ErrorKind::Full,
-        what: format!("volume {volume}"),
-        cause: format!("{asked} bytes were asked for and {free} are free"),
-        fix: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_label_stands_for_one_place() {
-        for (label, path) in [("kv", "/main/kv"), ("/fast/kv", "/fast/kv")] {
-            let place = Place::of_label(label);
-            assert_eq!((place.label().as_str(), place.path().as_str()), (label, path));
-        }
-    }
 
     #[test]
     fn persistent_memory_that_is_not_there_is_refused_by_its_name() {

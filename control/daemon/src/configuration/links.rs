@@ -6,25 +6,23 @@
 //!    on a link reaches its other end alone.
 //! 3. There are no ports, peers or rates: nobody stands in between who could enforce them.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use serde::Deserialize;
 use sietch_nic::shm;
 use sietch_protocol::types::{Mac, Network, Network6, Size};
 use toml::Spanned;
 
-use super::{Configuration, ConfigurationError, Rules, User, derived_mac};
+use super::error::ConfigurationError;
+use super::limits::{MIN_MTU, MIN_MTU6};
+use super::rules::{Rules, User, derived_mac, is_host};
 
 /// The usual MTU of a link: large segments cost less a byte, and the frames in flight still fit a
 /// second-level cache.
-pub const USUAL_LINK_MTU: u32 = 9000;
+const USUAL_LINK_MTU: u32 = 9000;
 /// The largest MTU of a link: the longest IPv4 packet.
-pub const MAX_LINK_MTU: u32 = 65_535;
-/// The smallest MTU with IPv6 (RFC 8200 section 5).
-pub const MIN_MTU6: u32 = 1280;
+const MAX_LINK_MTU: u32 = 65_535;
 /// The most memory of one side of a link: a fifth of a second of 10 Gbit/s, and no more than a
 /// user's mistake may cost.
-pub const MAX_LINK_MEMORY: u64 = 256 << 20;
+const MAX_LINK_MEMORY: u64 = 256 << 20;
 
 /// A point-to-point link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,22 +72,6 @@ pub(super) struct EndText {
     address: Spanned<Network>,
     address6: Option<Spanned<Network6>>,
     mac: Option<Spanned<Mac>>,
-}
-
-impl Configuration {
-    /// The link that has an end of that name, and which end it is.
-    pub fn link_end(&self, name: &str) -> Option<(&Link, usize)> {
-        self.links.iter().find_map(|link| {
-            link.ends.iter().position(|end| end.name == name).map(|position| (link, position))
-        })
-    }
-}
-
-pub(super) fn is_host(address: IpAddr) -> bool {
-    !(address.is_unspecified()
-        || address.is_loopback()
-        || address.is_multicast()
-        || address == IpAddr::V4(Ipv4Addr::BROADCAST))
 }
 
 impl Rules<'_> {
@@ -178,7 +160,7 @@ impl Rules<'_> {
     ) -> Result<(u32, shm::LinkLayout), ConfigurationError> {
         let place = mtu.as_ref().map_or(at, |mtu| mtu.span().start);
         let mtu = mtu.map_or(usual_mtu, Spanned::into_inner);
-        let least = if with6 { MIN_MTU6 } else { super::MIN_MTU };
+        let least = if with6 { MIN_MTU6 } else { MIN_MTU };
         if !(least..=MAX_LINK_MTU).contains(&mtu) {
             let cause = format!("an mtu of {mtu} is not between {least} and {MAX_LINK_MTU}");
             let fix = format!("leave it out for {usual_mtu}");

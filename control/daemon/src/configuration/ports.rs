@@ -9,12 +9,14 @@ use sietch_protocol::types::{Mac, Network, Network6, PortRange, Rate};
 use toml::Spanned;
 
 use super::addresses::{by_family, is_granted6};
-use super::links::is_host;
-use super::{Configuration, ConfigurationError, MAX_PEERS, MAX_PORT_RANGES, Rules, VnicText, derived_mac};
+use super::error::ConfigurationError;
+use super::limits::{MAX_PEERS, MAX_PORT_RANGES, USUAL_PORT_MTU};
+use super::rules::{Rules, derived_mac, is_host};
+use super::vnics::VnicText;
 
 /// The user that the service core runs as when the daemon is root: outside what distributions give
 /// out, and without a login.
-pub const SERVICE_UID: u32 = 61871;
+pub(super) const SERVICE_UID: u32 = 61871;
 
 /// A VNIC of the switch that one user may have.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,13 +47,6 @@ pub struct Port {
     pub slots: u32,
     /// Bytes for frames in flight each way.
     pub data: u32,
-}
-
-impl Configuration {
-    /// The port of the switch of that name.
-    pub fn port(&self, name: &str) -> Option<&Port> {
-        self.ports.iter().find(|port| port.name == name)
-    }
 }
 
 impl Rules<'_> {
@@ -106,7 +101,7 @@ impl Rules<'_> {
         }
         let uid = self.uid(&what, &text.uid)?;
         let (mtu, shm::LinkLayout { slots, data }) =
-            self.shape(at, &what, text.mtu, super::usual_mtu(), text.memory, address6.is_some())?;
+            self.shape(at, &what, text.mtu, USUAL_PORT_MTU, text.memory, address6.is_some())?;
         let (peers, peers6) = by_family(&text.peers);
         Ok(Port {
             name,

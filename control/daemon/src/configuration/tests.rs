@@ -1,3 +1,5 @@
+use std::net::{IpAddr, Ipv4Addr};
+
 use super::*;
 
 fn parse(text: &str) -> Result<Configuration, ConfigurationError> {

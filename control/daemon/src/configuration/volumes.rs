@@ -12,12 +12,13 @@ use sietch_protocol::types::Size;
 use sietch_protocol::{MAIN_VOLUME, MemoryModel, VolumeKind};
 use toml::Spanned;
 
-use super::{BLOCK, ConfigurationError, Rules, User};
+use super::error::ConfigurationError;
+use super::rules::{Rules, User};
 
 /// The most volumes: an answer that shows all of them with their quotas fits a frame.
-pub const MAX_VOLUMES: usize = 16;
+const MAX_VOLUMES: usize = 16;
 /// The most quotas of one volume, for the same reason.
-pub const MAX_QUOTAS: usize = 32;
+const MAX_QUOTAS: usize = 32;
 
 /// Where areas lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,15 +133,5 @@ impl Rules<'_> {
             bytes_per_second: text.bytes_per_second.map_or(0, |size| size.bytes),
         };
         Ok(Volume { name, kind, path: text.path, size, model, quotas })
-    }
-
-    /// A size in whole blocks.
-    pub(super) fn whole(&self, what: &str, size: &Spanned<Size>) -> Result<u64, ConfigurationError> {
-        let bytes = size.get_ref().bytes;
-        if bytes == 0 || !bytes.is_multiple_of(BLOCK) {
-            let cause = format!("a size of {bytes} bytes is not a positive multiple of {BLOCK}");
-            return Err(self.refuse(size.span().start, what.to_owned(), cause, "write it in MiB or GiB"));
-        }
-        Ok(bytes)
     }
 }

@@ -7,13 +7,14 @@ use sietch_protocol::{
     StatGroup, Status, Target, VnicKind, VnicStatus, VsaStatus,
 };
 
+use super::areas::shown_area;
+use super::controller::{Control, refuse, state_failed};
 use super::grants::key;
-use super::{Control, refuse, state_failed};
-use crate::VERSION;
 use crate::configuration::{Configuration, MAX_DEVICES};
 use crate::device::VnicDevices;
+use crate::options::VERSION;
 use crate::state::{Device, GrantRecord};
-use crate::volume::{Place, Volumes, same};
+use crate::volume::{AreaPath, Volumes, same};
 
 impl<D: VnicDevices> Control<D> {
     pub(super) async fn administer(&mut self, request: Request) -> Result<Reply, ErrorReply> {
@@ -104,25 +105,25 @@ impl<D: VnicDevices> Control<D> {
     /// The areas that `sietch.toml` names, and those that are held.
     fn vsas(&self) -> Vec<VsaStatus> {
         let named = self.configuration.vsas.iter();
-        let mut places: Vec<Place> = named
-            .map(|vsa| Place { volume: vsa.volume.clone(), name: vsa.name.clone() })
+        let mut places: Vec<AreaPath> = named
+            .map(|vsa| AreaPath { volume: vsa.volume.clone(), name: vsa.name.clone() })
             .chain(
                 self.grants
                     .values()
                     .filter(|record| !record.device.is_vnic())
-                    .map(|record| Place::of_label(&record.name)),
+                    .map(|record| AreaPath::from_label(&record.name)),
             )
             .collect();
-        places.sort_by_key(Place::label);
+        places.sort_by_key(AreaPath::label);
         places.dedup();
-        let statuses = places.iter().take(2 * MAX_DEVICES).filter_map(|place| {
-            let label = place.label();
-            let volume = self.volumes.get(&place.volume)?;
-            let (uid, size) = self.describe(place)?;
+        let statuses = places.iter().take(2 * MAX_DEVICES).filter_map(|path| {
+            let label = path.label();
+            let volume = self.volumes.get(&path.volume)?;
+            let (uid, size) = self.describe(path)?;
             Some(VsaStatus {
                 uid,
                 size,
-                path: volume.location(&place.name),
+                path: volume.location(&path.name),
                 protection: self.protection(volume),
                 model: volume.model().filter(MemoryModel::slows),
                 revoked: self.revoked.contains(&key("VSA", &label)),
@@ -202,7 +203,7 @@ impl<D: VnicDevices> Control<D> {
             let serves = self.serves(*connection);
             // The service core shows ports, by their names; those that have ended are of no
             // interest. The same for areas, whose pages are named after their grants.
-            let area = |label: &str| super::brokered::shown(&self.grants, label);
+            let area = |label: &str| shown_area(&self.grants, label);
             let shown = client.pages.iter();
             let port = |label: &str| ports.contains(label);
             let shown = shown.filter(|(label, _)| {
@@ -236,7 +237,7 @@ impl<D: VnicDevices> Control<D> {
         let records: Vec<GrantRecord> = match &target {
             Target::Grant(grant) => self.grants.get(grant).cloned().into_iter().collect(),
             Target::Name(name) => {
-                let area = self.place(name).map(|place| place.label()).ok();
+                let area = self.resolve(name).map(|path| path.label()).ok();
                 let named = |record: &&GrantRecord| match record.device.is_vnic() {
                     true => record.name == *name,
                     false => Some(&record.name) == area.as_ref(),
@@ -250,9 +251,9 @@ impl<D: VnicDevices> Control<D> {
             let vnic = self.configuration.vnics.iter().any(|vnic| vnic.name == *name)
                 || self.configuration.link_end(name).is_some()
                 || self.configuration.port(name).is_some();
-            let area = self.place(name).ok().filter(|place| self.describe(place).is_some());
+            let area = self.resolve(name).ok().filter(|path| self.describe(path).is_some());
             keys.extend(vnic.then(|| key("VNIC", name)));
-            keys.extend(area.map(|place| key("VSA", &place.label())));
+            keys.extend(area.map(|path| key("VSA", &path.label())));
         }
         keys.sort();
         keys.dedup();
@@ -283,7 +284,7 @@ impl<D: VnicDevices> Control<D> {
 
     fn lift(&mut self, name: &str) -> Result<(), ErrorReply> {
         let mut lifted = false;
-        let area = self.place(name).map(|place| place.label()).unwrap_or_default();
+        let area = self.resolve(name).map(|path| path.label()).unwrap_or_default();
         for key in [key("VNIC", name), key("VSA", &area)] {
             if self.revoked.contains(&key) {
                 self.state.set_revoked(&key, false).map_err(|error| state_failed(&error))?;
@@ -324,7 +325,7 @@ impl<D: VnicDevices> Control<D> {
     fn check_volumes(&self, next: &Configuration) -> Result<(), ErrorReply> {
         let held = self.grants.values().filter(|record| !record.device.is_vnic()).map(|record| &record.name);
         for label in held.chain(self.preparing.keys()) {
-            let volume = Place::of_label(label).volume;
+            let volume = AreaPath::from_label(label).volume;
             let now = self.volumes.get(&volume).map(|volume| &volume.definition);
             let then = next.volumes.iter().find(|other| other.name == volume);
             if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {

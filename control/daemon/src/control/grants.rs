@@ -6,12 +6,13 @@ use sietch_protocol::{
 };
 use tokio::sync::oneshot;
 
-use super::storage::Pending;
-use super::{Answer, Control, Event, refuse, state_failed};
+use super::controller::{Control, refuse, state_failed};
+use super::event::{Answer, Event};
+use super::tables::Pending;
 use crate::device::{Offence, OpenedVnic, VnicDevices, VnicPlan};
 use crate::identity::Process;
 use crate::state::{Device, GrantRecord};
-use crate::volume::{Handed, Place};
+use crate::volume::{AreaDescriptors, AreaPath};
 
 impl<D: VnicDevices> Control<D> {
     /// Plans of the VNICs that are held.
@@ -202,13 +203,13 @@ impl<D: VnicDevices> Control<D> {
     /// The part of AcquireVsa before the file is made.
     pub(super) fn begin_vsa(&mut self, connection: u64, name: &str) -> Result<GrantRecord, ErrorReply> {
         let uid = self.client(connection)?.process.uid;
-        let place = self.place(name)?;
-        let described = self.describe(&place);
-        let label = place.label();
+        let path = self.resolve(name)?;
+        let described = self.describe(&path);
+        let label = path.label();
         self.check(&label, false, described.map(|(owner, _)| owner), uid)?;
-        self.volumes.of(&place)?;
-        self.check_idle(&place)?;
-        self.check_served(&place)?;
+        self.volumes.of(&path)?;
+        self.check_idle(&path)?;
+        self.check_served(&path)?;
         let size = described.map_or(0, |(_, size)| size);
         self.record(connection, &label, |_| Device::Vsa { size })
     }
@@ -217,13 +218,13 @@ impl<D: VnicDevices> Control<D> {
     pub(super) fn prepare_area(&mut self, record: GrantRecord, answer: oneshot::Sender<Answer>) {
         let Device::Vsa { size } = record.device else { return };
         let name = record.name.clone();
-        let place = Place::of_label(&name);
+        let path = AreaPath::from_label(&name);
         self.preparing.insert(name.clone(), Pending::OPENING);
-        let volume = self.volumes.of(&place).cloned();
+        let volume = self.volumes.of(&path).cloned();
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             let uid = record.process.uid;
-            let made = tokio::task::spawn_blocking(move || volume?.prepare(&place.name, uid, size)).await;
+            let made = tokio::task::spawn_blocking(move || volume?.prepare(&path.name, uid, size)).await;
             let result = made.unwrap_or_else(|_| {
                 Err(refuse(
                     ErrorKind::Failed,
@@ -240,29 +241,29 @@ impl<D: VnicDevices> Control<D> {
 
     /// Takes writing to the area `label` away from whoever has it open.
     fn fence(&self, label: &str) -> Result<String, String> {
-        let place = Place::of_label(label);
-        let volume = self.volumes.of(&place).map_err(|error| error.to_string())?;
-        volume.fence(&place.name)
+        let path = AreaPath::from_label(label);
+        let volume = self.volumes.of(&path).map_err(|error| error.to_string())?;
+        volume.fence(&path.name)
     }
 
     /// Looks whether the area `label` still has `size` bytes, and fixes it.
     pub(super) fn check_size(&self, label: &str, size: u64) -> Option<String> {
-        let place = Place::of_label(label);
-        self.volumes.get(&place.volume)?.check_size(&place.name, size)
+        let path = AreaPath::from_label(label);
+        self.volumes.get(&path.volume)?.check_size(&path.name, size)
     }
 
     pub(super) fn area_ready(
         &mut self,
         grant: u64,
         name: &str,
-        result: Result<Handed, ErrorReply>,
+        result: Result<AreaDescriptors, ErrorReply>,
         answer: oneshot::Sender<Answer>,
     ) {
         self.preparing.remove(name);
         let record = self.grants.get(&grant).cloned();
         let outcome = match (result, record) {
-            (Ok(Handed { lying: Some(lying), .. }), Some(record)) => {
-                let attached = self.attach(&record, &lying);
+            (Ok(AreaDescriptors { layout: Some(layout), .. }), Some(record)) => {
+                let attached = self.attach(&record, &layout);
                 match &attached {
                     Ok(_) => {
                         self.counters.borrow_mut().grants += 1;
@@ -305,13 +306,13 @@ impl<D: VnicDevices> Control<D> {
         self.respond(answer, outcome);
     }
 
-    pub(super) fn vsa_answer(&self, record: &GrantRecord, handed: Handed) -> Answer {
+    pub(super) fn vsa_answer(&self, record: &GrantRecord, handed: AreaDescriptors) -> Answer {
         let size = match record.device {
             Device::Vsa { size } => size,
             Device::Vnic(_) | Device::Link(_) | Device::Port(_) => 0,
         };
-        let place = Place::of_label(&record.name);
-        let volume = self.volumes.get(&place.volume);
+        let path = AreaPath::from_label(&record.name);
+        let volume = self.volumes.get(&path.volume);
         let body = Reply::Vsa(Box::new(VsaGrant {
             grant: record.grant,
             generation: record.generation,
@@ -319,7 +320,7 @@ impl<D: VnicDevices> Control<D> {
             size,
             protection: volume
                 .map_or_else(|| Protection::None(String::new()), |volume| self.protection(volume)),
-            path: volume.map_or_else(String::new, |volume| volume.location(&place.name)),
+            path: volume.map_or_else(String::new, |volume| volume.location(&path.name)),
             segments: handed.lengths,
             model: volume.and_then(|volume| volume.model()).filter(MemoryModel::slows),
             broker: None,

@@ -14,27 +14,18 @@
 //!    end whose other side still waited in the former daemon is ended, for nobody can ever come to
 //!    it.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use sietch_nic::shm::{EndpointFds, Pair, Revocation};
-use sietch_protocol::{ErrorReply, Notice, Reply};
+use sietch_nic::shm::{EndpointFds, Pair};
+use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply};
 
-use super::{Answer, Control, ErrorKind, refuse, state_failed};
-use crate::configuration::links::Link;
+use super::controller::{Control, refuse, state_failed};
+use super::event::Answer;
+use super::tables::LinkPair;
+use crate::configuration::Link;
 use crate::device::VnicDevices;
 use crate::device::link::{LinkPlan, descriptors};
 use crate::state::{Device, GrantRecord};
-
-/// Pairs that this daemon has made and that somebody has an end of, by their number.
-#[derive(Default)]
-pub(super) struct Links(BTreeMap<u64, Made>);
-
-struct Made {
-    revocation: Revocation,
-    /// The sides that nobody has come for.
-    waiting: [Option<EndpointFds>; 2],
-}
 
 impl<D: VnicDevices> Control<D> {
     /// The part of AcquireVnic for end `side` of `link`, after it was found allowed.
@@ -103,11 +94,11 @@ impl<D: VnicDevices> Control<D> {
         };
         let made = match self.links.0.entry(plan.pair) {
             Entry::Occupied(made) => made.into_mut(),
-            Entry::Vacant(place) => {
+            Entry::Vacant(vacant) => {
                 let Pair { near, far, revocation } = plan
                     .create()
                     .map_err(|error| refuse(ErrorKind::Failed, error.what, error.cause, error.fix))?;
-                place.insert(Made { revocation, waiting: [Some(near), Some(far)] })
+                vacant.insert(LinkPair { revocation, waiting: [Some(near), Some(far)] })
             }
         };
         made.waiting[plan.side].take().ok_or_else(nothing)

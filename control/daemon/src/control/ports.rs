@@ -9,25 +9,16 @@
 //! 4. After a restart of the daemon the two talk on. The service core says which ports it has: what
 //!    it lacks is ended, what nobody holds any more it is told to drop.
 
-use std::collections::BTreeMap;
-
-use sietch_nic::shm::Revocation;
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, HeldStorage, Notice, Reply};
 
-use super::{Answer, Control, refuse};
-use crate::configuration::ports::Port;
+use super::controller::{Control, refuse};
+use super::event::Answer;
+use crate::configuration::Port;
 use crate::device::VnicDevices;
 use crate::device::link::descriptors;
 use crate::device::port::PortPlan;
 use crate::state::{Device, GrantRecord};
-
-/// The service core, and what takes its ports back.
-#[derive(Default)]
-pub(super) struct Ports {
-    service: Option<u64>,
-    revocations: BTreeMap<u64, Revocation>,
-}
 
 const GONE: &str = "the service core has gone; acquire it again when there is one";
 

@@ -13,7 +13,7 @@ use sietch_protocol::{
 };
 
 use super::DeviceError;
-use crate::configuration::links::Link;
+use crate::configuration::Link;
 
 /// Everything about one end that is handed out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

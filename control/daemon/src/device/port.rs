@@ -8,8 +8,8 @@ use sietch_protocol::{
 };
 
 use super::DeviceError;
+use crate::configuration::Port;
 use crate::configuration::derived_mac;
-use crate::configuration::ports::Port;
 
 /// Everything about one port.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -53,9 +53,9 @@ use sietch_disk::nvm::Mapped;
 use sietch_protocol::message::is_name;
 use sietch_protocol::{ErrorKind, ErrorReply, Protection};
 
+use super::area::{AreaInfo, full, gone, refuse};
 use super::claim::{Claim, Former};
-use super::{Found, full, gone, refuse};
-use crate::Error;
+use crate::error::Error;
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
@@ -110,7 +110,7 @@ impl Directory {
         bound: Option<u64>,
         former: &mut Former,
     ) -> Result<Self, Error> {
-        crate::server::make_directory(&directory, 0o700)?;
+        crate::directories::make_directory(&directory, 0o700)?;
         let claim = Claim::directory(&directory, former).map_err(Error::Volume)?;
         check_own(&directory, claim.file()).map_err(Error::Volume)?;
         remove_unfinished(&directory);
@@ -213,12 +213,12 @@ impl Directory {
     }
 
     /// The area `name`, if it has been made.
-    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+    pub(crate) fn find(&self, name: &str) -> Option<AreaInfo> {
         let metadata = self.path(name).symlink_metadata().ok()?;
         let record = self.record(name);
         let recorded = record.as_ref().and_then(|record| record.size);
         let size = recorded.unwrap_or(metadata.len());
-        Some(Found {
+        Some(AreaInfo {
             name: name.to_owned(),
             uid: record.map(|record| record.uid),
             size,
@@ -243,11 +243,11 @@ impl Directory {
 
     /// When the area `name` was last written, in nanoseconds since 1970.
     pub(crate) fn modified(&self, name: &str) -> Option<u64> {
-        rustix::fs::lstat(self.path(name)).ok().as_ref().and_then(super::modified)
+        rustix::fs::lstat(self.path(name)).ok().as_ref().and_then(super::area::modified)
     }
 
     /// Every area.
-    pub(crate) fn list(&self) -> Vec<Found> {
+    pub(crate) fn list(&self) -> Vec<AreaInfo> {
         let entries = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;

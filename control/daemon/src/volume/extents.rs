@@ -26,8 +26,8 @@ use sietch_protocol::{AreaExtent, ErrorKind, ErrorReply};
 use sietch_volume::limits::BLOCK;
 use sietch_volume::{Area, Extent, FormatOptions, OpenError, Reservation, Volume, VolumeError, zero};
 
+use super::area::{AreaInfo, AreaLayout, full, gone, refuse};
 use super::claim::{Claim, Former};
-use super::{Found, Lying, full, gone, refuse};
 
 /// How much of a device must be zeros before it is formatted: file systems, partition tables and
 /// volume managers announce themselves within.
@@ -112,8 +112,8 @@ impl Extents {
         self.inner().volume.failure().map(ToString::to_string)
     }
 
-    fn found(area: &Area) -> Found {
-        Found {
+    fn found(area: &Area) -> AreaInfo {
+        AreaInfo {
             name: area.name.clone(),
             uid: Some(area.uid),
             size: area.size(),
@@ -125,12 +125,12 @@ impl Extents {
     }
 
     /// The area `name`, if it has been made.
-    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+    pub(crate) fn find(&self, name: &str) -> Option<AreaInfo> {
         self.inner().volume.find(name).map(Self::found)
     }
 
     /// Every area.
-    pub(crate) fn list(&self) -> Vec<Found> {
+    pub(crate) fn list(&self) -> Vec<AreaInfo> {
         self.inner().volume.areas().map(Self::found).collect()
     }
 
@@ -249,7 +249,7 @@ impl Extents {
     }
 
     /// Where the area `name` of user `uid` lies. Makes one of `size` bytes that does not exist.
-    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Lying, ErrorReply> {
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaLayout, ErrorReply> {
         match self.find(name) {
             None => self.create(name, uid, size)?,
             Some(found) if found.uid != Some(uid) => {
@@ -259,17 +259,17 @@ impl Extents {
             }
             Some(_) => {}
         }
-        self.lying(name).ok_or_else(|| gone(name))
+        self.layout(name).ok_or_else(|| gone(name))
     }
 
     /// Where the area `name` lies.
-    pub(crate) fn lying(&self, name: &str) -> Option<Lying> {
+    pub(crate) fn layout(&self, name: &str) -> Option<AreaLayout> {
         let inner = self.inner();
         let extent =
             |extent: &Extent| AreaExtent { start: extent.start * BLOCK, length: extent.blocks * BLOCK };
         let extents = inner.volume.find(name)?.extents.iter().map(extent).collect();
         // 512 or 4096.
-        Some(Lying { extents, block: inner.queue.block_size() as u32 })
+        Some(AreaLayout { extents, block: inner.queue.block_size() as u32 })
     }
 
     /// The volume's file, opened anew for a service core and locked until it and all its requests

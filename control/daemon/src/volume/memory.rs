@@ -39,7 +39,7 @@ use rustix::io::Errno;
 use sietch_protocol::frame::MAX_DESCRIPTORS;
 use sietch_protocol::{ErrorKind, ErrorReply};
 
-use super::{Found, Handed, full, gone, refuse};
+use super::area::{AreaDescriptors, AreaInfo, full, gone, refuse};
 
 /// Bytes copied or zeroed at once.
 const CHUNK: usize = 1 << 20;
@@ -111,8 +111,8 @@ impl Kept {
         self.parts.iter().map(|part| part.length).sum()
     }
 
-    fn found(&self, name: &str) -> Found {
-        Found {
+    fn found(&self, name: &str) -> AreaInfo {
+        AreaInfo {
             name: name.to_owned(),
             uid: Some(self.uid),
             size: self.size,
@@ -179,7 +179,7 @@ impl Memory {
     }
 
     /// The area `name`, if it has been made.
-    pub(crate) fn find(&self, name: &str) -> Option<Found> {
+    pub(crate) fn find(&self, name: &str) -> Option<AreaInfo> {
         self.state().areas.get(name).map(|kept| kept.found(name))
     }
 
@@ -197,7 +197,7 @@ impl Memory {
     }
 
     /// Every area.
-    pub(crate) fn list(&self) -> Vec<Found> {
+    pub(crate) fn list(&self) -> Vec<AreaInfo> {
         self.state().areas.iter().map(|(name, kept)| kept.found(name)).collect()
     }
 
@@ -294,7 +294,7 @@ impl Memory {
     }
 
     /// The area's memory for user `uid`, made with `size` bytes if there is none.
-    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<Handed, ErrorReply> {
+    pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaDescriptors, ErrorReply> {
         if self.find(name).is_none() {
             self.create(name, uid, size)?;
         }
@@ -314,7 +314,7 @@ impl Memory {
     }
 
     /// The memory of an area for the process that holds it already.
-    pub(crate) fn again(&self, name: &str) -> Result<Handed, ErrorReply> {
+    pub(crate) fn remap(&self, name: &str) -> Result<AreaDescriptors, ErrorReply> {
         let _work = self.begin(name);
         hand_out(name, &self.kept(name)?)
     }
@@ -444,7 +444,7 @@ fn zero(file: &File, from: u64, length: u64) -> io::Result<()> {
 }
 
 /// New descriptions of an area's parts, each locked as its holder's.
-fn hand_out(name: &str, kept: &Kept) -> Result<Handed, ErrorReply> {
+fn hand_out(name: &str, kept: &Kept) -> Result<AreaDescriptors, ErrorReply> {
     let (mut files, mut lengths) = (Vec::new(), Vec::new());
     for (part, length) in kept.ranges() {
         files.push(describe(name, part, FlockOperation::NonBlockingLockShared)?);
@@ -453,7 +453,7 @@ fn hand_out(name: &str, kept: &Kept) -> Result<Handed, ErrorReply> {
     if lengths.len() == 1 {
         lengths.clear();
     }
-    Ok(Handed { files, lengths, lying: None })
+    Ok(AreaDescriptors { files, lengths, layout: None })
 }
 
 /// Descriptions that show, as long as they are kept, that nobody else has the area.

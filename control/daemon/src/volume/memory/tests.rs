@@ -25,7 +25,7 @@ fn it_grows_under_its_holder_part_by_part() {
     write(&held.files[0], MIB - 4096, 1);
     for parts in 2..=4 {
         memory.resize("a", parts * MIB).unwrap();
-        let now = memory.again("a").unwrap();
+        let now = memory.remap("a").unwrap();
         assert_eq!(now.lengths, vec![MIB; parts as usize]);
         assert_eq!(read(&now.files[0], MIB - 4096), 1, "what it holds stays where it is");
         assert_eq!(read(now.files.last().unwrap(), 0), 0, "what is added is zeros");
@@ -45,7 +45,7 @@ fn its_holder_can_neither_stretch_nor_cut_nor_keep_what_it_gave_back() {
     memory.create("a", 7, 2 * MIB).unwrap();
     let held = memory.prepare("a", 7, 2 * MIB).unwrap();
     memory.resize("a", 3 * MIB).unwrap();
-    let both = memory.again("a").unwrap();
+    let both = memory.remap("a").unwrap();
     for file in &both.files {
         let length = rustix::fs::fstat(file).unwrap().st_size.cast_unsigned();
         for size in [0, length - 4096, length + 4096, u64::MAX >> 1] {
@@ -86,7 +86,7 @@ fn the_most_parts_are_refused_and_joined_when_it_is_released() {
     assert_eq!(refused.kind, ErrorKind::Limit);
     assert!(refused.to_string().contains("release it"), "{refused}");
     assert_eq!(memory.find("a").unwrap().size, most * 4096, "a refusal changes nothing");
-    assert_eq!(memory.again("a").unwrap().files.len(), MAX_PARTS);
+    assert_eq!(memory.remap("a").unwrap().files.len(), MAX_PARTS);
     drop(held);
     memory.resize("a", (most + 1) * 4096).unwrap();
     assert_eq!(memory.prepare("a", 7, 0).unwrap().files.len(), 1);
@@ -122,7 +122,7 @@ fn trimming_keeps_the_memory() {
     memory.create("a", 7, MIB).unwrap();
     let held = memory.prepare("a", 7, MIB).unwrap();
     memory.resize("a", 2 * MIB).unwrap();
-    let now = memory.again("a").unwrap();
+    let now = memory.remap("a").unwrap();
     for file in &now.files {
         (0..MIB / 4096).for_each(|block| write(file, block * 4096, 5));
     }

@@ -16,40 +16,45 @@ use sietch_protocol::message::MAX_PIECE;
 use sietch_protocol::{ErrorKind, ErrorReply, Reply, sealed};
 use tokio::sync::oneshot;
 
-use super::storage::unknown;
-use super::{Answer, Control, refuse};
+use super::unknown;
+use crate::control::controller::{Control, refuse};
+use crate::control::event::Answer;
 use crate::device::VnicDevices;
-use crate::volume::{Found, Place, Volume};
+use crate::volume::{AreaInfo, AreaPath, Volume};
 
 impl<D: VnicDevices> Control<D> {
     /// An area that is there and that this client may read.
-    pub(super) fn readable(
+    pub(in crate::control) fn readable(
         &self,
         connection: u64,
         name: &str,
-    ) -> Result<(Place, Arc<Volume>, Found), ErrorReply> {
+    ) -> Result<(AreaPath, Arc<Volume>, AreaInfo), ErrorReply> {
         let uid = self.client(connection)?.process.uid;
-        let place = self.place(name)?;
-        let volume = Arc::clone(self.volumes.of(&place)?);
-        let found = volume.find(&place.name).ok_or_else(|| unknown(&place))?;
+        let path = self.resolve(name)?;
+        let volume = Arc::clone(self.volumes.of(&path)?);
+        let found = volume.find(&path.name).ok_or_else(|| unknown(&path))?;
         if found.uid != Some(uid) && self.check_administrator(connection).is_err() {
-            let what = format!("VSA {}", place.path());
+            let what = format!("VSA {}", path.full());
             let cause = format!("it is not for uid {uid}");
             return Err(refuse(ErrorKind::Denied, what, cause, "run as its user, or as an administrator"));
         }
-        Ok((place, volume, found))
+        Ok((path, volume, found))
     }
 
     /// What an area is, with a descriptor that reads it, if there can be one.
-    pub(super) fn open_for_reading(&self, connection: u64, name: &str) -> Result<Answer, ErrorReply> {
-        let (place, volume, found) = self.readable(connection, name)?;
-        let file = volume.reader(&place.name)?;
-        let area = self.area_status(&volume, &place, &found);
+    pub(in crate::control) fn open_for_reading(
+        &self,
+        connection: u64,
+        name: &str,
+    ) -> Result<Answer, ErrorReply> {
+        let (path, volume, found) = self.readable(connection, name)?;
+        let file = volume.reader(&path.name)?;
+        let area = self.area_status(&volume, &path, &found);
         Ok(Answer { body: Reply::Reading(Box::new(area)), descriptors: file.into_iter().collect() })
     }
 
     /// A piece of an area that cannot be opened.
-    pub(super) fn read_piece(
+    pub(in crate::control) fn read_piece(
         &mut self,
         connection: u64,
         name: &str,
@@ -57,11 +62,11 @@ impl<D: VnicDevices> Control<D> {
         length: u32,
         answer: oneshot::Sender<Answer>,
     ) {
-        let (place, volume) = match self.readable(connection, name) {
-            Ok((place, volume, _)) if length <= MAX_PIECE => (place, volume),
-            Ok((place, ..)) => {
+        let (path, volume) = match self.readable(connection, name) {
+            Ok((path, volume, _)) if length <= MAX_PIECE => (path, volume),
+            Ok((path, ..)) => {
                 let cause = format!("{length} bytes at once are over the limit of {MAX_PIECE}");
-                let what = format!("VSA {}", place.path());
+                let what = format!("VSA {}", path.full());
                 self.respond(answer, Err(refuse(ErrorKind::Limit, what, cause, "read it in pieces")));
                 return;
             }
@@ -71,7 +76,7 @@ impl<D: VnicDevices> Control<D> {
             }
         };
         tokio::task::spawn_local(async move {
-            let name = place.name.clone();
+            let name = path.name.clone();
             let work = move || -> Result<Answer, ErrorReply> {
                 let bytes = volume.read(&name, offset, length)?;
                 let file = sealed::make("sietch-piece", &bytes).map_err(|error| {
@@ -81,7 +86,7 @@ impl<D: VnicDevices> Control<D> {
                 Ok(Answer { body: Reply::Piece, descriptors: vec![file] })
             };
             let done = tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-                let what = format!("VSA {}", place.path());
+                let what = format!("VSA {}", path.full());
                 Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "try again"))
             });
             // Whoever has gone takes no answer.

@@ -14,7 +14,6 @@
 //!    and size. What does not fit is refused and said in the log with the holder's name; it harms
 //!    nobody but who asked.
 
-use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -22,7 +21,9 @@ use sietch_protocol::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply, sealed};
 use tokio::sync::oneshot;
 
-use super::{Answer, Control, Event, refuse};
+use crate::control::controller::{Client, Control, refuse};
+use crate::control::event::{Answer, Event};
+use crate::control::tables::PendingView;
 use crate::device::VnicDevices;
 use crate::state::GrantRecord;
 
@@ -32,25 +33,6 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// so that the daemon never waits for it.
 const MOST_OWED: usize = 16;
 
-struct Question {
-    /// Of the area, for messages.
-    path: String,
-    ask: ViewOperation,
-    /// Whose connection was asked.
-    asked: u64,
-    grant: u64,
-    answer: oneshot::Sender<Answer>,
-}
-
-/// Questions that wait.
-#[derive(Default)]
-pub(super) struct Views {
-    next: u64,
-    waiting: BTreeMap<u64, Question>,
-    /// Answers that connections owe.
-    owed: BTreeMap<u64, usize>,
-}
-
 /// Whom a refusal names.
 fn named(record: &GrantRecord) -> String {
     format!("pid {} (`{}`)", record.process.pid, record.client)
@@ -58,15 +40,15 @@ fn named(record: &GrantRecord) -> String {
 
 impl<D: VnicDevices> Control<D> {
     /// The connection that answers for the view of `record`'s area, if it shows one.
-    pub(super) fn viewer(&self, record: &GrantRecord) -> Option<u64> {
-        let shows = |(number, client): (&u64, &super::Client)| {
+    pub(in crate::control) fn viewer(&self, record: &GrantRecord) -> Option<u64> {
+        let shows = |(number, client): (&u64, &Client)| {
             (client.process == record.process && client.views.contains(&record.grant)).then_some(*number)
         };
         self.clients.iter().filter_map(shows).next_back()
     }
 
     /// Asks the holder of the area `name`; `answer` is answered now or within [`LIMIT`].
-    pub(super) fn look_into(
+    pub(in crate::control) fn look_into(
         &mut self,
         connection: u64,
         name: &str,
@@ -76,8 +58,8 @@ impl<D: VnicDevices> Control<D> {
         match self.try_look(connection, name, &question) {
             Ok((path, asked, grant)) => {
                 let id = self.views.next;
-                let ask = question.operation;
-                self.views.waiting.insert(id, Question { path, ask, asked, grant, answer });
+                let operation = question.operation;
+                self.views.waiting.insert(id, PendingView { path, operation, asked, grant, answer });
                 self.counters.borrow_mut().view_questions += 1;
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
@@ -98,13 +80,13 @@ impl<D: VnicDevices> Control<D> {
         name: &str,
         question: &ViewRequest,
     ) -> Result<(String, u64, u64), ErrorReply> {
-        let (place, ..) = self.readable(connection, name)?;
+        let (path, ..) = self.readable(connection, name)?;
         let uid = self.client(connection)?.process.uid;
-        let what = format!("view of {}", place.path());
+        let what = format!("view of {}", path.full());
         if let Err(cause) = question.check() {
             return Err(refuse(ErrorKind::Invalid, what, cause, "write components with `/` between them"));
         }
-        let Some(record) = self.holder(&place.label(), false).cloned() else {
+        let Some(record) = self.holder(&path.label(), false).cloned() else {
             let fix = "only a running program shows a view of its area";
             return Err(refuse(ErrorKind::Unknown, what, "nobody has it", fix));
         };
@@ -131,11 +113,11 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(ErrorKind::Failed, what, cause, "see what keeps that process"));
         }
         *self.views.owed.entry(asked).or_default() += 1;
-        Ok((place.path(), asked, grant))
+        Ok((path.full(), asked, grant))
     }
 
     /// The answer of a holder.
-    pub(super) fn shown(
+    pub(in crate::control) fn shown(
         &mut self,
         connection: u64,
         id: u64,
@@ -163,7 +145,7 @@ impl<D: VnicDevices> Control<D> {
         };
         let (pid, client) = (record.process.pid, record.client.clone());
         let answered = match outcome {
-            Ok(answer) => check(answer, question.ask, descriptors).map_err(|why| {
+            Ok(answer) => check(answer, question.operation, descriptors).map_err(|why| {
                 tracing::warn!(pid, client, area = question.path, why, "a view's answer is refused");
                 self.counters.borrow_mut().view_answers_refused += 1;
                 let cause = format!("pid {pid} (`{client}`) answered with what is no answer: {why}");
@@ -185,7 +167,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// The time of a question is up, unless it was answered.
-    pub(super) fn view_overdue(&mut self, id: u64) {
+    pub(in crate::control) fn view_overdue(&mut self, id: u64) {
         if let Some(question) = self.views.waiting.remove(&id) {
             self.counters.borrow_mut().view_timeouts += 1;
             self.no_answer(question, ErrorKind::Silent, "has not answered within a second");
@@ -193,18 +175,18 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// A connection has gone: what it was asked nobody will answer.
-    pub(super) fn viewer_gone(&mut self, connection: u64) {
+    pub(in crate::control) fn viewer_gone(&mut self, connection: u64) {
         self.views.owed.remove(&connection);
         self.give_up_views("has closed its connection", |question| question.asked == connection);
     }
 
     /// A grant has ended, and its view with it.
-    pub(super) fn view_has_ended(&mut self, grant: u64) {
+    pub(in crate::control) fn view_has_ended(&mut self, grant: u64) {
         self.give_up_views("has let go of it", |question| question.grant == grant);
     }
 
-    fn give_up_views(&mut self, why: &str, lost: impl Fn(&Question) -> bool) {
-        let lost = |(id, question): (&u64, &Question)| lost(question).then_some(*id);
+    fn give_up_views(&mut self, why: &str, lost: impl Fn(&PendingView) -> bool) {
+        let lost = |(id, question): (&u64, &PendingView)| lost(question).then_some(*id);
         for id in self.views.waiting.iter().filter_map(lost).collect::<Vec<_>>() {
             if let Some(question) = self.views.waiting.remove(&id) {
                 self.no_answer(question, ErrorKind::Failed, why);
@@ -212,7 +194,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    fn no_answer(&self, question: Question, kind: ErrorKind, why: &str) {
+    fn no_answer(&self, question: PendingView, kind: ErrorKind, why: &str) {
         let holder = self.grants.get(&question.grant).map_or_else(|| "its holder".to_owned(), named);
         let fix = "it is stopped, busy, or has ended: try again";
         let error = refuse(kind, format!("view of {}", question.path), format!("{holder} {why}"), fix);

@@ -10,7 +10,7 @@
 //!    has at most one.
 //! 5. Only administrators and the user whose VNIC it is may ask.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -18,7 +18,9 @@ use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{Capturing, ErrorKind, ErrorReply, Notice, Reply, SocketsAnswer, sockets};
 use tokio::sync::oneshot;
 
-use super::{Answer, Control, Event, refuse};
+use super::controller::{Client, Control, refuse};
+use super::event::{Answer, Event};
+use super::tables::{Capture, DiagnosticKind, DiagnosticQuestion};
 use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
 
@@ -28,37 +30,6 @@ const LIMIT: Duration = Duration::from_secs(1);
 const MAX_RING: u64 = 64 << 20;
 /// The longest reason of an application that is shown, in characters.
 const MAX_REASON: usize = 200;
-
-/// What is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sort {
-    Sockets,
-    Capture,
-}
-
-struct Question {
-    sort: Sort,
-    /// Whose connection waits for the answer.
-    asker: u64,
-    /// Whose connection was asked.
-    asked: u64,
-    grant: u64,
-    answer: oneshot::Sender<Answer>,
-}
-
-struct Capture {
-    id: u64,
-    asker: u64,
-    grant: u64,
-}
-
-/// Questions that wait, and captures that go on.
-#[derive(Default)]
-pub(super) struct Inquiries {
-    next: u64,
-    waiting: BTreeMap<u64, Question>,
-    captures: Vec<Capture>,
-}
 
 impl<D: VnicDevices> Control<D> {
     /// Remembers that a connection answers for `grants`, and shows views of `views` among them.
@@ -88,13 +59,15 @@ impl<D: VnicDevices> Control<D> {
         connection: u64,
         vnic: &str,
         descriptors: Vec<OwnedFd>,
-        sort: Sort,
+        kind: DiagnosticKind,
         answer: oneshot::Sender<Answer>,
     ) {
-        match self.try_ask(connection, vnic, descriptors, sort) {
+        match self.try_ask(connection, vnic, descriptors, kind) {
             Ok((asked, grant)) => {
-                let id = self.inquiries.next;
-                self.inquiries.waiting.insert(id, Question { sort, asker: connection, asked, grant, answer });
+                let id = self.diagnostics.next;
+                self.diagnostics
+                    .waiting
+                    .insert(id, DiagnosticQuestion { kind, asker: connection, asked, grant, answer });
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(LIMIT).await;
@@ -113,7 +86,7 @@ impl<D: VnicDevices> Control<D> {
         connection: u64,
         vnic: &str,
         descriptors: Vec<OwnedFd>,
-        sort: Sort,
+        kind: DiagnosticKind,
     ) -> Result<(u64, u64), ErrorReply> {
         let uid = self.client(connection)?.process.uid;
         let shown: String = vnic.chars().take(40).collect::<String>().escape_debug().collect();
@@ -130,10 +103,10 @@ impl<D: VnicDevices> Control<D> {
                 format!("it belongs to uid {}, and this process runs as uid {uid}", record.process.uid);
             return Err(refuse(ErrorKind::Denied, what, cause, "ask as that user or as root"));
         }
-        if sort == Sort::Capture {
+        if kind == DiagnosticKind::Capture {
             self.check_ring(&what, &record, &descriptors)?;
         }
-        let attends = |(number, client): (&u64, &super::Client)| {
+        let attends = |(number, client): (&u64, &Client)| {
             let same = client.process == record.process && client.attends(record.grant);
             same.then_some(*number)
         };
@@ -143,13 +116,13 @@ impl<D: VnicDevices> Control<D> {
             let fix = "it may be reconnecting: try again; programs answer that use Client::hold";
             return Err(refuse(ErrorKind::Silent, what, cause, fix));
         };
-        self.inquiries.next += 1;
-        let (id, grant) = (self.inquiries.next, record.grant);
-        let notice = match sort {
-            Sort::Sockets => Notice::Inquiry { id, grant },
-            Sort::Capture => Notice::Capture { id, grant },
+        self.diagnostics.next += 1;
+        let (id, grant) = (self.diagnostics.next, record.grant);
+        let notice = match kind {
+            DiagnosticKind::Sockets => Notice::Inquiry { id, grant },
+            DiagnosticKind::Capture => Notice::Capture { id, grant },
         };
-        let passed = if sort == Sort::Capture { descriptors } else { Vec::new() };
+        let passed = if kind == DiagnosticKind::Capture { descriptors } else { Vec::new() };
         if !self.tell(asked, notice, passed) {
             let cause = format!("pid {} does not read its notices", record.process.pid);
             return Err(refuse(ErrorKind::Silent, what, cause, "see what keeps that process"));
@@ -172,11 +145,11 @@ impl<D: VnicDevices> Control<D> {
             return Err(invalid("over 64 MiB"));
         }
         let asked = self
-            .inquiries
+            .diagnostics
             .waiting
             .values()
-            .any(|question| question.sort == Sort::Capture && question.grant == record.grant);
-        if asked || self.inquiries.captures.iter().any(|capture| capture.grant == record.grant) {
+            .any(|question| question.kind == DiagnosticKind::Capture && question.grant == record.grant);
+        if asked || self.diagnostics.captures.iter().any(|capture| capture.grant == record.grant) {
             let fix = "end the other `sietch capture` first";
             return Err(refuse(ErrorKind::Busy, what, "its frames are being captured already", fix));
         }
@@ -191,8 +164,8 @@ impl<D: VnicDevices> Control<D> {
         outcome: Result<u64, String>,
         mut descriptors: Vec<OwnedFd>,
     ) -> Result<Reply, ErrorReply> {
-        let asked = self.inquiries.waiting.get(&id).is_some_and(|question| question.asked == connection);
-        let Some(question) = asked.then(|| self.inquiries.waiting.remove(&id)).flatten() else {
+        let asked = self.diagnostics.waiting.get(&id).is_some_and(|question| question.asked == connection);
+        let Some(question) = asked.then(|| self.diagnostics.waiting.remove(&id)).flatten() else {
             let fix = "answer within a second";
             return Err(refuse(
                 ErrorKind::Unknown,
@@ -209,29 +182,30 @@ impl<D: VnicDevices> Control<D> {
         };
         let (pid, client) = (record.process.pid, record.client.clone());
         let what = format!("VNIC {}", record.name);
-        let answered = match (outcome, question.sort) {
+        let answered = match (outcome, question.kind) {
             (Err(reason), _) => {
                 let reason: String =
                     reason.chars().take(MAX_REASON).collect::<String>().escape_debug().collect();
                 Err(refuse(ErrorKind::Failed, what, format!("pid {pid} cannot: {reason}"), "see its own log"))
             }
-            (Ok(_), Sort::Capture) => {
-                self.inquiries.captures.push(Capture { id, asker: question.asker, grant: question.grant });
+            (Ok(_), DiagnosticKind::Capture) => {
+                self.diagnostics.captures.push(Capture { id, asker: question.asker, grant: question.grant });
                 Ok(capturing(&record).into())
             }
-            (Ok(omitted), Sort::Sockets) => match descriptors.pop().map(|file| (sockets::check(&file), file))
-            {
-                Some((Ok(_), file)) if descriptors.is_empty() => {
-                    let body = Reply::Sockets(SocketsAnswer { pid, client, omitted });
-                    Ok(Answer { body, descriptors: vec![file] })
+            (Ok(omitted), DiagnosticKind::Sockets) => {
+                match descriptors.pop().map(|file| (sockets::check(&file), file)) {
+                    Some((Ok(_), file)) if descriptors.is_empty() => {
+                        let body = Reply::Sockets(SocketsAnswer { pid, client, omitted });
+                        Ok(Answer { body, descriptors: vec![file] })
+                    }
+                    _ => {
+                        let cause = format!("pid {pid} answered with something else");
+                        Err(refuse(ErrorKind::Failed, what, cause, "use programs of one version"))
+                    }
                 }
-                _ => {
-                    let cause = format!("pid {pid} answered with something else");
-                    Err(refuse(ErrorKind::Failed, what, cause, "use programs of one version"))
-                }
-            },
+            }
         };
-        let (asker, began) = (question.asker, question.sort == Sort::Capture && answered.is_ok());
+        let (asker, began) = (question.asker, question.kind == DiagnosticKind::Capture && answered.is_ok());
         let heard = self.respond(question.answer, answered);
         if began && (!heard || !self.clients.contains_key(&asker)) {
             self.inquirer_gone(asker);
@@ -241,12 +215,12 @@ impl<D: VnicDevices> Control<D> {
 
     /// The time of a question is up, unless it was answered.
     pub(super) fn overdue(&mut self, id: u64) {
-        if let Some(question) = self.inquiries.waiting.remove(&id) {
+        if let Some(question) = self.diagnostics.waiting.remove(&id) {
             self.give_up(id, question, "has not answered within a second");
         }
     }
 
-    fn give_up(&mut self, id: u64, question: Question, why: &str) {
+    fn give_up(&mut self, id: u64, question: DiagnosticQuestion, why: &str) {
         let (what, cause) = match self.grants.get(&question.grant) {
             Some(record) => {
                 let cause = format!("pid {} (`{}`) {why}", record.process.pid, record.client);
@@ -254,7 +228,7 @@ impl<D: VnicDevices> Control<D> {
             }
             None => ("VNIC".to_owned(), "it was taken back meanwhile".to_owned()),
         };
-        if question.sort == Sort::Capture {
+        if question.kind == DiagnosticKind::Capture {
             // It may still take the ring that it was sent.
             self.end_capture(id, question.grant);
         }
@@ -264,15 +238,16 @@ impl<D: VnicDevices> Control<D> {
 
     /// A connection has gone: its captures end, and what it was asked nobody will answer.
     pub(super) fn inquirer_gone(&mut self, connection: u64) {
-        let captures = std::mem::take(&mut self.inquiries.captures);
+        let captures = std::mem::take(&mut self.diagnostics.captures);
         let (ended, kept) = captures.into_iter().partition(|capture| capture.asker == connection);
-        self.inquiries.captures = kept;
+        self.diagnostics.captures = kept;
         for Capture { id, grant, .. } in ended {
             self.end_capture(id, grant);
         }
-        let asked = |(id, question): (&u64, &Question)| (question.asked == connection).then_some(*id);
-        for id in self.inquiries.waiting.iter().filter_map(asked).collect::<Vec<_>>() {
-            if let Some(question) = self.inquiries.waiting.remove(&id) {
+        let asked =
+            |(id, question): (&u64, &DiagnosticQuestion)| (question.asked == connection).then_some(*id);
+        for id in self.diagnostics.waiting.iter().filter_map(asked).collect::<Vec<_>>() {
+            if let Some(question) = self.diagnostics.waiting.remove(&id) {
                 self.give_up(id, question, "has closed its connection");
             }
         }
@@ -280,16 +255,16 @@ impl<D: VnicDevices> Control<D> {
 
     /// A grant has ended: whoever captures its frames has seen the last of them.
     pub(super) fn captured_has_ended(&mut self, grant: u64) {
-        let captures = std::mem::take(&mut self.inquiries.captures);
+        let captures = std::mem::take(&mut self.diagnostics.captures);
         let (ended, kept) = captures.into_iter().partition(|capture| capture.grant == grant);
-        self.inquiries.captures = kept;
+        self.diagnostics.captures = kept;
         for Capture { id, asker, .. } in ended {
             self.tell(asker, Notice::EndCapture { id, grant }, Vec::new());
         }
     }
 
     fn end_capture(&mut self, id: u64, grant: u64) {
-        let attends = |(number, client): (&u64, &super::Client)| client.attends(grant).then_some(*number);
+        let attends = |(number, client): (&u64, &Client)| client.attends(grant).then_some(*number);
         if let Some(holder) = self.clients.iter().filter_map(attends).next_back() {
             self.tell(holder, Notice::EndCapture { id, grant }, Vec::new());
         }

@@ -1,7 +1,7 @@
 //! Storage areas: names, owners, quotas, and the work that changes them.
 //!
 //! 1. A name is a path `/VOLUME/NAME`, or the name of a `[[vsa]]`, or of an area on the volume
-//!    `main` ([`Control::place`]).
+//!    `main` ([`Control::resolve`]).
 //! 2. An area belongs to one uid: that of its `[[vsa]]`, else the one it was made for. That user
 //!    and administrators may resize, trim and remove it. Making one takes a quota on the volume, or
 //!    an administrator.
@@ -13,6 +13,10 @@
 //! 5. What somebody holds can be made longer under way. Shortening and trimming it is for its
 //!    holder; removing it is for nobody.
 
+mod brokered;
+mod reading;
+mod views;
+
 use std::sync::Arc;
 
 use sietch_protocol::storage::split;
@@ -21,13 +25,17 @@ use sietch_protocol::{
 };
 use tokio::sync::oneshot;
 
+use super::controller::{Control, refuse, state_failed};
+use super::event::{Answer, Event};
 use super::grants::key;
-use super::{Answer, Control, Event, refuse, state_failed};
+use super::tables::Pending;
 use crate::configuration::Vsa;
 use crate::device::VnicDevices;
 use crate::identity::Process;
 use crate::state::Device;
-use crate::volume::{Found, Handed, Place, Volume, Work};
+use crate::volume::{AreaChange, AreaDescriptors, AreaInfo, AreaPath, Volume};
+
+pub(super) use brokered::shown_area;
 
 /// Areas of one answer: with their holders they fit a frame.
 const PAGE: usize = 64;
@@ -36,21 +44,9 @@ pub(crate) const MAX_AREAS: usize = 1024;
 /// The unit of an area's size and of what is trimmed.
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
 
-/// An area that is being made, opened or changed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pending {
-    uid: u32,
-    /// Bytes that it will take and does not yet.
-    more: u64,
-}
-
-impl Pending {
-    pub(super) const OPENING: Self = Self { uid: 0, more: 0 };
-}
-
 impl<D: VnicDevices> Control<D> {
     /// What a client means by `text`.
-    pub(super) fn place(&self, text: &str) -> Result<Place, ErrorReply> {
+    pub(super) fn resolve(&self, text: &str) -> Result<AreaPath, ErrorReply> {
         let Some((volume, name)) = split(text) else {
             let shown: String = text.chars().take(80).collect::<String>().escape_debug().collect();
             let fix = "write /VOLUME/NAME or NAME, each of 1 to 32 letters, digits, `-` and `_`";
@@ -67,18 +63,18 @@ impl<D: VnicDevices> Control<D> {
             (None, Some(vsa)) => vsa.volume.clone(),
             (None, None) => MAIN_VOLUME.to_owned(),
         };
-        Ok(Place { volume, name: name.to_owned() })
+        Ok(AreaPath { volume, name: name.to_owned() })
     }
 
-    /// The `[[vsa]]` that names the area at `place`.
-    pub(super) fn configured(&self, place: &Place) -> Option<&Vsa> {
-        self.configuration.vsas.iter().find(|vsa| vsa.name == place.name && vsa.volume == place.volume)
+    /// The `[[vsa]]` that names the area at `path`.
+    pub(super) fn configured(&self, path: &AreaPath) -> Option<&Vsa> {
+        self.configuration.vsas.iter().find(|vsa| vsa.name == path.name && vsa.volume == path.volume)
     }
 
     /// User and size of an area, be it there or only in `sietch.toml`.
-    pub(super) fn describe(&self, place: &Place) -> Option<(u32, u64)> {
-        let found = self.volumes.get(&place.volume).and_then(|volume| volume.find(&place.name));
-        match (self.configured(place), found) {
+    pub(super) fn describe(&self, path: &AreaPath) -> Option<(u32, u64)> {
+        let found = self.volumes.get(&path.volume).and_then(|volume| volume.find(&path.name));
+        match (self.configured(path), found) {
             (Some(vsa), Some(found)) if found.recorded => Some((vsa.uid, found.size)),
             (Some(vsa), _) => Some((vsa.uid, vsa.size)),
             (None, Some(found)) => Some((found.uid?, found.size)),
@@ -105,11 +101,11 @@ impl<D: VnicDevices> Control<D> {
             }
         };
         match begun {
-            Ok((place, volume, work, pending)) => {
-                let first = self.shorten_first(&place, &volume, work, connection, pending, answer);
+            Ok((path, volume, change, pending)) => {
+                let first = self.shorten_first(&path, &volume, change, connection, pending, answer);
                 if let Some(answer) = first {
-                    self.preparing.insert(place.label(), pending);
-                    self.begin_work(place, volume, work, connection, answer);
+                    self.preparing.insert(path.label(), pending);
+                    self.begin_work(path, volume, change, connection, answer);
                 }
             }
             Err(error) => {
@@ -121,67 +117,72 @@ impl<D: VnicDevices> Control<D> {
     /// Does `work` on a blocking thread; [`Event::Worked`] tells when it is done.
     pub(super) fn begin_work(
         &mut self,
-        place: Place,
+        path: AreaPath,
         volume: Arc<Volume>,
-        work: Work,
+        change: AreaChange,
         connection: u64,
         answer: oneshot::Sender<Answer>,
     ) {
         let events = self.events.clone();
         let asker = self.client(connection).ok().map(|client| client.process.clone());
-        let holder = self.holder(&place.label(), false).map(|record| &record.process);
+        let holder = self.holder(&path.label(), false).map(|record| &record.process);
         let held = holder.is_some() && holder == asker.as_ref();
         tokio::task::spawn_local(async move {
-            let name = place.name.clone();
+            let name = path.name.clone();
             let done = tokio::task::spawn_blocking(move || {
-                volume.work(&name, work)?;
+                volume.work(&name, change)?;
                 // Whoever holds it learns what it is made of now.
-                let mapped_anew = held && matches!(work, Work::Resize { .. });
-                mapped_anew.then(|| volume.again(&name)).transpose()
+                let mapped_anew = held && matches!(change, AreaChange::Resize { .. });
+                mapped_anew.then(|| volume.remap(&name)).transpose()
             });
             let done = done.await;
             let result = done.unwrap_or_else(|_| {
-                let what = format!("VSA {}", place.path());
-                Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "look and try again"))
+                let what = format!("VSA {}", path.full());
+                Err(refuse(
+                    ErrorKind::Failed,
+                    what,
+                    "the work was interrupted",
+                    "see `sietch vsa list`, and try again",
+                ))
             });
             // When nobody listens the daemon has ended.
-            let _ = events.send(Event::Worked { place, work, result, asker, answer }).await;
+            let _ = events.send(Event::Worked { path, change, result, asker, answer }).await;
         });
     }
 
-    /// Some work on an area is done.
+    /// A change of an area is done.
     pub(super) fn worked(
         &mut self,
-        place: &Place,
-        work: Work,
-        result: Result<Option<Handed>, ErrorReply>,
+        path: &AreaPath,
+        change: AreaChange,
+        result: Result<Option<AreaDescriptors>, ErrorReply>,
         asker: Option<&Process>,
         answer: oneshot::Sender<Answer>,
     ) {
-        self.preparing.remove(&place.label());
+        self.preparing.remove(&path.label());
         let outcome = result.and_then(|handed| {
-            tracing::info!(area = place.path(), ?work, "done");
+            tracing::info!(area = path.full(), ?change, "done");
             self.counters.borrow_mut().areas_changed += 1;
-            match work {
-                Work::Delete => Ok(Reply::Done.into()),
-                Work::Resize { size } => {
-                    self.resized(place, size)?;
+            match change {
+                AreaChange::Delete => Ok(Reply::Done.into()),
+                AreaChange::Resize { size } => {
+                    self.resized(path, size)?;
                     // A grant may have ended or been revoked meanwhile.
-                    let holder = self.holder(&place.label(), false).map(|record| &record.process);
+                    let holder = self.holder(&path.label(), false).map(|record| &record.process);
                     let handed = handed.filter(|_| holder.is_some() && holder == asker);
-                    let mut answer = self.area_answer(place)?;
+                    let mut answer = self.area_answer(path)?;
                     if let (Some(handed), Reply::Area(area)) = (handed, &mut answer.body) {
                         area.segments = handed.lengths;
                         answer.descriptors = handed.files;
                     }
                     Ok(answer)
                 }
-                Work::Create { .. } | Work::Trim { .. } => self.area_answer(place),
+                AreaChange::Create { .. } | AreaChange::Trim { .. } => self.area_answer(path),
             }
         });
         if outcome.is_ok() {
             // A service core that has it hears of it before its holder does.
-            match self.lengthen_after(place, work, answer) {
+            match self.lengthen_after(path, change, answer) {
                 Some(answer) => self.respond(answer, outcome),
                 None => return,
             };
@@ -191,8 +192,8 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Whoever holds it holds so many bytes from now on.
-    fn resized(&mut self, place: &Place, size: u64) -> Result<(), ErrorReply> {
-        let Some(grant) = self.holder(&place.label(), false).map(|record| record.grant) else {
+    fn resized(&mut self, path: &AreaPath, size: u64) -> Result<(), ErrorReply> {
+        let Some(grant) = self.holder(&path.label(), false).map(|record| record.grant) else {
             return Ok(());
         };
         let Some(record) = self.grants.get_mut(&grant) else { return Ok(()) };
@@ -200,16 +201,16 @@ impl<D: VnicDevices> Control<D> {
         self.state.keep(record).map_err(|error| state_failed(&error))
     }
 
-    pub(super) fn area_answer(&self, place: &Place) -> Result<Answer, ErrorReply> {
-        let volume = self.volumes.of(place)?;
-        let found = volume.find(&place.name).ok_or_else(|| unknown(place))?;
-        Ok(Reply::Area(Box::new(self.area_status(volume, place, &found))).into())
+    pub(super) fn area_answer(&self, path: &AreaPath) -> Result<Answer, ErrorReply> {
+        let volume = self.volumes.of(path)?;
+        let found = volume.find(&path.name).ok_or_else(|| unknown(path))?;
+        Ok(Reply::Area(Box::new(self.area_status(volume, path, &found))).into())
     }
 
-    pub(super) fn area_status(&self, volume: &Volume, place: &Place, found: &Found) -> AreaStatus {
-        let configured = self.configured(place);
+    pub(super) fn area_status(&self, volume: &Volume, path: &AreaPath, found: &AreaInfo) -> AreaStatus {
+        let configured = self.configured(path);
         AreaStatus {
-            path: place.path(),
+            path: path.full(),
             uid: found.uid.or(configured.map(|vsa| vsa.uid)).unwrap_or(u32::MAX),
             size: found.size,
             allocated: found.allocated,
@@ -217,10 +218,10 @@ impl<D: VnicDevices> Control<D> {
             segments: Vec::new(),
             configured: configured.is_some(),
             protection: self.protection(volume),
-            revoked: self.revoked.contains(&key("VSA", &place.label())),
-            holder: self.holder(&place.label(), false).map(|record| self.grant_status(record)),
+            revoked: self.revoked.contains(&key("VSA", &path.label())),
+            holder: self.holder(&path.label(), false).map(|record| self.grant_status(record)),
             modified: volume.modified(&found.name),
-            view: self.holder(&place.label(), false).is_some_and(|record| self.viewer(record).is_some()),
+            view: self.holder(&path.label(), false).is_some_and(|record| self.viewer(record).is_some()),
         }
     }
 
@@ -231,8 +232,8 @@ impl<D: VnicDevices> Control<D> {
         for volume in self.volumes.iter() {
             for found in volume.list() {
                 if all || found.uid == Some(uid) {
-                    let place = Place { volume: volume.definition.name.clone(), name: found.name.clone() };
-                    areas.push(self.area_status(volume, &place, &found));
+                    let path = AreaPath { volume: volume.definition.name.clone(), name: found.name.clone() };
+                    areas.push(self.area_status(volume, &path, &found));
                 }
             }
         }
@@ -277,23 +278,23 @@ impl<D: VnicDevices> Control<D> {
     fn check_quota(
         &self,
         connection: u64,
-        place: &Place,
+        path: &AreaPath,
         uid: u32,
         more: u64,
-        all: &[Found],
+        all: &[AreaInfo],
     ) -> Result<(), ErrorReply> {
-        let volume = self.volumes.of(place)?;
-        let what = format!("VSA {}", place.path());
+        let volume = self.volumes.of(path)?;
+        let what = format!("VSA {}", path.full());
         let file = self.configuration.path.display();
         let Some(quota) = volume.definition.quota(uid) else {
             if self.check_administrator(connection).is_ok() {
                 return Ok(());
             }
-            let cause = format!("uid {uid} has no quota on volume {}", place.volume);
+            let cause = format!("uid {uid} has no quota on volume {}", path.volume);
             let fix = format!("add a [[volume.quota]] to {file}, or ask an administrator");
             return Err(refuse(ErrorKind::Denied, what, cause, fix));
         };
-        let on_volume = |label: &String| Place::of_label(label).volume == place.volume;
+        let on_volume = |label: &String| AreaPath::from_label(label).volume == path.volume;
         let pending = self.preparing.iter().filter(|(label, pending)| pending.uid == uid && on_volume(label));
         let pending: u64 = pending.map(|(_, pending)| pending.more).sum();
         let used = used(all, uid).saturating_add(pending);
@@ -302,7 +303,7 @@ impl<D: VnicDevices> Control<D> {
         }
         let cause = format!(
             "{more} bytes more are over the quota of uid {uid} on volume {}: {used} of {quota} bytes are used",
-            place.volume
+            path.volume
         );
         let fix = format!("delete or shrink areas, or raise the quota in {file}");
         Err(refuse(ErrorKind::Limit, what, cause, fix))
@@ -317,22 +318,22 @@ impl<D: VnicDevices> Control<D> {
     ) -> Result<Begun, ErrorReply> {
         let own = self.client(connection)?.process.uid;
         let uid = uid.unwrap_or(own);
-        let place = self.place(name)?;
-        let what = format!("VSA {}", place.path());
+        let path = self.resolve(name)?;
+        let what = format!("VSA {}", path.full());
         if uid != own {
             self.check_administrator(connection)?;
         }
         check_whole(&what, &[size])?;
-        let volume = Arc::clone(self.volumes.of(&place)?);
-        self.check_idle(&place)?;
-        let namesake = self.configuration.vsas.iter().find(|vsa| vsa.name == place.name);
-        if let Some(vsa) = namesake.filter(|vsa| vsa.volume == place.volume || place.volume == MAIN_VOLUME) {
+        let volume = Arc::clone(self.volumes.of(&path)?);
+        self.check_idle(&path)?;
+        let namesake = self.configuration.vsas.iter().find(|vsa| vsa.name == path.name);
+        if let Some(vsa) = namesake.filter(|vsa| vsa.volume == path.volume || path.volume == MAIN_VOLUME) {
             let cause = format!("sietch.toml has given that name to an area of uid {}", vsa.uid);
             let fix = "choose another name; that area is made when it is first acquired";
             return Err(refuse(ErrorKind::Invalid, what, cause, fix));
         }
         let all = volume.list();
-        if all.iter().any(|area| area.name == place.name) {
+        if all.iter().any(|area| area.name == path.name) {
             // Who may not see it learns that it is there: names are global.
             let fix = "choose another name, or `sietch vsa delete` it first";
             return Err(refuse(ErrorKind::Busy, what, "there is an area of that name", fix));
@@ -341,24 +342,24 @@ impl<D: VnicDevices> Control<D> {
             let cause = format!("the volume has its most areas, {MAX_AREAS}");
             return Err(refuse(ErrorKind::Limit, what, cause, "delete some, or use another volume"));
         }
-        self.check_quota(connection, &place, uid, size, &all)?;
-        Ok((place, volume, Work::Create { uid, size }, Pending { uid, more: size }))
+        self.check_quota(connection, &path, uid, size, &all)?;
+        Ok((path, volume, AreaChange::Create { uid, size }, Pending { uid, more: size }))
     }
 
     fn begin_resize(&mut self, connection: u64, name: &str, size: u64) -> Result<Begun, ErrorReply> {
-        let (place, volume, found) = self.own_area(connection, name)?;
-        let what = format!("VSA {}", place.path());
+        let (path, volume, found) = self.own_area(connection, name)?;
+        let what = format!("VSA {}", path.full());
         check_whole(&what, &[size])?;
         let uid = found.uid.unwrap_or(u32::MAX);
         if size < found.size {
-            self.check_quiet(&place)?;
-            self.check_not_anothers(connection, &place, "shortened")?;
+            self.check_quiet(&path)?;
+            self.check_not_anothers(connection, &path, "shortened")?;
         } else {
             let more = size.saturating_sub(found.charge);
-            self.check_quota(connection, &place, uid, more, &volume.list())?;
+            self.check_quota(connection, &path, uid, more, &volume.list())?;
         }
         let more = size.saturating_sub(found.charge);
-        Ok((place, volume, Work::Resize { size }, Pending { uid, more }))
+        Ok((path, volume, AreaChange::Resize { size }, Pending { uid, more }))
     }
 
     fn begin_trim(
@@ -368,8 +369,8 @@ impl<D: VnicDevices> Control<D> {
         offset: u64,
         length: Option<u64>,
     ) -> Result<Begun, ErrorReply> {
-        let (place, volume, found) = self.own_area(connection, name)?;
-        let what = format!("VSA {}", place.path());
+        let (path, volume, found) = self.own_area(connection, name)?;
+        let what = format!("VSA {}", path.full());
         let length = length.unwrap_or(found.size.saturating_sub(offset));
         check_whole(&what, &[length])?;
         let inside = offset.checked_add(length).is_some_and(|end| end <= found.size);
@@ -378,60 +379,60 @@ impl<D: VnicDevices> Control<D> {
             let fix = format!("name a range inside it that begins at a multiple of {BLOCK}");
             return Err(refuse(ErrorKind::Invalid, what, cause, fix));
         }
-        self.check_quiet(&place)?;
-        self.check_not_anothers(connection, &place, "trimmed")?;
-        Ok((place, volume, Work::Trim { offset, length }, Pending::OPENING))
+        self.check_quiet(&path)?;
+        self.check_not_anothers(connection, &path, "trimmed")?;
+        Ok((path, volume, AreaChange::Trim { offset, length }, Pending::OPENING))
     }
 
     fn begin_delete(&mut self, connection: u64, name: &str) -> Result<Begun, ErrorReply> {
-        let (place, volume, _) = self.own_area(connection, name)?;
-        if let Some(holder) = self.holder(&place.label(), false) {
+        let (path, volume, _) = self.own_area(connection, name)?;
+        if let Some(holder) = self.holder(&path.label(), false) {
             let cause = format!("pid {} (`{}`) has it", holder.process.pid, holder.client);
-            let fix = format!("end that process, or `sietch revoke {}`", place.label());
-            return Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, fix));
+            let fix = format!("end that process, or `sietch revoke {}`", path.label());
+            return Err(refuse(ErrorKind::Busy, format!("VSA {}", path.full()), cause, fix));
         }
-        self.check_quiet(&place)?;
-        Ok((place, volume, Work::Delete, Pending::OPENING))
+        self.check_quiet(&path)?;
+        Ok((path, volume, AreaChange::Delete, Pending::OPENING))
     }
 
     /// An area that is there and that this client may change.
-    fn own_area(&self, connection: u64, name: &str) -> Result<(Place, Arc<Volume>, Found), ErrorReply> {
+    fn own_area(&self, connection: u64, name: &str) -> Result<(AreaPath, Arc<Volume>, AreaInfo), ErrorReply> {
         let uid = self.client(connection)?.process.uid;
-        let place = self.place(name)?;
-        let volume = Arc::clone(self.volumes.of(&place)?);
-        let found = volume.find(&place.name).ok_or_else(|| unknown(&place))?;
+        let path = self.resolve(name)?;
+        let volume = Arc::clone(self.volumes.of(&path)?);
+        let found = volume.find(&path.name).ok_or_else(|| unknown(&path))?;
         if found.uid != Some(uid) && self.check_administrator(connection).is_err() {
             let cause = format!("it is not for uid {uid}");
             return Err(refuse(
                 ErrorKind::Denied,
-                format!("VSA {}", place.path()),
+                format!("VSA {}", path.full()),
                 cause,
                 "run as its user, or as an administrator",
             ));
         }
-        self.check_idle(&place)?;
-        Ok((place, volume, found))
+        self.check_idle(&path)?;
+        Ok((path, volume, found))
     }
 
-    pub(super) fn check_idle(&self, place: &Place) -> Result<(), ErrorReply> {
-        if !self.preparing.contains_key(&place.label()) {
+    pub(super) fn check_idle(&self, path: &AreaPath) -> Result<(), ErrorReply> {
+        if !self.preparing.contains_key(&path.label()) {
             return Ok(());
         }
-        let what = format!("VSA {}", place.label());
+        let what = format!("VSA {}", path.label());
         Err(refuse(ErrorKind::Busy, what, "it is being made or changed", "try again in a while"))
     }
 
     /// What another process holds is not taken from under it.
-    fn check_not_anothers(&self, connection: u64, place: &Place, verb: &str) -> Result<(), ErrorReply> {
+    fn check_not_anothers(&self, connection: u64, path: &AreaPath, verb: &str) -> Result<(), ErrorReply> {
         let process = &self.client(connection)?.process;
-        match self.holder(&place.label(), false) {
+        match self.holder(&path.label(), false) {
             Some(holder) if holder.process != *process => {
                 let cause = format!(
                     "pid {} (`{}`) has it, and only it may have it {verb}",
                     holder.process.pid, holder.client
                 );
                 let fix = "ask through that process, or end it first";
-                Err(refuse(ErrorKind::Busy, format!("VSA {}", place.path()), cause, fix))
+                Err(refuse(ErrorKind::Busy, format!("VSA {}", path.full()), cause, fix))
             }
             _ => Ok(()),
         }
@@ -439,14 +440,14 @@ impl<D: VnicDevices> Control<D> {
 }
 
 /// What is to be done, to what, and what it counts for meanwhile.
-type Begun = (Place, Arc<Volume>, Work, Pending);
+type Begun = (AreaPath, Arc<Volume>, AreaChange, Pending);
 
-fn used(areas: &[Found], uid: u32) -> u64 {
+fn used(areas: &[AreaInfo], uid: u32) -> u64 {
     areas.iter().filter(|area| area.uid == Some(uid)).map(|area| area.charge).sum()
 }
 
-pub(super) fn unknown(place: &Place) -> ErrorReply {
-    let what = format!("VSA {}", place.path());
+pub(super) fn unknown(path: &AreaPath) -> ErrorReply {
+    let what = format!("VSA {}", path.full());
     refuse(ErrorKind::Unknown, what, "there is none of that name", "see `sietch vsa list`, or create it")
 }
 

@@ -14,7 +14,7 @@
 //! 5. After a restart of the daemon nothing happens to anybody. The core says what it has: grants
 //!    that it does not name have ended, areas that nobody holds are detached.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,11 +24,12 @@ use sietch_protocol::{AreaGrant, BrokerShape, HeldStorage};
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, Notice, Protection, Reply, Request, VolumeKind};
 use tokio::sync::oneshot;
 
-use super::storage::Pending;
-use super::{Answer, Control, Event, refuse};
+use crate::control::controller::{Control, refuse};
+use crate::control::event::{Answer, Event};
+use crate::control::tables::{AfterReshape, Brokered, Pending, WaitingRequest};
 use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
-use crate::volume::{Handed, Lying, Place, Volume, Work};
+use crate::volume::{AreaChange, AreaDescriptors, AreaLayout, AreaPath, Volume};
 
 /// Why the holder of an area loses it with the service core.
 const GONE: &str = "the service core has gone; acquire it again when there is one";
@@ -39,46 +40,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A request that waits until an area has left the service core.
-struct Waiting {
-    label: String,
-    connection: u64,
-    request: Request,
-    answer: oneshot::Sender<Answer>,
-}
-
-/// What is done once the service core has an area's new extents.
-enum After {
-    /// It has grown: say so.
-    Answer(Place, oneshot::Sender<Answer>),
-    /// Nothing of what is cut off is under way: cut it off.
-    Work(Place, Arc<Volume>, Work, u64, oneshot::Sender<Answer>),
-}
-
-/// What the service core has of volumes and areas.
-#[derive(Default)]
-pub(super) struct Brokered {
-    /// The connection that serves storage.
-    service: Option<u64>,
-    /// Volumes whose descriptor it has.
-    volumes: BTreeSet<String>,
-    /// Labels of areas that it was told to let go of, by grant.
-    leaving: BTreeMap<u64, String>,
-    waiting: Vec<Waiting>,
-    reshaping: BTreeMap<u64, After>,
-    /// Until when a connection's request waits for a volume to be free.
-    patience: BTreeMap<u64, Instant>,
-}
-
 impl<D: VnicDevices> Control<D> {
     /// Whether the area lies on a volume of extents.
-    pub(super) fn is_brokered(&self, label: &str) -> bool {
-        let volume = self.volumes.get(&Place::of_label(label).volume);
+    pub(in crate::control) fn is_brokered(&self, label: &str) -> bool {
+        let volume = self.volumes.get(&AreaPath::from_label(label).volume);
         volume.is_some_and(|volume| volume.definition.kind == VolumeKind::Extents)
     }
 
     /// What keeps a holder inside its area on `volume`, now.
-    pub(super) fn protection(&self, volume: &Volume) -> Protection {
+    pub(in crate::control) fn protection(&self, volume: &Volume) -> Protection {
         match volume.protection() {
             Protection::BrokerMediated if self.brokered.service.is_none() => {
                 Protection::None(format!("{NO_CORE}; {START}"))
@@ -89,7 +59,7 @@ impl<D: VnicDevices> Control<D> {
 
     /// Takes a request that must wait until an area has left the service core. Anything else comes
     /// back.
-    pub(super) fn wait_for_broker(
+    pub(in crate::control) fn wait_for_broker(
         &mut self,
         connection: u64,
         request: Request,
@@ -102,29 +72,29 @@ impl<D: VnicDevices> Control<D> {
             | Request::DeleteVsa { name } => name,
             _ => return Some((request, answer)),
         };
-        let Ok(place) = self.place(name) else { return Some((request, answer)) };
-        let label = place.label();
+        let Ok(path) = self.resolve(name) else { return Some((request, answer)) };
+        let label = path.label();
         if self.brokered.leaving.values().any(|leaving| *leaving == label) {
-            self.brokered.waiting.push(Waiting { label, connection, request, answer });
+            self.brokered.waiting.push(WaitingRequest { label, connection, request, answer });
             return None;
         }
         let wanted = self.brokered.service.is_some() || !matches!(request, Request::AcquireVsa { .. });
-        if wanted && self.check_quiet(&place).is_err() {
+        if wanted && self.check_quiet(&path).is_err() {
             // The kernel may be about to close what a core had that has just ended.
             let now = Instant::now();
-            let until = *self.brokered.patience.entry(connection).or_insert(now + PATIENCE);
+            let until = *self.brokered.deadlines.entry(connection).or_insert(now + PATIENCE);
             if now < until {
-                self.ask_again(Waiting { label, connection, request, answer }, PAUSE);
+                self.ask_again(WaitingRequest { label, connection, request, answer }, PAUSE);
                 return None;
             }
         }
-        self.brokered.patience.remove(&connection);
+        self.brokered.deadlines.remove(&connection);
         Some((request, answer))
     }
 
     /// Hands a request in anew, after a while.
-    fn ask_again(&self, waiting: Waiting, after: Duration) {
-        let Waiting { connection, request, answer, .. } = waiting;
+    fn ask_again(&self, waiting: WaitingRequest, after: Duration) {
+        let WaitingRequest { connection, request, answer, .. } = waiting;
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(after).await;
@@ -146,13 +116,13 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Whether nothing of a service core that is unknown here can reach the volume of `place`.
-    pub(super) fn check_quiet(&self, place: &Place) -> Result<(), ErrorReply> {
-        if !self.is_brokered(&place.label()) || self.brokered.volumes.contains(&place.volume) {
+    /// Whether nothing of a service core that is unknown here can reach the volume of `path`.
+    pub(in crate::control) fn check_quiet(&self, path: &AreaPath) -> Result<(), ErrorReply> {
+        if !self.is_brokered(&path.label()) || self.brokered.volumes.contains(&path.volume) {
             return Ok(());
         }
-        let what = format!("VSA {}", place.path());
-        match self.volumes.of(place)?.is_leased() {
+        let what = format!("VSA {}", path.full());
+        match self.volumes.of(path)?.is_leased() {
             Ok(false) => Ok(()),
             Ok(true) => {
                 let cause = "a service core that this daemon does not know has the volume, or its last requests are under way";
@@ -162,13 +132,13 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Whether the area at `place` could be granted through the service core.
-    pub(super) fn check_served(&self, place: &Place) -> Result<(), ErrorReply> {
-        if !self.is_brokered(&place.label()) {
+    /// Whether the area at `path` could be granted through the service core.
+    pub(in crate::control) fn check_served(&self, path: &AreaPath) -> Result<(), ErrorReply> {
+        if !self.is_brokered(&path.label()) {
             return Ok(());
         }
         if self.brokered.service.is_none() {
-            return Err(refuse(ErrorKind::Unsupported, format!("VSA {}", place.label()), NO_CORE, START));
+            return Err(refuse(ErrorKind::Unsupported, format!("VSA {}", path.label()), NO_CORE, START));
         }
         let brokered = |record: &&GrantRecord| !record.device.is_vnic() && self.is_brokered(&record.name);
         let served = self.grants.values().filter(brokered).count() + self.brokered.leaving.len();
@@ -176,14 +146,18 @@ impl<D: VnicDevices> Control<D> {
             // What it has it must be able to say in one message.
             let cause = format!("the service core has its most areas, {MAX_HELD}");
             let fix = "release some, or put areas on a volume of kind \"directory\"";
-            return Err(refuse(ErrorKind::Limit, format!("VSA {}", place.label()), cause, fix));
+            return Err(refuse(ErrorKind::Limit, format!("VSA {}", path.label()), cause, fix));
         }
-        self.check_quiet(place)
+        self.check_quiet(path)
     }
 
     /// Hands an area to the service core and to whoever asked for it.
-    pub(super) fn attach(&mut self, record: &GrantRecord, lying: &Lying) -> Result<Answer, ErrorReply> {
-        let place = Place::of_label(&record.name);
+    pub(in crate::control) fn attach(
+        &mut self,
+        record: &GrantRecord,
+        layout: &AreaLayout,
+    ) -> Result<Answer, ErrorReply> {
+        let path = AreaPath::from_label(&record.name);
         let what = format!("VSA {}", record.name);
         let Some(service) = self.brokered.service else {
             return Err(refuse(ErrorKind::Unsupported, what, NO_CORE, START));
@@ -197,16 +171,16 @@ impl<D: VnicDevices> Control<D> {
             )
         };
         let unread = || failed("the service core does not read".to_owned());
-        if !self.brokered.volumes.contains(&place.volume) {
-            self.check_quiet(&place)?;
-            let (file, bytes) = self.volumes.of(&place)?.lease().map_err(failed)?;
-            let notice = Notice::Volume { name: place.volume.clone(), bytes };
+        if !self.brokered.volumes.contains(&path.volume) {
+            self.check_quiet(&path)?;
+            let (file, bytes) = self.volumes.of(&path)?.lease().map_err(failed)?;
+            let notice = Notice::Volume { name: path.volume.clone(), bytes };
             if !self.tell(service, notice, vec![file]) {
                 return Err(unread());
             }
-            self.brokered.volumes.insert(place.volume.clone());
+            self.brokered.volumes.insert(path.volume.clone());
         }
-        let geometry = BrokerLayout::usual(lying.block);
+        let geometry = BrokerLayout::usual(layout.block);
         let pair = create_pair(geometry, record.generation)
             .map_err(|error| failed(format!("cannot make its memory: {error}")))?;
         let shape = BrokerShape { slots: geometry.slots, data: geometry.data, block: geometry.block };
@@ -214,8 +188,8 @@ impl<D: VnicDevices> Control<D> {
             grant: record.grant,
             generation: record.generation,
             name: record.name.clone(),
-            volume: place.volume,
-            extents: lying.extents.clone(),
+            volume: path.volume,
+            extents: layout.extents.clone(),
             shape,
         };
         let descriptors = vec![pair.host.memory, pair.host.doorbell];
@@ -223,7 +197,7 @@ impl<D: VnicDevices> Control<D> {
             return Err(unread());
         }
         let descriptors = vec![pair.application.memory, pair.application.doorbell];
-        let nothing = Handed { files: Vec::new(), lengths: Vec::new(), lying: None };
+        let nothing = AreaDescriptors { files: Vec::new(), lengths: Vec::new(), layout: None };
         let Answer { body: Reply::Vsa(mut grant), .. } = self.vsa_answer(record, nothing) else {
             return Err(failed("its answer is of another sort".to_owned()));
         };
@@ -232,7 +206,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Has the service core let go of an area. Says what now stops its former holder.
-    pub(super) fn detach(&mut self, record: &GrantRecord) -> String {
+    pub(in crate::control) fn detach(&mut self, record: &GrantRecord) -> String {
         self.abandon(record.grant);
         let notice = Notice::Detach { grant: record.grant };
         let Some(service) = self.brokered.service else {
@@ -249,13 +223,13 @@ impl<D: VnicDevices> Control<D> {
     /// Ends what waits for a grant's new extents.
     fn abandon(&mut self, grant: u64) {
         match self.brokered.reshaping.remove(&grant) {
-            Some(After::Answer(place, answer)) => {
-                let outcome = self.area_answer(&place);
+            Some(AfterReshape::Answer(path, answer)) => {
+                let outcome = self.area_answer(&path);
                 self.respond(answer, outcome);
             }
-            Some(After::Work(place, _, _, _, answer)) => {
-                self.preparing.remove(&place.label());
-                let what = format!("VSA {}", place.path());
+            Some(AfterReshape::Change(path, _, _, _, answer)) => {
+                self.preparing.remove(&path.label());
+                let what = format!("VSA {}", path.full());
                 let cause = "it was taken back, or the service core has gone, meanwhile";
                 self.respond(answer, Err(refuse(ErrorKind::Failed, what, cause, "try again")));
             }
@@ -264,7 +238,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// The service core has let go of an area.
-    pub(super) fn detached(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
+    pub(in crate::control) fn detached(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
         self.check_broker(connection)?;
         self.brokered.leaving.remove(&grant);
         self.wake();
@@ -272,15 +246,15 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// The service core has the new extents of an area.
-    pub(super) fn reshaped(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
+    pub(in crate::control) fn reshaped(&mut self, connection: u64, grant: u64) -> Result<Reply, ErrorReply> {
         self.check_broker(connection)?;
         match self.brokered.reshaping.remove(&grant) {
-            Some(After::Answer(place, answer)) => {
-                let outcome = self.area_answer(&place);
+            Some(AfterReshape::Answer(path, answer)) => {
+                let outcome = self.area_answer(&path);
                 self.respond(answer, outcome);
             }
-            Some(After::Work(place, volume, work, asker, answer)) => {
-                self.begin_work(place, volume, work, asker, answer);
+            Some(AfterReshape::Change(path, volume, change, asker, answer)) => {
+                self.begin_work(path, volume, change, asker, answer);
             }
             None => {}
         }
@@ -295,58 +269,58 @@ impl<D: VnicDevices> Control<D> {
         Err(refuse(ErrorKind::Denied, "request", cause, "say Serve first"))
     }
 
-    /// The grant under which somebody has the area at `place` through the service core.
-    fn brokered_grant(&self, place: &Place) -> Option<u64> {
-        let label = place.label();
+    /// The grant under which somebody has the area at `path` through the service core.
+    fn brokered_grant(&self, path: &AreaPath) -> Option<u64> {
+        let label = path.label();
         self.brokered.service?;
         self.holder(&label, false).filter(|_| self.is_brokered(&label)).map(|record| record.grant)
     }
 
-    /// Before work on an area: whether the service core must let go of its end first. Then the work
-    /// begins when it has.
-    pub(super) fn shorten_first(
+    /// Before a change of an area: if the service core must give up the end of the area first, the
+    /// change begins when it has, and `None` is returned.
+    pub(in crate::control) fn shorten_first(
         &mut self,
-        place: &Place,
+        path: &AreaPath,
         volume: &Arc<Volume>,
-        work: Work,
+        change: AreaChange,
         asker: u64,
         pending: Pending,
         answer: oneshot::Sender<Answer>,
     ) -> Option<oneshot::Sender<Answer>> {
-        let Work::Resize { size } = work else { return Some(answer) };
-        let (Some(grant), Some(service)) = (self.brokered_grant(place), self.brokered.service) else {
+        let AreaChange::Resize { size } = change else { return Some(answer) };
+        let (Some(grant), Some(service)) = (self.brokered_grant(path), self.brokered.service) else {
             return Some(answer);
         };
-        let lying = volume.lying(&place.name).filter(|lying| size < lying.bytes());
-        let Some(lying) = lying else { return Some(answer) };
-        self.preparing.insert(place.label(), pending);
-        let after = After::Work(place.clone(), Arc::clone(volume), work, asker, answer);
+        let layout = volume.layout(&path.name).filter(|layout| size < layout.bytes());
+        let Some(layout) = layout else { return Some(answer) };
+        self.preparing.insert(path.label(), pending);
+        let after = AfterReshape::Change(path.clone(), Arc::clone(volume), change, asker, answer);
         self.brokered.reshaping.insert(grant, after);
-        self.tell(service, Notice::Reshape { grant, extents: lying.first(size) }, Vec::new());
+        self.tell(service, Notice::Reshape { grant, extents: layout.first(size) }, Vec::new());
         None
     }
 
     /// After an area was made longer: whether the service core must hear of it before its holder
     /// does.
-    pub(super) fn lengthen_after(
+    pub(in crate::control) fn lengthen_after(
         &mut self,
-        place: &Place,
-        work: Work,
+        path: &AreaPath,
+        change: AreaChange,
         answer: oneshot::Sender<Answer>,
     ) -> Option<oneshot::Sender<Answer>> {
-        let Work::Resize { .. } = work else { return Some(answer) };
-        let (Some(grant), Some(service)) = (self.brokered_grant(place), self.brokered.service) else {
+        let AreaChange::Resize { .. } = change else { return Some(answer) };
+        let (Some(grant), Some(service)) = (self.brokered_grant(path), self.brokered.service) else {
             return Some(answer);
         };
-        let lying = self.volumes.get(&place.volume).and_then(|volume| volume.lying(&place.name));
-        let Some(lying) = lying else { return Some(answer) };
-        self.brokered.reshaping.insert(grant, After::Answer(place.clone(), answer));
-        self.tell(service, Notice::Reshape { grant, extents: lying.extents }, Vec::new());
+        let layout = self.volumes.get(&path.volume).and_then(|volume| volume.layout(&path.name));
+        let Some(layout) = layout else { return Some(answer) };
+        self.brokered.reshaping.insert(grant, AfterReshape::Answer(path.clone(), answer));
+        self.tell(service, Notice::Reshape { grant, extents: layout.extents }, Vec::new());
         None
     }
 
     /// The service core is here, and says what it has of storage.
-    pub(super) fn serve_storage(&mut self, connection: u64, held: &HeldStorage) {
+    pub(in crate::control) fn serve_storage(&mut self, connection: u64, held: &HeldStorage) {
         self.brokered.service = Some(connection);
         self.brokered.volumes = held.volumes.iter().cloned().collect();
         self.brokered.leaving.clear();
@@ -356,9 +330,9 @@ impl<D: VnicDevices> Control<D> {
             };
             if self.grants.get(&area.grant).is_some_and(current) {
                 // A former daemon may have died while it made it longer or shorter.
-                let place = Place::of_label(&area.name);
-                let lying = self.volumes.get(&place.volume).and_then(|volume| volume.lying(&place.name));
-                if let Some(Lying { extents, .. }) = lying {
+                let path = AreaPath::from_label(&area.name);
+                let layout = self.volumes.get(&path.volume).and_then(|volume| volume.layout(&path.name));
+                if let Some(AreaLayout { extents, .. }) = layout {
                     self.tell(connection, Notice::Reshape { grant: area.grant, extents }, Vec::new());
                 }
             } else {
@@ -376,8 +350,8 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// A connection has gone: was it that which serves storage?
-    pub(super) fn storage_gone(&mut self, connection: u64) {
-        self.brokered.patience.remove(&connection);
+    pub(in crate::control) fn storage_gone(&mut self, connection: u64) {
+        self.brokered.deadlines.remove(&connection);
         if self.brokered.service.take_if(|service| *service == connection).is_none() {
             return;
         }
@@ -407,7 +381,7 @@ impl<D: VnicDevices> Control<D> {
     }
 
     /// Volumes whose definition has changed are others than those that the service core has.
-    pub(super) fn forget_volumes(&mut self) {
+    pub(in crate::control) fn forget_volumes(&mut self) {
         let volumes = &self.volumes;
         self.brokered.volumes.retain(|name| volumes.get(name).is_some());
     }
@@ -417,7 +391,7 @@ const NO_CORE: &str = "no service core that serves storage runs, which is to rea
 const START: &str = "start `sietch service`, or let `sietch up` do so";
 
 /// The label of the area whose counters a page of the service core shows.
-pub(super) fn shown<'grants>(
+pub(in crate::control) fn shown_area<'grants>(
     grants: &'grants BTreeMap<u64, GrantRecord>,
     page: &str,
 ) -> Option<&'grants str> {

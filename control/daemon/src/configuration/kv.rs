@@ -1,0 +1,95 @@
+//! `[kv]`: the store that `sietch up` starts.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+use sietch_protocol::types::Size;
+use toml::Spanned;
+
+use super::error::ConfigurationError;
+use super::limits::KV_UID;
+use super::rules::{Rules, User};
+use super::vnics::Vnic;
+use super::vsas::Vsa;
+
+/// The policies Redis has.
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+/// `[kv]`: what `sietch up` starts. The daemon only checks it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kv {
+    /// The user it runs as.
+    pub uid: u32,
+    /// Its VNIC's name.
+    pub vnic: String,
+    /// Its VSA's name.
+    pub vsa: String,
+    /// Addresses of the host that it answers on beside its VNIC's.
+    pub listen: Vec<IpAddr>,
+    /// Its port, everywhere.
+    pub port: u16,
+    /// Bytes of data at which it evicts or refuses; 0 is no limit.
+    pub maxmemory: u64,
+    /// What it does then, in Redis' words.
+    pub maxmemory_policy: String,
+    /// `always`, `interval`, `never` or `none`.
+    pub durability: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct KvText {
+    uid: Option<Spanned<User>>,
+    vnic: Option<String>,
+    vsa: Option<String>,
+    listen: Option<Vec<IpAddr>>,
+    port: Option<u16>,
+    maxmemory: Option<Size>,
+    maxmemory_policy: Option<Spanned<String>>,
+    durability: Option<Spanned<String>>,
+}
+
+impl Rules<'_> {
+    /// Checks `[kv]`, and takes its user from its area or VNIC if it names none.
+    pub(super) fn kv(&self, kv: KvText, vnics: &[Vnic], vsas: &[Vsa]) -> Result<Kv, ConfigurationError> {
+        let one_of = |text: Option<Spanned<String>>, key: &str, words: &[&str]| match text {
+            None => Ok(words[0].to_owned()),
+            Some(text) if words.contains(&text.get_ref().as_str()) => Ok(text.into_inner()),
+            Some(text) => {
+                let cause = format!("`{}` is no {key}", text.get_ref().escape_debug());
+                let fix = format!("write one of {}", words.join(", "));
+                Err(self.refuse(text.span().start, "[kv]".to_owned(), cause, fix))
+            }
+        };
+        let vnic = kv.vnic.unwrap_or_else(|| "kv".to_owned());
+        let vsa = kv.vsa.unwrap_or_else(|| "kv".to_owned());
+        let uid = match &kv.uid {
+            Some(user) => self.uid("[kv]", user)?,
+            None => vsas
+                .iter()
+                .find(|other| other.name == vsa)
+                .map(|other| other.uid)
+                .or_else(|| vnics.iter().find(|other| other.name == vnic).map(|other| other.uid))
+                .unwrap_or(KV_UID),
+        };
+        Ok(Kv {
+            uid,
+            vnic,
+            vsa,
+            listen: kv.listen.unwrap_or_else(|| vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
+            port: kv.port.unwrap_or(6379),
+            maxmemory: kv.maxmemory.map_or(0, |size| size.bytes),
+            maxmemory_policy: one_of(kv.maxmemory_policy, "maxmemory_policy", &POLICIES)?,
+            durability: one_of(kv.durability, "durability", &["always", "interval", "never", "none"])?,
+        })
+    }
+}

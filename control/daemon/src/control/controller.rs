@@ -1,0 +1,258 @@
+//! The state of the control task, and what every part of it uses: clients, watches, notices,
+//! refusals.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use sietch_protocol::{ErrorKind, ErrorReply, Notice, Reply};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::event::{Answer, Event, Outgoing};
+use super::tables::{Brokered, Diagnostics, LinkPairs, Pending, SwitchPorts, ViewRequests};
+use crate::configuration::Configuration;
+use crate::device::{UplinkBefore, VnicDevices};
+use crate::identity::Process;
+use crate::metrics::Counters;
+use crate::state::{GrantRecord, State, StateError};
+use crate::volume::Volumes;
+
+/// How long a living process may be without a connection before its grants end: enough for an
+/// application to reconnect, short enough that a name is not blocked by one that never will.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+/// How often areas in use are looked at. A holder can fill at most what it writes in this time.
+pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
+/// How often the rings of VNICs are looked at. A holder can make the kernel walk over wrong entries
+/// for that long; an honest one costs three reads of memory a look.
+pub(crate) const PATROL: Duration = Duration::from_millis(50);
+/// Warnings kept for Status, the newest.
+const MAX_WARNINGS: usize = 32;
+
+/// Metrics pages of one connection: a page a layer, and every page holds a descriptor of ours. The
+/// service core has one a port.
+pub(crate) const MOST_PAGES: usize = 8;
+
+/// A connected client.
+pub(super) struct Client {
+    pub(super) process: Process,
+    /// It came over the administrators' socket.
+    pub(super) administers: bool,
+    /// As it calls itself; empty before the handshake.
+    pub(super) name: String,
+    pub(super) outbox: mpsc::Sender<Outgoing>,
+    /// Its metrics pages by label.
+    pub(super) pages: Vec<(String, OwnedFd)>,
+    /// Grants for which it answers questions; `None` if it has never said that it reads notices.
+    pub(super) attends: Option<BTreeSet<u64>>,
+    /// Those of them of which it serves a view.
+    pub(super) views: BTreeSet<u64>,
+}
+
+impl Client {
+    /// Whether it answers for `grant`.
+    pub(super) fn attends(&self, grant: u64) -> bool {
+        self.attends.as_ref().is_some_and(|attends| attends.contains(&grant))
+    }
+}
+
+/// A process that holds a grant or is connected.
+pub(super) struct Watch {
+    /// The task that reports the end of the process.
+    pub(super) watcher: AbortHandle,
+    /// Grows when the process connects: an older [`Event::Alone`] does not count.
+    pub(super) epoch: u64,
+}
+
+/// The state of the daemon, which one task owns.
+pub(crate) struct Control<D> {
+    pub(super) configuration: Configuration,
+    pub(super) data: PathBuf,
+    pub(super) state: State,
+    pub(super) volumes: Volumes,
+    pub(super) devices: D,
+    pub(super) uplink: Option<String>,
+    /// The settings of the uplink before a daemon changed them, as the state has them.
+    pub(super) uplink_kept: Option<UplinkBefore>,
+    pub(super) counters: Rc<RefCell<Counters>>,
+    pub(super) events: mpsc::Sender<Event>,
+    pub(super) clients: BTreeMap<u64, Client>,
+    pub(super) watches: HashMap<Process, Watch>,
+    pub(super) grants: BTreeMap<u64, GrantRecord>,
+    /// `vnic NAME` and `vsa NAME`.
+    pub(super) revoked: BTreeSet<String>,
+    /// VSAs that are being made, opened or changed, by their labels.
+    pub(super) preparing: BTreeMap<String, Pending>,
+    /// Links whose ends are held.
+    pub(super) links: LinkPairs,
+    /// The service core and its ports.
+    pub(super) ports: SwitchPorts,
+    /// Volumes and areas that the service core has.
+    pub(super) brokered: Brokered,
+    /// Questions to applications, and captures.
+    pub(super) diagnostics: Diagnostics,
+    /// Requests about views of areas.
+    pub(super) views: ViewRequests,
+    pub(super) warnings: Vec<String>,
+}
+
+/// A refusal.
+pub(super) fn refuse(
+    kind: ErrorKind,
+    what: impl Into<String>,
+    cause: impl Into<String>,
+    fix: impl Into<String>,
+) -> ErrorReply {
+    ErrorReply { kind, what: what.into(), cause: cause.into(), fix: fix.into() }
+}
+
+pub(super) fn state_failed(error: &StateError) -> ErrorReply {
+    refuse(ErrorKind::Failed, format!("state {}", error.path.display()), &error.cause, &error.fix)
+}
+
+impl<D: VnicDevices> Control<D> {
+    #[allow(clippy::too_many_arguments)] // each is a thing of its own that the start has made
+    pub(crate) fn new(
+        configuration: Configuration,
+        data: PathBuf,
+        state: State,
+        volumes: Volumes,
+        devices: D,
+        uplink: Option<String>,
+        counters: Rc<RefCell<Counters>>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            configuration,
+            data,
+            state,
+            volumes,
+            devices,
+            uplink,
+            uplink_kept: None,
+            counters,
+            events,
+            clients: BTreeMap::new(),
+            watches: HashMap::new(),
+            grants: BTreeMap::new(),
+            revoked: BTreeSet::new(),
+            preparing: BTreeMap::new(),
+            links: LinkPairs::default(),
+            ports: SwitchPorts::default(),
+            brokered: Brokered::default(),
+            diagnostics: Diagnostics::default(),
+            views: ViewRequests::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn respond(
+        &self,
+        answer: oneshot::Sender<Answer>,
+        outcome: Result<Answer, ErrorReply>,
+    ) -> bool {
+        let answered = outcome.unwrap_or_else(|error| {
+            self.counters.borrow_mut().requests_refused += 1;
+            Reply::Error(error).into()
+        });
+        // A client that has gone takes no answer; its grants end by their own rules.
+        answer.send(answered).is_ok()
+    }
+
+    /// The client of a connection that has shaken hands.
+    pub(super) fn client(&self, connection: u64) -> Result<&Client, ErrorReply> {
+        self.clients
+            .get(&connection)
+            .filter(|client| !client.name.is_empty())
+            .ok_or_else(|| refuse(ErrorKind::Invalid, "connection", "no handshake yet", "send Hello first"))
+    }
+
+    pub(super) fn check_administrator(&self, connection: u64) -> Result<(), ErrorReply> {
+        let client = self.clients.get(&connection);
+        if client.is_some_and(|client| client.administers) {
+            return Ok(());
+        }
+        let uid = client.map_or(u32::MAX, |client| client.process.uid);
+        let cause = format!("uid {uid} is no administrator over the socket that is open to everybody");
+        let fix = format!(
+            "run it as root or the daemon's own user, who reach the socket in the folder `{}` beside it",
+            sietch_protocol::administration::FOLDER
+        );
+        Err(refuse(ErrorKind::Denied, "request", cause, fix))
+    }
+
+    /// Watches for the end of `process`, once.
+    pub(super) fn watch(&mut self, process: &Process, pidfd: OwnedFd) {
+        if let Some(watch) = self.watches.get_mut(process) {
+            watch.epoch += 1;
+            return;
+        }
+        let (events, ended) = (self.events.clone(), process.clone());
+        let watcher = tokio::task::spawn_local(async move {
+            // Deprecated because an `AsRawFd` may change its answer; an `OwnedFd` does not. What
+            // replaces it is unsafe.
+            #[allow(deprecated)]
+            let registered = AsyncFd::with_interest(pidfd, Interest::READABLE);
+            // A pidfd that cannot be polled is treated as an end: a grant that cannot be taken back
+            // is not kept.
+            if let Ok(pidfd) = registered {
+                let _ = pidfd.readable().await;
+            }
+            let _ = events.send(Event::Exited(ended)).await;
+        });
+        self.watches.insert(process.clone(), Watch { watcher: watcher.abort_handle(), epoch: 0 });
+    }
+
+    pub(super) fn unwatch(&mut self, process: &Process) {
+        let connected = self.clients.values().any(|client| client.process == *process);
+        let holds = self.grants.values().any(|record| record.process == *process);
+        if !connected
+            && !holds
+            && let Some(watch) = self.watches.remove(process)
+        {
+            watch.watcher.abort();
+        }
+    }
+
+    pub(super) fn warn(&mut self, warning: String) {
+        tracing::warn!(warning);
+        if self.warnings.last() == Some(&warning) {
+            return;
+        }
+        if self.warnings.len() == MAX_WARNINGS {
+            self.warnings.remove(0);
+        }
+        self.warnings.push(warning);
+    }
+
+    /// Sends a notice to every connection of `process`. A connection whose outbox is full does not
+    /// read, and is closed.
+    pub(super) fn notify(&mut self, process: &Process, notice: &Notice) {
+        let of_process =
+            |(connection, client): (&u64, &Client)| (client.process == *process).then_some(*connection);
+        for connection in self.clients.iter().filter_map(of_process).collect::<Vec<_>>() {
+            self.tell(connection, notice.clone(), Vec::new());
+        }
+    }
+
+    /// Sends a notice to one connection, which is closed if its outbox is full. Returns whether the
+    /// notice was sent.
+    pub(super) fn tell(&mut self, connection: u64, notice: Notice, descriptors: Vec<OwnedFd>) -> bool {
+        let Some(client) = self.clients.get(&connection) else { return false };
+        let sent = client.outbox.try_send(Outgoing { notice, descriptors }).is_ok();
+        if !sent {
+            self.disconnected(connection);
+        }
+        sent
+    }
+
+    /// Closes all connections; notices that are queued are still written.
+    pub(crate) fn close_clients(&mut self) {
+        self.clients.clear();
+    }
+}

@@ -1,0 +1,73 @@
+//! The events that the control task handles, and the answers and notices that it sends.
+
+use std::os::fd::OwnedFd;
+
+use sietch_protocol::{ErrorReply, Notice, Reply, Request};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::identity::Process;
+use crate::volume::{AreaChange, AreaDescriptors, AreaPath};
+
+/// An event for the control task.
+pub(crate) enum Event {
+    /// A client has connected.
+    Connected {
+        connection: u64,
+        process: Process,
+        administers: bool,
+        pidfd: OwnedFd,
+        outbox: mpsc::Sender<Outgoing>,
+    },
+    /// It sends a request.
+    Request { connection: u64, request: Request, descriptors: Vec<OwnedFd>, answer: oneshot::Sender<Answer> },
+    /// It has disconnected.
+    Disconnected { connection: u64 },
+    /// A process has ended.
+    Exited(Process),
+    /// A process has been without a connection for [`GRACE`], unless `epoch` is over.
+    Alone { process: Process, epoch: u64 },
+    /// The area of a grant was made and opened, or this failed.
+    Area {
+        grant: u64,
+        name: String,
+        result: Result<AreaDescriptors, ErrorReply>,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A change of an area is done, or failed. With the descriptors that `asker`, if it holds the
+    /// area, is to map from now on.
+    Worked {
+        path: AreaPath,
+        change: AreaChange,
+        result: Result<Option<AreaDescriptors>, ErrorReply>,
+        asker: Option<Process>,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// The time for a diagnostic answer of an application is over.
+    Overdue { question: u64 },
+    /// The time for the reply of a view is over.
+    ViewOverdue { question: u64 },
+    /// Check the sizes of areas.
+    Inspect,
+    /// Check the rings of VNICs.
+    Patrol,
+    /// End the daemon, and why.
+    Stop(&'static str),
+}
+
+/// A notice on its way to a client.
+pub(crate) struct Outgoing {
+    pub notice: Notice,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// The answer to a request.
+pub(crate) struct Answer {
+    pub body: Reply,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+impl From<Reply> for Answer {
+    fn from(body: Reply) -> Self {
+        Self { body, descriptors: Vec::new() }
+    }
+}
