@@ -65,7 +65,8 @@ impl Vnic {
         // The former holder of these addresses may have had another MAC.
         config.announce = true;
         let gateway = self.description.gateway6;
-        let v6 = |network: Network6| Ipv6Config { addresses: vec![(network.address, network.prefix)], gateway };
+        let v6 =
+            |network: Network6| Ipv6Config { addresses: vec![(network.address, network.prefix)], gateway };
         config.ipv6 = self.description.address6.map(v6);
         config
     }

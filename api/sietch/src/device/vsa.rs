@@ -122,7 +122,7 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
             .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))
     };
     if let (Some(shape), [memory, bell]) = (description.broker, files) {
-        let fds = BrokerFds { memory: copy(memory)?, doordoordoorbell: copy(bell)? };
+        let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(bell)? };
         let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
         let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
         return Ok(AreaQueue::Broker(Box::new(queue)));

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sietch_net::{CloseReason, ConnectError, FlowId, FlowInfo, SharedBytes, ReceivedBuffer, State, limits};
+use sietch_net::{CloseReason, ConnectError, FlowId, FlowInfo, ReceivedBuffer, SharedBytes, State, limits};
 
 use super::sockets::{Connection, ListeningPort, PendingConnection};
 use super::state::Net;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use sietch_net::{CloseReason, EcnCodepoint, Datagram, DatagramError};
+use sietch_net::{CloseReason, Datagram, DatagramError, EcnCodepoint};
 
 use super::sockets::BoundPort;
 use super::state::Net;

@@ -17,7 +17,7 @@ use super::rules::{Rules, User, derived_mac, is_host};
 
 /// The usual MTU of a link: large segments cost less a byte, and the frames in flight still fit a
 /// second-level cache.
-const USUAL_LINK_MTU: u32 = 9000;
+pub(super) const USUAL_LINK_MTU: u32 = 9000;
 /// The largest MTU of a link: the longest IPv4 packet.
 const MAX_LINK_MTU: u32 = 65_535;
 /// The most memory of one side of a link: a fifth of a second of 10 Gbit/s, and no more than a
