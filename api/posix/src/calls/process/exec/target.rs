@@ -5,13 +5,13 @@
 //!    program has.
 //! 2. glibc's loader from 2.34 on loads the library. An older one, another C library's (musl), one
 //!    of another word size or machine would refuse the program for it.
-//! 3. A static program ignores the library, and hands the environment on to what it starts: gosu,
-//!    tini and a static shell mostly start programs of this C library, so it keeps the environment.
-//!    SlotKind it starts is not looked at by anybody: a program of another C library ends with
-//!    status 127 there, and says why, unless the launcher's environment has no `LD_PRELOAD`.
-//! 4. The file is foreign bytes: each read has a bound, and each number is compared before it is
-//!    used. SlotKind cannot be read or makes no sense is the kernel's to judge: the environment
-//!    stays as it would be.
+//! 3. A static program ignores the library, and passes the environment on to the programs that it
+//!    starts. gosu, tini and a static shell mostly start programs of this C library, so the
+//!    environment stays. The programs that it starts are not inspected: a program of another C
+//!    library ends with status 127 there, and says why, unless the launcher's environment has no
+//!    `LD_PRELOAD`.
+//! 4. The file is untrusted: each read has a bound, and each number is compared before it is used.
+//!    If the file cannot be read or is invalid, the kernel decides, and the environment stays.
 //! 5. Nothing is allocated and no lock is taken: this runs between fork and exec.
 
 use std::ffi::{CStr, c_char, c_int};
