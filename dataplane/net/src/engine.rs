@@ -3,14 +3,14 @@
 //!
 //! One iteration of the loop that drives it:
 //!
-//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and processes
-//!    them all: the common case straight from the frame (`tcp/fast`), the others through IP
-//!    (`dispatch`) to TCP or UDP. Only echo and ARP replies are sent already: they reuse the frame of
-//!    the request. Then timers that are due run.
+//! 1. [`Engine::receive`] takes the frames that have arrived, up to [`RECEIVE_BATCH`], and
+//!    processes them all: the common case straight from the frame (`tcp/fast`), the others through
+//!    IP (`dispatch`) to TCP or UDP. Only echo and ARP replies are sent already: they reuse the
+//!    frame of the request. Then timers that are due run.
 //! 2. The application takes the events and reacts: it reads, consumes and sends. That fills buffers
 //!    and marks flows as dirty.
-//! 3. [`Engine::emit`] sends for every dirty flow what its windows allow, acknowledgements riding on
-//!    data, and rings the doorbell once.
+//! 3. [`Engine::emit`] sends for every dirty flow what its windows allow, acknowledgements riding
+//!    on data, and rings the doorbell once.
 //! 4. If nothing happened, the loop sleeps on the queue's doorbell until [`Engine::next_deadline`].
 //!
 //! [`Engine::poll`] is 1 and 3 in one call, for loops without an application in between.
@@ -87,8 +87,8 @@ impl Engine {
         }
     }
 
-    /// One whole iteration without an application in between: receives, runs timers, sends. `now` is
-    /// in nanoseconds and never goes back.
+    /// One whole iteration without an application in between: receives, runs timers, sends. `now`
+    /// is in nanoseconds and never goes back.
     ///
     /// # Errors
     /// The device is gone.
@@ -163,8 +163,8 @@ impl Engine {
         queue.flush()?;
         let flush_again = queue.must_flush_again();
         let sent = (self.cx.metrics.frames_sent - before) as usize;
-        // Nothing tells when a full queue has room. A peer that reads makes some at once. Otherwise a
-        // rate limit may be what empties the queue, and trying again can wait a moment.
+        // Nothing tells when a full queue has room. A peer that reads makes some at once. Otherwise
+        // a rate limit may be what empties the queue, and trying again can wait a moment.
         let nothing = full && sent == 0 && !flush_again;
         self.full_since = if nothing { self.full_since.min(self.cx.now) } else { NEVER };
         self.blocked = nothing && self.cx.now - self.full_since >= TRANSMIT_RETRY;
@@ -202,8 +202,8 @@ impl Engine {
         self.ip.run_timers(&mut self.cx);
     }
 
-    /// Queues requests for link addresses that are due, and fails what waits for a next hop that did
-    /// not answer.
+    /// Queues requests for link addresses that are due, and fails what waits for a next hop that
+    /// did not answer.
     fn run_neighbours(&mut self) {
         for hop in self.ip.run_neighbours(&mut self.cx) {
             self.tcp.hop_unreachable(&mut self.cx, hop);

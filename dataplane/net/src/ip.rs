@@ -1,8 +1,8 @@
 //! IP: what is done with packets of both families before and beside TCP and UDP.
 //!
 //! 1. A received packet is checked against our addresses and groups (`ipv4`, `ipv6`). Fragments are
-//!    collected (`reassembly`). The result is an [`Input`]: a payload for TCP or UDP, an ICMP error
-//!    for one of them, or something that is done.
+//!    collected (`fragments`). The result is an [`Input`](input::Input): a payload for TCP or UDP,
+//!    an ICMP error for one of them, or something that is done.
 //! 2. ARP and neighbour discovery fill the cache of link addresses (`neighbours`, `ipv6`).
 //!    Our own addresses are announced and defended (`neighbours/announce`).
 //! 3. Groups are joined, left and reported (`groups`).

@@ -6,11 +6,11 @@
 //!
 //! ```text
 //! engine                      one queue: receive, dispatch, emit; what applications call
-//! tcp        udp        ip    the protocols: each with its own state and methods
+//! tcp      udp      ip        the protocols, each with its own state and methods
 //! context                     what they share: time, link, routes, packets to send, counters
-//! tcp/flow, tcp/connections,  tables and algorithms that know no engine: flow state, scoreboard,
-//! tcp/congestion, ip/*        congestion control, neighbours, path MTUs, fragments
-//! config  error  events       what goes in and comes out
+//! ip/addresses  ip/neighbours  ip/path_mtu  ip/outgoing  config  error
+//! tcp/flow  tcp/congestion    the state of a flow; algorithms that know no engine
+//! events  tcp/buffers         events for applications; the memory of flows
 //! packet                      wire formats and sequence numbers
 //! tables                      indices, deadlines, bounded tables
 //! reply_limit  siphash  metrics  limits
@@ -18,12 +18,12 @@
 //!
 //! # The path of a packet
 //!
-//! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`): link,
-//!    network and transport headers, every checksum verified.
+//! 1. `engine`: [`Engine::receive`] takes a batch of frames. Each is read in place (`packet`):
+//!    link, network and transport headers, every checksum verified.
 //! 2. `tcp/connections`: a keyed hash of the peer's address and port and of our own finds the flow.
 //! 3. `tcp/fast`: if the segment is the next one of an established flow, its acknowledgement frees
-//!    send buffer and its payload goes to the receive ring (`tcp/buffers`). The application gets one
-//!    event a batch (`events`).
+//!    send buffer and its payload goes to the receive ring (`tcp/buffers`). The application gets
+//!    one event a batch (`events`).
 //! 4. `tcp/slow`: everything else. Handshakes and unmatched segments, loss recovery, ECN, bytes out
 //!    of order, closing, resets, timeouts.
 //! 5. The application reads, consumes and sends (`engine/tcp_calls`), copied or not

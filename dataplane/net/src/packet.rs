@@ -39,7 +39,7 @@ pub enum Checks {
 }
 
 impl Checks {
-    /// What a medium asks for.
+    /// The policy for a medium.
     pub const fn of(offloads: sietch_nic::Offloads) -> Self {
         match offloads {
             sietch_nic::Offloads { checksums: true, .. } => Self::Trust,

@@ -63,8 +63,7 @@ mod tests {
     use crate::limits::MILLISECOND;
     use crate::siphash::Key;
 
-    /// Answers in each of `seconds` seconds, of a bucket of 100 a second that is asked ten times as
-    /// often.
+    /// Answers in each of `seconds` seconds, of a limit of 100 a second under ten times the load.
     fn granted(secret: u8, seconds: u64) -> Vec<u64> {
         let mut bucket = ReplyLimit::new(100, Key::new([secret; 16]));
         let in_second = |second: u64| {

@@ -1,4 +1,5 @@
-//! What tables are made of: index types, deadlines, and a bounded table that knows its oldest entry.
+//! What tables are made of: index types, deadlines, and a bounded table that knows its oldest
+//! entry.
 
 pub(crate) mod aged;
 pub(crate) mod index;

@@ -246,18 +246,18 @@ impl Engine {
     /// Queues bytes for sending behind those queued before, without copying them. The engine drops
     /// its share when the peer has acknowledged them, or the flow is over.
     ///
-    /// # Errors
-    /// Returns all of the bytes if the flow does not send, or if [`limits::ZERO_COPY_BYTES`](crate::limits::ZERO_COPY_BYTES) or
-    /// [`limits::ZERO_COPY_PIECES`](crate::limits::ZERO_COPY_PIECES) would be exceeded. In the latter case [`crate::EventKind::Writable`]
-    /// announces room.
+    /// # Errors Returns all of the bytes if the flow does not send, or if
+    /// [`limits::ZERO_COPY_BYTES`](crate::limits::ZERO_COPY_BYTES) or
+    /// [`limits::ZERO_COPY_PIECES`](crate::limits::ZERO_COPY_PIECES) would be exceeded. In the
+    /// latter case [`crate::EventKind::Writable`] announces room.
     #[inline]
     pub fn send_zero_copy(&mut self, flow: FlowId, bytes: SharedBytes) -> Result<(), SharedBytes> {
         self.tcp.send_zero_copy(&mut self.cx, flow, bytes)
     }
 
     /// Takes what has arrived in order and was not consumed, in the buffer in which it lies. `None`
-    /// if there is nothing, if [`limits::ZERO_COPY_BUFFERS`](crate::limits::ZERO_COPY_BUFFERS) buffers are out, or if memory is short; then
-    /// [`Engine::received`] still shows it.
+    /// if there is nothing, if [`limits::ZERO_COPY_BUFFERS`](crate::limits::ZERO_COPY_BUFFERS)
+    /// buffers are out, or if memory is short; then [`Engine::received`] still shows it.
     #[inline]
     pub fn receive_zero_copy(&mut self, id: FlowId) -> Option<ReceivedBuffer> {
         self.tcp.receive_zero_copy(&mut self.cx, id)

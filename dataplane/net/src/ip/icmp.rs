@@ -3,8 +3,8 @@
 //! 1. A received error counts only if it quotes a packet from one of our addresses, of the error's
 //!    own family. TCP and UDP check the rest (`tcp/icmp`, `udp`).
 //! 2. No error is sent about an ICMP error or about a packet to a group, and at most
-//!    [`crate::limits::UNREACHABLE_RATE`] a second are sent (RFC 1122 section 3.2.2, RFC 4443 section
-//!    2.4).
+//!    [`crate::limits::UNREACHABLE_RATE`] a second are sent (RFC 1122 section 3.2.2, RFC 4443
+//!    section 2.4).
 
 use super::Ip;
 use super::icmp_error::IcmpError;
@@ -23,8 +23,8 @@ pub(crate) struct ErrorMessage {
     pub rest: u32,
 }
 
-/// What an error quotes of a packet: the header and eight bytes are what RFC 792 asks for; RFC 4443
-/// wants as much as fits the smallest MTU.
+/// What an error quotes of a packet: RFC 792 wants the header and eight bytes, RFC 4443 as much as
+/// fits the smallest MTU.
 pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8] {
     let most =
         if remote.is_v4() { ipv4::HEADER + 8 } else { ipv6::MINIMUM_MTU - ipv6::HEADER - icmpv6::HEADER };

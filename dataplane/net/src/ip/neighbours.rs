@@ -2,8 +2,10 @@
 //! discovery (RFC 4861).
 //!
 //! ```text
-//! INCOMPLETE  no link address, requests are sent       REACHABLE  confirmed less than NEIGHBOUR_LIFETIME ago
-//! STALE       not confirmed, or too long ago; used, and a request follows its next use (DELAY and PROBE in one)
+//! INCOMPLETE  no link address, requests are sent
+//! REACHABLE   confirmed less than NEIGHBOUR_LIFETIME ago
+//! STALE       not confirmed, or too long ago; used, and a request follows its next use (this is
+//!             DELAY and PROBE in one)
 //! ```
 //!
 //! 1. Entries are made only for hosts that asked for our address and for next hops that we look up.

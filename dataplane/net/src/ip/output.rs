@@ -1,5 +1,5 @@
-//! Packets that belong to no flow, as they are sent: datagrams, ICMP messages, reports of groups, and
-//! requests for link addresses.
+//! Packets that belong to no flow, as they are sent: datagrams, ICMP messages, reports of groups,
+//! and requests for link addresses.
 
 use sietch_nic::NicQueue;
 

@@ -1,7 +1,8 @@
 //! Reports of joined groups (RFC 3376, RFC 3810).
 //!
 //! ```text
-//!  IGMPv3 report   | 0x22 | 0 | checksum | 0 | records |   records: | change | 0 | sources: 0 | group |
+//!  IGMPv3 report   | 0x22 | 0 | checksum | 0 | records |
+//!                                     each record: | change | 0 | sources: 0 | group |
 //!  MLDv2 report    | 143  | 0 | checksum | 0 | records |   the same, with an address of 16 bytes
 //! ```
 //!

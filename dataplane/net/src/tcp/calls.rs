@@ -162,7 +162,7 @@ impl Tcp {
         push(event::PEER_CLOSED, EventKind::PeerClosed);
         push(event::CLOSED, EventKind::Closed(reason));
         if events & event::ACCEPTED != 0 {
-            self.settle_accept(index);
+            self.leave_accept_queue(index);
         }
         if events & event::CLOSED == 0 {
             return;
@@ -197,7 +197,7 @@ impl Tcp {
     }
 
     /// The application has taken the connection, or never will.
-    pub(crate) fn settle_accept(&mut self, index: FlowIndex) {
+    pub(crate) fn leave_accept_queue(&mut self, index: FlowIndex) {
         if std::mem::take(&mut self.flows.cold[index].pending_accept) {
             let port = self.flows.path[index].local_port();
             if let Some(listener) = self.listeners.get_mut(port) {

@@ -3,8 +3,8 @@
 //! 1. A connection is identified by its four-tuple: the peer's address and port, our port, and the
 //!    index of our address. A keyed hash places it in one table; the hash covers one word for IPv4
 //!    and three for IPv6. A peer without the key cannot aim at one bucket.
-//! 2. The entry says what the four-tuple stands for: a flow, a half-open connection (`half_open`) or
-//!    a connection in TIME-WAIT (`time_wait`). One look-up serves all three.
+//! 2. The entry says what the four-tuple stands for: a flow, a half-open connection (`half_open`)
+//!    or a connection in TIME-WAIT (`time_wait`). One look-up serves all three.
 //! 3. The entry found last is compared first, so a burst of one flow is hashed once. For a flow of
 //!    IPv4 the four-tuple is also kept as it stands in a header, from the sender's address to the
 //!    receiver's port; the fast path compares those bytes.

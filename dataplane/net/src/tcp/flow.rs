@@ -23,8 +23,8 @@ use rtt::RttEstimator;
 use scoreboard::Scoreboard;
 use tuning::Tuning;
 
-/// States of RFC 9293 section 3.3.2. LISTEN, passive SYN-RECEIVED and TIME-WAIT have smaller homes
-/// of their own (`listener`, `time_wait`).
+/// States of RFC 9293 section 3.3.2. LISTEN, passive SYN-RECEIVED and TIME-WAIT have smaller tables
+/// of their own (`connections`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are those of the RFC")]

@@ -1,7 +1,7 @@
 //! ICMP errors about segments that we sent (RFC 5927, RFC 1122 section 4.2.3.9, RFC 5461).
 //!
-//! 1. Anyone can write an error, so it counts only if it quotes a sequence number between the oldest
-//!    unacknowledged and the highest sent.
+//! 1. Anyone can write an error, so it counts only if it quotes a sequence number between the
+//!    oldest unacknowledged and the highest sent.
 //! 2. A connection that is being opened fails at once when its peer refuses or cannot be reached.
 //!    For an open connection the same error is soft: retransmission decides, and the error becomes
 //!    the reason if that fails.
@@ -33,7 +33,6 @@ impl Tcp {
             local,
         };
         let Some(Entry::Flow(index)) = self.connections.find(&name) else { return };
-        let index = index;
         let flow = &mut self.flows.hot[index];
         if quote.sequence.wrapping_sub(flow.una.0) >= flow.outstanding() {
             return;

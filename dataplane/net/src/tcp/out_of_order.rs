@@ -117,7 +117,7 @@ impl Tcp {
                 continue;
             }
             self.drop_out_of_order(index);
-            self.refresh_slow(index);
+            self.update_slow_flag(index);
             cx.metrics.out_of_order_pruned += 1;
             pruned = true;
             break;

@@ -47,7 +47,7 @@ impl Tcp {
         let cold = &mut self.flows.cold[index];
         if let Algorithm::Timely(timely) = &mut cold.congestion {
             let remote = self.flows.path[index].remote();
-            timely.tell(|time| self.path_delays.note(remote, time, cx.now));
+            timely.share_sample(|time| self.path_delays.note(remote, time, cx.now));
         }
         let rtt = cold.rtt.srtt();
         let own = match cold.congestion.pacing_rate() {
@@ -63,7 +63,7 @@ impl Tcp {
 
     /// Whether a paced flow may send a segment now. If not, it is woken when it may.
     #[cold]
-    pub(crate) fn may_leave(&mut self, cx: &Context, index: FlowIndex) -> bool {
+    pub(crate) fn may_send(&mut self, cx: &Context, index: FlowIndex) -> bool {
         let cold = &self.flows.cold[index];
         if cold.rate == u64::MAX || cold.release_at <= cx.now {
             return true;

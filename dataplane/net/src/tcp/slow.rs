@@ -263,7 +263,7 @@ impl Tcp {
     }
 
     /// The flow is off the fast path while data wait out of order or loss recovery is active.
-    pub(crate) fn refresh_slow(&mut self, index: FlowIndex) {
+    pub(crate) fn update_slow_flag(&mut self, index: FlowIndex) {
         // A FIN that came early waits too: the fast path would pass it by when the gap before it is
         // filled.
         let cold = &self.flows.cold[index];
@@ -342,7 +342,7 @@ impl Tcp {
             } else {
                 cx.metrics.buffer_drops += 1;
             }
-            self.refresh_slow(index);
+            self.update_slow_flag(index);
             self.mark_dirty(index);
             return;
         }
@@ -366,7 +366,7 @@ impl Tcp {
             }
             self.mark_dirty(index);
         }
-        self.refresh_slow(index);
+        self.update_slow_flag(index);
         self.note_payload(cx, index);
     }
 
@@ -399,7 +399,7 @@ impl Tcp {
                 cold.peer_fin = Some(fin);
             }
             if fin != flow.rcv_nxt {
-                self.refresh_slow(index);
+                self.update_slow_flag(index);
                 self.acknowledge_now(index);
             }
         }
@@ -411,7 +411,7 @@ impl Tcp {
         flow.flags |= flag::PEER_CLOSED;
         // Data beyond a FIN were never sent.
         self.drop_out_of_order(index);
-        self.refresh_slow(index);
+        self.update_slow_flag(index);
         self.acknowledge_now(index);
         self.raise(index, event::PEER_CLOSED);
         match self.flows.hot[index].state {

@@ -126,7 +126,7 @@ impl Tcp {
             }
             return None;
         }
-        if flow.has(flag::PACED) && !self.may_leave(cx, index) {
+        if flow.has(flag::PACED) && !self.may_send(cx, index) {
             return None;
         }
         let mut flags = ACK;

@@ -73,7 +73,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// [`Engine::send`] for a flow with an outbox.
+    /// `Engine::send` for a flow with a send queue.
     #[cold]
     pub(crate) fn send_queued(&mut self, index: FlowIndex, data: &[u8]) -> usize {
         let flow = &mut self.flows.hot[index];

@@ -14,7 +14,7 @@ fn announcing(config: &mut Config) {
     config.announce = true;
 }
 
-/// Addresses that the host announced to everybody, after a turn at `now`.
+/// Addresses that the host announced to all nodes, after an iteration at `now`.
 fn announced(host: &mut Host, now: u64) -> Vec<IpAddr> {
     host.poll(now);
     let frames = std::iter::from_fn(|| host.tap.take_transmitted());

@@ -116,8 +116,8 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
 }
 
 impl Wire {
-    /// Blind segments of an attacker that forges the peer's address: numbers all over the space, none of
-    /// them right.
+    /// Blind segments of an attacker that forges the peer's address: numbers all over the space,
+    /// none of them right.
     fn blind(&mut self, flags: u8, payload: &[u8]) {
         for step in 1..64u32 {
             let away = step << 26;
@@ -151,8 +151,8 @@ fn blind_resets_syns_and_data_neither_end_nor_change_a_connection() {
     }
     assert!(!wire.host.saw_any_close(), "a blind segment ended it");
     assert_eq!(wire.host.read_all(flow), b"", "a blind segment brought data");
-    // Challenges are few, however many ask for one (RFC 5961 section 10): hundreds of segments came
-    // within an instant.
+    // Challenge ACKs are few, however many segments call for one (RFC 5961 section 10): hundreds of
+    // segments came within an instant.
     let answers = wire.sent().len();
     assert!(answers < 300, "{answers} frames in answer to 378");
     wire.assert_alive(flow, 0, 0);
@@ -396,7 +396,7 @@ mod flood {
         wire.flood(0, 100);
         wire.open(5000, &Options::default());
         let cookie = wire.irs;
-        // The forged ones give up; the SYN comes again and finds room, but the first answer is what
+        // The forged ones expire; the SYN comes again and finds room, but the first answer is what
         // counts.
         for _ in 0..64 {
             wire.now += SECOND;
@@ -478,7 +478,7 @@ mod guessed {
         );
         let since_received = before.since_received;
         assert_eq!(sietch_net::FlowInfo { since_received, since_sent: before.since_sent, ..after }, before);
-        // The peer itself is heard.
+        // The peer itself is served.
         wire.window = 8000;
         wire.stamped(100, 100, ACK | PSH, STAMP + 10_000, b"alive");
         assert_eq!(wire.host.read_all(flow), b"alive");
@@ -589,7 +589,7 @@ mod gaps {
         let mut wire = wire(1 << 20);
         let window = wire.enter(998).1;
         assert!(window < 65_535, "a first window is a part of what is free");
-        // Full of bytes that nobody reads, but for what the gaps hold.
+        // Full of unread bytes, except for the share of the gaps.
         wire.say(4096, 0, ACK, &[7; 1000]);
         for port in 1000..1250 {
             let (_, window) = wire.enter(port);

@@ -27,7 +27,7 @@ fn datagram(six: bool, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A frame with the part of `whole` from `offset` on.
+/// A frame with the fragment of `whole` from `offset` on.
 fn part(six: bool, id: u8, whole: &[u8], offset: usize, length: usize) -> Vec<u8> {
     let (from, to) = ends(six);
     let macs = Macs { from: PEER_MAC, to: [2, 0, 0, 0, 0, 2] };
@@ -53,7 +53,7 @@ fn the_sender_of_the_first_fragment_of_an_incomplete_packet_gets_an_error() {
         let mut host = Host::new(2, speak_ipv6);
         let whole = datagram(six, &[7; 3000]);
         let first = part(six, 1, &whole, 0, 1400);
-        // Of another packet the first part is missing, and a third is void.
+        // Another packet lacks its first fragment, and a third is void.
         for frame in [&first, &part(six, 2, &whole, 1400, 1400), &part(six, 3, &whole, 0, 1400)] {
             assert!(host.tap.deliver(frame));
         }
@@ -103,7 +103,7 @@ fn a_fragmented_datagram_arrives_whole_or_not_at_all() {
         }
         host.poll(SECOND);
         assert_eq!(host.engine.udp_receive(53).expect("it is whole").payload, payload);
-        // One part in two versions: neither counts.
+        // One fragment in two versions: neither counts.
         host.tap.deliver(&part(six, 2, &whole, 0, 1400));
         host.tap.deliver(&part(six, 2, &whole, 8, 1400));
         for offset in [1400, 2800, 4200, 5600, 7000, 8400] {
@@ -111,7 +111,7 @@ fn a_fragmented_datagram_arrives_whole_or_not_at_all() {
         }
         host.poll(SECOND);
         assert!(host.engine.udp_receive(53).is_none());
-        // One part never comes: nothing is kept for ever.
+        // One fragment never arrives: nothing is kept for ever.
         host.tap.deliver(&part(six, 3, &whole, 0, 1400));
         host.poll(SECOND);
         while let Some(at) = host.engine.next_deadline() {

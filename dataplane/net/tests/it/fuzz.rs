@@ -8,8 +8,8 @@
 //!    parsers trip over, cut, lengthened, joined with others. In half of them the checksums are
 //!    made right again, or nothing behind them would ever be read.
 //! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an
-//!    engine with listeners, half-open connections and established flows: segments near every number that
-//!    matters, reads, writes, closes, leaps in time.
+//!    engine with listeners, half-open connections and established flows: segments near every
+//!    number that matters, reads, writes, closes, leaps in time.
 //!
 //! After each operation: memory, flows and half-open connections are within their bounds, the
 //! receive window holds what was announced, and the engine's next deadline does not make it iterate
@@ -88,7 +88,7 @@ fn pass(host: &mut Host, now: &mut u64, until: u64) {
     *now = (*now).max(until);
 }
 
-/// The application lets go of everything, the peer is silent: nothing may stay.
+/// The application closes everything and the peer sends nothing: all tables must become empty.
 fn settle(mut host: Host, mut now: u64, flows: &[FlowId]) {
     for flow in flows {
         host.engine.abort(*flow);

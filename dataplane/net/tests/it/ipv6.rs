@@ -138,7 +138,7 @@ fn without_an_address_there_is_no_route() {
     let mut network = Network::dual();
     let far = SocketAddr::from((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 80));
     assert_eq!(network.client.engine.connect(far, network.now), Err(ConnectError::NoRoute(far.ip())));
-    // Nobody there.
+    // No such host.
     let near = SocketAddr::from((address6(77), 80));
     let flow = network.client.engine.connect(near, network.now).expect("it is on the link");
     network.run_until(network.now + 10 * SECOND);
@@ -162,7 +162,7 @@ fn datagrams_travel_with_their_checksum() {
     network.server.engine.udp_send(53, datagram.remote, b"reply").expect("there is room");
     network.run();
     assert_eq!(network.client.engine.udp_receive(53).expect("it arrived").payload, b"reply");
-    // A port where nobody is.
+    // A port that is not bound.
     network.client.engine.udp_send(53, SocketAddr::from((address6(2), 54)), b"?").expect("there is room");
     network.run();
     assert_eq!(network.server.engine.metrics().icmp_errors_sent, 1);
@@ -210,7 +210,7 @@ fn solicitations_and_probes_for_our_address_are_answered() {
     assert_eq!((kind, flags >> 29, mac), (136, 3, PEER_MAC));
     assert_eq!((source, destination), (own.into(), address6(1).into()));
     assert_eq!(payload, [&own.octets()[..], &[2, 1], &host.mac].concat());
-    // Duplicate address detection: the answer goes to all, and does not count as asked for.
+    // Duplicate address detection: the answer goes to all, and does not count as solicited.
     host.tap.deliver(&neighbour(to_group, Ipv6Addr::UNSPECIFIED, group_address, 135, 0, own, &[]));
     host.poll(SECOND);
     let (kind, flags, _, destination, mac, _) = answer(&host).expect("it is answered");
@@ -249,7 +249,7 @@ fn a_neighbours_address_is_not_stolen_for_long() {
     let mut host = host();
     let peer = address6(1);
     let flow = host.engine.connect(SocketAddr::from((peer, 80)), SECOND).expect("it is on the link");
-    // Before anybody was asked, nobody's claim makes an entry; when asked, the owner is believed.
+    // Before a request, no claim makes an entry; after one, the owner's answer counts.
     host.poll(SECOND);
     let question = host.tap.take_transmitted().expect("somebody is asked");
     assert!(host.tap.take_transmitted().is_none());

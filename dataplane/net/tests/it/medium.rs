@@ -111,8 +111,7 @@ fn a_long_echo_request_is_turned_around_with_its_tail() {
     assert_eq!(side.engine.metrics().bad_checksum, 1);
 }
 
-/// Who drives an engine over a queue that stays full, because a rate limit empties it, must not be
-/// kept busy by it.
+/// A loop whose engine has a queue that stays full, because a rate limit empties it, must not be
 #[test]
 fn a_full_queue_is_tried_again_after_a_moment() {
     let (queue, tap) = tapped_with(MAC[0], 1500, 4, Medium::default());
@@ -345,7 +344,7 @@ mod classes {
     fn small_frames_do_not_take_all_room_for_ever() {
         let (mut world, near, far) = World::new(true);
         for _ in 0..20_000 {
-            // Room for one small frame at a time, and always somebody who has one to send.
+            // Room for one small frame at a time, and always a flow with one to send.
             world.queue.large = (world.queue.large + 1).min(MTU.div_ceil(SMALL) + 1);
             world.client.engine.send(near, b"request");
             world.server.send(far, b"answer");

@@ -23,7 +23,7 @@ fn a_cork_holds_what_does_not_fill_a_segment_until_it_is_taken_out() {
     network.client.engine.set_corked(client, false);
     network.run();
     assert_eq!(network.server.read_all(server).len(), 2010 - whole);
-    // Who ends has said everything, corked or not.
+    // A closed side sends all its data, corked or not.
     network.client.engine.set_corked(client, true);
     assert_eq!(network.client.engine.send(client, b"the end"), 7);
     network.client.engine.shutdown_send(client);

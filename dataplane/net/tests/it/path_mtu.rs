@@ -101,7 +101,7 @@ fn full_segment(network: &mut Network, client: FlowId) -> Vec<u8> {
 
 #[test]
 fn too_big_is_believed_as_far_as_it_can_be_true() {
-    // (family, MTU as told, MTU that is used from then on)
+    // (family, MTU in the error, MTU that is used from then on)
     for (six, told, used) in [
         (false, 1400, 1400),
         (false, 68, 552),

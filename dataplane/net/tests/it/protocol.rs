@@ -328,7 +328,7 @@ fn both_close_at_once() {
 #[test]
 fn both_open_at_once() {
     let mut peer = Peer::new(|config| config.source_ports = (40_000, 40_000));
-    // The engine learns the peer's link address from its question.
+    // The engine learns the peer's link address from its request.
     let question = arp_request();
     assert!(peer.host.tap.deliver(&question));
     peer.turn();
@@ -415,7 +415,7 @@ fn detached_flows_do_not_stay_for_ever() {
     assert_eq!(peer.host.engine.population().0, 1);
     peer.until(peer.now + limits::FIN_WAIT_2 + SECOND);
     assert_eq!(peer.host.engine.population().0, 0);
-    // A peer that keeps its window closed cannot hold a flow that nobody owns.
+    // A peer that keeps its window closed cannot hold a flow without an application.
     let mut peer = Peer::connected(|_| {});
     peer.window = 0;
     peer.say(0, 0, ACK, b"x");
@@ -712,7 +712,8 @@ fn what_came_before_a_reset_can_be_read_after_it() {
         if !reset {
             continue;
         }
-        // All of it, or a part, or by letting go: no second end follows, and nothing is left.
+        // All of it, a part of it, or by closing: no second Closed event follows, and nothing is
+        // left.
         let mut bytes = [0; 10];
         assert_eq!(peer.host.engine.read(peer.flow, &mut bytes), 10);
         peer.host.engine.close(peer.flow);

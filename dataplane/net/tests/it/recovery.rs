@@ -27,7 +27,7 @@ fn sending(segments: u32) -> Peer {
     peer
 }
 
-/// Acknowledges so many thousands of bytes (after the question), and these ranges of thousands.
+/// Acknowledges so many thousands of bytes (after the request), and these ranges of thousands.
 fn acknowledge(peer: &mut Peer, thousands: u32, ranges: &[(u32, u32)]) {
     let mut blocks = SackBlocks::default();
     for range in ranges {
@@ -174,7 +174,7 @@ fn duplicates_take_a_needless_reduction_back() {
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 5)]);
     assert_eq!(sent(&mut peer), [0]);
-    // It had only been late: the copy comes twice.
+    // It was only late: both copies arrive.
     acknowledge(&mut peer, 8, &[]);
     assert!(info(&peer).congestion_window < before);
     acknowledge(&mut peer, 8, &[(0, 1)]);
@@ -230,8 +230,8 @@ fn a_receiver_may_take_its_word_back() {
     assert_eq!(info(&peer).unsent_or_unacknowledged, 0);
 }
 
-/// Two percent of the data frames are lost, some of the copies too: hardly more is sent again than
-/// was lost, without a timeout but for rare cases.
+/// Two percent of the data frames are lost, some of the copies too: hardly more is retransmitted
+/// than was lost, without a timeout but for rare cases.
 #[test]
 fn only_lost_bytes_are_retransmitted() {
     for seed in 1..6u64 {

@@ -93,7 +93,7 @@ fn bytes_that_arrive_again_are_reported_in_one_dsack() {
     peer.say(90, 0, ACK, &[1; 20]);
     let got = peer.until(peer.now + 100 * MILLISECOND).remove(0);
     assert_eq!((got.ack, offsets(&got.sack)), (PEER_ISS.plus(111), vec![(90, 100)]));
-    // Twice beyond a gap: what came twice, then the range around it (RFC 2883 section 4.2).
+    // Again beyond a gap: the DSACK, then the range around it (RFC 2883 section 4.2).
     ten(&mut peer, 200);
     ten(&mut peer, 210);
     assert_eq!(ten(&mut peer, 205).1, [(205, 215), (200, 220)]);

@@ -30,7 +30,7 @@ fn a_question_is_answered_and_the_answer_holds_for_its_lifetime() {
     assert_eq!(cache.deadline(), 2 * SECOND, "the deadline may be early");
     assert_eq!(ask(&mut cache, 2 * SECOND).0, []);
     assert_eq!(cache.deadline(), NEVER);
-    // Past its lifetime it is used still, and its owner is asked, not everybody.
+    // Past its lifetime the entry is still used, and the request goes to its owner only.
     let later = 2 * SECOND + NEIGHBOUR_LIFETIME;
     assert_eq!(cache.resolve(who, later), Resolution::Known(HONEST));
     assert_eq!(ask(&mut cache, later).0, [NeighbourRequest { address: who, mac: Some(HONEST) }]);

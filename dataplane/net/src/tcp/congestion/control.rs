@@ -1,4 +1,4 @@
-//! The interface of congestion control: what an algorithm is told, and what it answers.
+//! The interface of congestion control: its inputs and its result.
 
 /// What an acknowledgement says. Quantities are bytes, times nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@
 //!    acknowledged divides by the time that has passed.
 //! 5. No cut takes more than an eighth of the rate, and a step is a small part of a segment a round
 //!    trip, so that many flows whose share is less than that settle too.
-//! 6. `pacing` enforces the rate. The window only bounds what a stalled path can swallow: twice
-//!    what rate and delay make.
+//! 6. `pacing` enforces the rate. The window only bounds what a stalled path can lose: twice what
+//!    rate and delay make.
 //!
 //! Bounds are on the queueing delay and not on the round trip as in the paper, so that they fit
 //! other paths than those within one cluster. Fairness then depends on what is taken for the round
@@ -30,14 +30,14 @@ use super::window::Window;
 use crate::limits::{INITIAL_WINDOW, LARGEST_WINDOW, MILLISECOND, NEVER, SECOND};
 
 /// `T_low`: queueing up to here, or up to a quarter of the bare round trip, is no congestion.
-const LITTLE: u64 = 50_000;
+const T_LOW: u64 = 50_000;
 /// `T_high`: queueing from here, or from the bare round trip, is congestion whatever the gradient.
-const MUCH: u64 = 500_000;
+const T_HIGH: u64 = 500_000;
 /// The step of growth: this part of a segment a round trip. (The paper has 10 Mbit/s, two thirds of
 /// the share of 64 flows of a gigabit.)
 const STEP: u64 = 24;
 /// Intervals of little queueing after which the step is five times as large.
-const PATIENCE: u8 = 5;
+const HAI_INTERVALS: u8 = 5;
 /// `beta`, in 1/1024.
 const BETA: i64 = 819;
 /// What a cut leaves at least, in 1/1024. Flows are cut at different moments of one and the same
@@ -66,7 +66,7 @@ pub struct Timely {
     before: u64,
     /// The shortest sample of the path; the newest of this interval, or [`NEVER`]; that of the last
     /// interval, or zero.
-    shortest: u64,
+    min_rtt: u64,
     current: u64,
     previous: u64,
     /// Smoothed change of the round trip from one round trip to the next.
@@ -80,7 +80,7 @@ pub struct Timely {
     /// The rate held the sender back in this interval.
     used: bool,
     /// An interval has ended whose round trip is not in the path's entry yet.
-    untold: bool,
+    unshared: bool,
 }
 
 impl Timely {
@@ -90,7 +90,7 @@ impl Timely {
             window: Window::new(mss),
             rate: 0,
             before: 0,
-            shortest: 0,
+            min_rtt: 0,
             current: NEVER,
             previous: 0,
             gradient: 0,
@@ -99,26 +99,26 @@ impl Timely {
             calm: 0,
             settled: false,
             used: false,
-            untold: false,
+            unshared: false,
         }
     }
 
     /// Starts with the shortest round trip that other flows of the path have measured.
-    pub(crate) fn know(&mut self, shortest: u64) {
-        self.shortest = shortest;
+    pub(crate) fn seed_min_rtt(&mut self, min_rtt: u64) {
+        self.min_rtt = min_rtt;
     }
 
     /// Passes the round trip of an interval that has just ended to `path`, once; `path` returns the
     /// shortest of the path.
-    pub(crate) fn tell(&mut self, path: impl FnOnce(u64) -> u64) {
-        if std::mem::take(&mut self.untold) {
-            self.shortest = path(self.previous);
+    pub(crate) fn share_sample(&mut self, path: impl FnOnce(u64) -> u64) {
+        if std::mem::take(&mut self.unshared) {
+            self.min_rtt = path(self.previous);
         }
     }
 
     /// Up to which round trip there is no congestion.
     fn low(&self) -> u64 {
-        self.shortest + LITTLE.max(self.shortest / 4)
+        self.min_rtt + T_LOW.max(self.min_rtt / 4)
     }
 
     /// The first interval: what left at once is taken for a rate, unless others queue.
@@ -136,7 +136,7 @@ impl Timely {
     fn end_interval(&mut self, now: u64, mss: u32) {
         let time = std::mem::replace(&mut self.current, NEVER);
         self.next_at = now + 2 * time;
-        self.untold = true;
+        self.unshared = true;
         let passed = now - std::mem::replace(&mut self.ended_at, now);
         let change = time.cast_signed() - std::mem::replace(&mut self.previous, time).cast_signed();
         if self.rate == 0 {
@@ -145,16 +145,16 @@ impl Timely {
         self.gradient =
             (self.gradient + change * (2 * time).cast_signed() / passed.max(2 * time).cast_signed()) / 2;
         let low = self.low();
-        let high = self.shortest + MUCH.max(self.shortest);
+        let high = self.min_rtt + T_HIGH.max(self.min_rtt);
         let used = std::mem::take(&mut self.used);
         let step = u64::from(mss) * SECOND / time / STEP;
         if time < low {
             self.calm = self.calm.saturating_add(1);
             if used {
-                self.rate = match (self.settled, self.calm > PATIENCE) {
+                self.rate = match (self.settled, self.calm > HAI_INTERVALS) {
                     (false, _) => self.rate.saturating_mul(2),
                     (true, false) => self.rate + step,
-                    (true, true) => self.rate + u64::from(PATIENCE) * step,
+                    (true, true) => self.rate + u64::from(HAI_INTERVALS) * step,
                 };
             }
         } else {
@@ -166,7 +166,7 @@ impl Timely {
             } else {
                 // The blend: 0 while the queue drains, 1 while it grows by a quarter of the bare
                 // round trip in one.
-                let slope = self.gradient * 1024 / self.shortest.max(1).cast_signed();
+                let slope = self.gradient * 1024 / self.min_rtt.max(1).cast_signed();
                 let blend = (2 * slope + 512).clamp(0, 1024);
                 let error = ((time - low) * 1024 / low).cast_signed().min(MOST_ERROR * 1024);
                 self.scale(1024 - (BETA * blend / 1024) * error / 1024);
@@ -212,11 +212,11 @@ impl CongestionControl for Timely {
     fn acknowledged(&mut self, what: &Acknowledged) {
         self.used |= what.grow;
         let rtt = what.rtt.min(LONGEST);
-        let waited = what.in_flight <= what.mss && self.shortest > 0 && rtt > self.shortest + LATE;
+        let waited = what.in_flight <= what.mss && self.min_rtt > 0 && rtt > self.min_rtt + LATE;
         if rtt > 0 && !waited {
             self.current = rtt;
-            if rtt < self.shortest || self.shortest == 0 {
-                self.shortest = rtt;
+            if rtt < self.min_rtt || self.min_rtt == 0 {
+                self.min_rtt = rtt;
             }
         }
         if what.now >= self.next_at && self.current != NEVER {

@@ -1,7 +1,7 @@
 //! Half-open passive connections: SYN-RECEIVED.
 //!
-//! 1. A SYN for a listening port creates a [`HalfOpen`]: 96 bytes, no buffers. The SYN-ACK goes back
-//!    to the link address that the SYN came from, and is repeated with backoff.
+//! 1. A SYN for a listening port creates a [`HalfOpen`]: 96 bytes, no buffers. The SYN-ACK goes
+//!    back to the link address that the SYN came from, and is repeated with backoff.
 //! 2. When the table is full, a SYN is answered with a cookie and nothing is stored (`syn_cookie`).
 //!    Under a flood of forged SYNs honest handshakes still succeed, and memory stays bounded.
 //! 3. The ACK of the SYN-ACK promotes the half-open connection to a flow, if its listener has room.

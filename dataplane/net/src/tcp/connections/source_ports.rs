@@ -23,9 +23,9 @@ impl SourcePorts {
     }
 
     /// A port of ours that makes `tuple` free, drawn at random: the ports of other connections do
-    /// not tell which comes next (RFC 6056 section 3.3.1), except for up to half of the range, drawn
-    /// lately, that is left out. Where most ports are taken, one that no connection has; where each
-    /// has one, a bounded number of neighbours.
+    /// not tell which comes next (RFC 6056 section 3.3.1), except for up to half of the range,
+    /// drawn lately, that is left out. Where most ports are taken, one that no connection has;
+    /// where each has one, a bounded number of neighbours.
     pub(crate) fn choose(
         &mut self,
         tuple: FourTuple,

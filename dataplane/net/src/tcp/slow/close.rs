@@ -1,9 +1,9 @@
 //! The end of a flow.
 //!
 //! ```text
-//! shutdown_send: ESTABLISHED -> FIN-WAIT-1, CLOSE-WAIT -> LAST-ACK; `transmit` sends the FIN after the data
+//! shutdown_send:        ESTABLISHED -> FIN-WAIT-1, CLOSE-WAIT -> LAST-ACK (FIN follows the data)
 //! our FIN acknowledged: FIN-WAIT-1 -> FIN-WAIT-2, CLOSING -> TIME-WAIT, LAST-ACK -> over
-//! their FIN:     ESTABLISHED -> CLOSE-WAIT, FIN-WAIT-1 -> CLOSING, FIN-WAIT-2 -> TIME-WAIT
+//! their FIN:            ESTABLISHED -> CLOSE-WAIT, FIN-WAIT-1 -> CLOSING, FIN-WAIT-2 -> TIME-WAIT
 //! ```
 //!
 //! A flow that is over stays only until the application has read what arrived and has taken the
@@ -49,7 +49,7 @@ impl Tcp {
             _ => {}
         }
         self.close_send(index);
-        self.settle_accept(index);
+        self.leave_accept_queue(index);
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         flow.flags |= flag::DETACHED;
         flow.events = 0;
@@ -99,17 +99,17 @@ impl Tcp {
         let reason = match self.flows.hot[index].state {
             State::SynReceived => CloseReason::Refused,
             State::Closing | State::LastAck => {
-                // Both sides had closed, and the peer has forgotten already: nothing is lost, what
-                // came can still be read.
+                // Both sides had closed, and the peer has dropped its state already: nothing is
+                // lost, and received data can still be read.
                 self.remove_connection(index);
-                return self.settle(index);
+                return self.end_protocol(index);
             }
             _ => CloseReason::Reset,
         };
         self.finish(index, reason);
     }
 
-    /// Our FIN was acknowledged. Says whether the rest of the segment still counts.
+    /// Our FIN was acknowledged. Returns whether the rest of the segment still counts.
     pub(super) fn fin_acknowledged(&mut self, cx: &mut Context, index: FlowIndex) -> bool {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         match flow.state {
@@ -128,7 +128,7 @@ impl Tcp {
             State::LastAck => {
                 cx.metrics.connections_closed += 1;
                 self.remove_connection(index);
-                self.settle(index);
+                self.end_protocol(index);
                 false
             }
             _ => true,
@@ -164,7 +164,7 @@ impl Tcp {
             self.acknowledge_time_wait(cx, waiting);
         }
         self.flows.hot[index].state = State::TimeWait;
-        self.settle(index);
+        self.end_protocol(index);
     }
 
     fn remove_connection(&mut self, index: FlowIndex) {
@@ -173,7 +173,7 @@ impl Tcp {
 
     /// The protocol is done with the flow. If the application has still to read, the flow stays for
     /// that.
-    fn settle(&mut self, index: FlowIndex) {
+    fn end_protocol(&mut self, index: FlowIndex) {
         let flow = &mut self.flows.hot[index];
         if flow.rx.is_empty() || flow.has(flag::DETACHED) {
             self.finish(index, CloseReason::Normal);
@@ -201,7 +201,7 @@ impl Tcp {
     /// released when the application has taken the Closed event and the events after it
     /// (`Engine::take_events`), or now if it has closed the flow.
     pub(crate) fn finish(&mut self, index: FlowIndex, reason: CloseReason) {
-        self.settle_accept_if_detached(index);
+        self.leave_accept_queue_if_detached(index);
         self.cancel_timers(index);
         self.remove_connection(index);
         self.drop_unsent(index);
@@ -229,9 +229,9 @@ impl Tcp {
     }
 
     /// A flow without an application makes room in its listener's queue.
-    fn settle_accept_if_detached(&mut self, index: FlowIndex) {
+    fn leave_accept_queue_if_detached(&mut self, index: FlowIndex) {
         if self.flows.hot[index].has(flag::DETACHED) {
-            self.settle_accept(index);
+            self.leave_accept_queue(index);
         }
     }
 

@@ -280,7 +280,7 @@ impl Tcp {
         if let Algorithm::Timely(timely) = &mut cold.congestion
             && let Some(shortest) = self.path_delays.get(&self.flows.path[index].remote())
         {
-            timely.know(shortest);
+            timely.seed_min_rtt(shortest);
         }
         if self.settings.pacing || cold.congestion.kind() == Kind::Timely {
             flow.flags |= flag::PACED;

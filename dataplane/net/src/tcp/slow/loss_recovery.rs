@@ -2,8 +2,8 @@
 //! `flow/recovery` and `flow/scoreboard`.
 //!
 //! ```text
-//! OPEN --- something out of order ---> DISORDER --- lost ---> RECOVERY --- all of it acknowledged ---> OPEN
-//!   \------------- the timer expired (`timeout`) ---> LOSS --- all of it acknowledged ---> OPEN
+//! OPEN --- out of order ---> DISORDER --- lost ---> RECOVERY --- all acknowledged ---> OPEN
+//!   \------- the timer expired (`timeout`) ------> LOSS ------ all acknowledged ---> OPEN
 //!        RECOVERY or LOSS --- it was spurious ---> OPEN, with the window of before
 //! ```
 //!
@@ -119,7 +119,7 @@ impl Tcp {
             self.flow_timers.no_later(index, recovery.reorder_at);
         }
         cold.recovery = Some(recovery);
-        self.refresh_slow(index);
+        self.update_slow_flag(index);
     }
 
     fn note_dsack(
@@ -238,8 +238,8 @@ impl Tcp {
         } else {
             if ack.duplicate {
                 flow.duplicates = flow.duplicates.saturating_add(1);
-                // No more of them can be honest than segments were in flight when the first came:
-                // each beyond would let another out (Savage et al., DupACK spoofing).
+                // An honest peer sends no more of them than segments were in flight at the first:
+                // each further one would release another segment (Savage et al., DupACK spoofing).
                 let sent = if recovery.is_active() {
                     cold.recover.since(flow.una)
                 } else {

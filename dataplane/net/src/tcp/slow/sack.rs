@@ -1,4 +1,5 @@
-//! What the peer is told of bytes that arrived out of order: SACK (RFC 2018) and DSACK (RFC 2883).
+//! What is reported to the peer about bytes that arrived out of order: SACK (RFC 2018) and DSACK
+//! (RFC 2883).
 //!
 //! 1. While bytes wait out of order, acknowledgements carry their ranges, the one that grew last
 //!    first (`flow/reassembly`): on each acknowledgement without data, and on data that leave room.

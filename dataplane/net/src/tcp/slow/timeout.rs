@@ -88,7 +88,7 @@ impl Tcp {
             _ if flow.has(flag::PERSIST) || (flow.wnd == 0 && !flow.tx.is_empty()) => {
                 self.probe_due(cx, index)
             }
-            _ => self.data_due(cx, index),
+            _ => self.retransmission_timeout(cx, index),
         }
         self.refresh_next_hop(cx, index);
     }
@@ -100,7 +100,7 @@ impl Tcp {
 
     /// The oldest data (or our FIN) were not acknowledged in time: retransmits them with a window
     /// of one segment.
-    fn data_due(&mut self, cx: &mut Context, index: FlowIndex) {
+    fn retransmission_timeout(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         if flow.outstanding() == 0 {
             return;

@@ -4,8 +4,8 @@
 //!    done goes to the end of the list.
 //! 2. A flow for whose next frame the queue has no buffer is *deferred*: frames of others may be
 //!    smaller. It is tried once an emission, behind the flows that were not deferred.
-//! 3. When no deferred flow has found a buffer for [`DEFERRED_TIME`], the one that has waited longest
-//!    sends before everything else.
+//! 3. When no deferred flow has found a buffer for [`DEFERRED_TIME`], the one that has waited
+//!    longest sends before everything else.
 
 use sietch_nic::NicQueue;
 

@@ -4,7 +4,8 @@ use crate::packet::Path;
 use crate::packet::sequence::Seq;
 use crate::packet::tcp::Fields;
 
-/// A segment that belongs to no flow: a reset, a SYN-ACK of a half-open connection, an ACK from TIME-WAIT.
+/// A segment that belongs to no flow: a reset, a SYN-ACK of a half-open connection, an ACK from
+/// TIME-WAIT.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub path: Path,

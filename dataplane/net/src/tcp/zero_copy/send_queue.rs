@@ -170,11 +170,11 @@ impl SendQueue {
     }
 }
 
-/// The payload of a segment of a flow with an outbox: `length` bytes, `offset` bytes into the
+/// The payload of a segment of a flow with a send queue: `length` bytes, `offset` bytes into the
 /// queue.
 ///
 /// # Panics
-/// If there is no outbox: then the ring should have had the bytes.
+/// If there is no send queue: then the ring should have had the bytes.
 #[cold]
 pub(crate) fn payload<'a>(
     send_queue: Option<&'a SendQueue>,
