@@ -1,4 +1,4 @@
-//! The broker over a device in memory that finishes when it is told to, with honest applications
+//! The broker over a device in memory that completes on command, with honest applications
 //! and with others.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use super::*;
 
 const BLOCK: usize = 4096;
 const VOLUME: usize = 256 * BLOCK;
-/// What lies where nobody's area is.
+/// The content of blocks that no area has.
 const STRANGE: u8 = 0xee;
 
 #[derive(Default)]
@@ -308,8 +308,8 @@ fn step(units: usize) -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever an application asks through its queue: its area holds what a plain one would, and
-    /// what is nobody's stays as it was.
+    /// For any requests of an application: its area holds what a plain one would, and
+    /// blocks of no area stay as they were.
     #[test]
     fn an_area_of_extents_is_like_any_other(
         steps in prop::collection::vec(step(200 * BLOCK / 512), 1..30),
@@ -376,10 +376,10 @@ proptest! {
     }
 
     /// An attacker that writes anything anywhere in its memory, while a neighbour works: the
-    /// neighbour's data are right, each of its requests is done within a few turns, and nothing
+    /// neighbour's data are right, each of its requests is done within a few iterations, and nothing
     /// outside the attacker's own area changes.
     #[test]
-    fn scribbling_harms_nobody_else(
+    fn scribbling_harms_no_other_area(
         writes in prop::collection::vec((0..8_u8, any::<u32>(), any::<u32>(), any::<u32>()), 1..150)
     ) {
         let mut scene = Scene::new();
@@ -407,7 +407,7 @@ proptest! {
             let done = scene.execute(&mut victim, read(offset, 512));
             prop_assert!(done.buffer.expect("it comes back")[..512].iter().all(|byte| *byte == round as u8));
             if lives && scene.broker.counters().all(|(id, _)| id != 1) {
-                // It broke its ring and was let go of: it begins again with fresh memory.
+                // It broke its ring and was released: it begins again with fresh memory.
                 lives = false;
                 prop_assert!(scene.events().contains(&Event::Detached(1)));
                 attacker = scene.attach_raw(3, &[prey]);
@@ -420,7 +420,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_ones_own_is_refused_by_its_reason() {
+fn an_invalid_request_is_refused_by_its_reason() {
     let mut scene = Scene::new();
     let raw = scene.attach_raw(1, &[span(8, 4)]);
     let other = span(16, 4);
@@ -458,7 +458,7 @@ fn what_is_not_ones_own_is_refused_by_its_reason() {
 }
 
 #[test]
-fn bytes_that_change_while_they_are_written_are_those_that_were_copied() {
+fn a_write_stores_the_bytes_that_were_copied_though_they_change() {
     let mut scene = Scene::new();
     let raw = scene.attach_raw(1, &[span(8, 4)]);
     raw.fill(5);
@@ -474,7 +474,7 @@ fn bytes_that_change_while_they_are_written_are_those_that_were_copied() {
 }
 
 #[test]
-fn a_read_that_fails_shows_nothing_of_what_was_in_a_buffer() {
+fn a_failed_read_shows_no_stale_bytes_of_a_buffer() {
     let mut scene = Scene::new();
     let mut neighbour = scene.attach(2, &[span(16, 4)]);
     assert!(scene.execute(&mut neighbour, write(0, BLOCK, 9)).result.is_ok());
@@ -490,7 +490,7 @@ fn a_read_that_fails_shows_nothing_of_what_was_in_a_buffer() {
 }
 
 #[test]
-fn who_takes_no_completions_waits_for_itself() {
+fn an_application_that_takes_no_completions_delays_only_itself() {
     let mut scene = Scene::new();
     let raw = scene.attach_raw(1, &[span(8, 4)]);
     let mut neighbour = scene.attach(2, &[span(16, 4)]);
@@ -509,7 +509,7 @@ fn who_takes_no_completions_waits_for_itself() {
 }
 
 #[test]
-fn detached_in_flight_it_finishes_what_is_at_the_device_and_takes_nothing_more() {
+fn a_detached_area_finishes_what_is_at_the_device_and_takes_nothing_more() {
     let mut scene = Scene::new();
     let mut queue = scene.attach(1, &[span(8, 64)]);
     scene.device.allow(0);
@@ -539,7 +539,7 @@ fn detached_in_flight_it_finishes_what_is_at_the_device_and_takes_nothing_more()
     assert_eq!(queue.complete(&mut done), 1);
     assert_eq!(done[4].result.as_ref().map_err(io::Error::raw_os_error), Err(Some(107)), "ENOTCONN");
     assert!(scene.device.bytes(span(11, 61)).iter().all(|byte| *byte == STRANGE));
-    // Who is unknown has gone already.
+    // An unknown area is gone already.
     scene.broker.detach(1);
     assert_eq!(scene.events(), [Event::Detached(1)]);
 }
@@ -550,7 +550,7 @@ fn rounds() -> u64 {
 }
 
 #[test]
-fn killed_in_flight_it_is_let_go_of_when_nothing_is_under_way() {
+fn the_area_of_a_killed_application_is_released_when_nothing_is_in_flight() {
     let mut scene = Scene::new();
     let mut neighbour = scene.attach(1, &[span(128, 4)]);
     for round in 0..rounds() {
@@ -599,7 +599,7 @@ fn a_small_request_waits_for_no_more_than_a_share_of_large_ones() {
         assert!(before as u64 * MAX_PIECE as u64 <= limits::BYTES, "the device has {before} of them");
         let (mut done, mut turns) = (Vec::new(), 0);
         while small.complete(&mut done) == 0 {
-            // The device finishes one request a turn.
+            // The device finishes one request an iteration.
             scene.device.allow(1);
             scene.turns(1);
             turns += 1;
@@ -610,7 +610,7 @@ fn a_small_request_waits_for_no_more_than_a_share_of_large_ones() {
 }
 
 #[test]
-fn flushes_that_come_together_are_one() {
+fn concurrent_flushes_share_one() {
     let mut scene = Scene::new();
     let mut queues: Vec<BrokerQueue> =
         (0..4).map(|id| scene.attach(id, &[span(8 + 8 * id as usize, 4)])).collect();
@@ -637,7 +637,7 @@ fn flushes_that_come_together_are_one() {
 }
 
 #[test]
-fn an_area_grows_at_once_and_shrinks_when_nothing_is_under_way() {
+fn an_area_grows_at_once_and_shrinks_when_nothing_is_in_flight() {
     let mut scene = Scene::new();
     let mut queue = scene.attach(1, &[span(8, 4)]);
     scene.broker.reshape(1, &[span(8, 4), span(64, 4)]).expect("sound extents");
@@ -668,7 +668,7 @@ fn an_area_grows_at_once_and_shrinks_when_nothing_is_under_way() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_name() {
+fn an_area_that_cannot_be_served_is_refused_by_name() {
     let mut scene = Scene::new();
     let host = |geometry| {
         let BrokerPair { application, host } = create_pair(geometry, 1).expect("memory");
@@ -693,7 +693,7 @@ fn what_cannot_be_served_is_refused_by_name() {
 }
 
 /// A discard of everything is cut to slices that wait for each other, so that others have their
-/// turns between them.
+/// iterations between them.
 #[test]
 fn a_long_discard_is_cut_and_paid_for() {
     let mut scene = Scene::new();
@@ -716,13 +716,13 @@ fn a_long_discard_is_cut_and_paid_for() {
         turns += 2;
         assert!(turns < 10_000, "it never ends");
     }
-    // As many turns as writes of so many bytes would take.
+    // As many iterations as writes of so many bytes would take.
     let moved = (48 << 20) - limits::DISCARD_SLICE as i64;
     assert!(i64::from(turns) >= moved / limits::QUANTUM, "{turns} turns");
     assert!(served as i32 * 8 >= turns, "{served} writes in {turns} turns");
 }
 
-/// One device's queue breaks: its areas hear of errors, and are never let go of; those of other
+/// One device's queue breaks: its areas get errors, and are never released; those of other
 /// volumes notice nothing.
 #[test]
 fn a_broken_device_fails_its_own_areas_alone() {

@@ -25,7 +25,7 @@ const EXTENTS: [Span; 2] = [
     Span { start: CAPACITY as u64 / 2, length: CAPACITY as u64 / 2 },
 ];
 
-/// A broker over memory that turns until its bench goes.
+/// A broker over memory that runs until its bench is dropped.
 struct InMemory {
     stop: Arc<AtomicBool>,
     orders: Sender<(u64, BrokerHost)>,
@@ -165,7 +165,7 @@ impl Bench for OverFile {
     }
 
     fn reopen(&mut self) -> Option<Box<dyn DiskQueue>> {
-        // The former queue was dropped, which the broker hears from the doorbell.
+        // The former queue was dropped, which the doorbell reports to the broker.
         assert_eq!(self.events.recv(), Ok(Event::Detached(self.grant)));
         Some(self.open())
     }
@@ -289,7 +289,7 @@ fn time(queue: &mut dyn DiskQueue, count: usize) -> Vec<u64> {
 }
 
 /// A hint of what the broker costs: one durable write of 4 KiB through it, and straight through
-/// io_uring to a file beside it, in turns.
+/// io_uring to a file beside it, alternately.
 #[test]
 #[ignore = "a measurement, not a test"]
 fn what_a_durable_write_costs() {

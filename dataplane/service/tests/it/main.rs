@@ -7,7 +7,7 @@ mod sockets_fixture;
 mod broker;
 mod service_core;
 mod sockets;
+mod sockets_exhaustion;
 mod sockets_fuzz;
 mod sockets_hostile;
 mod sockets_publish;
-mod sockets_short;

@@ -94,7 +94,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     while snapshot.read() != report {
         std::thread::yield_now();
     }
-    // Revoked by the control plane: the core lets go of it, and says so.
+    // Revoked by the control plane: the core removes it, and reports that.
     second.revoke().expect("both regions can be written");
     assert_eq!(ended.recv(), Ok(2));
     assert!(!two.is_alive());

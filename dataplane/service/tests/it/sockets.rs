@@ -63,7 +63,7 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
     assert_eq!(second.receive().expect("nobody else holds the lock").read(&mut bytes), 4);
     assert_eq!(&bytes[..4], b"ping");
     assert_eq!(second.names().local[..], first.names().peer[..]);
-    // The placeholders are the two ends of one pair: what one rings, the other hears; and the death
+    // The placeholders are the two ends of one pair: a byte on one wakes the other; and the death
     // of one.
     rustix::net::send(&a, &[0], SendFlags::empty()).unwrap();
     assert_eq!(rustix::net::recv(&b, &mut [0; 4][..], RecvFlags::DONTWAIT).unwrap().1, 1);
@@ -72,7 +72,7 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
 }
 
 #[test]
-fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
+fn the_holder_of_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (_, mut own) = connect(&service, address);
@@ -99,7 +99,7 @@ fn whoever_has_a_placeholder_gets_what_belongs_to_it_and_others_get_nothing() {
 }
 
 #[test]
-fn where_nobody_of_ours_listens_the_kernel_is_asked() {
+fn a_connection_without_a_listener_here_goes_to_the_kernel() {
     let service = TestService::new();
     let kernels = TcpListener::bind("127.0.0.1:0").unwrap();
     let (reply, _) = connect(&service, kernels.local_addr().unwrap());
@@ -120,7 +120,7 @@ fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
     settle(&service, address);
     let again = bind_when_free(address);
     drop(again);
-    // Who waited to be accepted hears of it.
+    // A client that waited to be accepted gets a reset.
     let waiting = waiting[0].take().unwrap();
     assert_eq!(rustix::net::recv(&waiting, &mut [0; 4][..], RecvFlags::empty()).unwrap().1, 0);
 }
@@ -134,7 +134,7 @@ fn a_listener_found_by_its_wildcard_has_the_address_that_was_asked_for() {
     assert_eq!(reply.remote.address(), Some(to));
     assert_eq!(reply.local.address().unwrap().ip(), std::net::Ipv4Addr::LOCALHOST);
     assert_eq!(arrival(&placeholder).0.local.address(), Some(to));
-    // Nobody comes from an address that the host does not have.
+    // No connection comes from an address that the host does not have.
     let far = std::net::SocketAddr::new([192, 0, 2, 1].into(), address.port());
     assert_eq!(connect(&service, far).0.kind(), ReplyKind::UseKernel);
 }
@@ -254,7 +254,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
 }
 
 #[test]
-fn what_one_process_of_a_listener_leaves_another_one_gets() {
+fn connections_that_one_process_leaves_go_to_another() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
@@ -287,7 +287,7 @@ fn what_one_process_of_a_listener_leaves_another_one_gets() {
 }
 
 #[test]
-fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
+fn processes_that_listen_on_one_socket_take_turns() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
@@ -311,7 +311,7 @@ fn a_second_process_that_listens_on_the_same_socket_has_its_turns() {
 }
 
 #[test]
-fn connections_that_are_gone_are_taken_out_and_their_memory_with_them() {
+fn closed_connections_are_removed_with_their_memory() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let kept = (connect(&service, address), arrival(&placeholder));
@@ -327,7 +327,7 @@ fn connections_that_are_gone_are_taken_out_and_their_memory_with_them() {
 }
 
 #[test]
-fn what_a_connection_had_is_given_back_when_the_last_holder_of_its_second_end_closes() {
+fn the_descriptors_of_a_connection_are_free_when_its_second_end_closes() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (reply, mut own) = connect(&service, address);
@@ -335,11 +335,11 @@ fn what_a_connection_had_is_given_back_when_the_last_holder_of_its_second_end_cl
     let held = theirs[0].as_ref().unwrap().try_clone().unwrap();
     let (own, theirs) = (own[0].take(), theirs[0].take());
     drop((own, theirs));
-    // One is gone, the other is held by somebody: another process, or a message under way.
+    // One is gone, the other is held: by another process, or by a message in flight.
     assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "the name is taken");
     service.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
     drop(held);
-    // At once, for who needs it at once; and nobody asks for it to be looked.
+    // At once, for a request that needs it at once; and no command requests a sweep.
     assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Connected, "the name is free");
     arrival(&placeholder);
     service.until_by_itself(|shown| shown.connections == 0);
@@ -410,7 +410,7 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     assert_eq!(strict(), Ok(()), "the name is free with the connection");
 }
 
-/// Asks the service to let go of a name whose holder is gone.
+/// Has the service release a name whose holder is gone.
 fn settle(service: &TestService, name: std::net::SocketAddr) {
     let mut asked = request(RequestKind::Hello);
     asked.local = name.into();
@@ -419,7 +419,7 @@ fn settle(service: &TestService, name: std::net::SocketAddr) {
 }
 
 #[test]
-fn a_listeners_name_is_free_when_somebody_asks_for_it_after_its_close() {
+fn a_listeners_name_is_free_for_the_next_request_after_its_close() {
     let service = TestService::new();
     let mut name: std::net::SocketAddr = "127.0.0.1:0".parse().expect("a name");
     for _ in 0..300 {
@@ -436,7 +436,7 @@ fn a_listeners_name_is_free_when_somebody_asks_for_it_after_its_close() {
 }
 
 #[test]
-fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
+fn a_socket_that_returns_to_its_program_is_unchanged() {
     use rustix::net::sockopt;
     let service = TestService::new();
     let kernels = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -466,9 +466,9 @@ fn nothing_changes_on_a_socket_that_the_service_may_give_back() {
 }
 
 #[test]
-fn no_copy_of_a_strangers_socket_outlives_the_answer() {
+fn no_copy_of_a_sent_socket_outlives_the_answer() {
     // What another test starts has a copy between fork and exec.
-    if isolated::passes("no_copy_of_a_strangers_socket_outlives_the_answer") {
+    if isolated::passes("no_copy_of_a_sent_socket_outlives_the_answer") {
         return;
     }
     let service = TestService::new();
@@ -533,7 +533,7 @@ fn ipv6_and_ipv4_clients_come_to_one_listener() {
 }
 
 #[test]
-fn a_successor_takes_everything_over_and_nobody_is_refused() {
+fn a_successor_takes_everything_over_and_no_request_is_refused() {
     let mut service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 300);
     // More than a pair holds, so that some wait in the service, of both kinds.

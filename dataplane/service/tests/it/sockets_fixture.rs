@@ -44,7 +44,7 @@ impl TestService {
         Self::after(rules, |_| {})
     }
 
-    /// One that has not begun to serve when `before` is done: what that asks waits in the socket's
+    /// One that has not begun to serve when `before` is done: its requests wait in the socket's
     /// queue. It is given the path.
     pub(crate) fn after(rules: Rules, before: impl FnOnce(&Path)) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -109,7 +109,7 @@ impl TestService {
     pub(crate) fn send(&self, command: Command) {
         self.commands.send(command).expect("a service in this process serves");
         rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("a service in this process serves");
-        // The doorbell is read in the turn in which the command is obeyed; before, a request may be
+        // The doorbell is read in the iteration in which the command is applied; before, a request may be
         // answered as if there were none.
         let start = Instant::now();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -119,7 +119,7 @@ impl TestService {
         }
     }
 
-    /// As what serves VNICs tells it something.
+    /// Returns a sender of commands, as the TCP host has one.
     pub(crate) fn command_sender(&self) -> CommandSender {
         let doorbell = self.doorbell.try_clone().expect("a descriptor");
         CommandSender { commands: self.commands.clone(), doorbell }
@@ -177,7 +177,7 @@ impl TestService {
         self.wait(right, || self.send(Command::Sweep))
     }
 
-    /// The same, and nobody tells the service to look.
+    /// The same, without a command to sweep.
     pub(crate) fn until_by_itself(&self, right: impl Fn(&SocketReport) -> bool) -> SocketReport {
         self.wait(right, std::thread::yield_now)
     }

@@ -1,10 +1,10 @@
-//! Anything may be asked of the socket service, with any descriptors: it goes on serving others,
+//! Any message may be sent to the socket service, with any descriptors: it goes on serving others,
 //! and keeps nothing of it.
 //!
 //! 1. A seed is a few dozen requests: of every kind, mutated, cut, lengthened or random, each with
 //!    up to six descriptors of all kinds and states (files, folders, pipes, memory of wrong sizes
 //!    and seals, sockets of every family, placeholders, the service's own socket), read or not
-//!    before the asker goes away. Between them listeners' placeholders are told anything, and
+//!    before the sender goes away. Between them listeners' placeholders get any message, and
 //!    streams' placeholders are sent anything.
 //! 2. All the while a bystander's connection carries bytes, and new ones are made to its listener.
 //! 3. At the end the service has as many descriptors as before, and nothing in its tables.
@@ -135,7 +135,7 @@ fn draw(dice: &mut Random, application: [u8; 16], target: std::net::SocketAddr) 
     bytes
 }
 
-/// Says something to the service, and looks at the answer or not. What was given is kept, for a
+/// Sends a message to the service, and reads the answer or not. What was given is kept, for a
 /// while.
 fn ask(
     service: &TestService,
@@ -236,8 +236,8 @@ fn run(service: &TestService, seed: u64) {
 }
 
 #[test]
-fn nobody_can_say_anything_that_harms_another() {
-    if isolated::passes("nobody_can_say_anything_that_harms_another") {
+fn no_message_of_a_program_harms_another() {
+    if isolated::passes("no_message_of_a_program_harms_another") {
         return;
     }
     let service = TestService::new();

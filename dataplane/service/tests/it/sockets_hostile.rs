@@ -53,8 +53,8 @@ impl Dice {
 }
 
 #[test]
-fn requests_that_are_none_cost_their_sender_alone() {
-    if isolated::passes("requests_that_are_none_cost_their_sender_alone") {
+fn malformed_requests_cost_only_their_sender() {
+    if isolated::passes("malformed_requests_cost_only_their_sender") {
         return;
     }
     let service = TestService::new();
@@ -140,7 +140,7 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
             asked.remote = address.into();
             let (reply, _) = service.call(&asked, &[sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?} {sent:?}");
-            // More than were asked for, and none.
+            // More than the request has, and none.
             let (reply, _) = service.call(&asked, &[sent, sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused);
         }
@@ -152,7 +152,7 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
     arrival(&placeholder);
 }
 
-/// A TCP socket whose last `close` waits for its peer for an hour, unless it is told otherwise; and
+/// A TCP socket whose last `close` waits for its peer for an hour, unless the option is changed; and
 /// that peer.
 fn lingering() -> (TcpStream, TcpStream) {
     use std::io::Write as _;
@@ -170,8 +170,8 @@ fn lingering() -> (TcpStream, TcpStream) {
 }
 
 #[test]
-fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
-    if isolated::passes("a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden") {
+fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
+    if isolated::passes("a_lingering_socket_delays_no_request_wherever_it_is_hidden") {
         return;
     }
     let service = TestService::new();
@@ -179,7 +179,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
     let before = descriptors();
     let mut peers = Vec::new();
     let mut closes = Vec::new();
-    // Whoever closes last waits, this process or the service: some of these times it is the
+    // The last close waits, in this process or in the service: some of these times it is the
     // service.
     for _ in 0..5 {
         // Behind as many as a request may have.
@@ -194,7 +194,7 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
         let bytes = [std::io::IoSlice::new(asked.as_bytes())];
         rustix::net::sendmsg(&socket, &bytes, &mut control, SendFlags::empty()).expect("room");
         closes.push(std::thread::spawn(move || drop((one, null, socket))));
-        // In a message that nobody has received, in a socket that is sent.
+        // In an unread message of a socket that is sent.
         let (one, nested) = lingering();
         let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         send_message(sender.as_fd(), b"x", &[one.as_fd()], SendFlags::empty()).expect("room");
@@ -228,8 +228,8 @@ fn a_socket_that_lingers_keeps_nobody_waiting_wherever_it_is_hidden() {
 }
 
 #[test]
-fn silent_requests_keep_nobody_else_out_for_long() {
-    if isolated::passes("silent_requests_keep_nobody_else_out_for_long") {
+fn silent_requests_delay_others_only_briefly() {
+    if isolated::passes("silent_requests_delay_others_only_briefly") {
         return;
     }
     let service = TestService::new();
@@ -298,7 +298,7 @@ fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
         .counters
         .kernel_accepted;
     assert!(held <= u64::from(limits::IN_PAIR) + 1, "{held} were taken from the kernel");
-    // All of them are there when somebody accepts, in their order.
+    // All of them are there for `accept`, in their order.
     for client in &clients {
         let (arrival, _) = arrival(&placeholder);
         assert_eq!(arrival.peer.address(), client.local_addr().ok());
@@ -308,8 +308,8 @@ fn kernel_clients_of_a_listener_that_never_accepts_stay_with_the_kernel() {
 }
 
 #[test]
-fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
-    if isolated::passes("what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener") {
+fn an_invalid_message_on_a_placeholder_closes_that_listener() {
+    if isolated::passes("an_invalid_message_on_a_placeholder_closes_that_listener") {
         return;
     }
     let service = TestService::new();
@@ -334,7 +334,7 @@ fn what_is_said_over_a_placeholder_and_makes_no_sense_closes_that_listener() {
 }
 
 #[test]
-fn an_application_that_takes_connections_away_from_under_accept_holds_nobody_up() {
+fn an_application_that_races_the_service_in_accept_delays_no_other() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
@@ -375,12 +375,12 @@ fn full_listener(service: &TestService) -> (OwnedFd, TcpListener, Vec<TcpStream>
 }
 
 #[test]
-fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_there_next() {
+fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_its_successor() {
     let service = TestService::new();
     let (thief, kernel, _clients) = full_listener(&service);
     let address = kernel.local_addr().expect("bound");
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    // Both have SO_REUSEADDR, and one of them does not listen: the kernel gives the name away.
+    // Both have SO_REUSEADDR, and one of them does not listen: the kernel lets both have the name.
     let next = bind_when_free(address);
     let owner = service.listen_on(&next, 64);
     for _ in 0..40 {
@@ -393,7 +393,7 @@ fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_who_listens_th
 }
 
 #[test]
-fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
+fn a_listener_that_was_bound_again_gets_nothing_at_its_old_name() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = kernel.local_addr().expect("bound");
@@ -413,11 +413,11 @@ fn a_listener_that_listens_elsewhere_by_now_gets_nothing_at_its_old_name() {
 }
 
 #[test]
-fn a_listener_that_is_shut_down_with_full_queues_is_closed_though_nobody_connects() {
+fn a_listener_that_is_shut_down_with_full_queues_is_closed_without_a_connection() {
     let service = TestService::new();
     let (placeholder, kernel, _clients) = full_listener(&service);
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    // The kernel tells of it for as long as the socket is watched.
+    // The kernel reports it for as long as the socket is watched.
     service.until_by_itself(|shown| shown.listeners == 0);
     drop(placeholder);
 }
@@ -457,7 +457,7 @@ fn bound_freely(name: &str, keep: bool) -> OwnedFd {
 }
 
 #[test]
-fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound_to() {
+fn a_forged_address_of_a_bound_socket_is_refused() {
     in_own_namespace("nobody_comes_from_an_address_of_another_host", || {
         let service = TestService::new();
         let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
@@ -473,7 +473,7 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
         for to in ["127.0.0.1", "192.0.2.5"] {
             assert_eq!(kinds(to, port), [ReplyKind::UseKernel; 2], "a forged address reaches {to}");
         }
-        // A listener at an address of another host lends it to nobody.
+        // A listener at an address of another host does not make it one of this host.
         let elsewhere = bound_freely("198.51.100.8:0", false);
         rustix::net::listen(&elsewhere, 16).expect("bound");
         let there = SocketAddr::try_from(rustix::net::getsockname(&elsewhere).expect("a socket"));
@@ -481,7 +481,7 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
         let _listens = service.listen_on(&elsewhere, 16);
         let any = client(AddressFamily::INET);
         assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
-        // Nor does a host on which everybody may be bound to everything.
+        // Nor does a host on which every program may bind to every address.
         std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("this namespace's own");
         assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
         assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::UseKernel);
@@ -498,9 +498,9 @@ fn nobody_comes_from_an_address_that_the_host_does_not_have_whatever_it_is_bound
 }
 
 #[test]
-fn an_address_of_another_namespace_is_looked_for_there() {
+fn an_address_of_another_namespace_is_checked_there() {
     let service = TestService::new();
-    in_own_namespace("an_address_of_another_namespace_is_looked_for_there", || {
+    in_own_namespace("an_address_of_another_namespace_is_checked_there", || {
         let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
         let own = SocketAddr::new([192, 0, 2, 5].into(), address.port());
         assert_eq!(connect(&service, own).0.kind(), ReplyKind::Connected);
@@ -511,8 +511,8 @@ fn an_address_of_another_namespace_is_looked_for_there() {
 }
 
 #[test]
-fn a_socket_of_another_namespace_finds_nobody_here() {
-    let name = "a_socket_of_another_namespace_finds_nobody_here";
+fn a_socket_of_another_namespace_finds_no_listener_here() {
+    let name = "a_socket_of_another_namespace_finds_no_listener_here";
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     std::thread::scope(|scope| {
@@ -562,7 +562,7 @@ const SERVICE: &str = "SIETCH_HOSTILE_SERVICE";
 const TARGET: &str = "SIETCH_HOSTILE_TARGET";
 
 /// Not a test: what the others start, kill and stop. It listens, connects to itself and to the
-/// target, accepts, and lets go, for ever.
+/// target, accepts, and closes, for ever.
 #[test]
 fn application() {
     let Some(path) = std::env::var_os(SERVICE) else { return };
@@ -643,7 +643,7 @@ fn applications_killed_at_any_point_leave_nothing_behind() {
     let mut dice = Dice(0xdead);
     for _ in 0..rounds {
         let child = spawn(&service, address);
-        // Somewhere in what it does; how far it comes, nobody knows.
+        // At a random point of its work.
         let enough = service.shown().counters.connected + dice.throw(60) as u64;
         while service.shown().counters.connected < enough {
             accept_all(&placeholder);
@@ -662,8 +662,8 @@ fn applications_killed_at_any_point_leave_nothing_behind() {
 }
 
 #[test]
-fn a_stopped_application_with_full_queues_disturbs_nobody() {
-    if isolated::passes("a_stopped_application_with_full_queues_disturbs_nobody") {
+fn a_stopped_application_with_full_queues_disturbs_no_other() {
+    if isolated::passes("a_stopped_application_with_full_queues_disturbs_no_other") {
         return;
     }
     let service = TestService::new();
@@ -675,7 +675,7 @@ fn a_stopped_application_with_full_queues_disturbs_nobody() {
     service.until(|shown| shown.listeners > 1);
     kill_process(pid, Signal::STOP).expect("it runs");
     accept_all(&placeholder);
-    // Somebody has connections that nobody takes, and a service that asks nobody.
+    // The stopped application has connections that are not accepted.
     for _ in 0..200 {
         let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);

@@ -115,7 +115,7 @@ fn all_ports_are_published_or_none() {
         assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, Errno::INVAL));
         assert_eq!(service.shown().listeners, 0);
     }
-    // Who registers again a listener that is there has nothing to publish.
+    // A program that registers an existing listener again has nothing to publish.
     let mut again = request(RequestKind::Listen);
     again.flags = REJOIN;
     let (reply, _) = service.call(&again, &[own.as_fd(), good.as_fd()]).unwrap();

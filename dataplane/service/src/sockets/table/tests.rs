@@ -87,7 +87,7 @@ fn listeners_of_one_name_take_turns() {
 }
 
 #[test]
-fn names_are_the_kernels_and_ports_run_out_for_one_pair_alone() {
+fn names_match_the_kernels_and_ports_run_out_for_one_pair_alone() {
     let mut table = Table::default();
     let one = table.listen(listener(1, "0.0.0.0:80")).unwrap();
     let other = table.listen(listener(1, "0.0.0.0:81")).unwrap();
@@ -131,7 +131,7 @@ fn ports_that_the_kernel_gives_as_well_are_the_last_ones() {
 }
 
 #[test]
-fn what_one_application_may_have_ends_and_another_goes_on() {
+fn limits_of_one_application_spare_another() {
     let mut table = Table::default();
     for _ in 0..limits::LISTENERS_PER_APPLICATION {
         table.listen(listener(1, "127.0.0.1:80")).unwrap();
@@ -172,7 +172,7 @@ fn best(listeners: &[(ListenerId, Listener)], namespace: u64, to: SocketAddr) ->
 
 proptest! {
     #[test]
-    fn whatever_happens_names_are_unique_counts_are_right_and_the_end_is_empty(
+    fn names_are_unique_counts_are_right_and_nothing_remains(
         acts in prop::collection::vec(act(), 1..120)
     ) {
         let mut table = Table::default();
@@ -236,7 +236,7 @@ fn of(uid: u32, id: usize) -> Application {
 }
 
 #[test]
-fn a_user_reaches_its_own_limits_under_any_number_of_names_and_another_has_all_of_its() {
+fn limits_of_a_user_hold_over_all_its_applications_and_spare_other_users() {
     let mut table = Table::default();
     let own = |application| Listener { application, ..listener(1, "127.0.0.1:80") };
     // Of listeners, under as many applications as that takes.

@@ -1,8 +1,8 @@
-//! A host on a simulated link, its applications on one side, an engine as everybody's peer on the
+//! A host on a simulated link, its applications on one side, an engine as the peer of all on the
 //! other, in virtual time.
 //!
-//! Applications sleep as programs do: they run only when they were rung, and the host hears of them
-//! only when they ring. A wake-up that is lost shows as a connection that never ends.
+//! Applications sleep as programs do: they run only when they were notified, and the host runs for them
+//! only when they notify it. A wake-up that is lost shows as a connection that never ends.
 
 mod pipe;
 mod world;
@@ -47,7 +47,7 @@ fn single(plan: Plan) -> World {
 }
 
 #[test]
-fn a_reset_is_told_to_the_application_after_what_it_was_given() {
+fn an_application_gets_a_reset_after_what_it_was_given() {
     let plan = Plan { peer: 1000, application: 0, peer_ends: Ending::Reset, ..Plan::polite(false) };
     let world = single(plan);
     let pipe = world.pipe(0);
@@ -62,7 +62,7 @@ fn an_application_that_dies_with_something_unread_resets_its_peer() {
 }
 
 #[test]
-fn an_application_that_dies_in_peace_leaves_what_it_sent() {
+fn what_an_application_sent_arrives_though_it_dies() {
     let plan = Plan {
         peer: 0,
         application: 300_000,
@@ -76,7 +76,7 @@ fn an_application_that_dies_in_peace_leaves_what_it_sent() {
 }
 
 #[test]
-fn nobody_listens_there() {
+fn a_connection_to_a_closed_port_is_refused() {
     let plan = Plan { to_closed_port: true, ..Plan::polite(true) };
     let world = single(plan);
     assert_eq!(world.pipe(0).failed, Some(Errno::CONNREFUSED));
@@ -96,7 +96,7 @@ fn handshakes_complete_up_to_the_backlog_and_no_further() {
 }
 
 #[test]
-fn idle_connections_are_not_looked_at() {
+fn idle_connections_cost_no_iteration() {
     let plans = (0..50).map(|_| Plan { silent: true, ..Plan::polite(true) }).collect();
     let mut world = World::new(LinkConfig::perfect(), plans, Random::new(4));
     world.run(5 * SECOND);
@@ -108,7 +108,7 @@ fn idle_connections_are_not_looked_at() {
 }
 
 #[test]
-fn one_application_with_much_to_send_leaves_the_turn_to_others() {
+fn an_application_with_much_to_send_leaves_room_for_others() {
     let mut plans: Vec<Plan> =
         (0..100).map(|_| Plan { application: 150_000, owner: 1, ..Plan::polite(true) }).collect();
     plans.push(Plan { application: 1000, peer: 1000, owner: 2, ..Plan::polite(true) });
@@ -120,7 +120,7 @@ fn one_application_with_much_to_send_leaves_the_turn_to_others() {
 }
 
 #[test]
-fn ports_and_applications_come_back() {
+fn released_ports_and_unused_applications_are_forgotten() {
     let mut world = World::new(LinkConfig::perfect(), Vec::new(), Random::new(6));
     let host = &mut world.host;
     let application = host.application([7; 16], 1000);
@@ -150,7 +150,7 @@ fn a_revoked_vnic_ends_its_connections_and_frees_its_ports() {
 
 /// A channel whose application says whatever it likes about itself.
 #[test]
-fn nonsense_of_one_application_is_its_own_loss() {
+fn invalid_values_of_an_application_cost_only_its_own_connections() {
     seeds::run("tcp host hostile", &[], Budget { seeds: 300, seconds: 5 }, |seed| {
         let mut random = Random::new(seed);
         let mut plans: Vec<Plan> =
@@ -203,7 +203,7 @@ fn a_connection_that_is_reset_before_it_is_accepted_is_accepted_with_what_it_bro
 }
 
 #[test]
-fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
+fn undelivered_bytes_are_dropped_after_a_timeout() {
     let plan = Plan { application: 0, peer: 50_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
     world.asleep = true;
@@ -215,7 +215,7 @@ fn what_nobody_reads_after_a_reset_is_let_go_after_a_while() {
 }
 
 #[test]
-fn what_an_arrival_brought_that_nobody_accepts_is_let_go_and_its_error_stays() {
+fn an_arrival_that_is_not_accepted_loses_its_bytes_and_keeps_its_error() {
     let plan = Plan { application: 0, peer: 5000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let mut world = World::new(LinkConfig::perfect(), vec![plan], Random::new(10));
     world.accepting = false;
@@ -243,7 +243,7 @@ fn arrivals_that_ended_are_bounded_and_those_beyond_leave_the_queue() {
 }
 
 #[test]
-fn deadlines_of_what_was_read_do_not_pile_up() {
+fn deadlines_of_delivered_bytes_do_not_pile_up() {
     let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();
     let mut world = World::new(LinkConfig::perfect(), plans, Random::new(11));
@@ -256,7 +256,7 @@ fn deadlines_of_what_was_read_do_not_pile_up() {
 }
 
 #[test]
-fn what_is_kept_of_connections_that_are_reset_is_bounded() {
+fn undelivered_bytes_of_reset_connections_are_bounded() {
     use crate::tcp::limits::{UNDELIVERED_BYTES_PER_APPLICATION, UNDELIVERED_TIMEOUT};
     let plan = Plan { application: 0, peer: 60_000, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };
     let plans = (0..500).map(|number| Plan { at: number * 10_000_000, ..plan }).collect();

@@ -14,7 +14,7 @@ fn name(local: &str) -> BoundName {
 }
 
 #[test]
-fn what_is_not_the_vnics_cannot_be_bound() {
+fn an_address_of_another_host_cannot_be_bound() {
     let mut ports = ports();
     assert_eq!(ports.bind(name("10.0.0.3:80")), Err(BindError::NotOurs([10, 0, 0, 3].into())));
     assert_eq!(ports.bind(name("10.0.0.2:81")), Err(BindError::Filtered(81)));
@@ -22,7 +22,7 @@ fn what_is_not_the_vnics_cannot_be_bound() {
 }
 
 #[test]
-fn one_name_belongs_to_one() {
+fn one_name_belongs_to_one_application() {
     let mut ports = ports();
     let first = ports.bind(name("0.0.0.0:80")).expect("nobody has it");
     assert_eq!(ports.bind(name("10.0.0.2:80")), Err(BindError::InUse(80)));
@@ -55,7 +55,7 @@ fn names_may_be_shared_as_on_linux() {
 }
 
 #[test]
-fn the_closest_listener_is_picked() {
+fn the_most_specific_listener_is_selected() {
     let mut ports = ports();
     let four = ports.bind(name("10.0.0.2:8001")).expect("free");
     assert_eq!(ports.listener("10.0.0.2:8001".parse().expect("an address"), 0), None);
@@ -69,7 +69,7 @@ fn the_closest_listener_is_picked() {
 }
 
 #[test]
-fn port_zero_is_one_that_is_free_until_none_is() {
+fn port_zero_selects_a_free_port_while_there_is_one() {
     let mut ports = ports();
     let mut got: Vec<u16> = (0..4)
         .map(|_| {

@@ -18,10 +18,10 @@ fn rung(placeholder: &OwnedFd) -> usize {
 }
 
 #[test]
-fn bytes_go_both_ways_and_who_sleeps_is_rung() {
+fn bytes_go_both_ways_and_a_sleeper_is_notified() {
     let (mut channel, end, placeholder) = pair(Opening::Accepted);
     assert_eq!(end.names().local_length, 16);
-    assert_eq!(end.send().expect("nobody else").write(b"from the application"), 20);
+    assert_eq!(end.send().expect("no other user").write(b"from the application"), 20);
     let mut taken = Vec::new();
     let count = channel.drain(12, |piece| {
         taken.extend(piece.to_vec());
@@ -38,7 +38,7 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
     channel.notify(&mut NotifiedSleeps::default());
     assert_eq!(rung(&placeholder), 1);
     let mut bytes = [0; 16];
-    assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
+    assert_eq!(end.receive().expect("no other user").read(&mut bytes), 8);
     channel.finish();
     assert!(end.ended());
     end.finish();
@@ -46,7 +46,7 @@ fn bytes_go_both_ways_and_who_sleeps_is_rung() {
 }
 
 #[test]
-fn who_sleeps_for_many_is_rung_once_a_sleep() {
+fn a_sleeper_for_many_channels_is_notified_once_a_sleep() {
     let mut rung_for = NotifiedSleeps::default();
     let mut both = [pair(Opening::Accepted), pair(Opening::Accepted)];
     for sleep in [7, 8] {
@@ -61,7 +61,7 @@ fn who_sleeps_for_many_is_rung_once_a_sleep() {
         });
         assert_eq!(rings, [1, 0], "in sleep {sleep}");
     }
-    // For itself alone again; and beside somebody else who waits.
+    // For itself alone again; and beside another waiter.
     let (channel, end, placeholder) = &mut both[1];
     end.number_sleep(0);
     channel.deliver(b"some");
@@ -74,7 +74,7 @@ fn who_sleeps_for_many_is_rung_once_a_sleep() {
     channel.deliver(b"some");
     channel.notify(&mut rung_for);
     assert_eq!(rung(placeholder), 1, "one byte wakes all who sleep there");
-    // The other way: the application looks at the number.
+    // The other way: the application reads the number.
     for (channel, _, _) in &mut both {
         channel.arm_among_many(WakeOn { data: true, room: false }, 9);
     }
@@ -92,7 +92,7 @@ fn who_sleeps_for_many_is_rung_once_a_sleep() {
 }
 
 #[test]
-fn what_is_no_doorbell_on_a_placeholder_breaks_the_connection() {
+fn data_on_a_placeholder_breaks_the_connection() {
     let write = |placeholder: &OwnedFd, bytes: &[u8]| {
         assert_eq!(send(placeholder, bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
     };
@@ -124,13 +124,13 @@ fn a_full_ring_takes_the_rest_when_the_application_reads() {
     assert!(given >= 4 << 20, "{given} bytes fit");
     channel.arm(WakeOn { data: false, room: true });
     let mut out = vec![0; given];
-    assert_eq!(end.receive().expect("nobody else").read(&mut out), given);
+    assert_eq!(end.receive().expect("no other user").read(&mut out), given);
     assert!(end.room_notification().is_needed());
     assert!(channel.has_room() && rung(&placeholder) == 0);
 }
 
 #[test]
-fn a_connection_comes_about_or_fails_on_the_applications_page() {
+fn the_applications_page_shows_whether_a_connection_succeeds() {
     let (mut channel, end, placeholder) = pair(Opening::Connecting);
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::CONNECTING);
     channel.establish();
@@ -144,7 +144,7 @@ fn a_connection_comes_about_or_fails_on_the_applications_page() {
 }
 
 #[test]
-fn the_end_of_the_service_is_a_reset_and_that_of_the_application_is_what_it_left() {
+fn the_end_of_the_service_is_a_reset_and_that_of_the_application_depends_on_what_it_read() {
     let (channel, end, _placeholder) = pair(Opening::Accepted);
     drop(channel);
     assert_eq!(end.hung_up(), Hangup::Reset);
@@ -154,7 +154,7 @@ fn the_end_of_the_service_is_a_reset_and_that_of_the_application_is_what_it_left
     drop((end, placeholder));
     assert_eq!(channel.hung_up(), Hangup::Reset);
     let (mut channel, end, placeholder) = pair(Opening::Accepted);
-    assert_eq!(end.send().expect("nobody else").write(b"the last"), 8);
+    assert_eq!(end.send().expect("no other user").write(b"the last"), 8);
     drop((end, placeholder));
     assert_eq!(channel.hung_up(), Hangup::Finished);
     assert_eq!(channel.drain(100, |piece| piece.len()), 8);
@@ -167,7 +167,7 @@ fn scribbled_memory_costs_its_own_connection() {
     let mut random = sietch_sim::Random::new(11);
     for _ in 0..300 {
         let (mut channel, end, _placeholder) = pair(Opening::Accepted);
-        assert_eq!(end.send().expect("nobody else").write(&[1; 1000]), 1000);
+        assert_eq!(end.send().expect("no other user").write(&[1; 1000]), 1000);
         assert_eq!(channel.deliver(&[2; 1000]), 1000);
         let [common, _] = channel.memory();
         for _ in 0..random.between(1, 40) {

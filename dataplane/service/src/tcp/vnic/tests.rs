@@ -110,7 +110,7 @@ impl Scene {
         Self { vnic, peer, peer_queue, requests, doorbell, now: 1_000_000_000, closed, accepted, commands }
     }
 
-    /// Turns both sides for some milliseconds.
+    /// Runs both sides for some milliseconds.
     fn run(&mut self) {
         for _ in 0..200 {
             self.now += 100_000;
@@ -143,7 +143,7 @@ impl Scene {
         change(&mut request);
         let mut descriptors = Descriptors::default();
         descriptors[0] = with.map(|fd| fd.try_clone().expect("a descriptor"));
-        // As the socket service says it: here root is who came over the administrators' socket.
+        // As the socket service says it: here root came over the administrators' socket.
         let administers = uid == 0;
         let descriptors = descriptors.into();
         let request =
@@ -199,9 +199,9 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
     assert_eq!(scene.peer.send(flow, b"question"), 8);
     scene.run();
     let mut bytes = [0; 16];
-    assert_eq!(end.receive().expect("nobody else").read(&mut bytes), 8);
-    assert_eq!(end.send().expect("nobody else").write(b"answer"), 6);
-    // The service sleeps for this connection by now: it is rung.
+    assert_eq!(end.receive().expect("no other user").read(&mut bytes), 8);
+    assert_eq!(end.send().expect("no other user").write(b"answer"), 6);
+    // The service sleeps for this connection by now, so it is notified.
     scene.run();
     assert!(end.data_notification().is_needed());
     rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL).expect("the service holds it");
@@ -266,7 +266,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
     let mut read = 0_u64;
     let mut bytes = vec![0; 100_000];
     loop {
-        let count = end.receive().expect("nobody else").read(&mut bytes);
+        let count = end.receive().expect("no other user").read(&mut bytes);
         for (at, byte) in (read..).zip(&bytes[..count]) {
             assert_eq!(*byte, (at / 251) as u8, "at {at}");
         }
@@ -288,7 +288,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
 }
 
 #[test]
-fn an_application_connects_and_hears_how_it_went() {
+fn an_application_connects_and_gets_the_result() {
     let mut scene = Scene::new();
     scene.peer.listen(9000, 8).expect("nobody listens");
     let to =
@@ -299,13 +299,13 @@ fn an_application_connects_and_hears_how_it_went() {
     scene.run();
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), 0);
     assert_eq!(recv(&placeholder, &mut [0_u8; 8][..], RecvFlags::DONTWAIT).map(|(count, _)| count), Ok(1));
-    assert_eq!(end.send().expect("nobody else").write(&[7; 5000]), 5000);
+    assert_eq!(end.send().expect("no other user").write(&[7; 5000]), 5000);
     scene.run();
     let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
     scene.run();
     let flow = scene.accepted[0];
     assert_eq!(scene.peer.received(flow).0.len() + scene.peer.received(flow).1.len(), 5000);
-    // The peer resets: the application hears it after what it was given.
+    // The peer resets: the application gets the error after what it was given.
     assert_eq!(scene.peer.send(flow, b"last words"), 10);
     scene.run();
     scene.peer.abort(flow);
@@ -320,7 +320,7 @@ fn an_application_connects_and_hears_how_it_went() {
 }
 
 #[test]
-fn who_may_not_is_refused() {
+fn requests_without_permission_are_refused() {
     let mut scene = Scene::new();
     let refused =
         |(reply, _): (Reply, Descriptors)| (reply.kind() == ReplyKind::Refused).then(|| reply.error());
@@ -374,7 +374,7 @@ fn a_reservation_holds_a_port_until_it_is_closed_or_listened_on() {
 }
 
 #[test]
-fn a_name_that_is_bound_is_nobody_elses_before_it_is_listened_on() {
+fn a_bound_name_is_reserved_before_listen() {
     let mut scene = Scene::new();
     let (_, [held, ..]) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
     let (second, _) = scene.ask(1000, RequestKind::Bind, |request| bound(request, 7002), None);
@@ -404,7 +404,7 @@ fn a_service_that_ends_resets_peers_and_applications_at_once() {
     let (_placeholder, end) = accept(&listener);
     let waiting = scene.peer_connects(80);
     scene.vnic.end(Errno::NETDOWN);
-    // The service turns no more: what left has left.
+    // The service runs no more: what has left has left.
     scene.peer.receive(&mut scene.peer_queue, scene.now);
     let mut events = Vec::new();
     scene.peer.take_events(&mut events);
@@ -427,7 +427,7 @@ fn set(placeholder: &OwnedFd, end: &Endpoint, scene: usize, value: u64) {
 }
 
 #[test]
-fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
+fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
     let mut scene = Scene::new();
     let listener = scene.listen(80);
     let flow = scene.peer_connects(80);
@@ -442,7 +442,7 @@ fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
     // Under a cork, small things wait, but not for ever.
     set(&placeholder, &end, option::CORK, 1);
     scene.run();
-    assert_eq!(end.send().expect("nobody else").write(b"header"), 6);
+    assert_eq!(end.send().expect("no other user").write(b"header"), 6);
     set(&placeholder, &end, option::NO_DELAY, 1);
     scene.run();
     assert!(scene.peer.received(flow).0.is_empty());
@@ -454,14 +454,14 @@ fn socket_options_reach_the_engine_and_it_tells_how_a_connection_stands() {
     (0..10).for_each(|_| scene.run());
     assert_eq!(scene.peer.received(flow).0, b"header");
     // Corked again by what comes next; taken out, all of it goes at once.
-    assert_eq!(end.send().expect("nobody else").write(b"body"), 4);
+    assert_eq!(end.send().expect("no other user").write(b"body"), 4);
     set(&placeholder, &end, option::NO_DELAY, 1);
     scene.run();
     assert_eq!(scene.peer.received(flow).0, b"header");
     set(&placeholder, &end, option::CORK, 0);
     scene.run();
     assert_eq!(scene.peer.received(flow).0, b"headerbody");
-    // Silence is noticed when the program asked for that.
+    // Silence is detected when the program requested that.
     set(&placeholder, &end, option::KEEP_IDLE, 1);
     set(&placeholder, &end, option::KEEP_COUNT, 1);
     set(&placeholder, &end, option::KEEP_INTERVAL, 1);
@@ -484,10 +484,10 @@ fn two_applications_of_one_vnic_talk_without_the_engine() {
     assert_eq!(reply.kind(), ReplyKind::Connected);
     let (_client, one) = stream(received);
     let (_server, other) = accept(&listener);
-    assert_eq!(one.send().expect("nobody else").write(b"hello"), 5);
+    assert_eq!(one.send().expect("no other user").write(b"hello"), 5);
     assert_eq!(other.readable(), 5);
     assert_eq!(scene.vnic.report().0.connections, 0);
-    // The socket service has it from now on: whoever sends a placeholder gets what belongs to it.
+    // The socket service has it from now on: the holder of a placeholder gets what belongs to it.
     let Ok(Command::AddConnection(local)) = scene.commands.try_recv() else { panic!("no command was sent") };
     let LocalConnection { connection, cookies, memory } = *local;
     let cookie = |socket| rustix::net::sockopt::socket_cookie(socket).expect("a socket");
@@ -498,7 +498,7 @@ fn two_applications_of_one_vnic_talk_without_the_engine() {
 }
 
 #[test]
-fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
+fn many_local_connections_wait_until_they_are_accepted() {
     let mut scene = Scene::new();
     let deep = |request: &mut Request| {
         bound(request, 7000);
@@ -518,13 +518,13 @@ fn many_of_one_vnic_connect_at_once_and_wait_for_who_accepts() {
         scene.vnic.wake();
         scene.run();
         let (_placeholder, end) = accept(&listener);
-        assert_eq!(client.send().expect("nobody else").write(&[index as u8]), 1);
+        assert_eq!(client.send().expect("no other user").write(&[index as u8]), 1);
         assert_eq!(end.readable(), 1, "in the order in which they came");
     }
 }
 
 #[test]
-fn an_application_is_listed_and_what_it_has_can_be_taken_away() {
+fn an_application_is_listed_and_revoked() {
     let mut scene = Scene::new();
     let listener = scene.listen(80);
     let flow = scene.peer_connects(80);

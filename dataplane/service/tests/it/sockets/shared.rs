@@ -1,4 +1,4 @@
-//! A kernel's listening socket that somebody else has too, who is not under Sietch: a process that
+//! A kernel's listening socket that another process has too, which is not under Sietch: one that
 //! was refused, or a child that is linked statically.
 
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use super::*;
 
 #[test]
-fn who_shares_a_listening_socket_waits_in_accept_as_before() {
+fn a_process_that_shares_a_listening_socket_waits_in_accept_as_before() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
@@ -45,14 +45,14 @@ fn who_shares_a_listening_socket_waits_in_accept_as_before() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(placeholder);
     service.until(|shown| shown.listeners == 0);
-    // The service has let go of it: the other accepts what comes.
+    // The service has released it: the other accepts what comes.
     let _last = TcpStream::connect(address).unwrap();
     let accepted = child.join().expect("it was told nothing else");
     assert!(accepted >= 1 && accepted + taken <= sent + 1, "{accepted} and {taken} of {sent}");
 }
 
 #[test]
-fn the_kernels_socket_is_given_back_as_it_was() {
+fn the_kernels_socket_is_restored() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();

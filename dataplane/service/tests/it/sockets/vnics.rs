@@ -16,8 +16,8 @@ use sietch_service::tcp::{RequestQueue, RevocationFilter, fan_out};
 
 use super::*;
 
-/// A VNIC on which the user with this number has an application of the id that is asked for, and
-/// what it was asked to do.
+/// A VNIC on which the user with this uid has an application of the requested id, and the number of
+/// times that it ended one.
 struct Pretended {
     uid: u32,
     ended: usize,
@@ -49,7 +49,7 @@ fn revoke(service: &TestService, vnic: &mut Pretended, asked: &Request) -> Resul
         let socket_service = service.command_sender();
         scope.spawn(move || {
             let asked: VnicRequest = questions.recv().expect("the service asks");
-            // When it is dropped the VNIC hears no more.
+            // When it is dropped the VNIC gets no more requests.
             let orders = orders;
             let line = RequestQueue { requests: &orders, doorbell: &bell };
             fan_out(asked, std::iter::once(line), Some(&socket_service), &mut RevocationFilter::default());
@@ -66,7 +66,7 @@ fn revoke(service: &TestService, vnic: &mut Pretended, asked: &Request) -> Resul
 }
 
 #[test]
-fn an_id_that_two_users_have_in_two_places_ends_nothing_in_either() {
+fn an_id_that_two_users_have_ends_nothing() {
     let service = TestService::new();
     let own = rustix::process::geteuid().as_raw();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
@@ -75,7 +75,7 @@ fn an_id_that_two_users_have_in_two_places_ends_nothing_in_either() {
     assert_eq!(revoke(&service, &mut vnic, &asked), Err(Errno::NOTUNIQ));
     assert_eq!(vnic.ended, 0, "it was only asked whose it is");
     assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "nothing was ended");
-    // Who says whose is meant ends that.
+    // A request that names the user ends that user's application.
     let of = |uid| {
         let mut asked = asked;
         asked.set_user(uid);
@@ -90,7 +90,7 @@ fn an_id_that_two_users_have_in_two_places_ends_nothing_in_either() {
 }
 
 #[test]
-fn an_application_in_two_places_ends_in_both() {
+fn an_application_on_host_and_vnic_ends_on_both() {
     let service = TestService::new();
     let own = rustix::process::geteuid().as_raw();
     let _placeholder = listen(&service, "127.0.0.1:0", 16);
@@ -109,7 +109,7 @@ fn an_application_in_two_places_ends_in_both() {
 }
 
 #[test]
-fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
+fn a_revocation_with_a_user_ends_here_before_vnics_are_asked() {
     let service = TestService::new();
     let own = rustix::process::geteuid().as_raw();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
@@ -122,7 +122,7 @@ fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
     let cut = std::thread::scope(|scope| {
         let revoked = scope.spawn(|| service.administer(&asked).expect("an answer"));
         let revocation = questions.recv().expect("the service asks");
-        // Nobody has answered for a VNIC yet.
+        // No VNIC has answered yet.
         assert_eq!(service.shown().listeners, 0);
         let end = sietch_ring::stream::Endpoint::attach(
             ends[1].as_ref().expect("memory").as_fd(),
@@ -142,13 +142,13 @@ fn what_is_said_to_be_one_users_ends_here_before_vnics_are_asked() {
         let text = sietch_protocol::sealed::read(descriptors[0].as_ref().expect("a list"), 1 << 20);
         serde_json::from_slice::<Revocation>(&text.expect("sealed")).expect("a list")
     });
-    // Each is told of once, though it was looked for twice.
+    // Each is reported once, though it was found twice.
     assert_eq!((cut.listeners, cut.connections.len(), cut.users), (1, 1, [own].into()));
     assert_eq!(service.shown().counters.revoked, 1);
 }
 
 #[test]
-fn vnics_are_asked_at_the_same_time() {
+fn all_vnics_get_a_request_at_the_same_time() {
     let (lines, questions): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<VnicRequest>()).unzip();
     let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     let (own, socket) = rustix::net::socketpair(
@@ -172,7 +172,7 @@ fn vnics_are_asked_at_the_same_time() {
     };
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Each answers when both have been asked.
+            // Each answers when both have the request.
             let both: Vec<VnicRequest> = questions.iter().filter_map(|asked| asked.recv().ok()).collect();
             for asked in both {
                 let listing = Listing { omitted: 1, ..Listing::default() };
@@ -200,7 +200,7 @@ fn vnics_are_asked_at_the_same_time() {
 }
 
 #[test]
-fn what_waits_behind_the_revocation_of_its_program_is_refused() {
+fn requests_queued_behind_a_revocation_are_refused() {
     let service = TestService::new();
     let _placeholder = listen(&service, "127.0.0.1:0", 16);
     let (vnics, questions) = channel::<VnicRequest>();
@@ -284,7 +284,7 @@ fn enter(service: &TestService) -> [OwnedFd; 2] {
 }
 
 #[test]
-fn lists_in_a_row_look_for_gone_connections_once() {
+fn lists_in_a_row_sweep_once() {
     let service = TestService::new();
     let held = enter(&service);
     let list = || {

@@ -8,7 +8,7 @@ use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
 
 /// Asks something about a socket whose last close hangs as long as the peer that is returned is
-/// there. Nobody else has the socket once the rest is dropped: if the service does not read before,
+/// there. No other process has the socket once the rest is dropped: if the service does not read before,
 /// it is the service that hangs, else it may be who drops.
 fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
@@ -29,7 +29,7 @@ fn hang(path: &Path, uid: u32) -> TcpStream {
     ask_to_hang(path, uid).0
 }
 
-/// Whether a user is served: it asks about a pipe, and the service closes its copy.
+/// Returns whether a user is served: it sends a request about a pipe, and the service closes its copy.
 fn is_served(service: &TestService, uid: u32) -> bool {
     let asks = || {
         let (reader, writer) = rustix::pipe::pipe().expect("descriptors");
@@ -72,7 +72,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         let hanging = uids.by_ref().take(limits::CLOSERS / 2 + others);
         peers.extend(hanging.map(|uid| hang(path, uid)));
     });
-    // These have asked for more than theirs, which would be all that are left.
+    // These users have sent more than their share, which would be everything that is left.
     for uid in ONE + 100..ONE + 100 + 2 * first as u32 {
         as_user(uid, || {
             let null = std::fs::File::open("/dev/null").expect("it is there");
@@ -85,7 +85,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
     for _ in 0..50 {
         assert!(is_served(&service, OTHER), "one thread is left");
     }
-    // The last one as well: nobody can close anything of others, who are told so at once.
+    // The last one as well: no thread is left for others, which are refused at once.
     for uid in uids {
         if !is_served(&service, OTHER) {
             break;
@@ -113,8 +113,8 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
 }
 
 #[test]
-fn what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served() {
-    let name = "what_waits_to_be_closed_of_one_user_is_bounded_and_another_is_served";
+fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
+    let name = "unclosed_descriptors_of_a_user_are_bounded_and_another_is_served";
     if !is_root(name) {
         return;
     }

@@ -79,8 +79,8 @@ impl Elsewhere {
 }
 
 #[test]
-fn users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel() {
-    let name = "users_without_a_number_in_the_user_namespace_of_a_service_go_to_the_kernel";
+fn users_without_a_uid_in_the_user_namespace_of_a_service_go_to_the_kernel() {
+    let name = "users_without_a_uid_in_the_user_namespace_of_a_service_go_to_the_kernel";
     if std::env::var_os(SERVE).is_some() {
         return serve();
     }

@@ -52,8 +52,8 @@ fn answer(socket: &OwnedFd) -> (Reply, Descriptors) {
 }
 
 #[test]
-fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_theirs() {
-    let name = "a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_theirs";
+fn requests_of_one_user_in_one_iteration_are_bounded() {
+    let name = "requests_of_one_user_in_one_iteration_are_bounded";
     if !is_root(name) {
         return;
     }
@@ -83,7 +83,7 @@ fn a_user_with_many_requests_in_one_turn_has_some_answered_and_then_others_have_
     let (own, _kept) = port(&other.expect("root may be anybody"));
     let earliest = first[0].0;
     let before = first.iter().filter(|(one, _)| one.wrapping_sub(earliest) < own.wrapping_sub(earliest));
-    // The other is let in with the fourth batch of new requests, and answered in that turn.
+    // The other is admitted with the fourth batch of new requests, and answered in that iteration.
     let most = (many + 2).div_ceil(limits::BATCH) * limits::BATCH_PER_USER;
     assert!(before.clone().count() <= most && most < many, "{} of {many}", before.count());
     drop((service, listener, kernel));
@@ -98,8 +98,8 @@ fn list(found: Result<(Reply, Descriptors), Errno>) -> Listing {
 }
 
 #[test]
-fn nobody_administers_over_the_socket_for_everybody_whatever_the_uid() {
-    let name = "nobody_administers_over_the_socket_for_everybody_whatever_the_uid";
+fn no_uid_administers_over_the_programs_socket() {
+    let name = "no_uid_administers_over_the_programs_socket";
     if !is_root(name) {
         return;
     }
@@ -147,8 +147,8 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
 }
 
 #[test]
-fn a_user_with_all_its_requests_open_leaves_places_for_another() {
-    let name = "a_user_with_all_its_requests_open_leaves_places_for_another";
+fn a_user_with_all_its_requests_open_leaves_some_to_another() {
+    let name = "a_user_with_all_its_requests_open_leaves_some_to_another";
     if !is_root(name) {
         return;
     }
@@ -226,8 +226,8 @@ fn closing_that_hangs_for_one_user_does_not_hang_for_another() {
     assert_returns(&service, before);
 }
 
-/// What a hostile user does: nonsense, floods that say nothing, listeners that nobody serves,
-/// connections that nobody accepts.
+/// What a hostile user does: invalid requests, floods of silent ones, listeners that never accept,
+/// connections that are never accepted.
 fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync::atomic::AtomicBool) {
     let mut dice = Dice(seed);
     let mut held: Vec<OwnedFd> = Vec::new();
@@ -265,12 +265,12 @@ fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync:
 }
 
 #[test]
-fn users_that_storm_the_service_together_leave_another_undisturbed() {
-    let name = "users_that_storm_the_service_together_leave_another_undisturbed";
+fn users_that_flood_the_service_together_leave_another_undisturbed() {
+    let name = "users_that_flood_the_service_together_leave_another_undisturbed";
     if !is_root(name) {
         return;
     }
-    if isolated::passes("users_that_storm_the_service_together_leave_another_undisturbed") {
+    if isolated::passes("users_that_flood_the_service_together_leave_another_undisturbed") {
         return;
     }
     let service = TestService::new();

@@ -35,9 +35,9 @@ pub(super) struct Pipe {
     pub gone: bool,
     /// Bytes that the application has read.
     pub received: u64,
-    /// Lies about everything, by turns.
+    /// Reports wrong values of all kinds, alternately.
     pub hostile: bool,
-    /// What the application has set, until the service has heard it.
+    /// What the application has set, until the service has read it.
     pub socket_options: Option<SocketOptions>,
     lies: u32,
     caught: bool,
@@ -48,7 +48,7 @@ impl Pipe {
         Self { hostile, lies: 1, ..Self::default() }
     }
 
-    /// The application sends; it rings if it was asked to.
+    /// The application sends, and notifies the service if that is armed.
     pub(super) fn write(&mut self, byte: impl Fn(u64) -> u8, from: u64, count: usize) -> usize {
         let count = count.min(CAPACITY - self.out.len());
         self.out.extend((from..).take(count).map(byte));

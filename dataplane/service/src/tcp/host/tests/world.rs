@@ -20,9 +20,9 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const PORT: u16 = 7000;
-/// Nobody listens there.
+/// A port without a listener.
 const CLOSED: u16 = 7001;
-/// Turns at one instant after which somebody spins.
+/// Iterations at one instant that mean a busy loop.
 const SPINS: u32 = 20_000;
 
 /// How the peer ends.
@@ -53,7 +53,7 @@ pub(super) struct Plan {
     /// Most bytes in one of the application's calls.
     pub call: usize,
     pub to_closed_port: bool,
-    /// Nobody sends, nobody ends.
+    /// Neither side sends or ends.
     pub silent: bool,
     pub hostile: bool,
     pub at: u64,
@@ -259,7 +259,7 @@ impl World {
             let begins = self.cases.iter().filter(|case| !case.begun).map(|case| case.plan.at);
             let due = [self.host.next_deadline(), self.peer.next_deadline(), self.link.next_deadline()];
             let Some(next) = due.into_iter().flatten().chain(begins).min() else {
-                // A peer whose reset was lost, and who has nothing to send, is never heard of
+                // A peer whose reset was lost, and which has nothing to send, is never noticed
                 // again.
                 return self.host.counters().connections == 0
                     && self.cases.iter().all(|case| case.done || case.key.is_none());
@@ -310,7 +310,7 @@ impl World {
         }
     }
 
-    /// The service: a turn, arrivals, doorbells.
+    /// The service: an iteration, arrivals, doorbells.
     fn serve(&mut self) -> bool {
         let before: HashMap<[u8; 16], u64> =
             self.host.usages().map(|(_, share)| (share.id, share.sent)).collect();
@@ -332,7 +332,7 @@ impl World {
             end.0.borrow_mut().established = true;
             end.0.borrow_mut().application_notified = true;
             self.cases[index].key = self.host.attach(arrival.flow, application, end).ok();
-            // A peer's reset that was lost would otherwise never be heard of.
+            // A peer's reset that was lost would otherwise never be noticed.
             self.host.engine.set_keepalive(arrival.flow, Some(60 * SECOND));
             self.host.dequeued(self.binding);
         }
@@ -346,7 +346,7 @@ impl World {
         busy
     }
 
-    /// Applications that were rung do what they can, then sleep.
+    /// Applications that were notified do what they can, then sleep.
     fn run_applications(&mut self) -> bool {
         let mut busy = false;
         for index in 0..self.cases.len() {

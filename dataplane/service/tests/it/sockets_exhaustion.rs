@@ -1,4 +1,4 @@
-//! A service without descriptors: who comes waits, and nobody is lost.
+//! A service without descriptors: connections wait, and none is lost.
 //!
 //! The limit is that of the whole process, so the test has one of its own ([`isolated`]).
 
@@ -12,7 +12,7 @@ use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_
 use crate::isolated;
 use crate::sockets_fixture::{TestService, arrival, client, listen, request};
 
-/// Waits until the service has closed what it was asked over: one number free would be enough for
+/// Waits until the service has closed the connection of the request: one free number would be enough for
 /// it to go on for ever.
 fn settle(service: &TestService) {
     let socket = service.open();
@@ -31,7 +31,7 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 64);
     let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // A request that the service has taken by then, in turn, and waits for.
+    // A request that the service has accepted by then, and waits for.
     let early = service.open();
     settle(&service);
     // Every number below is taken: the clients' are the highest.
@@ -45,7 +45,7 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
         std::thread::yield_now();
     }
     // What was sent along with a request does not arrive: who connects is left to the kernel, and
-    // hears of nothing else.
+    // gets no other event.
     let mut asked = request(RequestKind::Connect);
     asked.remote = address.into();
     let mut received = Descriptors::default();
