@@ -38,8 +38,8 @@ use sietch_protocol::{CallError, ErrorKind, VnicGrant};
 use sietch_service::Snapshot;
 use sietch_service::sockets::CommandSender;
 use sietch_service::tcp::{
-    Access, Counters, Device, Options, Pool, PoolReport, Ports, RequestQueue, RevocationFilter, Vnic,
-    VnicReport, VnicRequest, fan_out,
+    Access, Counters, Device, Options, Pool, PoolReport, RequestQueue, RevocationFilter, Vnic, VnicReport,
+    VnicRequest, fan_out, source_ports,
 };
 
 /// How often counters are put on their pages, while there is a VNIC.
@@ -375,7 +375,7 @@ impl Keeper {
         getrandom(&mut secret, GetRandomFlags::empty()).map_err(|cause| failed(&cause))?;
         let access = access(&vnic.description);
         let mut config = vnic.engine_config(secret);
-        if let Some(range) = Ports::source_ports(&access.ports) {
+        if let Some(range) = source_ports(&access.ports) {
             config.source_ports = range;
         }
         let engine = Engine::new(&config, vnic.queue.mac(), vnic.queue.mtu());

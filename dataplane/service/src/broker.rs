@@ -30,7 +30,7 @@ mod commands;
 mod error;
 mod extents;
 mod id;
-pub mod limits;
+mod limits;
 mod metrics;
 mod piece;
 mod run;

@@ -26,7 +26,7 @@
 mod commands;
 mod error;
 mod id;
-pub mod limits;
+mod limits;
 mod metrics;
 mod rate;
 mod run;
@@ -39,11 +39,11 @@ use hashbrown::HashMap;
 use sietch_nic::xdp::{Reason, VnicSpec, software};
 use sietch_nic::{Frame, NicQueue};
 
+use error::AddError;
 use limits::{BATCH, FRAME_COST, PORTS, QUANTUM};
 use rate::Rate;
 
 pub use commands::Command;
-pub use error::AddError;
 pub use id::PortId;
 pub use metrics::{PortCounters, PortReport};
 pub use run::run;
@@ -71,7 +71,7 @@ struct Port<Q> {
 
 /// A switch over queues of one kind. One thread owns it.
 #[derive(Debug)]
-pub struct Switch<Q> {
+struct Switch<Q> {
     ports: Vec<Port<Q>>,
     by_mac: HashMap<[u8; 6], usize, RandomState>,
     by_address: HashMap<Ipv4Addr, usize, RandomState>,
@@ -109,7 +109,7 @@ impl<Q: NicQueue> Switch<Q> {
     ///
     /// # Errors
     /// [`AddError`]; the queue is dropped, which ends its link.
-    pub fn add(&mut self, id: PortId, spec: VnicSpec, queue: Q) -> Result<(), AddError> {
+    pub(crate) fn add(&mut self, id: PortId, spec: VnicSpec, queue: Q) -> Result<(), AddError> {
         spec.validate().map_err(|error| AddError::Rules(id, error))?;
         if !queue.offloads().checksums {
             return Err(AddError::Medium(id));
@@ -137,7 +137,7 @@ impl<Q: NicQueue> Switch<Q> {
     ///
     /// # Errors
     /// As [`Switch::add`]; the old rules stay.
-    pub fn update(&mut self, id: PortId, spec: VnicSpec) -> Result<bool, AddError> {
+    pub(crate) fn update(&mut self, id: PortId, spec: VnicSpec) -> Result<bool, AddError> {
         spec.validate().map_err(|error| AddError::Rules(id, error))?;
         let Some(at) = self.ports.iter().position(|port| port.id == id) else { return Ok(false) };
         self.check_free(id, &spec, Some(at))?;
@@ -150,7 +150,7 @@ impl<Q: NicQueue> Switch<Q> {
     }
 
     /// Removes a port and returns its queue. What its holder writes from now on is not read.
-    pub fn remove(&mut self, id: PortId) -> Option<Q> {
+    pub(crate) fn remove(&mut self, id: PortId) -> Option<Q> {
         let at = self.ports.iter().position(|port| port.id == id)?;
         let mut port = self.ports.remove(at);
         for frame in port.waiting.drain(..) {
@@ -161,33 +161,33 @@ impl<Q: NicQueue> Switch<Q> {
     }
 
     /// Returns the counters of a port.
-    pub fn counters(&self, id: PortId) -> Option<PortCounters> {
+    pub(crate) fn counters(&self, id: PortId) -> Option<PortCounters> {
         self.ports.iter().find(|port| port.id == id).map(|port| port.counters)
     }
 
     /// Iterates over the numbers of the ports.
-    pub fn ids(&self) -> impl Iterator<Item = PortId> + '_ {
+    pub(crate) fn ids(&self) -> impl Iterator<Item = PortId> + '_ {
         self.ports.iter().map(|port| port.id)
     }
 
     /// Iterates over the queues of the ports.
-    pub fn queues_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Q)> {
+    pub(crate) fn queues_mut(&mut self) -> impl Iterator<Item = (PortId, &mut Q)> {
         self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
     }
 
     /// Iterates over the queues that are polled in each iteration, for a caller that sleeps on their
     /// doorbells. Ports that wait for their rate are not among them.
-    pub fn polled_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
+    pub(crate) fn polled_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
         self.ports.iter_mut().filter(|port| port.held_until == 0).map(|port| &mut port.queue)
     }
 
     /// Iterates over the queues of the ports.
-    pub fn queues(&self) -> impl Iterator<Item = &Q> {
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Q> {
         self.ports.iter().map(|port| &port.queue)
     }
 
     /// Returns the ports that were removed since the last call because their queue failed.
-    pub fn take_dead(&mut self) -> Vec<PortId> {
+    pub(crate) fn take_dead(&mut self) -> Vec<PortId> {
         std::mem::take(&mut self.dead)
     }
 
@@ -219,7 +219,7 @@ impl<Q: NicQueue> Switch<Q> {
     /// Runs one iteration: forwards what has arrived, at most one batch a port. `now` is in
     /// nanoseconds and monotonic. Returns whether any port had something that did not wait for its
     /// rate.
-    pub fn poll(&mut self, now: u64) -> bool {
+    pub(crate) fn poll(&mut self, now: u64) -> bool {
         let count = self.ports.len();
         if count == 0 {
             return false;
@@ -236,7 +236,7 @@ impl<Q: NicQueue> Switch<Q> {
 
     /// Returns when the first port that waits for its rate may go on. [`Switch::poll`] has nothing
     /// to do for it before.
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.ports.iter().map(|port| port.held_until).filter(|until| *until > 0).min()
     }
 

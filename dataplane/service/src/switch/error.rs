@@ -7,7 +7,7 @@ use super::limits::PORTS;
 
 /// Why a port was not added.
 #[derive(Debug, thiserror::Error)]
-pub enum AddError {
+pub(super) enum AddError {
     /// The rules cannot be enforced.
     #[error("port {0}: its rules cannot be enforced")]
     Rules(PortId, #[source] XdpError),

@@ -19,7 +19,7 @@ use super::limits::BINDINGS;
 
 /// A name that an application binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BoundName {
+pub(super) struct BoundName {
     /// The address, of the VNIC or unspecified, and the port; 0 for a free one.
     pub local: SocketAddr,
     /// For `[::]`: not for IPv4 as well.
@@ -36,7 +36,7 @@ pub struct BoundName {
 
 /// The queue of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListenQueue {
+pub(super) struct ListenQueue {
     /// The most connections that may wait.
     pub backlog: u32,
     /// The number of connections that wait.
@@ -45,7 +45,7 @@ pub struct ListenQueue {
 
 /// A bound name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub(super) struct Binding {
     /// The name, with its port.
     pub name: BoundName,
     /// The queue of its listener, if the application listens.
@@ -54,7 +54,7 @@ pub struct Binding {
 
 /// Why a name cannot be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BindError {
+pub(super) enum BindError {
     /// The address does not belong to this VNIC.
     #[error("{0} is no address of this VNIC: bind that, or the unspecified one")]
     NotOurs(IpAddr),
@@ -84,9 +84,16 @@ impl BindError {
     }
 }
 
+/// Returns the source ports of connections that bind none: the widest allowed range.
+pub fn source_ports(allowed: &[RangeInclusive<u16>]) -> Option<(u16, u16)> {
+    let wide = |range: &&RangeInclusive<u16>| range.end().saturating_sub(*range.start());
+    let widest = allowed.iter().filter(|range| !range.is_empty()).max_by_key(wide)?;
+    Some((*widest.start().max(&1), *widest.end()))
+}
+
 /// All bindings of a VNIC.
 #[derive(Debug)]
-pub struct Ports {
+pub(super) struct Ports {
     addresses: Vec<IpAddr>,
     allowed: Vec<RangeInclusive<u16>>,
     bindings: Slab<Binding>,
@@ -98,32 +105,25 @@ pub struct Ports {
 impl Ports {
     /// Makes a table without bindings. `addresses` are the VNIC's, `allowed` the ports that its filters
     /// let through.
-    pub fn new(addresses: Vec<IpAddr>, allowed: Vec<RangeInclusive<u16>>) -> Self {
+    pub(super) fn new(addresses: Vec<IpAddr>, allowed: Vec<RangeInclusive<u16>>) -> Self {
         Self { addresses, allowed, bindings: Slab::default(), by_port: BTreeMap::new(), next: 0 }
     }
 
     /// Returns whether the filters let a port through.
-    pub fn is_allowed(&self, port: u16) -> bool {
+    pub(super) fn is_allowed(&self, port: u16) -> bool {
         self.allowed.iter().any(|range| range.contains(&port))
     }
 
     /// Returns whether `address` belongs to the VNIC.
-    pub fn is_ours(&self, address: IpAddr) -> bool {
+    pub(super) fn is_ours(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address.to_canonical())
-    }
-
-    /// Returns the source ports of connections that bind none: the widest allowed range.
-    pub fn source_ports(allowed: &[RangeInclusive<u16>]) -> Option<(u16, u16)> {
-        let wide = |range: &&RangeInclusive<u16>| range.end().saturating_sub(*range.start());
-        let widest = allowed.iter().filter(|range| !range.is_empty()).max_by_key(wide)?;
-        Some((*widest.start().max(&1), *widest.end()))
     }
 
     /// Binds `name`, and returns the key of the binding.
     ///
     /// # Errors
     /// See [`BindError`].
-    pub fn bind(&mut self, mut name: BoundName) -> Result<Key, BindError> {
+    pub(super) fn bind(&mut self, mut name: BoundName) -> Result<Key, BindError> {
         if self.bindings.len() >= BINDINGS {
             return Err(BindError::TooMany);
         }
@@ -174,7 +174,7 @@ impl Ports {
     /// # Errors
     /// [`BindError::InUse`]: another application listens there. With SO_REUSEADDR two may be bound, but
     /// only one may listen.
-    pub fn listen(&mut self, key: Key, backlog: u32) -> Result<(), BindError> {
+    pub(super) fn listen(&mut self, key: Key, backlog: u32) -> Result<(), BindError> {
         let Some(binding) = self.bindings.get(key).copied() else { return Err(BindError::NoneFree) };
         let port = binding.name.local.port();
         let others = self.by_port.get(&port).into_iter().flatten().filter(|other| **other != key);
@@ -190,7 +190,7 @@ impl Ports {
     }
 
     /// Releases a binding. Returns it, and whether its port has no listener any more.
-    pub fn release(&mut self, key: Key) -> Option<(Binding, bool)> {
+    pub(super) fn release(&mut self, key: Key) -> Option<(Binding, bool)> {
         let binding = self.bindings.remove(key)?;
         let port = binding.name.local.port();
         if let Some(keys) = self.by_port.get_mut(&port) {
@@ -203,12 +203,12 @@ impl Ports {
     }
 
     /// Returns the binding of a key.
-    pub fn get(&self, key: Key) -> Option<&Binding> {
+    pub(super) fn get(&self, key: Key) -> Option<&Binding> {
         self.bindings.get(key)
     }
 
     /// Returns the queue of a listener.
-    pub fn queue(&mut self, key: Key) -> Option<&mut ListenQueue> {
+    pub(super) fn queue(&mut self, key: Key) -> Option<&mut ListenQueue> {
         self.bindings.get_mut(key)?.listening.as_mut()
     }
 
@@ -220,7 +220,7 @@ impl Ports {
     }
 
     /// Returns the listener for a connection to `local`; `hash` of its peer selects one of several.
-    pub fn listener(&self, local: SocketAddr, hash: u64) -> Option<Key> {
+    pub(super) fn listener(&self, local: SocketAddr, hash: u64) -> Option<Key> {
         let address = local.ip().to_canonical();
         let rank = |binding: &Binding| {
             let own = binding.name.local.ip();
@@ -243,7 +243,7 @@ impl Ports {
     }
 
     /// Returns how many more connections may wait at the listeners of a port: the engine's backlog.
-    pub fn room(&self, port: u16) -> u32 {
+    pub(super) fn room(&self, port: u16) -> u32 {
         let room = |(_, binding): (Key, &Binding)| {
             binding.listening.map_or(0, |listening| listening.backlog.saturating_sub(listening.waiting))
         };
@@ -251,12 +251,12 @@ impl Ports {
     }
 
     /// Returns the number of bindings.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bindings.len()
     }
 
     /// Iterates over the bindings of an application.
-    pub fn of_application(&self, application: Key) -> impl Iterator<Item = (Key, Binding)> + '_ {
+    pub(super) fn of_application(&self, application: Key) -> impl Iterator<Item = (Key, Binding)> + '_ {
         self.bindings
             .iter()
             .filter(move |(_, binding)| binding.name.application == application)
@@ -264,7 +264,7 @@ impl Ports {
     }
 
     /// Returns the keys of all bindings.
-    pub fn keys(&self) -> Vec<Key> {
+    pub(super) fn keys(&self) -> Vec<Key> {
         self.bindings.keys().collect()
     }
 }

@@ -105,17 +105,17 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Returns its name.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns whether the control plane has revoked it.
-    pub fn is_revoked(&mut self) -> bool {
+    pub(super) fn is_revoked(&mut self) -> bool {
         self.queue.is_revoked()
     }
 
     /// Returns the counters, and the usage of each application.
-    pub fn report(&self) -> (Counters, Vec<ApplicationUsage>) {
+    pub(super) fn report(&self) -> (Counters, Vec<ApplicationUsage>) {
         (self.host.counters(), self.host.usages().map(|(_, usage)| usage).collect())
     }
 
@@ -123,7 +123,7 @@ impl<Q: Device> Vnic<Q> {
     ///
     /// # Errors
     /// The device is gone.
-    pub fn poll(&mut self, now: u64) -> io::Result<bool> {
+    pub(super) fn poll(&mut self, now: u64) -> io::Result<bool> {
         self.now = now;
         self.queue.answer_diagnostics(self.host.engine());
         let mut busy = false;
@@ -151,12 +151,12 @@ impl<Q: Device> Vnic<Q> {
     }
 
     /// Prepares for a sleep. Returns false if there is something to do.
-    pub fn prepare_sleep(&mut self) -> bool {
+    pub(super) fn prepare_sleep(&mut self) -> bool {
         self.host.prepare_sleep() && self.queue.arm()
     }
 
     /// Continues after a sleep.
-    pub fn wake(&mut self) {
+    pub(super) fn wake(&mut self) {
         self.queue.disarm();
         self.host.wake();
         self.polled_at = 0;
@@ -164,12 +164,12 @@ impl<Q: Device> Vnic<Q> {
 
     /// Returns the descriptors to sleep on: the applications', the queue's, the control plane's. The second is
     /// `None` if the queue has no doorbell.
-    pub fn doorbells(&self) -> [Option<BorrowedFd<'_>>; 3] {
+    pub(super) fn doorbells(&self) -> [Option<BorrowedFd<'_>>; 3] {
         [Some(self.epoll.as_fd()), self.queue.doorbell(), self.queue.diagnostics()]
     }
 
     /// Returns when the next iteration is due even without notifications.
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(super) fn next_deadline(&self) -> Option<u64> {
         let retry = (!self.paused.is_empty()).then_some(self.retry_at);
         [self.host.next_deadline(), retry].into_iter().flatten().min()
     }
@@ -249,7 +249,7 @@ impl<Q: Device> Vnic<Q> {
 
     /// Ends everything: the VNIC was revoked or is gone, or the service ends. Sends resets to the peers, if
     /// that is still possible.
-    pub fn end(&mut self, error: Errno) {
+    pub(super) fn end(&mut self, error: Errno) {
         self.host.end(error);
         self.host.send_resets(&mut self.queue);
         self.pairs.values().for_each(hang_up);
