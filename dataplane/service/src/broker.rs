@@ -7,8 +7,8 @@
 //!    application's data region; then the buffer returns to the pool. A request is done when all of
 //!    its pieces are.
 //! 2. Every area in rotation gets [`limits::QUANTUM`] bytes of credit (deficit round robin). A
-//!    submission is copied once and the copy is judged (`area.rs`). A refused submission is answered
-//!    at once, and costs as much as any other.
+//!    submission is copied once and the copy is judged (`area.rs`). A refused submission is
+//!    answered at once, and costs as much as any other.
 //! 3. What passes is translated to extents (`extents.rs`), piece by piece, as far as the area's
 //!    share of the device goes. Bytes to be written are copied into a private buffer, so that the
 //!    application cannot change them while the device reads them (docs/spec/broker.md says why that
@@ -17,8 +17,8 @@
 //! 5. Each device is notified once. Then completions are published, and sleeping applications are
 //!    woken.
 //! 6. An area that is *leaving* (detached, its application gone, its rings broken) takes no more
-//!    requests. When none of its requests is in flight it is released, and the control plane hears
-//!    of it: only then may its blocks become another's.
+//!    requests. When none of its requests is in flight it is released, and the control plane is
+//!    notified: only then may its blocks become another's.
 //!
 //! A device whose queue breaks fails its own areas ([`Event::Broken`]); the others go on.
 //!
@@ -70,8 +70,8 @@ impl<D: DiskQueue> Default for Broker<D> {
 }
 
 impl<D: DiskQueue> Broker<D> {
-    /// Serves areas of the volume `name` through `queue` from now on. Replaces a volume of that name,
-    /// unless an area of it is served.
+    /// Serves areas of the volume `name` through `queue` from now on. Replaces a volume of that
+    /// name, unless an area of it is served.
     ///
     /// # Errors
     /// Returns the queue if an area of that volume is served.

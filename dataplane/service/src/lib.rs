@@ -1,7 +1,7 @@
 //! The service core: one process that serves applications which are not trusted with a device.
 //!
-//! It has four roles. Each is a module with the same files: `limits.rs`, `metrics.rs`, `run.rs` (its
-//! threads), and `commands.rs` where another thread sends it commands.
+//! It has four roles. Each is a module with the same files: `limits.rs`, `metrics.rs`, `run.rs`
+//! (its threads), and `commands.rs` where another thread sends it commands.
 //!
 //! - [`switch`]: the software switch between shared-memory VNICs, sans-I/O over any
 //!   [`sietch_nic::NicQueue`].

@@ -1,10 +1,11 @@
 //! What the socket service and the TCP host share: requests of applications, and what they concern.
 //!
-//! - [`application`]: who an application is, and the connections between two of them.
+//! - [`application`]: the identity of an application, and a connection between two of them.
 //! - [`closer`]: closes descriptors that an application sent, on threads of its own.
 //! - [`descriptors`]: descriptors on their way to a VNIC, which return to the closer when dropped.
 //! - [`vnic`]: a request that the socket service has read and a VNIC answers.
-//! - [`listing`]: who has what, and what a revocation ended, as JSON in a sealed memfd.
+//! - [`listing`]: what each application has, and what a revocation ended, as JSON in a sealed
+//!   memfd.
 //! - [`revocation`]: applications whose requests are refused from now on.
 //! - [`limits`]: the bounds of all that, with their reasons.
 //!

@@ -18,7 +18,8 @@
 //! 5. The receiver's rules judge the frame, which is then copied into a frame of the receiver's
 //!    queue. The copied head is the very bytes that were judged: the sender cannot change them in
 //!    between.
-//! 6. A port without room loses the frame, and a counter says so. Nothing waits for a slow receiver.
+//! 6. A port without room loses the frame, and a counter says so. Nothing waits for a slow
+//!    receiver.
 //! 7. Ports that received something are flushed once. A port whose queue fails is removed.
 //!
 //! One iteration takes at most [`BATCH`] frames from a port.
@@ -175,8 +176,8 @@ impl<Q: NicQueue> Switch<Q> {
         self.ports.iter_mut().map(|port| (port.id, &mut port.queue))
     }
 
-    /// Iterates over the queues that are polled in each iteration, for a caller that sleeps on their
-    /// doorbells. Ports that wait for their rate are not among them.
+    /// Iterates over the queues that are polled in each iteration, for a caller that sleeps on
+    /// their doorbells. Ports that wait for their rate are not among them.
     pub(crate) fn polled_queues_mut(&mut self) -> impl Iterator<Item = &mut Q> {
         self.ports.iter_mut().filter(|port| port.held_until == 0).map(|port| &mut port.queue)
     }
@@ -281,7 +282,8 @@ impl<Q: NicQueue> Switch<Q> {
         true
     }
 
-    /// Delivers a frame to the ports that it is for, or drops it. Returns the number of those ports.
+    /// Delivers a frame to the ports that it is for, or drops it. Returns the number of those
+    /// ports.
     ///
     /// # Errors
     /// The frame exceeds its sender's rate: returns it, and when to try again.

@@ -1,5 +1,5 @@
-//! The TCP host: TCP/IP engines that run in the service core, for applications that live on a VNIC and
-//! link none.
+//! The TCP host: TCP/IP engines that run in the service core, for applications that live on a VNIC
+//! and link none.
 //!
 //! ```text
 //!  application          | service core                                | network
@@ -7,8 +7,8 @@
 //!         <- placeholder->  (doorbell, hang-up)                       |
 //! ```
 //!
-//! The memory that an application can write is untrusted; the header of `channel.rs` says what follows
-//! from that. What an application does wrong costs it its own connections.
+//! The memory that an application can write is untrusted; the header of `channel.rs` says what
+//! follows from that. What an application does wrong costs it its own connections.
 //!
 //! Layers, lowest first; each file imports only from those below it:
 //!

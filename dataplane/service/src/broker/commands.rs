@@ -57,11 +57,12 @@ pub enum Command {
 pub enum Event {
     /// No request of that area is in flight, and it is not served any more.
     Detached(AreaId),
-    /// The area has its new extents, and no request in flight touches a block that it no longer has.
+    /// The area has its new extents, and no request in flight touches a block that it no longer
+    /// has.
     Reshaped(AreaId),
-    /// The queue of that volume is broken. From now on its areas answer every request with EIO. They
-    /// are never released, because requests in flight may still reach the device until this process
-    /// ends. Other volumes go on.
+    /// The queue of that volume is broken. From now on its areas answer every request with EIO.
+    /// They are never released, because requests in flight may still reach the device until this
+    /// process ends. Other volumes go on.
     Broken {
         /// The volume.
         volume: String,

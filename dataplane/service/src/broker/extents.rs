@@ -70,8 +70,8 @@ impl Map {
         offset.checked_add(length).is_some_and(|end| end <= self.capacity)
     }
 
-    /// Returns where byte `offset` of the area lies, and how many of the following `length` bytes are
-    /// contiguous with it. Returns `None` outside the area.
+    /// Returns where byte `offset` of the area lies, and how many of the following `length` bytes
+    /// are contiguous with it. Returns `None` outside the area.
     pub(super) fn locate(&self, offset: u64, length: u64) -> Option<Span> {
         let next = self.spans.partition_point(|(at, _)| *at <= offset);
         let (at, span) = self.spans.get(next.checked_sub(1)?)?;

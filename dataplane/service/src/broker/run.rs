@@ -1,12 +1,12 @@
 //! The loop of the storage broker.
 //!
-//! 1. Take commands, then run one iteration of the broker. Events for the control plane go to it by a
-//!    channel and an eventfd.
-//! 2. While requests flow, repeat. Between iterations the loop yields its core (`sched_yield`): on a
-//!    small machine the applications that are served may need it.
-//! 3. After [`SPIN`] without a request, arm every doorbell. If nothing has arrived meanwhile, sleep on
-//!    all of them, on the devices and on the doorbell of the commands; disarm after waking. So an idle
-//!    broker uses no processor.
+//! 1. Take commands, then run one iteration of the broker. Events for the control plane go to it by
+//!    a channel and an eventfd.
+//! 2. While requests flow, repeat. Between iterations the loop yields its core (`sched_yield`): on
+//!    a small machine the applications that are served may need it.
+//! 3. After [`SPIN`] without a request, arm every doorbell. If nothing has arrived meanwhile, sleep
+//!    on all of them, on the devices and on the doorbell of the commands; disarm after waking. So
+//!    an idle broker uses no processor.
 //! 4. Publish the counters before sleeping, and every [`snapshot::INTERVAL`] while busy.
 //! 5. Check for applications that have hung up after each sleep, and every [`snapshot::INTERVAL`].
 //! 6. A device whose queue breaks ends only its own volume: its areas answer with EIO until the
@@ -88,7 +88,7 @@ fn send_events(broker: &mut Broker<AreaQueue>, sink: &EventSink) {
     }
 }
 
-/// Arms the doorbells and sleeps until one is rung, unless something has arrived meanwhile.
+/// Arms the doorbells and sleeps until one is notified, unless something has arrived meanwhile.
 fn sleep(broker: &mut Broker<AreaQueue>, doorbell: &OwnedFd) -> io::Result<()> {
     let mut waiting = false;
     for host in broker.hosts_mut() {
@@ -100,8 +100,8 @@ fn sleep(broker: &mut Broker<AreaQueue>, doorbell: &OwnedFd) -> io::Result<()> {
         entries.extend(broker.hosts().map(|host| PollFd::from_borrowed_fd(host.as_fd(), PollFlags::IN)));
         let devices = broker.queues().filter_map(AreaQueue::doorbell);
         entries.extend(devices.map(|device| PollFd::from_borrowed_fd(device, PollFlags::IN)));
-        // A lost wake-up of a device would stall a request, so a device with operations in flight is
-        // polled now and then.
+        // A lost wake-up of a device would stall a request, so a device with operations in flight
+        // is polled now and then.
         let limit = (broker.in_flight() > 0).then_some(Duration::from_millis(100));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         match poll(&mut entries, limit.as_ref()) {

@@ -376,8 +376,8 @@ proptest! {
     }
 
     /// An attacker that writes anything anywhere in its memory, while a neighbour works: the
-    /// neighbour's data are right, each of its requests is done within a few iterations, and nothing
-    /// outside the attacker's own area changes.
+    /// neighbour's data are right, each of its requests is done within a few iterations, and
+    /// nothing outside the attacker's own area changes.
     #[test]
     fn scribbling_harms_no_other_area(
         writes in prop::collection::vec((0..8_u8, any::<u32>(), any::<u32>(), any::<u32>()), 1..150)

@@ -84,8 +84,8 @@ impl<D: DiskQueue> Volume<D> {
         }
     }
 
-    /// Returns the number of pieces that one area may have in flight. One entry of the queue is kept
-    /// for the flush.
+    /// Returns the number of pieces that one area may have in flight. One entry of the queue is
+    /// kept for the flush.
     fn share(&self) -> usize {
         ((self.queue.depth() - 1) / self.areas.max(1)).max(LEAST_SHARE)
     }

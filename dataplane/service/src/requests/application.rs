@@ -1,4 +1,4 @@
-//! Who an application is, and a connection between two of them.
+//! The identity of an application, and a connection between two of them.
 
 use std::net::SocketAddr;
 

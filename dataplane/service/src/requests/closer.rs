@@ -11,8 +11,8 @@
 //!    then does with its socket: if the application closes it, its peer sees the end.
 //! 3. Nothing is changed on a socket (SO_LINGER, say), because its application may go on using it.
 //! 4. A user has [`limits::CLOSERS_PER_USER`] threads of [`limits::CLOSERS`], and one while half of
-//!    them are busy: many users together leave one to the next. Further descriptors of the user wait,
-//!    and count as its own. A user that finds all threads busy is not served
+//!    them are busy: many users together leave one to the next. Further descriptors of the user
+//!    wait, and count as its own. A user that finds all threads busy is not served
 //!    ([`Closer::has_thread_for`]).
 //! 5. A user of which too much waits is not served either ([`limits::most_unclosed`]). The requests
 //!    that it sends all the same cannot stay in the kernel's queue, where others wait behind them.
@@ -21,8 +21,8 @@
 //!    socket. Parked sockets slow down whatever the service sends, so their number is limited
 //!    ([`limits::PARKED`]); beyond the limit each takes a descriptor. Nothing is leaked.
 //! 6. A request that a VNIC answers takes its descriptors along as
-//!    [`RequestDescriptors`](super::descriptors::RequestDescriptors). They return here wherever they
-//!    are dropped, and count as a request until then. So does the pair of a listener.
+//!    [`RequestDescriptors`](super::descriptors::RequestDescriptors). They return here wherever
+//!    they are dropped, and count as a request until then. So does the pair of a listener.
 //! 7. A connection over which a request came may hold descriptors too. It is closed here after the
 //!    answer ([`Closer::answer`]).
 

@@ -1,13 +1,13 @@
 //! Bounds of closing what applications sent, and of what is remembered about revocations.
 //! `docs/spec/budgets.md` is the table of all bounds of the socket service.
 
-/// Connections of one listener that nobody has accepted, whatever the program says to `listen`: the
-/// kernel's own bound (`net.core.somaxconn`).
+/// Connections that wait at one listener, whatever backlog the program requests: the kernel's own
+/// bound (`net.core.somaxconn`).
 pub const MOST_BACKLOG: u32 = 4096;
 
-/// Threads that close descriptors which applications sent. Any of them may hang: the application may
-/// serve the file system of the file, and a TCP socket may linger. A thread takes a process id and
-/// some 20 KiB. 160 users together can have all of them hang.
+/// Threads that close descriptors which applications sent. Any of them may hang: the application
+/// may serve the file system of the file, and a TCP socket may linger. A thread takes a process id
+/// and some 20 KiB. 160 users together can have all of them hang.
 pub const CLOSERS: usize = 256;
 
 /// Threads of one user while fewer than half of all are busy; more than one, so that a fast close
@@ -22,9 +22,9 @@ pub const UNCLOSED: usize = 2 * MOST_BACKLOG as usize;
 /// being answered. They are part of the socket service's spare descriptors.
 pub(crate) const UNCLOSED_ALWAYS: usize = 32;
 
-/// Parked sockets of all users. From some 2000 on the kernel may search all of them for each message
-/// with a socket in it (net/unix/garbage.c), answers of this service included: a millisecond for
-/// this many, measured on Linux 6.18.
+/// Parked sockets of all users. From some 2000 on the kernel may search all of them for each
+/// message with a socket in it (net/unix/garbage.c), answers of this service included: a
+/// millisecond for this many, measured on Linux 6.18.
 pub(crate) const PARKED: usize = 6000;
 
 /// Parked sockets of one user.
@@ -42,8 +42,8 @@ pub const fn most_unclosed(free: usize) -> usize {
     }
 }
 
-/// Revoked applications that are remembered of one user, the latest ones. Each is a program that was
-/// started once, and its id is never used again. Each takes 16 bytes.
+/// Revoked applications that are remembered of one user, the latest ones. Each is a program that
+/// was started once, and its id is never used again. Each takes 16 bytes.
 pub(crate) const REVOKED: usize = 1024;
 
 /// Users whose own revocations are remembered: 64 MiB in all. An administrator's revocations do not

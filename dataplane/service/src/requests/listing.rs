@@ -1,4 +1,4 @@
-//! Who has what, and what a revocation ended: JSON in a sealed memfd.
+//! What each application has, and what a revocation ended: JSON in a sealed memfd.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

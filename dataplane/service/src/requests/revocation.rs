@@ -1,7 +1,8 @@
 //! Applications whose requests are refused from now on.
 //!
 //! 1. An application is its user and its id. A program may claim any id, so the id alone does not
-//!    identify it: revoking another user's application with the same id must not affect this user's.
+//!    identify it: revoking another user's application with the same id must not affect this
+//!    user's.
 //! 2. Each user has [`limits::REVOKED`] entries, the latest ones. A user that revokes its own
 //!    applications again and again displaces only its own entries.
 //! 3. Users that revoked only applications of their own are at most [`limits::REVOKING_USERS`]
@@ -16,7 +17,7 @@ use super::limits;
 #[derive(Debug, Default)]
 pub(crate) struct RevocationList(BTreeMap<u32, VecDeque<[u8; 16]>>);
 
-/// Who revoked an application.
+/// The author of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RevokedBy {
     Administrator,

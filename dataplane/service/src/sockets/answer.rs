@@ -1,4 +1,4 @@
-//! Who sent a request, and its answer.
+//! The sender of a request, and the answer.
 
 use std::os::fd::OwnedFd;
 

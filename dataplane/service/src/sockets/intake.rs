@@ -210,8 +210,8 @@ impl SocketService {
         self.send_answer(uid, socket, answer);
     }
 
-    /// Sends a user without a uid here to the kernel. `EOVERFLOW` is the kernel's own error for such
-    /// users.
+    /// Sends a user without a uid here to the kernel. `EOVERFLOW` is the kernel's own error for
+    /// such users.
     fn answer_unmapped(&mut self, kind: RequestKind) -> Answer {
         self.counters.denied += 1;
         if !std::mem::replace(&mut self.warned_of_unmapped, true) {
@@ -226,9 +226,9 @@ impl SocketService {
         }
     }
 
-    /// Returns the socket of a request that was read, if nothing else is queued in it. A program that
-    /// waits for its answer has sent nothing else. Otherwise the closer closes the socket, because
-    /// closing what is queued in it takes as long as the sender likes.
+    /// Returns the socket of a request that was read, if nothing else is queued in it. A program
+    /// that waits for its answer has sent nothing else. Otherwise the closer closes the socket,
+    /// because closing what is queued in it takes as long as the sender likes.
     fn if_empty(&self, uid: u32, socket: OwnedFd) -> Option<OwnedFd> {
         // Before Linux 6.16 this fails, and descriptors may still arrive.
         let _ = refuse_descriptors(&socket);

@@ -36,8 +36,8 @@ pub(super) struct TcpSocket {
 }
 
 /// Checks that a descriptor is a socket. Nothing else may be duplicated here: every close of a file
-/// reaches its file system, which may be the sender's own, while only the last close of a socket can
-/// take long.
+/// reaches its file system, which may be the sender's own, while only the last close of a socket
+/// can take long.
 ///
 /// # Errors
 /// `ENOTSOCK`, `EBADF`.
@@ -197,8 +197,8 @@ pub(super) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
         .map_err(|error| error.raw_os_error().map_or(Errno::INVAL, Errno::from_raw_os_error))
 }
 
-/// Restores the backlog of a listening socket that others may still use. A socket that was shut down
-/// stays so.
+/// Restores the backlog of a listening socket that others may still use. A socket that was shut
+/// down stays so.
 pub(super) fn restore_backlog(listening: BorrowedFd<'_>, backlog: u32) {
     if let Ok(Some(queue)) = accept_queue(listening)
         && queue.backlog != backlog

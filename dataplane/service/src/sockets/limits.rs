@@ -1,5 +1,5 @@
-//! Bounds of the socket service, with their reasons: what a user and an application may have, and what
-//! the service does in one iteration.
+//! Bounds of the socket service, with their reasons: what a user and an application may have, and
+//! what the service does in one iteration.
 //!
 //! No bound here makes a program fail: beyond it the program goes to the kernel, which has its own
 //! limits. A program chooses its application's id itself, so the bounds that protect users from one
@@ -27,13 +27,13 @@ pub const LISTENERS_PER_USER: usize = 4 * LISTENERS_PER_APPLICATION;
 /// bytes of tables here.
 pub const CONNECTIONS_PER_USER: usize = 4 * CONNECTIONS_PER_APPLICATION;
 
-/// Listeners of one kernel's socket: a server with a worker for each core. Each connection visits all
-/// of them.
+/// Listeners of one kernel's socket: a server with a worker for each core. Each connection visits
+/// all of them.
 pub const LISTENERS_OF_ONE_SOCKET: usize = 64;
 
-/// Messages that may be queued in a listener's pair. The others wait in the service, which can close
-/// them. Queued messages hold descriptors in flight, of which the kernel allows an ordinary user as
-/// many as it may have open.
+/// Messages that may be queued in a listener's pair. The others wait in the service, which can
+/// close them. Queued messages hold descriptors in flight, of which the kernel allows an ordinary
+/// user as many as it may have open.
 pub const IN_PAIR: u32 = 64;
 
 /// Applications: each is an entry of a table.
@@ -45,16 +45,17 @@ pub const APPLICATIONS_PER_USER: usize = 1024;
 /// Requests of one user that are answered in one iteration, before those of others.
 pub const BATCH_PER_USER: usize = 16;
 
-/// Descriptors that count for a connection: its memory and two pages, the accepting end's placeholder
-/// (until the program accepts), and the socket that keeps a name to which its program was bound.
+/// Descriptors that count for a connection: its memory and two pages, the accepting end's
+/// placeholder (until the program accepts), and the socket that keeps a name to which its program
+/// was bound.
 pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
 
 /// Descriptors that count for a listener: its pair, the kernel's socket, and a connection of the
 /// kernel that waits because the pair is full.
 pub const DESCRIPTORS_PER_LISTENER: usize = 3;
 
-/// A user may have this many times the free descriptors: one that takes all it can leaves a quarter to
-/// the others, two leave a seventh.
+/// A user may have this many times the free descriptors: one that takes all it can leaves a quarter
+/// to the others, two leave a seventh.
 pub const SHARE: usize = 3;
 
 /// Open requests of one user: each is a process in the middle of a system call.
@@ -82,9 +83,9 @@ pub const DESCRIPTORS: u64 = 1 << 20;
 /// connections and listeners.
 pub const SPARE_DESCRIPTORS: usize = 2048;
 
-/// How long after the close of a placeholder closed connections are removed, many together. So a load
-/// of short connections wakes the service two hundred times a second and not ten thousand times. A
-/// request that needs a name or a descriptor earlier removes them at once.
+/// How long after the close of a placeholder closed connections are removed, many together. So a
+/// load of short connections wakes the service two hundred times a second and not ten thousand
+/// times. A request that needs a name or a descriptor earlier removes them at once.
 pub const REAP_DELAY: Duration = Duration::from_millis(5);
 
 /// The time between two sweeps, while there are connections whose end the kernel does not report.
@@ -99,14 +100,15 @@ pub const SWEEP_FOR_LISTS: Duration = Duration::from_secs(1);
 pub const SWEEP_AFTER: usize = 1024;
 
 /// The first ephemeral port: those beyond the kernel's own range come first
-/// (`net.ipv4.ip_local_port_range`, by default 32768 to 60999), so that no name means two connections.
+/// (`net.ipv4.ip_local_port_range`, by default 32768 to 60999), so that no name means two
+/// connections.
 pub const FIRST_EPHEMERAL: u16 = 61_000;
 
 /// The first of the kernel's ephemeral ports, used when all of those are taken.
 pub const FIRST_KERNEL_EPHEMERAL: u16 = 32_768;
 
-/// How long the loop waits for a call on a socket that an application holds too. The call itself takes
-/// microseconds, but the machine may be busy.
+/// How long the loop waits for a call on a socket that an application holds too. The call itself
+/// takes microseconds, but the machine may be busy.
 pub const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Threads that may hang in such calls of one user.

@@ -3,16 +3,16 @@
 //! 1. A listener has the service's end of its pair and the kernel's listening socket. Both are
 //!    watched.
 //! 2. A connection goes into the pair at once. If the pair is full, the connection waits here. Then
-//!    the kernel's socket is not watched, so the kernel's own backlog fills, and the pair is watched
-//!    for room.
-//! 3. No more connections wait than the backlog allows (`backlog.rs`). A program that connects beyond
-//!    that is sent to the kernel, which treats it as usual.
-//! 4. When the last holder of the placeholder is gone, the pair hangs up. Then the port is free, and
-//!    waiting connections are closed, which resets them, unless another process has a listener of
-//!    the same kernel's socket.
+//!    the kernel's socket is not watched, so the kernel's own backlog fills, and the pair is
+//!    watched for room.
+//! 3. No more connections wait than the backlog allows (`backlog.rs`). A program that connects
+//!    beyond that is sent to the kernel, which treats it as usual.
+//! 4. When the last holder of the placeholder is gone, the pair hangs up. Then the port is free,
+//!    and waiting connections are closed, which resets them, unless another process has a listener
+//!    of the same kernel's socket.
 //! 5. An invalid message costs the application this listener. So does a kernel's socket that no
-//!    longer listens. Another program may have its name by now, so the socket is checked before each
-//!    connection.
+//!    longer listens. Another program may have its name by now, so the socket is checked before
+//!    each connection.
 
 pub(super) mod backlog;
 pub(super) mod entry;
@@ -45,7 +45,8 @@ pub(super) enum DeliveredCopy {
 }
 
 impl SocketService {
-    /// Returns the listener that a connection to `remote` goes to. Closes those that no longer listen.
+    /// Returns the listener that a connection to `remote` goes to. Closes those that no longer
+    /// listen.
     pub(super) fn find_listening(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         loop {
             let id = self.table.find(namespace, remote)?;
@@ -133,8 +134,9 @@ impl SocketService {
     /// Closes this service's copy of a delivered connection.
     ///
     /// The program may have accepted and closed a socket of the kernel by then, so that it lingers.
-    /// An end of a stream that has waited may hold descriptors that its client sent. The closer closes
-    /// both. A fresh end is closed at once, so that the other end learns in time which side closed it.
+    /// An end of a stream that has waited may hold descriptors that its client sent. The closer
+    /// closes both. A fresh end is closed at once, so that the other end learns in time which side
+    /// closed it.
     pub(super) fn close_copy(&self, id: ListenerId, what: PendingConnection, copy: DeliveredCopy) {
         let socket = match what {
             PendingConnection::Kernel(_, socket) => socket,
@@ -145,8 +147,8 @@ impl SocketService {
         self.closer.close(uid, socket);
     }
 
-    /// Returns whether an arrival fits into a listener's pair. A listener of a group has one at a time,
-    /// because no other process can take what is queued in its pair.
+    /// Returns whether an arrival fits into a listener's pair. A listener of a group has one at a
+    /// time, because no other process can take what is queued in its pair.
     fn pair_has_room(&self, id: ListenerId) -> bool {
         let alone = self.table.of_same_name(id).nth(1).is_none() || self.group(id).len() == 1;
         let most = if alone { limits::IN_PAIR } else { 1 };
@@ -174,9 +176,9 @@ impl SocketService {
         self.drain(id);
     }
 
-    /// Sends what waits at a listener or at others of its group, and accepts more from the kernel. The
-    /// group takes turns: the loop may handle several members that have accepted at once, and the
-    /// order of events must not decide.
+    /// Sends what waits at a listener or at others of its group, and accepts more from the kernel.
+    /// The group takes turns: the loop may handle several members that have accepted at once, and
+    /// the order of events must not decide.
     pub(super) fn drain(&mut self, id: ListenerId) {
         let group = self.group(id);
         for &holder in &group {
@@ -203,8 +205,8 @@ impl SocketService {
         self.accept_from_kernel(id);
     }
 
-    /// Closes the listeners at a port whose last holder is gone. A program needs their name before the
-    /// loop has handled their hang-up.
+    /// Closes the listeners at a port whose last holder is gone. A program needs their name before
+    /// the loop has handled their hang-up.
     pub(super) fn close_hung_up(&mut self, port: u16) {
         let gone = |open: &OpenListener| {
             let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
@@ -254,8 +256,8 @@ impl SocketService {
         true
     }
 
-    /// Handles an event of the kernel's socket: connections have arrived, or it no longer listens. Then
-    /// it hangs up, which epoll reports in every iteration, so the listener is closed.
+    /// Handles an event of the kernel's socket: connections have arrived, or it no longer listens.
+    /// Then it hangs up, which epoll reports in every iteration, so the listener is closed.
     pub(super) fn kernel_event(&mut self, id: ListenerId, flags: EventFlags) {
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
             return self.close_listener(id);
@@ -343,8 +345,8 @@ impl SocketService {
         }
     }
 
-    /// Updates what is watched on a listener and on the others of its group, and gives the kernel its
-    /// part of the backlog.
+    /// Updates what is watched on a listener and on the others of its group, and gives the kernel
+    /// its part of the backlog.
     pub(super) fn watch(&mut self, id: ListenerId) {
         let group = self.group(id);
         let here = self.waiting_here(&group);
@@ -357,7 +359,8 @@ impl SocketService {
             let fits = self.pair_has_room(id);
             let Some(open) = self.listeners.get_mut(&id) else { continue };
             let accepts = room && fits && !waits && !open.exhausted;
-            // Edge-triggered: one event for each arrival that is taken, not one while there is room.
+            // Edge-triggered: one event for each arrival that is taken, not one while there is
+            // room.
             let wakes = !open.exhausted && (waits || !room || !fits || backlog::is_tight(backlog, here));
             let once = EventFlags::OUT | EventFlags::ET;
             let flags = if wakes { open.events() | once } else { open.events() };
@@ -406,8 +409,8 @@ impl SocketService {
         self.add(kernel, Token::Kernel(id), EventFlags::IN).inspect_err(|_| self.remove(&open.pair))
     }
 
-    /// Closes a listener: its port is free, and waiting connections are reset, or go to another one of
-    /// its group.
+    /// Closes a listener: its port is free, and waiting connections are reset, or go to another one
+    /// of its group.
     pub(super) fn close_listener(&mut self, id: ListenerId) {
         let mate = self.group(id).get(1).copied();
         let listener = self.table.close(id);
@@ -457,8 +460,8 @@ impl SocketService {
             PendingConnection::Stream(connection, placeholder) => {
                 self.forget(connection);
                 if let Some(entry) = self.registry.remove(connection) {
-                    // The client sees a reset, not an end. If the page cannot be written, it sees an
-                    // end.
+                    // The client sees a reset, not an end. If the page cannot be written, it sees
+                    // an end.
                     let _ = memory::reset(&entry.memory);
                 }
                 placeholder

@@ -1,11 +1,11 @@
 //! The memory of open connections, found by the placeholders that stand for them.
 //!
-//! 1. A placeholder is identified by its socket's cookie, a number that the kernel gives to no other
-//!    socket. A program that sends a placeholder has it, and so may have what belongs to it.
-//! 2. A connection is closed when neither placeholder exists any more. The kernel reports the end of
-//!    each ([`Registry::reap`]). Where it does not, the registry lists all Unix sockets now and then
-//!    (`sock_diag`), and removes a connection that is missing twice in a row. Twice, because a list
-//!    that is read while others change it may skip one.
+//! 1. A placeholder is identified by its socket's cookie, a number that the kernel gives to no
+//!    other socket. A program that sends a placeholder has it, and so may have what belongs to it.
+//! 2. A connection is closed when neither placeholder exists any more. The kernel reports the end
+//!    of each ([`Registry::reap`]). Where it does not, the registry lists all Unix sockets now and
+//!    then (`sock_diag`), and removes a connection that is missing twice in a row. Twice, because a
+//!    list that is read while others change it may skip one.
 //! 3. The descriptors here keep the memory of a connection; removing the connection frees it.
 
 mod close_watcher;
@@ -103,7 +103,8 @@ impl Registry {
         self.watcher.inherit(close_events);
     }
 
-    /// Returns the number of connections whose end the kernel does not report, so that sweeps find it.
+    /// Returns the number of connections whose end the kernel does not report, so that sweeps find
+    /// it.
     pub(super) fn unwatched(&self) -> usize {
         self.unwatched
     }

@@ -1,12 +1,12 @@
 //! Requests, judged and answered.
 //!
-//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel says what they
-//!    are: a name, a namespace, whether the socket listens.
+//! 1. A request was copied once and parsed; here it meets its descriptors. The kernel says what
+//!    they are: a name, a namespace, whether the socket listens.
 //! 2. An invalid request is refused with an error number. A request beyond a limit gets
 //!    [`ReplyKind::UseKernel`]: the program goes on with the kernel.
-//! 3. An address of a connection is accepted only if it is loopback, or the kernel's routes say that
-//!    it belongs to the host. The names of the two sockets prove nothing, because a program can bind
-//!    to any address (IP_FREEBIND).
+//! 3. An address of a connection is accepted only if it is loopback, or the kernel's routes say
+//!    that it belongs to the host. The names of the two sockets prove nothing, because a program
+//!    can bind to any address (IP_FREEBIND).
 //! 4. Sockets that are bound to an interface or a VRF are left to the kernel, which knows what can
 //!    reach them.
 
@@ -303,8 +303,8 @@ impl SocketService {
         answer
     }
 
-    /// Answers HELLO. With a name, the answer says whether a socket that used that name is still being
-    /// closed.
+    /// Answers HELLO. With a name, the answer says whether a socket that used that name is still
+    /// being closed.
     fn hello(&mut self, caller: Caller, request: &Request) -> Answer {
         let limit = u32::try_from(limits::CONNECTIONS_PER_APPLICATION).unwrap_or(u32::MAX);
         let mut reply = Reply::welcome(limit, &BUILD);

@@ -1,11 +1,11 @@
 //! The loop of the socket service.
 //!
-//! 1. It sleeps until a program connects, a request or a connection arrives, a socket hangs up, or a
-//!    command comes. So an idle service uses no processor. While there are connections whose end the
-//!    kernel does not report, it wakes every [`limits::SWEEP`] to find those that are closed.
+//! 1. It sleeps until a program connects, a request or a connection arrives, a socket hangs up, or
+//!    a command comes. So an idle service uses no processor. While there are connections whose end
+//!    the kernel does not report, it wakes every [`limits::SWEEP`] to find those that are closed.
 //! 2. Each iteration takes what is ready, a bounded amount of each kind.
-//! 3. A request is one message (`intake.rs`): it is received, judged and answered, and its connection
-//!    is closed. A request that does not arrive in time is closed as well.
+//! 3. A request is one message (`intake.rs`): it is received, judged and answered, and its
+//!    connection is closed. A request that does not arrive in time is closed as well.
 //! 4. When descriptors or memory are exhausted, the service pauses for a moment and tries again.
 //!
 //! No input ends the loop: an error of an application's socket ends only that socket.
@@ -141,9 +141,9 @@ impl SocketService {
         }
     }
 
-    /// Adds a connection that was made on a VNIC. So it is found after exec and in messages, listed,
-    /// revoked, and transferred to a successor. Beyond the limits it has none of that, and works all
-    /// the same.
+    /// Adds a connection that was made on a VNIC. So it is found after exec and in messages,
+    /// listed, revoked, and transferred to a successor. Beyond the limits it has none of that, and
+    /// works all the same.
     fn add_connection(&mut self, local: LocalConnection) {
         if !self.has_descriptors(local.connection.client.uid, limits::DESCRIPTORS_PER_CONNECTION) {
             return;

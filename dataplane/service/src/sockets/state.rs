@@ -1,8 +1,8 @@
 //! The state of the socket service, and what every part of it does with that state: the epoll set,
 //! the descriptor budget, answers, and the removal of closed connections.
 //!
-//! The other files of this folder are layers above this one. Each adds the methods of its subject to
-//! [`SocketService`].
+//! The other files of this folder are layers above this one. Each adds the methods of its subject
+//! to [`SocketService`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -219,8 +219,8 @@ impl SocketService {
             && self.closer.waiting_of(uid) < limits::most_unclosed(self.free_descriptors())
     }
 
-    /// Sends an answer. If it is not read it is lost; the connection that was made for it is found to
-    /// be closed later.
+    /// Sends an answer. If it is not read it is lost; the connection that was made for it is found
+    /// to be closed later.
     pub(super) fn send_answer(&self, uid: u32, socket: OwnedFd, answer: Answer) {
         let Answer { mut reply, own, memory, spent, mut later, bound: _ } = answer;
         let mut kept = Vec::new();
@@ -260,7 +260,8 @@ impl SocketService {
     }
 
     /// Descriptors or memory are exhausted: pauses, and frees those of closed connections. New
-    /// connections wait in the kernel's queue, because accept(2) takes none out without a descriptor.
+    /// connections wait in the kernel's queue, because accept(2) takes none out without a
+    /// descriptor.
     pub(super) fn pause_for_resources(&mut self) {
         self.counters.exhausted += 1;
         if self.warned_at.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {

@@ -1,17 +1,18 @@
 //! State transfer: a service gives everything to its successor, so that a new release starts with
 //! nothing refused and nothing lost.
 //!
-//! 1. The successor asks with [`RequestKind::TakeOver`](sietch_protocol::socket_service::RequestKind)
-//!    over the administrators' socket. The answer is [`ReplyKind::Handover`]. Then records follow on
-//!    the same connection, each a JSON text with its descriptors ([`Record`]): the socket on which
+//! 1. The successor asks with
+//!    [`RequestKind::TakeOver`](sietch_protocol::socket_service::RequestKind) over the
+//!    administrators' socket. The answer is [`ReplyKind::Handover`]. Then records follow on the
+//!    same connection, each a JSON text with its descriptors ([`Record`]): the socket on which
 //!    programs connect, the listeners with what waits at them, the connections.
-//! 2. The successor confirms that it has everything. Before that the predecessor changes nothing, so
-//!    it goes on if the successor fails.
+//! 2. The successor confirms that it has everything. Before that the predecessor changes nothing,
+//!    so it goes on if the successor fails.
 //! 3. Then the predecessor's loop ends. Requests that arrived meanwhile wait in the socket's queue,
 //!    which both hold.
 //!
-//! Numbers of listeners and connections stay the same. The records are text because the two services
-//! may be different releases: an unknown record or version is refused by name.
+//! Numbers of listeners and connections stay the same. The records are text because the two
+//! services may be different releases: an unknown record or version is refused by name.
 
 use std::io;
 use std::net::SocketAddr;

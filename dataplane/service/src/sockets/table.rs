@@ -3,13 +3,13 @@
 //!
 //! 1. **Applications** are identified by user and id. One exists while it has a listener or a
 //!    connection.
-//! 2. **Listeners** are found by network namespace and port. Among those that match the destination, a
-//!    specific address comes before a wildcard, and IPv4 before IPv6, as in the kernel. Several with
-//!    the same name (`SO_REUSEPORT`) take turns.
-//! 3. **Connections** have a pair of names that no other has. A connecting socket without a port gets
-//!    one ([`limits::FIRST_EPHEMERAL`]).
-//! 4. The address of a connecting socket without one is what the kernel would take for a destination
-//!    on this host: the destination itself, or 127.0.0.1 for all of 127.0.0.0/8.
+//! 2. **Listeners** are found by network namespace and port. Among those that match the
+//!    destination, a specific address comes before a wildcard, and IPv4 before IPv6, as in the
+//!    kernel. Several with the same name (`SO_REUSEPORT`) take turns.
+//! 3. **Connections** have a pair of names that no other has. A connecting socket without a port
+//!    gets one ([`limits::FIRST_EPHEMERAL`]).
+//! 4. The address of a connecting socket without one is what the kernel would take for a
+//!    destination on this host: the destination itself, or 127.0.0.1 for all of 127.0.0.0/8.
 //! 5. Everything is bounded for each application and for each user, because a program chooses its
 //!    application's id itself.
 //!
@@ -104,8 +104,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Makes an empty table that searches ephemeral ports from an arbitrary one on. A new service does
-    /// not know the connections of one that died, and should not start with the ports that they use.
+    /// Makes an empty table that searches ephemeral ports from an arbitrary one on. A new service
+    /// does not know the connections of one that died, and should not start with the ports that
+    /// they use.
     pub(super) fn beginning_at(random: u16) -> Self {
         let of = |first: u16, last: u16| first + random % (last - first + 1);
         let kernels = of(limits::FIRST_KERNEL_EPHEMERAL, limits::FIRST_EPHEMERAL - 1);
@@ -131,7 +132,8 @@ impl Table {
         Ok(id)
     }
 
-    /// Returns the listener that a connection to `remote` goes to; several with one name take turns.
+    /// Returns the listener that a connection to `remote` goes to; several with one name take
+    /// turns.
     pub(super) fn find(&mut self, namespace: u64, remote: SocketAddr) -> Option<ListenerId> {
         let to = CanonicalName::of(remote);
         let fits = self.by_port.get_mut(&(namespace, remote.port()))?;
@@ -147,8 +149,8 @@ impl Table {
         Some(id)
     }
 
-    /// Adds a connection to `listener`. `local` is the connecting socket's name, if it is bound: its
-    /// address may be unspecified and its port 0.
+    /// Adds a connection to `listener`. `local` is the connecting socket's name, if it is bound:
+    /// its address may be unspecified and its port 0.
     ///
     /// # Errors
     /// [`TableError`]; a missing listener counts as [`TableError::Ports`].
@@ -190,8 +192,8 @@ impl Table {
         Ok(id)
     }
 
-    /// Returns whether a socket that is bound to a name has a connection to `remote` already, whichever
-    /// program listens there now.
+    /// Returns whether a socket that is bound to a name has a connection to `remote` already,
+    /// whichever program listens there now.
     pub(super) fn is_taken(&self, namespace: u64, local: SocketAddr, remote: SocketAddr) -> bool {
         let to = CanonicalName::of(remote);
         self.by_names.contains_key(&(namespace, source_of(Some(local), to), to))
@@ -259,7 +261,8 @@ impl Table {
         }
     }
 
-    /// Moves a listener to the end of its port's order: the others of its name come first next time.
+    /// Moves a listener to the end of its port's order: the others of its name come first next
+    /// time.
     pub(super) fn rotate(&mut self, id: ListenerId) {
         let Some(listener) = self.listeners.get(&id) else { return };
         if let Some(ids) = self.by_port.get_mut(&(listener.namespace, listener.name.port()))

@@ -1,4 +1,5 @@
-//! A port's rate: a token bucket whose refusals are rounded up, so that several frames leave together.
+//! A port's rate: a token bucket whose refusals are rounded up, so that several frames leave
+//! together.
 
 use sietch_structures::TokenBucket;
 

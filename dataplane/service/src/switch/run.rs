@@ -3,11 +3,12 @@
 //! 1. Take commands, then run one iteration of the switch.
 //! 2. While frames flow, repeat. Between iterations the loop yields its core (`sched_yield`): on a
 //!    small machine the applications that are served may need it.
-//! 3. After [`SPIN`] without a frame, arm every doorbell. If nothing has arrived meanwhile, sleep on
-//!    all of them and on the doorbell of the commands; disarm after waking. So an idle switch uses no
-//!    processor. A port that waits for its rate is not armed: the loop sleeps until it may go on.
-//! 4. Publish the counters before sleeping, and every [`snapshot::INTERVAL`] while busy. So a reader
-//!    never wakes the loop.
+//! 3. After [`SPIN`] without a frame, arm every doorbell. If nothing has arrived meanwhile, sleep
+//!    on all of them and on the doorbell of the commands; disarm after waking. So an idle switch
+//!    uses no processor. A port that waits for its rate is not armed: the loop sleeps until it may
+//!    go on.
+//! 4. Publish the counters before sleeping, and every [`snapshot::INTERVAL`] while busy. So a
+//!    reader never wakes the loop.
 //! 5. Remove and report a port whose peer hung up, or whose link was revoked.
 
 use std::io;
@@ -76,8 +77,8 @@ pub fn run(
     }
 }
 
-/// Arms the doorbells and sleeps until one is rung or a port's rate lets it go on, unless something
-/// has arrived meanwhile.
+/// Arms the doorbells and sleeps until one is notified or a port's rate lets it go on, unless
+/// something has arrived meanwhile.
 fn sleep(switch: &mut Switch<Endpoint>, doorbell: &OwnedFd, now: u64) -> io::Result<()> {
     let mut waiting = false;
     for queue in switch.polled_queues_mut() {

@@ -309,8 +309,8 @@ fn a_flooding_port_gets_no_more_than_its_share() {
             bytes[usize::from(frame[11])] += frame.len() + super::FRAME_COST as usize;
         }
     }
-    // Small frames reach the batch bound first: 64 an iteration. Neither is starved, and the large ones get no
-    // more than a quantum.
+    // Small frames reach the batch bound first: 64 an iteration. Neither is starved, and the large
+    // ones get no more than a quantum.
     assert!(bytes[1] <= 200 * super::QUANTUM as usize + 9526 && bytes[1] >= 190 * 60_000, "{bytes:?}");
     assert!(bytes[2] >= 200 * 60 * (60 + super::FRAME_COST as usize), "{bytes:?}");
 }

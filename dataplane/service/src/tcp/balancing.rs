@@ -1,16 +1,17 @@
-//! Balances VNICs over threads, and decides how many threads there are: arithmetic on loads, without
-//! threads.
+//! Balances VNICs over threads, and decides how many threads there are: arithmetic on loads,
+//! without threads.
 //!
-//! 1. Every [`PERIOD`] each thread reports for what share of the time its VNICs had something to do.
-//!    The rest of its time is *idle*.
+//! 1. Every [`PERIOD`] each thread reports for what share of the time its VNICs had something to
+//!    do. The rest of its time is *idle*.
 //! 2. If less than [`SHORT`] of a core is idle over all threads and another thread is allowed, the
 //!    VNICs of the busiest thread are split: some go to a new one. If more than [`PLENTY`] is idle,
 //!    the least busy thread ends, and its VNICs go to the others.
 //! 3. Between the two bounds only one thing changes: a thread that alone has too little idle time
 //!    gives one VNIC to a thread that has room for it.
 //!
-//! The bounds differ by more than a core, so the same load does not remove a thread that it has just
-//! added (TAS, EuroSys 2019, section 3.4). A VNIC is never split: one thread drives all its flows.
+//! The bounds differ by more than a core, so the same load does not remove a thread that it has
+//! just added (TAS, EuroSys 2019, section 3.4). A VNIC is never split: one thread drives all its
+//! flows.
 
 /// Nanoseconds between two samples of the loads.
 pub(super) const PERIOD: u64 = 10_000_000;
@@ -58,8 +59,8 @@ pub(super) fn decide(threads: &[Vec<Load>], most: usize) -> Vec<Move> {
     relieve(threads)
 }
 
-/// Splits the busiest thread that has more than one busy VNIC: each load, the largest first, goes to
-/// the lesser half.
+/// Splits the busiest thread that has more than one busy VNIC: each load, the largest first, goes
+/// to the lesser half.
 fn split(threads: &[Vec<Load>]) -> Vec<Move> {
     let busy = |loads: &[Load]| loads.iter().filter(|load| load.share > 0).count();
     let candidates = threads.iter().enumerate().filter(|(_, loads)| busy(loads) > 1);
@@ -80,8 +81,8 @@ fn split(threads: &[Vec<Load>]) -> Vec<Move> {
     moves
 }
 
-/// Moves the VNICs of the least busy thread, the largest first, each to the thread that has most room
-/// then.
+/// Moves the VNICs of the least busy thread, the largest first, each to the thread that has most
+/// room then.
 fn merge(threads: &[Vec<Load>]) -> Vec<Move> {
     let running = || threads.iter().enumerate().filter(|(_, loads)| !loads.is_empty());
     let Some((from, leaving)) = running().min_by_key(|(_, loads)| total(loads)) else { return Vec::new() };

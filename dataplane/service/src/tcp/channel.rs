@@ -8,8 +8,9 @@
 //! 3. The application's end of the doorbell closes when its last holder is gone, however it went:
 //!    [`Channel::hung_up`].
 //!
-//! The application writes the memory in which a channel sees what it does. An implementation validates
-//! what it reads, so the worst result of invalid values is [`Hangup::Reset`] of this one connection.
+//! The application writes the memory in which a channel sees what it does. An implementation
+//! validates what it reads, so the worst result of invalid values is [`Hangup::Reset`] of this one
+//! connection.
 
 use rustix::io::Errno;
 use sietch_ring::Untrusted;
@@ -29,9 +30,9 @@ pub(super) struct WakeOn {
 
 /// A connection with an application, as a host needs it.
 pub(super) trait Channel {
-    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces, and removes as
-    /// many from the stream as `take` returns. Stops at the first piece of which `take` did not take
-    /// all. Returns how many bytes were taken.
+    /// Offers up to `limit` bytes that the application has sent to `take`, in pieces, and removes
+    /// as many from the stream as `take` returns. Stops at the first piece of which `take` did not
+    /// take all. Returns how many bytes were taken.
     fn drain(&mut self, limit: usize, take: impl FnMut(Untrusted<'_>) -> usize) -> usize;
 
     /// Returns whether the application has sent bytes that were not taken.
@@ -59,17 +60,17 @@ pub(super) trait Channel {
     /// Ends the stream to the application.
     fn finish(&mut self);
 
-    /// Wakes the application if it sleeps for something that was done since the last call, unless it was
-    /// notified in this sleep already. `notified` has the sleeps in which it was.
+    /// Wakes the application if it sleeps for something that was done since the last call, unless
+    /// it was notified in this sleep already. `notified` has the sleeps in which it was.
     fn notify(&mut self, notified: &mut NotifiedSleeps);
 
-    /// Requests a notification when the application does one of these actions. The caller checks once
-    /// more after arming, before it sleeps.
+    /// Requests a notification when the application does one of these actions. The caller checks
+    /// once more after arming, before it sleeps.
     fn arm(&mut self, wake_on: WakeOn);
 
-    /// Like [`Channel::arm`], by a caller that is about to sleep for many channels and checks all of them
-    /// when it wakes. An application notifies once for all channels that are armed with the same `sleep`,
-    /// which is never 0 and never used again.
+    /// Like [`Channel::arm`], by a caller that is about to sleep for many channels and checks all
+    /// of them when it wakes. An application notifies once for all channels that are armed with the
+    /// same `sleep`, which is never 0 and never used again.
     fn arm_among_many(&mut self, wake_on: WakeOn, sleep: u64);
 
     /// Withdraws the request of either.
@@ -78,9 +79,9 @@ pub(super) trait Channel {
     /// Clears the doorbell after a notification, so that the next one is seen.
     fn clear_notification(&mut self);
 
-    /// Returns how the application's side has ended, after its last holder is gone. `Finished`: it closed
-    /// having read everything, and what it sent is still to be delivered. `Reset`: it left something
-    /// unread, requested a reset, or wrote invalid values; the peer is reset.
+    /// Returns how the application's side has ended, after its last holder is gone. `Finished`: it
+    /// closed having read everything, and what it sent is still to be delivered. `Reset`: it left
+    /// something unread, requested a reset, or wrote invalid values; the peer is reset.
     fn hung_up(&mut self) -> Hangup;
 
     /// Reports to an application that its connection is established.
@@ -89,7 +90,7 @@ pub(super) trait Channel {
     /// Reports to an application that its connection failed.
     fn fail(&mut self, error: Errno);
 
-    /// Ends the connection towards the application. It can still read what it was given, and then gets
-    /// `error`. The caller drops the channel after that.
+    /// Ends the connection towards the application. It can still read what it was given, and then
+    /// gets `error`. The caller drops the channel after that.
     fn abort_with(&mut self, error: Errno);
 }

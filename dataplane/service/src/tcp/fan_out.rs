@@ -1,19 +1,19 @@
-//! Requests to all VNICs at once: a list of who has what, and the end of an application.
+//! Requests to all VNICs at once: a list of what each application has, and the end of one.
 //!
 //! 1. The socket service has answered for the host's addresses; its answer comes along with the
 //!    request.
-//! 2. All VNICs get the request at the same time, each over a pair of its own, as a program would send
-//!    it. A VNIC that does not answer within [`PATIENCE`] has nothing to report, so all of them
-//!    together take no longer.
+//! 2. All VNICs get the request at the same time, each over a pair of its own, as a program would
+//!    send it. A VNIC that does not answer within [`PATIENCE`] has nothing to report, so all of
+//!    them together take no longer.
 //! 3. The answers are merged into one.
-//! 4. A revocation takes two rounds. A program chooses its application's id itself, and another user
-//!    may have copied it. First every VNIC answers whose application it is; nothing ends if several
-//!    users have one. Then it ends as that user's alone: on VNICs first, then in the socket service,
-//!    which answers. If the request already named the user, the socket service has ended its part
-//!    before.
-//! 5. The [`RevocationFilter`] refuses what the application requests of VNICs from the first round on.
-//!    Its requests may be queued behind the revocation. A VNIC on which it has nothing, or that is
-//!    acquired later, does not know of the revocation.
+//! 4. A revocation takes two rounds. A program chooses its application's id itself, and another
+//!    user may have copied it. First every VNIC answers whose application it is; nothing ends if
+//!    several users have one. Then it ends as that user's alone: on VNICs first, then in the socket
+//!    service, which answers. If the request already named the user, the socket service has ended
+//!    its part before.
+//! 5. The [`RevocationFilter`] refuses what the application requests of VNICs from the first round
+//!    on. Its requests may be queued behind the revocation. A VNIC on which it has nothing, or that
+//!    is acquired later, does not know of the revocation.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -121,7 +121,8 @@ fn revoke(
     request.request.set_user(user);
     let by = if request.administers { RevokedBy::Administrator } else { RevokedBy::Owner };
     filter.0.insert(Application { uid: user, id: request.request.application }, by);
-    // The revocation is remembered even if the application has closed everything since the first round.
+    // The revocation is remembered even if the application has closed everything since the first
+    // round.
     let mut all = Revocation { users, ..Revocation::default() };
     for found in ask_all::<Revocation>(request, vnics) {
         all.listeners += found.listeners;
@@ -130,8 +131,8 @@ fn revoke(
     Ok(all)
 }
 
-/// Returns the answers of the VNICs, in their order. A VNIC that refuses, has nothing or is gone is left
-/// out.
+/// Returns the answers of the VNICs, in their order. A VNIC that refuses, has nothing or is gone is
+/// left out.
 fn ask_all<T: DeserializeOwned>(request: &VnicRequest, vnics: &[RequestQueue<'_>]) -> Vec<T> {
     let waiting: Vec<OwnedFd> = vnics.iter().filter_map(|vnic| send(request, *vnic)).collect();
     let until = Instant::now() + PATIENCE;

@@ -8,17 +8,17 @@
 //!    connection, and each application, moves a bounded number of bytes.
 //! 3. The engine sends for all of them and notifies the device once.
 //!
-//! A connection on which nothing has moved for [`ARM_DELAY`](super::limits::ARM_DELAY) is *armed*: its application
-//! notifies the host from then on. It costs nothing until the application does
+//! A connection on which nothing has moved for [`ARM_DELAY`](super::limits::ARM_DELAY) is *armed*:
+//! its application notifies the host from then on. It costs nothing until the application does
 //! ([`Host::notified`]), or the engine has an event. When the loop is about to sleep, all are armed
-//! ([`Host::prepare_sleep`]). Those that are armed only for the sleep become active again afterwards
-//! ([`Host::wake`]). One notification wakes the loop, so these are armed with the number of the
-//! sleep, by which each application knows whether it has already notified it. The same holds the
-//! other way: an application that sleeps for many connections is notified once
+//! ([`Host::prepare_sleep`]). Those that are armed only for the sleep become active again
+//! afterwards ([`Host::wake`]). One notification wakes the loop, so these are armed with the number
+//! of the sleep, by which each application knows whether it has already notified it. The same holds
+//! the other way: an application that sleeps for many connections is notified once
 //! ([`sietch_ring::stream::waiters`]).
 //!
-//! Flow control is that of both sides: a full ring leaves bytes in the engine, whose window closes; a
-//! full send buffer leaves bytes in the ring, which fills.
+//! Flow control is that of both sides: a full ring leaves bytes in the engine, whose window closes;
+//! a full send buffer leaves bytes in the ring, which fills.
 //!
 //! Handshakes complete without the application. An established connection waits at its listener
 //! ([`Host::next_arrival`]) until the caller makes a channel for it ([`Host::attach`]). Connections
@@ -38,7 +38,8 @@
 //! | FIN | end of stream after all data |
 //! | RST, silence, unreachable | all data, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH (`host/undelivered.rs`) |
 //!
-//! Layers, lowest first: `application` and `connection`, `state`, `undelivered`, `relay`, this file.
+//! Layers, lowest first: `application` and `connection`, `state`, `undelivered`, `relay`, this
+//! file.
 
 mod application;
 mod connection;
@@ -309,8 +310,8 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    /// Runs one iteration at `now`, in nanoseconds. Returns whether anything happened; then the next
-    /// one should come soon.
+    /// Runs one iteration at `now`, in nanoseconds. Returns whether anything happened; then the
+    /// next one should come soon.
     ///
     /// # Errors
     /// The device is gone.
@@ -433,8 +434,7 @@ impl<C: Channel> Host<C> {
 
     /// Sends what was written under a cork when its deadline has passed.
     fn expire_corks(&mut self) {
-        while let Some(&(until, key)) = self.corked.front().filter(|(until, _)| *until <= self.now) {
-            debug_assert!(until <= self.now);
+        while let Some(&(_, key)) = self.corked.front().filter(|(until, _)| *until <= self.now) {
             self.corked.pop_front();
             if let Some(connection) = self.connections.get_mut(key) {
                 connection.corked = false;
@@ -456,8 +456,8 @@ impl<C: Channel> Host<C> {
         [self.engine.next_deadline(), flushing, corked, undelivered].into_iter().flatten().min()
     }
 
-    /// Resets every connection, with `error` for its application, and releases every port: the VNIC was
-    /// revoked, or is gone.
+    /// Resets every connection, with `error` for its application, and releases every port: the VNIC
+    /// was revoked, or is gone.
     pub(super) fn end(&mut self, error: Errno) {
         for key in self.ports.keys() {
             self.release(key);

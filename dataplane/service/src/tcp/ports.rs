@@ -103,8 +103,8 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Makes a table without bindings. `addresses` are the VNIC's, `allowed` the ports that its filters
-    /// let through.
+    /// Makes a table without bindings. `addresses` are the VNIC's, `allowed` the ports that its
+    /// filters let through.
     pub(super) fn new(addresses: Vec<IpAddr>, allowed: Vec<RangeInclusive<u16>>) -> Self {
         Self { addresses, allowed, bindings: Slab::default(), by_port: BTreeMap::new(), next: 0 }
     }
@@ -172,8 +172,8 @@ impl Ports {
     /// Listens on a binding, or changes its backlog.
     ///
     /// # Errors
-    /// [`BindError::InUse`]: another application listens there. With SO_REUSEADDR two may be bound, but
-    /// only one may listen.
+    /// [`BindError::InUse`]: another application listens there. With SO_REUSEADDR two may be
+    /// bound, but only one may listen.
     pub(super) fn listen(&mut self, key: Key, backlog: u32) -> Result<(), BindError> {
         let Some(binding) = self.bindings.get(key).copied() else { return Err(BindError::NoneFree) };
         let port = binding.name.local.port();
@@ -273,8 +273,8 @@ fn is_any(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED))
 }
 
-/// Returns whether two names on one port exclude each other. `listening`: an application listens on one
-/// of them.
+/// Returns whether two names on one port exclude each other. `listening`: an application listens on
+/// one of them.
 fn collide(one: &BoundName, other: &BoundName, listening: bool) -> bool {
     if !overlap(one, other) {
         return false;

@@ -1,16 +1,16 @@
 //! The threads that drive VNICs.
 //!
 //! 1. A thread runs one iteration of each of its VNICs, spins for as long as that has paid lately
-//!    ([`Spin`]), then sleeps on all doorbells. Without connections it sleeps without a limit; nothing
-//!    spins when nothing moves.
+//!    ([`Spin`]), then sleeps on all doorbells. Without connections it sleeps without a limit;
+//!    nothing spins when nothing moves.
 //! 2. A VNIC is a value with everything that belongs to it. It goes to another thread between two
-//!    iterations, through that thread's inbox. So nothing of it is lost, and its frames stay in order in
-//!    its own queue.
-//! 3. Every [`balancing::PERIOD`] a thread that is awake reports the loads of its VNICs, and the first
-//!    thread that does decides for all ([`balancing::decide`]). A thread without VNICs ends, except the
-//!    first, which sleeps.
-//! 4. A VNIC whose device is gone, or that was revoked, ends: its applications get ENETDOWN. When the
-//!    pool is dropped it resets all connections, for both sides, and waits for its threads.
+//!    iterations, through that thread's inbox. So nothing of it is lost, and its frames stay in
+//!    order in its own queue.
+//! 3. Every [`balancing::PERIOD`] a thread that is awake reports the loads of its VNICs, and the
+//!    first thread that does decides for all ([`balancing::decide`]). A thread without VNICs ends,
+//!    except the first, which sleeps.
+//! 4. A VNIC whose device is gone, or that was revoked, ends: its applications get ENETDOWN. When
+//!    the pool is dropped it resets all connections, for both sides, and waits for its threads.
 //!
 //! The caller chooses the number of threads: with two cores one, because the applications need the
 //! other ([`max_threads`]).
@@ -263,8 +263,8 @@ impl<Q: Device + Send + 'static> Thread<Q> {
         }
     }
 
-    /// Returns whether this thread ends: it has no VNIC, and none is on its way. The first thread sleeps
-    /// instead.
+    /// Returns whether this thread ends: it has no VNIC, and none is on its way. The first thread
+    /// sleeps instead.
     fn leave(&mut self) -> bool {
         if self.number == 0 {
             self.sleep(None);

@@ -1,11 +1,12 @@
 //! The socket options of an application's connection that its engine supports.
 //!
-//! 1. They are words on the application's private page ([`sietch_ring::stream::option`]), which it may
-//!    write as it likes. Every value is clamped, and an option that is not set has the engine's default.
-//! 2. [`SocketOptions::apply`] sets only what has changed: setting keepalive again, say, would restart
-//!    its timer.
-//! 3. Nagle is off unless the program requests it (TCP_NODELAY set to 0): what an application writes at
-//!    once leaves in one iteration anyway.
+//! 1. They are words on the application's private page ([`sietch_ring::stream::option`]), which it
+//!    may write as it likes. Every value is clamped, and an option that is not set has the engine's
+//!    default.
+//! 2. [`SocketOptions::apply`] sets only what has changed: setting keepalive again, say, would
+//!    restart its timer.
+//! 3. Nagle is off unless the program requests it (TCP_NODELAY set to 0): what an application
+//!    writes at once leaves in one iteration anyway.
 
 use sietch_net::congestion::Kind;
 use sietch_net::{Engine, FlowId};

@@ -101,8 +101,8 @@ impl StreamChannel {
         set_served(&page)?;
         let (placeholder, given) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        // Descriptors that came with a byte would be closed by the thread of a VNIC. Before Linux 6.16
-        // they cannot be refused.
+        // Descriptors that came with a byte would be closed by the thread of a VNIC. Before Linux
+        // 6.16 they cannot be refused.
         let _ = sietch_socket::kernel::refuse_descriptors(&placeholder);
         // The application can punch holes in the common memory; they must not end this process.
         refused_pages::install_handler();
@@ -141,8 +141,8 @@ impl StreamChannel {
         blocks(&self.common) + 2 * blocks(&self.page)
     }
 
-    /// Returns the descriptor that becomes readable when the application notifies, and hangs up when it
-    /// is gone.
+    /// Returns the descriptor that becomes readable when the application notifies, and hangs up
+    /// when it is gone.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         self.placeholder.as_fd()
     }
@@ -288,8 +288,8 @@ impl Channel for StreamChannel {
     fn disarm(&mut self, wake_on: WakeOn) {
         if wake_on.data && std::mem::take(&mut self.among_many) {
             self.end.disarm_among_many();
-            // The application may have seen the channel armed and skipped its notification, so a caller
-            // that disarms checks again.
+            // The application may have seen the channel armed and skipped its notification, so a
+            // caller that disarms checks again.
             fence(Ordering::SeqCst);
         } else if wake_on.data {
             self.end.disarm(Want::Data);

@@ -1,20 +1,20 @@
 //! A VNIC that is served: its queue, its host, and the descriptors of its applications.
 //!
-//! 1. The socket service has read each request ([`VnicRequest`]), and knows from the kernel which user
-//!    sent it. The VNIC answers it, over the connection on which it came (`vnic/requests.rs`).
-//! 2. One epoll set has every descriptor of an application that can notify or hang up: placeholders of
-//!    connections, pairs of listeners, reservations. A thread can sleep on the epoll descriptor
+//! 1. The socket service has read each request ([`VnicRequest`]), and knows from the kernel which
+//!    user sent it. The VNIC answers it, over the connection on which it came (`vnic/requests.rs`).
+//! 2. One epoll set has every descriptor of an application that can notify or hang up: placeholders
+//!    of connections, pairs of listeners, reservations. A thread can sleep on the epoll descriptor
 //!    itself, so a VNIC moves from one thread to another as one value.
 //! 3. [`Vnic::poll`] handles requests and doorbells (at most every [`POLL_INTERVAL`]), runs one
 //!    iteration of the host, and delivers arrivals to their listeners.
 //! 4. [`Vnic::prepare_sleep`] makes it ready for a sleep on [`Vnic::doorbells`].
 //!
-//! Two applications on one VNIC that connect to each other get memory of their own, and the service is
-//! out of the path, as on the host's addresses. The socket service adds the connection to its own
-//! ([`CommandSender`](crate::sockets::CommandSender)).
+//! Two applications on one VNIC that connect to each other get memory of their own, and the service
+//! is out of the path, as on the host's addresses. The socket service adds the connection to its
+//! own ([`CommandSender`](crate::sockets::CommandSender)).
 //!
-//! Layers, lowest first: `access` and `device`, `state`, `listeners`, `administration`, `requests`, this
-//! file.
+//! Layers, lowest first: `access` and `device`, `state`, `listeners`, `administration`, `requests`,
+//! this file.
 
 mod access;
 mod administration;
@@ -54,16 +54,17 @@ pub use device::Device;
 pub use state::Vnic;
 
 /// Nanoseconds between two polls of the doorbells of a busy VNIC, because a poll is a system call.
-/// Connections in use need no notification. An application that notifies sleeps or has slept, and this
-/// delay is short beside that.
+/// Connections in use need no notification. An application that notifies sleeps or has slept, and
+/// this delay is short beside that.
 const POLL_INTERVAL: u64 = 20_000;
 /// Events taken in one poll.
 const EVENTS: usize = 64;
 /// Requests taken in one iteration.
 const REQUESTS: usize = 32;
 impl<Q: Device> Vnic<Q> {
-    /// Serves `queue` with `engine`. `doorbell` is a non-blocking descriptor that becomes readable when a
-    /// request was sent. `socket_service` gets the connections between two applications of this VNIC.
+    /// Serves `queue` with `engine`. `doorbell` is a non-blocking descriptor that becomes readable
+    /// when a request was sent. `socket_service` gets the connections between two applications of
+    /// this VNIC.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -162,8 +163,8 @@ impl<Q: Device> Vnic<Q> {
         self.polled_at = 0;
     }
 
-    /// Returns the descriptors to sleep on: the applications', the queue's, the control plane's. The second is
-    /// `None` if the queue has no doorbell.
+    /// Returns the descriptors to sleep on: the applications', the queue's, the control plane's.
+    /// The second is `None` if the queue has no doorbell.
     pub(super) fn doorbells(&self) -> [Option<BorrowedFd<'_>>; 3] {
         [Some(self.epoll.as_fd()), self.queue.doorbell(), self.queue.diagnostics()]
     }
@@ -188,8 +189,8 @@ impl<Q: Device> Vnic<Q> {
             let flags = { event.flags };
             let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
             match Token::of({ event.data }.u64()) {
-                // Last: epoll reports events in no order, and a program that closes a name and binds it
-                // again has closed it before.
+                // Last: epoll reports events in no order, and a program that closes a name and
+                // binds it again has closed it before.
                 Token::Requests => has_requests = true,
                 Token::Connection(key) if gone => {
                     self.unwatch_connection(key);
@@ -247,8 +248,8 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    /// Ends everything: the VNIC was revoked or is gone, or the service ends. Sends resets to the peers, if
-    /// that is still possible.
+    /// Ends everything: the VNIC was revoked or is gone, or the service ends. Sends resets to the
+    /// peers, if that is still possible.
     pub(super) fn end(&mut self, error: Errno) {
         self.host.end(error);
         self.host.send_resets(&mut self.queue);

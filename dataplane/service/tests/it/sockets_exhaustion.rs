@@ -12,8 +12,8 @@ use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_
 use crate::isolated;
 use crate::sockets_fixture::{TestService, arrival, client, listen, request};
 
-/// Waits until the service has closed the connection of the request: one free number would be enough for
-/// it to go on for ever.
+/// Waits until the service has closed the connection of the request: one free number would be
+/// enough for it to go on for ever.
 fn settle(service: &TestService) {
     let socket = service.open();
     let mut received = Descriptors::default();

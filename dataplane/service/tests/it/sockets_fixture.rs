@@ -109,8 +109,8 @@ impl TestService {
     pub(crate) fn send(&self, command: Command) {
         self.commands.send(command).expect("a service in this process serves");
         rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("a service in this process serves");
-        // The doorbell is read in the iteration in which the command is applied; before, a request may be
-        // answered as if there were none.
+        // The doorbell is read in the iteration in which the command is applied; before, a request
+        // may be answered as if there were none.
         let start = Instant::now();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         while poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], Some(&none)) == Ok(1) {

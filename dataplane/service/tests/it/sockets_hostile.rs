@@ -152,8 +152,8 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
     arrival(&placeholder);
 }
 
-/// A TCP socket whose last `close` waits for its peer for an hour, unless the option is changed; and
-/// that peer.
+/// A TCP socket whose last `close` waits for its peer for an hour, unless the option is changed;
+/// and that peer.
 fn lingering() -> (TcpStream, TcpStream) {
     use std::io::Write as _;
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");

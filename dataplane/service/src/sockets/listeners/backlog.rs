@@ -1,16 +1,17 @@
 //! How many connections wait at a listener: as many as the kernel would let wait, whichever way
 //! they come.
 //!
-//! `listen(n)` lets n + 1 connections wait. Some wait here, in pairs and behind them; the others wait
-//! in the queue of the kernel's listening socket. So:
+//! `listen(n)` lets n + 1 connections wait. Some wait here, in pairs and behind them; the others
+//! wait in the queue of the kernel's listening socket. So:
 //!
-//! 1. The kernel's socket gets a backlog that is smaller by what waits here: both together are never
-//!    more than n + 1. It is changed for every connection only if many wait ([`slack`]).
-//! 2. The last entries are the kernel's. A program whose connection does not fit here is sent to the
-//!    kernel. There it waits or fails as with any server: the kernel drops its SYN.
+//! 1. The kernel's socket gets a backlog that is smaller by what waits here: both together are
+//!    never more than n + 1. It is changed for every connection only if many wait ([`slack`]).
+//! 2. The last entries are the kernel's. A program whose connection does not fit here is sent to
+//!    the kernel. There it waits or fails as with any server: the kernel drops its SYN.
 //! 3. Connections stay in order: while some wait in the kernel's queue, later ones go there too.
 //! 4. Several processes may have listeners of one kernel's socket, which has one queue. They are a
-//!    *group*: they share the backlog, and each gets the next connection when it has taken its last.
+//!    *group*: they share the backlog, and each gets the next connection when it has taken its
+//!    last.
 //!
 //! A listener with a backlog of 0 lets two connections wait, and not one: one here, so that its
 //! program is woken, and one in the kernel.
@@ -26,8 +27,8 @@ use crate::sockets::state::SocketService;
 use crate::sockets::table::ListenerId;
 use crate::sockets::{kernel, limits};
 
-/// Returns how many may wait here. Two entries are left to the kernel, so that its backlog is not 0:
-/// with 0 it would answer each SYN with a cookie.
+/// Returns how many may wait here. Two entries are left to the kernel, so that its backlog is not
+/// 0: with 0 it would answer each SYN with a cookie.
 pub(in crate::sockets) fn most_here(backlog: u32) -> u32 {
     backlog.saturating_sub(1).clamp(1, limits::MOST_BACKLOG)
 }
@@ -84,13 +85,15 @@ impl SocketService {
         messages(unreceived(&open.pair).unwrap_or(0), self.message_size)
     }
 
-    /// Returns the number of connections that wait at these listeners and not in the kernel's queue.
+    /// Returns the number of connections that wait at these listeners and not in the kernel's
+    /// queue.
     pub(in crate::sockets) fn waiting_here(&self, group: &[ListenerId]) -> u32 {
         let opens = group.iter().filter_map(|id| self.listeners.get(id));
         opens.map(|open| self.in_pair(open) + open.waiting.len() as u32).sum()
     }
 
-    /// Returns whether one more connection may wait here. Connections in the kernel's queue come first.
+    /// Returns whether one more connection may wait here. Connections in the kernel's queue come
+    /// first.
     pub(in crate::sockets) fn has_room(&mut self, id: ListenerId) -> bool {
         if self.waits_in_kernel(id) {
             self.accept_from_kernel(id);
@@ -105,7 +108,8 @@ impl SocketService {
         true
     }
 
-    /// Returns whether a connection waits in the kernel's queue. This call takes no lock of the socket.
+    /// Returns whether a connection waits in the kernel's queue. This call takes no lock of the
+    /// socket.
     pub(in crate::sockets) fn waits_in_kernel(&self, id: ListenerId) -> bool {
         let Some(kernel) = self.listeners.get(&id).and_then(|open| open.kernel.as_ref()) else {
             return false;
@@ -115,8 +119,8 @@ impl SocketService {
         poll(&mut entry, Some(&now)).is_ok() && entry[0].revents().contains(PollFlags::IN)
     }
 
-    /// Returns the number of connections in the kernel's queue, which is not empty. Returns 1 if the
-    /// call fails: `accept` finds out why.
+    /// Returns the number of connections in the kernel's queue, which is not empty. Returns 1 if
+    /// the call fails: `accept` finds out why.
     pub(in crate::sockets) fn in_kernel(&self, id: ListenerId) -> u32 {
         let kernel = self.listeners.get(&id).and_then(|open| open.kernel.as_ref());
         let Some((kernel, listener)) = kernel.zip(self.table.listener(id)) else { return 0 };

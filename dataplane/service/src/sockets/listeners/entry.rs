@@ -86,7 +86,8 @@ impl OpenListener {
     }
 
     /// Returns the events that are watched on the pair of a listener with room. Messages of the
-    /// program concern the listener to which a published port leads, so the port does not read them.
+    /// program concern the listener to which a published port leads, so the port does not read
+    /// them.
     pub(crate) fn events(&self) -> EventFlags {
         if self.leads_to.is_some() { EventFlags::empty() } else { EventFlags::IN.union(EventFlags::RDHUP) }
     }

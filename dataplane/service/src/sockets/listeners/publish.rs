@@ -1,15 +1,15 @@
 //! Ports of the host that lead to another listener: `sietch run --publish`.
 //!
-//! 1. They come with LISTEN, behind its own descriptor, as listening sockets of the kernel. A program
-//!    that could make them may publish them, in the network namespace in which they were made. No
-//!    right is needed here.
+//! 1. They come with LISTEN, behind its own descriptor, as listening sockets of the kernel. A
+//!    program that could make them may publish them, in the network namespace in which they were
+//!    made. No right is needed here.
 //! 2. Each becomes a listener under its own name, and has the *pair* of the listener to which it
-//!    leads. So one `accept` takes connections of both: clients of the kernel as the kernel's socket,
-//!    without a copy, and programs under Sietch as memory.
-//! 3. The program sends messages only to the other listener. The published port closes when the pair
-//!    hangs up, and is free at once.
-//! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If the VNIC refuses, the
-//!    pair hangs up as well.
+//!    leads. So one `accept` takes connections of both: clients of the kernel as the kernel's
+//!    socket, without a copy, and programs under Sietch as memory.
+//! 3. The program sends messages only to the other listener. The published port closes when the
+//!    pair hangs up, and is free at once.
+//! 4. For a VNIC the pair is made here and goes to the VNIC with the request. If the VNIC refuses,
+//!    the pair hangs up as well.
 
 use std::os::fd::OwnedFd;
 

@@ -4,10 +4,11 @@
 //!    inotify watches a socket's inode, which `/proc/self/fd` names, and reports the close of its
 //!    file: the last descriptor in any process, closed by a call or by a death. A descriptor in
 //!    flight in a message counts, and so does one that an `exec` inherits.
-//! 2. A socket cannot be opened a second time, so there is one report, and only the kernel makes it.
-//! 3. Some placeholders have no watch: limits of inotify(7), no `/proc`, connections of a predecessor
-//!    of another release. For those, and after the kernel's event queue has overflowed, the registry
-//!    asks `sock_diag` now and then.
+//! 2. A socket cannot be opened a second time, so there is one report, and only the kernel makes
+//!    it.
+//! 3. Some placeholders have no watch: limits of inotify(7), no `/proc`, connections of a
+//!    predecessor of another release. For those, and after the kernel's event queue has overflowed,
+//!    the registry asks `sock_diag` now and then.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -77,8 +78,8 @@ impl CloseWatcher {
         }
     }
 
-    /// Calls `closed` for every end that was closed since the last call. Returns false if the kernel
-    /// lost some events.
+    /// Calls `closed` for every end that was closed since the last call. Returns false if the
+    /// kernel lost some events.
     pub(super) fn read_closed(&mut self, mut closed: impl FnMut(ConnectionId, usize)) -> bool {
         let Some(inotify) = &self.inotify else { return true };
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];

@@ -21,8 +21,8 @@ pub(in crate::sockets) fn reset(memory: &Memory) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Returns how many bytes each end of a connection claims to have sent. The two programs write these
-/// words, so they are used only for display.
+/// Returns how many bytes each end of a connection claims to have sent. The two programs write
+/// these words, so they are used only for display.
 pub(in crate::sockets) fn positions(memory: &Memory) -> [u64; 2] {
     std::array::from_fn(|direction| {
         let mut word = [0; 8];

@@ -1,14 +1,15 @@
-//! Requests of administrators: a list of who has what, and the revocation of an application.
+//! Requests of administrators: a list of what each application has, and the revocation of an
+//! application.
 //!
 //! 1. Over the administrators' socket a caller sees and revokes everything; other callers see and
 //!    revoke what is their own. Over the programs' socket uid 0 sees nothing, because it may be a
 //!    container's root.
 //! 2. A list travels in a sealed memfd, as JSON ([`Listing`]).
-//! 3. Revoking an application closes its listeners and resets its connections. Both private pages say
-//!    that the connection failed (`ECONNRESET`), and the common memory gets values that each end takes
-//!    for a reset. A caller that may reach into the processes wakes those that sleep in a call: the
-//!    answer has the cookies of the sockets for that ([`Revocation`]). Later requests of the
-//!    application are refused.
+//! 3. Revoking an application closes its listeners and resets its connections. Both private pages
+//!    say that the connection failed (`ECONNRESET`), and the common memory gets values that each
+//!    end takes for a reset. A caller that may reach into the processes wakes those that sleep in a
+//!    call: the answer has the cookies of the sockets for that ([`Revocation`]). Later requests of
+//!    the application are refused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::BorrowedFd;
@@ -38,9 +39,9 @@ struct Traffic {
 }
 
 impl SocketService {
-    /// Returns the traffic by application, of the first [`LISTED`] connections that the caller sees.
-    /// Each takes three system calls, and the thread that serves all programs makes them. The memory of
-    /// a connection counts half for each of its ends.
+    /// Returns the traffic by application, of the first [`LISTED`] connections that the caller
+    /// sees. Each takes three system calls, and the thread that serves all programs makes them. The
+    /// memory of a connection counts half for each of its ends.
     fn traffic(&self, caller: Caller) -> HashMap<Application, Traffic> {
         let mut traffic: HashMap<Application, Traffic> = HashMap::new();
         let sees = |found: &Connection| caller.may_see(found.client) || caller.may_see(found.server);
@@ -120,8 +121,8 @@ impl SocketService {
         Answer::sealed(Ok(listing))
     }
 
-    /// Returns the users whose application of this id a caller may revoke. If there are several, one
-    /// copied the other's id, so nothing is revoked.
+    /// Returns the users whose application of this id a caller may revoke. If there are several,
+    /// one copied the other's id, so nothing is revoked.
     fn owners(&self, caller: Caller, request: &Request) -> Result<BTreeSet<u32>, Errno> {
         let all = self.table.applications().map(|(application, _)| application);
         let users: BTreeSet<u32> =
@@ -169,7 +170,8 @@ impl SocketService {
         self.remember_revoked(caller, id, &users);
         let mut ended = Revocation { listeners: listeners.len(), connections: Vec::new(), users };
         for id in listeners {
-            // The program holds the kernel's socket too. If it blocks this call, that one stays open.
+            // The program holds the kernel's socket too. If it blocks this call, that one stays
+            // open.
             let owner = self.table.listener(id).map(|found| found.application.uid);
             if let Some((uid, kernel)) =
                 owner.zip(self.listeners.get(&id).and_then(|open| open.kernel.as_ref()))

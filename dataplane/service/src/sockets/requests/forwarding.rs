@@ -1,12 +1,12 @@
 //! Requests that VNICs answer: one of them, or all.
 //!
-//! 1. A request that names a VNIC goes to the VNIC's thread ([`VnicRequest`]), with its descriptors.
-//!    Rules and revocations are checked here first.
+//! 1. A request that names a VNIC goes to the VNIC's thread ([`VnicRequest`]), with its
+//!    descriptors. Rules and revocations are checked here first.
 //! 2. A list, or the end of an application, goes to all VNICs as well, together with this service's
 //!    own answer. If the request says whose application is meant, what it has here ends first. It
 //!    does when an administrator names the user (`ID@UID`), or a user revokes its own.
-//! 3. Until it is answered, such a request counts as an open one of its user. Its descriptors return
-//!    to the closer, so no thread of a VNIC hangs in a close.
+//! 3. Until it is answered, such a request counts as an open one of its user. Its descriptors
+//!    return to the closer, so no thread of a VNIC hangs in a close.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ use crate::sockets::answer::{Answer, Caller};
 use crate::sockets::state::SocketService;
 
 impl SocketService {
-    /// Returns whether a VNIC answers a request. This service answers ADOPT about its own placeholders.
+    /// Returns whether a VNIC answers a request. This service answers ADOPT about its own
+    /// placeholders.
     pub(in crate::sockets) fn is_for_vnic(
         &self,
         request: &Request,
@@ -114,8 +115,8 @@ impl SocketService {
         self.send_answer(uid, socket, Answer::sealed(ended));
     }
 
-    /// Returns whether the rules allow a request about a VNIC. The VNIC checks its own filters, peers
-    /// and user.
+    /// Returns whether the rules allow a request about a VNIC. The VNIC checks its own filters,
+    /// peers and user.
     fn rules_allow(&self, caller: Caller, request: &Request, kind: RequestKind) -> bool {
         let (action, name) = match kind {
             RequestKind::Listen => (Action::Listen, request.local),
@@ -182,8 +183,8 @@ impl SocketService {
         }
     }
 
-    /// Wraps the descriptors of a request that is forwarded. Until they are dropped, the request counts
-    /// as open.
+    /// Wraps the descriptors of a request that is forwarded. Until they are dropped, the request
+    /// counts as open.
     fn count_forwarded(&mut self, caller: Caller, descriptors: Descriptors) -> RequestDescriptors {
         self.forwarded.retain(|_, counted| Arc::strong_count(counted) > 1);
         let counted = Arc::clone(self.forwarded.entry(caller.bucket()).or_default());

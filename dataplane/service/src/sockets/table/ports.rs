@@ -3,8 +3,9 @@
 //!
 //! 1. Two connections may share a port if they differ in anything else. So there is a set of ports
 //!    for each pair of a source address and a destination name.
-//! 2. A set consists of words of 64 ports; empty words are not stored. A user with many destinations
-//!    needs one word for each connection; all ephemeral ports of one destination are 512 words.
+//! 2. A set consists of words of 64 ports; empty words are not stored. A user with many
+//!    destinations needs one word for each connection; all ephemeral ports of one destination are
+//!    512 words.
 //! 3. The search for a free port goes word by word from a cursor, once around.
 
 use std::collections::{BTreeMap, HashMap};

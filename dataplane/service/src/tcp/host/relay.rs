@@ -1,14 +1,14 @@
 //! Relays bytes between applications and engine, and arms connections that are idle.
 //!
 //! 1. Out: pieces of the application's ring go into the engine's send buffer, copied once. If the
-//!    buffer takes less than there is, the connection is *blocked* until the engine has room; further
-//!    bytes stay in the ring.
-//! 2. In: what the engine has received in order goes into the application's ring, and is consumed. If
-//!    the ring is *full*, the rest stays in the engine.
-//! 3. Ends follow the bytes: FIN when everything that was sent before it was taken, end of stream when
-//!    everything received was delivered.
-//! 4. Before that, the engine gets the socket options that the application has changed. Bytes that were
-//!    written under a cork get a deadline.
+//!    buffer takes less than there is, the connection is *blocked* until the engine has room;
+//!    further bytes stay in the ring.
+//! 2. In: what the engine has received in order goes into the application's ring, and is consumed.
+//!    If the ring is *full*, the rest stays in the engine.
+//! 3. Ends follow the bytes: FIN when everything that was sent before it was taken, end of stream
+//!    when everything received was delivered.
+//! 4. Before that, the engine gets the socket options that the application has changed. Bytes that
+//!    were written under a cork get a deadline.
 //! 5. A connection of an application that has used its budget is left for the next iteration. Then
 //!    the list is rotated by one, so that no connection of an application is always the last.
 
@@ -59,8 +59,8 @@ impl<C: Channel> Host<C> {
         moved
     }
 
-    /// Arms a connection on which nothing has moved for `delay`. `sleep` is the number of the sleep, if
-    /// it is armed for one. Returns whether it is inactive now.
+    /// Arms a connection on which nothing has moved for `delay`. `sleep` is the number of the
+    /// sleep, if it is armed for one. Returns whether it is inactive now.
     fn arm_if_idle(&mut self, key: Key, delay: u64, sleep: Option<u64>) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return true };
         if self.now.saturating_sub(connection.moved_at) < delay {
@@ -82,8 +82,8 @@ impl<C: Channel> Host<C> {
         true
     }
 
-    /// Arms all connections, because the loop is about to sleep. Returns false if an application has
-    /// done something meanwhile: then the loop does not sleep.
+    /// Arms all connections, because the loop is about to sleep. Returns false if an application
+    /// has done something meanwhile: then the loop does not sleep.
     pub(crate) fn prepare_sleep(&mut self) -> bool {
         let mut active = std::mem::take(&mut self.active);
         self.sleep = self.sleep.wrapping_add(1).max(1);
@@ -104,8 +104,8 @@ impl<C: Channel> Host<C> {
         self.active.is_empty()
     }
 
-    /// Makes the connections active again that were armed only for the sleep, whether or not the loop
-    /// has slept.
+    /// Makes the connections active again that were armed only for the sleep, whether or not the
+    /// loop has slept.
     pub(crate) fn wake(&mut self) {
         for key in std::mem::take(&mut self.armed_for_sleep) {
             let Some(connection) = self.connections.get_mut(key) else { continue };

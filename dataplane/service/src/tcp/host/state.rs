@@ -1,5 +1,5 @@
-//! The state of a host. The other files of this folder are layers above it; each adds the methods of
-//! its subject to [`Host`].
+//! The state of a host. The other files of this folder are layers above it; each adds the methods
+//! of its subject to [`Host`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -69,8 +69,8 @@ pub(crate) struct Host<C> {
     pub(super) counters: Counters,
 }
 
-/// Returns the number of a host's first sleep. A process may use several hosts, and remembers for all
-/// of them together which sleeps it has notified. So each host counts from a random number.
+/// Returns the number of a host's first sleep. A process may use several hosts, and remembers for
+/// all of them together which sleeps it has notified. So each host counts from a random number.
 fn first_sleep() -> u64 {
     RandomState::new().hash_one(()) << 32
 }

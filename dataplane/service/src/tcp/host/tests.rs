@@ -1,8 +1,8 @@
 //! A host on a simulated link, its applications on one side, an engine as the peer of all on the
 //! other, in virtual time.
 //!
-//! Applications sleep as programs do: they run only when they were notified, and the host runs for them
-//! only when they notify it. A wake-up that is lost shows as a connection that never ends.
+//! Applications sleep as programs do: they run only when they were notified, and the host runs for
+//! them only when they notify it. A wake-up that is lost shows as a connection that never ends.
 
 mod pipe;
 mod world;

@@ -3,12 +3,12 @@
 //! 1. Linux keeps what came before a reset, and a program reads it before it gets the error. The
 //!    engine keeps it only until its events are taken again. So what the application's ring has no
 //!    room for is copied out of the engine.
-//! 2. The connection stays, without a flow ([`Phase::Undelivered`]). Its application gets the rest as
-//!    it makes room, then the error. What it sends is discarded, as by a peer that is gone.
+//! 2. The connection stays, without a flow ([`Phase::Undelivered`]). Its application gets the rest
+//!    as it makes room, then the error. What it sends is discarded, as by a peer that is gone.
 //! 3. A connection that is reset before it is accepted stays at its listener. The application that
 //!    accepts it reads what it brought, then gets the error.
-//! 4. The bytes of an application, and of a VNIC, are bounded ([`UNDELIVERED_BYTES`]); beyond that the
-//!    error comes at once. So is the time in which an application reads nothing
+//! 4. The bytes of an application, and of a VNIC, are bounded ([`UNDELIVERED_BYTES`]); beyond that
+//!    the error comes at once. So is the time in which an application reads nothing
 //!    ([`UNDELIVERED_TIMEOUT`]). An arrival that is not accepted for that long loses its bytes, and
 //!    keeps its error.
 //! 5. [`ENDED_ARRIVALS`](crate::tcp::limits::ENDED_ARRIVALS) bounds the ended arrivals that stay.
@@ -215,8 +215,8 @@ pub(super) fn discard<C: Channel>(connection: &mut Connection<C>, application: &
     }
 }
 
-/// Gives the application what the engine has received on a closed connection, as far as there is room:
-/// it came before the end. Returns how many bytes.
+/// Gives the application what the engine has received on a closed connection, as far as there is
+/// room: it came before the end. Returns how many bytes.
 pub(super) fn receive_last<C: Channel>(engine: &mut Engine, connection: &mut Connection<C>) -> usize {
     let mut received = 0;
     loop {

@@ -12,8 +12,8 @@ pub struct Access {
     pub addresses: Vec<IpAddr>,
     /// Local ports that the filters let through.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Networks that its applications may connect to; without any, all. If there are some, but none of a
-    /// family, no peer of that family is allowed.
+    /// Networks that its applications may connect to; without any, all. If there are some, but none
+    /// of a family, no peer of that family is allowed.
     pub peers: Vec<(IpAddr, u8)>,
 }
 

@@ -1,10 +1,11 @@
-//! Requests of administrators about a VNIC: a list of who has what, and the end of an application.
+//! Requests of administrators about a VNIC: a list of what each application has, and the end of an
+//! application.
 //!
 //! 1. Over the administrators' socket a caller sees and revokes everything; other callers see and
 //!    revoke what is their own.
 //! 2. Revoking an application closes its listeners and resets its connections, for both sides. The
-//!    socket service remembers it, and refuses its later requests. Connections between two programs of
-//!    a VNIC belong to the socket service.
+//!    socket service remembers it, and refuses its later requests. Connections between two programs
+//!    of a VNIC belong to the socket service.
 
 use std::os::fd::OwnedFd;
 

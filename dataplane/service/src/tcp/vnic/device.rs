@@ -7,7 +7,8 @@ use sietch_nic::NicQueue;
 
 /// The queue of a VNIC, with what the thread that serves it needs.
 pub trait Device: NicQueue {
-    /// Returns the descriptor that becomes readable when frames arrive. Without one the queue is polled.
+    /// Returns the descriptor that becomes readable when frames arrive. Without one the queue is
+    /// polled.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 
     /// Requests a notification. Returns false if something has arrived already.
@@ -18,7 +19,8 @@ pub trait Device: NicQueue {
     /// Withdraws that request.
     fn disarm(&mut self) {}
 
-    /// Returns the descriptor that becomes readable when [`Device::answer_diagnostics`] has something to do.
+    /// Returns the descriptor that becomes readable when [`Device::answer_diagnostics`] has
+    /// something to do.
     fn diagnostics(&self) -> Option<BorrowedFd<'_>> {
         None
     }

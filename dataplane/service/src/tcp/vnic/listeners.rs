@@ -19,11 +19,12 @@ use crate::tcp::stream_channel::{Opening, StreamChannel};
 
 /// Connections delivered to one listener in one iteration.
 const ARRIVALS: usize = 32;
-/// Nanoseconds for which nothing is delivered to a listener when descriptors or memory are exhausted: as
-/// long as the socket service pauses.
+/// Nanoseconds for which nothing is delivered to a listener when descriptors or memory are
+/// exhausted: as long as the socket service pauses.
 const RETRY_DELAY: u64 = 50_000_000;
 
-/// Returns whether an error means that a resource is exhausted, which no event reports as free again.
+/// Returns whether an error means that a resource is exhausted, which no event reports as free
+/// again.
 fn is_exhaustion(error: Errno) -> bool {
     matches!(error, Errno::TOOMANYREFS | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)
 }
@@ -81,8 +82,8 @@ impl<Q: Device> Vnic<Q> {
         true
     }
 
-    /// Pauses deliveries to a listener, because descriptors or memory are exhausted while its pair has
-    /// room: no event would report when they are free.
+    /// Pauses deliveries to a listener, because descriptors or memory are exhausted while its pair
+    /// has room: no event would report when they are free.
     fn pause_listener(&mut self, binding: Key) {
         let Some(pair) = self.pairs.get_mut(&binding) else { return };
         pair.full = true;

@@ -1,11 +1,11 @@
 //! Requests about a VNIC, judged and answered.
 //!
 //! 1. Only applications of the VNIC's user are served (and root's).
-//! 2. BIND reserves a name; the answer carries the socket that keeps it. LISTEN takes a reservation,
-//!    or binds and listens at once. CONNECT uses a reservation's port, or any.
+//! 2. BIND reserves a name; the answer carries the socket that keeps it. LISTEN takes a
+//!    reservation, or binds and listens at once. CONNECT uses a reservation's port, or any.
 //! 3. A destination on the host's loopback is not the VNIC's: the request goes to the kernel.
-//! 4. ADOPT answers for placeholders of this VNIC: an application that has one may have its memory, and
-//!    the state of its connection (INFORMATION).
+//! 4. ADOPT answers for placeholders of this VNIC: an application that has one may have its memory,
+//!    and the state of its connection (INFORMATION).
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -338,8 +338,8 @@ fn own_pair(backlog: u32) -> Result<[OwnedFd; 2], Errno> {
     Ok([takes_no_descriptors(pair), placeholder])
 }
 
-/// Makes the service's end of a pair refuse descriptors, which a thread of a VNIC would have to close.
-/// Before Linux 6.16 they cannot be refused.
+/// Makes the service's end of a pair refuse descriptors, which a thread of a VNIC would have to
+/// close. Before Linux 6.16 they cannot be refused.
 fn takes_no_descriptors(own: OwnedFd) -> OwnedFd {
     // An older kernel returns an error, which is ignored.
     let _ = sietch_socket::kernel::refuse_descriptors(&own);

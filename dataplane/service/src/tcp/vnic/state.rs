@@ -1,5 +1,5 @@
-//! The state of a VNIC. The other files of this folder are layers above it; each adds the methods of
-//! its subject to [`Vnic`].
+//! The state of a VNIC. The other files of this folder are layers above it; each adds the methods
+//! of its subject to [`Vnic`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;

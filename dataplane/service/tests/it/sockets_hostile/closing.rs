@@ -8,8 +8,8 @@ use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
 
 /// Asks something about a socket whose last close hangs as long as the peer that is returned is
-/// there. No other process has the socket once the rest is dropped: if the service does not read before,
-/// it is the service that hangs, else it may be who drops.
+/// there. No other process has the socket once the rest is dropped: if the service does not read
+/// before, it is the service that hangs, else it may be who drops.
 fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
     let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
@@ -29,7 +29,8 @@ fn hang(path: &Path, uid: u32) -> TcpStream {
     ask_to_hang(path, uid).0
 }
 
-/// Returns whether a user is served: it sends a request about a pipe, and the service closes its copy.
+/// Returns whether a user is served: it sends a request about a pipe, and the service closes its
+/// copy.
 fn is_served(service: &TestService, uid: u32) -> bool {
     let asks = || {
         let (reader, writer) = rustix::pipe::pipe().expect("descriptors");

@@ -1,4 +1,5 @@
-//! Descriptors are exhausted. The limit is the whole process's, so the test runs in a process of its own.
+//! Descriptors are exhausted. The limit is the whole process's, so the test runs in a process of
+//! its own.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
