@@ -1,10 +1,11 @@
 //! Instructions of a request and its reply through the calls that stand for `write` and `read`,
 //! counted by callgrind: repeatable where time is not.
 //!
-//! Both ends of a connection are in one process, so nobody sleeps: what is counted is what a
-//! program pays that finds its data there, from the look-up of its descriptor on. The limits are
-//! what was measured plus 3 %: who makes a call longer has to say so here. Some 30 of them are for
-//! bytes that are held back (`MSG_MORE`) and for taking over from a writer that was killed.
+//! Both ends of a connection are in one process, so no call sleeps. The count is what a program
+//! pays that finds its data ready, from the look-up of its descriptor on. The limits are the
+//! measured counts plus 3 %: a change that makes a call longer has to raise them here. Some 30
+//! instructions are for bytes that are held back (`MSG_MORE`) and for taking over from a writer
+//! that was killed.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;

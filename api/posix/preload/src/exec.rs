@@ -1,4 +1,4 @@
-//! exec, posix_spawn, and the call by which a program gives up others.
+//! exec, posix_spawn, and the call by which a program restricts its system calls.
 
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 

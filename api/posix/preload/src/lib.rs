@@ -1,4 +1,5 @@
-//! The library that `sietch run` preloads: the C library's calls, each forwarded to `sietch-posix`.
+//! The library that `sietch run` preloads: the C library's calls, each forwarded to
+//! `sietch-posix`.
 //!
 //! Nothing but exports. The variadic ones (`fcntl`, `ioctl`, `prctl`, `syscall`) take their
 //! arguments as numbers: on the machines that Sietch runs on a variadic caller passes them in the

@@ -1,18 +1,18 @@
 //! Whether the library can be loaded into what exec starts.
 //!
-//! 1. The file is found as exec finds it; a script leads to its interpreter, at most [`SCRIPTS`]
-//!    times. Its ELF header and program headers name the loader: that decides which C library the
-//!    program has.
-//! 2. glibc's loader from 2.34 on loads the library. An older one, another C library's (musl), one
-//!    of another word size or machine would refuse the program for it.
-//! 3. A static program ignores the library, and passes the environment on to the programs that it
-//!    starts. gosu, tini and a static shell mostly start programs of this C library, so the
-//!    environment stays. The programs that it starts are not inspected: a program of another C
-//!    library ends with status 127 there, and says why, unless the launcher's environment has no
-//!    `LD_PRELOAD`.
-//! 4. The file is untrusted: each read has a bound, and each number is compared before it is used.
-//!    If the file cannot be read or is invalid, the kernel decides, and the environment stays.
-//! 5. Nothing is allocated and no lock is taken: this runs between fork and exec.
+//! 1. The file is found as exec finds it. A script leads to its interpreter, at most [`SCRIPTS`]
+//!    times. The ELF header and the program headers name the loader, which decides which C library
+//!    the program has.
+//! 2. glibc's loader from 2.34 on loads the library. An older loader, another C library's (musl),
+//!    and one of another word size or machine would refuse the program because of it.
+//! 3. A static program ignores the library, and passes the environment on to what it starts. gosu,
+//!    tini and a static shell mostly start programs of this C library, so a static program keeps
+//!    the environment. What it starts is not checked: a program of another C library ends there
+//!    with status 127 and a message, unless the launcher's environment has no `LD_PRELOAD`.
+//! 4. The file is untrusted: each read has a bound, and each number is checked before it is used. A
+//!    file that cannot be read or makes no sense is the kernel's to judge: the environment stays as
+//!    it would be.
+//! 5. Nothing is allocated and no lock is taken, because this runs between fork and exec.
 
 use std::ffi::{CStr, c_char, c_int};
 
