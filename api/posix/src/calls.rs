@@ -1,7 +1,7 @@
 //! What the intercepted calls of the C library do, by family.
 //!
 //! Each call looks its descriptor up in the table. A descriptor that is not ours goes to the C
-//! library's own function ([`crate::system::originals`]).
+//! library's own function (`system::originals`).
 
 pub mod data;
 pub mod descriptor;

@@ -85,7 +85,7 @@ pub enum Kind {
     /// A listening socket; the descriptor is its placeholder.
     Listener = 3,
     /// An epoll; the descriptor is the kernel's epoll. What belongs to it is behind
-    /// [`Description::epoll`].
+    /// `Description::epoll`.
     Epoll = 4,
 }
 

@@ -5,7 +5,7 @@
 //!    and registers the socket with the service that is there again ([`reregister`]).
 //! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
 //!    *on the kernel*. From then on no `epoll_wait`, `poll`, `select` or `accept` of this program
-//!    sleeps longer than a [`slice`]. After each slice all such listeners are offered to the
+//!    sleeps longer than a [`slice()`]. After each slice all such listeners are offered to the
 //!    service ([`return_to_service`]), also those without a client.
 //! 4. A listener on a VNIC has no kernel socket behind it. The library asks for it until a service
 //!    has the VNIC; until then nothing accepts for it. Several processes of one application each
@@ -243,7 +243,7 @@ pub(crate) fn slice() -> u64 {
     if ATTEMPTS.load(Relaxed) < SOON_ATTEMPTS { RETRY_SOON } else { RETRY_LATER }
 }
 
-/// Waits at a listener on the kernel for a connection, a [`slice`] at most.
+/// Waits at a listener on the kernel for a connection, a [`slice()`] at most.
 ///
 /// # Errors
 /// As `poll(2)`.

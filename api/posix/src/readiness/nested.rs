@@ -53,8 +53,8 @@ pub(crate) fn sleep_limit(held: &Held) -> Option<u64> {
     set_of(held).and_then(EpollSet::lock).and_then(|mut locked| locked.sleep_limit())
 }
 
-/// Checks an epoll. `reported`: the kernel has said that it is readable, which is verified. `arm`: the
-/// caller is about to sleep.
+/// Checks an epoll. `reported`: the kernel has said that it is readable, which is verified. `arm`:
+/// the caller is about to sleep.
 pub(crate) fn check(fd: c_int, held: &Held, reported: bool, arm: bool) -> Found {
     let mut found = Found::default();
     if let Some(set) = set_of(held)

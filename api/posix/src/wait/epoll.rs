@@ -7,7 +7,7 @@
 //!    ([`crate::readiness::polling`]). Beyond [`MAX_HOT`] entries whatever is not ready cools at
 //!    once.
 //! 2. A call scans the list and returns what it finds: no system call. If several are ready, the
-//!    earliest come first, as on the kernel's ready list ([`Registrations::find_ready`]). So a
+//!    earliest come first, as on the kernel's ready list ([`crate::readiness::peek`]). So a
 //!    server that was busy serves its clients in the order of their requests.
 //! 3. The kernel is asked without waiting before the scan, so that its descriptors and listeners
 //!    are reported beside streams. This happens in three cases: it had some the last time, this

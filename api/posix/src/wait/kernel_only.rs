@@ -50,7 +50,7 @@ impl KernelOnlyWaiter {
         longjmp::registered(std::ptr::from_ref(self))
     }
 
-    /// Uncounts itself, here or where [`count_kernel_only_waiters`] has counted it.
+    /// Uncounts itself, here or where `count_kernel_only_waiters` has counted it.
     fn leave(&self) {
         let counted =
             self.held.kernel_only_waiters.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1));

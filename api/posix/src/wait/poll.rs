@@ -251,8 +251,8 @@ impl Set<'_> {
         })
     }
 
-    /// Checks ours: writes their events, and counts those that have some. `reported`: what the kernel
-    /// has just said counts too.
+    /// Checks ours: writes their events, and counts those that have some. `reported`: what the
+    /// kernel has just said counts too.
     fn check(&mut self, reported: bool) -> usize {
         let mut ready = 0;
         for ((one, our), other) in self.asked.iter_mut().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {

@@ -4,7 +4,7 @@
 //!    checks control data that is sent: an unknown message of SOL_SOCKET is EINVAL; we accept it.
 //! 2. Descriptors of ours can be sent over any Unix socket, because they are the kernel's. When
 //!    descriptors arrive, the service is asked about each Unix socket among them
-//!    ([`adopt`](crate::calls::descriptor::adopt)).
+//!    (`calls::descriptor::adopt`).
 
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::Ordering::Release;

@@ -8,7 +8,7 @@
 //!    After an exec two descriptors of one socket become two descriptions; their common state is in
 //!    the end's private page.
 //! 3. The C library's `stdin`, `stdout` and `stderr` read descriptors 0, 1 and 2 without a call
-//!    that could be intercepted. Streams there are replaced ([`stdio`](crate::calls::data::stdio)).
+//!    that could be intercepted. Streams there are replaced (`calls::data::stdio`).
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;

@@ -6,9 +6,9 @@
 //! 2. A message whose descriptors do not fit would be lost with its connection. So the call makes
 //!    sure of room before it takes the message. Otherwise it returns EMFILE, and the connection
 //!    goes on waiting, as with the kernel. Where one number is free and no more are to be had, that
-//!    is enough ([`arrival`](crate::service::arrival)).
+//!    is enough (`service::arrival`).
 //! 3. The service's end of the placeholder closes if the service dies
-//!    ([`reregister`](crate::listener::reregister)).
+//!    (`listener::reregister`).
 
 use std::cell::Cell;
 use std::ffi::c_int;

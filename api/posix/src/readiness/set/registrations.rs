@@ -45,7 +45,7 @@ pub(crate) struct Registrations {
     pub(crate) polls: u32,
     /// When the kernel was last asked, in cycles.
     pub(crate) asked: u64,
-    /// What [`originals::calls`] returned then.
+    /// What [`crate::system::originals::calls`] returned then.
     pub(crate) asked_at_call: u32,
     /// Whether the kernel had an event of its own to report then: it still has it, unless a thread
     /// used it up.

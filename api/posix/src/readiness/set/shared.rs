@@ -74,7 +74,7 @@ pub(crate) mod bit {
     /// Closed here, and maybe open in another process.
     pub(crate) const LEFT_OPEN: u16 = 512;
     /// Counted as a waiter for data that sleeps for many, see
-    /// [`super::super::set::Registrations::sleep`].
+    /// [`crate::readiness::set::registrations::Registrations::sleep`].
     pub(crate) const AMONG_MANY: u16 = 1024;
     /// The kernel has reported its placeholder since it was armed, so its requests are answered.
     pub(crate) const NOTIFIED: u16 = 2048;
@@ -106,9 +106,9 @@ pub(crate) struct Slot {
     pub(crate) next: u32,
     /// Where it is on the list.
     pub(crate) position: u32,
-    /// [`registrations::Registrations::sleeps`] when it was last ready.
+    /// [`crate::readiness::set::registrations::Registrations::sleeps`] when it was last ready.
     pub(crate) ready_at: u32,
-    /// A [`SlotKind`], see [`Slot::what`].
+    /// A [`SlotKind`], see [`Slot::kind`].
     pub(crate) kind_code: u8,
     /// See [`bit`].
     pub(crate) state: u16,
@@ -170,7 +170,7 @@ pub(crate) struct State {
     /// The free list, plus one.
     pub(crate) free: u32,
     /// Several threads or processes wait in it, or another epoll or poll watches it: everything
-    /// stays armed. Set by [`registrations::Registrations::share`].
+    /// stays armed. Set by [`crate::readiness::set::registrations::Registrations::share`].
     pub(crate) shared: Flag,
     /// Several processes use it: not everything in it is known to each.
     pub(crate) multi_process: Flag,
@@ -219,7 +219,7 @@ pub(crate) struct ArrayViews {
     pub(crate) slots: &'static mut [Slot],
     /// By slot: what was noticed for watchers. Pages are allocated when there is one.
     pub(crate) noticed: &'static mut [Seen],
-    /// By slot: the process that made it ([`sharing::mark`]).
+    /// By slot: the process that made it ([`crate::readiness::set::sharing::mark`]).
     pub(crate) makers: &'static mut [u64],
     /// By slot: when it was reported, registered or modified last, in cycles.
     pub(crate) ordered: &'static mut [u64],
