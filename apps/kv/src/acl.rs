@@ -291,7 +291,7 @@ impl User {
         words.join(" ")
     }
 
-    /// Records a rule about commands, in place of an earlier one about the same commands.
+    /// Records a rule about commands, in position of an earlier one about the same commands.
     fn note(&mut self, sign: bool, what: &str) {
         if what == "@all" {
             self.words.clear();
@@ -403,9 +403,10 @@ impl User {
     }
 
     fn remove_password(&mut self, password: [u8; 32]) -> Result<(), &'static str> {
-        let place = self.passwords.iter().position(|known| *known == password);
-        let place = place.ok_or("The password you are trying to remove from the user does not exist")?;
-        self.passwords.remove(place);
+        let position = self.passwords.iter().position(|known| *known == password);
+        let position =
+            position.ok_or("The password you are trying to remove from the user does not exist")?;
+        self.passwords.remove(position);
         Ok(())
     }
 
@@ -435,8 +436,8 @@ impl User {
         }
         if self.keys != Names::All {
             // Arguments that the command will refuse have no key positions.
-            let places = command.key_positions(arguments).unwrap_or_default();
-            if !places.iter().all(|&at| self.keys.hold(arguments[at])) {
+            let positions = command.key_positions(arguments).unwrap_or_default();
+            if !positions.iter().all(|&at| self.keys.hold(arguments[at])) {
                 return Err(Denied::Key);
             }
             // The patterns of SORT reach any key.

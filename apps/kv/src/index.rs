@@ -20,7 +20,7 @@
 //!    is returned by it, and each call moves forward: whatever happens in between.
 //! 6. The hash is SipHash-1-3 with a key that no client knows and that differs for each index
 //!    ([`Seeds`]): clients cannot choose keys that collide in one segment.
-//! 7. Segments are kept dense in one vector (the last one takes the place of one that is removed).
+//! 7. Segments are kept dense in one vector (the last one takes the position of a removed one).
 
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
@@ -445,16 +445,16 @@ impl<T: Keyed> Index<T> {
             let segment = self.segment_of(at << (64 - CURSOR_BITS));
             chosen.clear();
             for element in &segment.table {
-                let place = position(hash_bytes(self.seed, element.key()));
-                if place >= at {
-                    chosen.push((place, element));
+                let hash_position = position(hash_bytes(self.seed, element.key()));
+                if hash_position >= at {
+                    chosen.push((hash_position, element));
                 }
             }
             if chosen.len() > left {
-                chosen.sort_unstable_by_key(|&(place, _)| place);
+                chosen.sort_unstable_by_key(|&(hash_position, _)| hash_position);
                 let last = chosen[left - 1].0;
-                for &(place, element) in &chosen {
-                    if place > last {
+                for &(hash_position, element) in &chosen {
+                    if hash_position > last {
                         break;
                     }
                     found(element);
@@ -484,18 +484,18 @@ impl<T: Keyed> Index<T> {
         while at < end && last.is_none() {
             let segment = self.segment_of(at << (64 - CURSOR_BITS));
             chosen.clear();
-            let places = segment.table.iter().map(|element| {
-                let place = position(hash_bytes(self.seed, element.key()));
-                (place, element)
+            let hash_positions = segment.table.iter().map(|element| {
+                let hash_position = position(hash_bytes(self.seed, element.key()));
+                (hash_position, element)
             });
-            chosen.extend(places.filter(|&(place, _)| place >= at));
-            chosen.sort_unstable_by_key(|&(place, _)| place);
-            for &(place, element) in &chosen {
-                if let Some(last) = last.filter(|&last| last < place) {
+            chosen.extend(hash_positions.filter(|&(hash_position, _)| hash_position >= at));
+            chosen.sort_unstable_by_key(|&(hash_position, _)| hash_position);
+            for &(hash_position, element) in &chosen {
+                if let Some(last) = last.filter(|&last| last < hash_position) {
                     return last + 1;
                 }
                 if !found(element) {
-                    last = Some(place);
+                    last = Some(hash_position);
                 }
             }
             at = (segment.prefix + 1) << (CURSOR_BITS - segment.depth);

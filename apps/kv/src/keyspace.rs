@@ -27,5 +27,5 @@ pub use clock::Now;
 pub(crate) use data::Data;
 pub(crate) use entry::{Entry, NEVER};
 pub(crate) use key::DatabaseKey;
-pub(crate) use partial_dump::{EffectDetail, Part, PartialDump};
+pub(crate) use partial_dump::{DumpedPart, EffectDetail, PartialDump};
 pub(crate) use store::{ShutdownMode, Store};

@@ -7,7 +7,7 @@ mod request;
 
 pub(crate) use fault::{Fault, text_before_zero};
 pub(crate) use reply::Reply;
-pub(crate) use request::{Ahead, Limits, Parser, Progress, ProtocolError};
+pub(crate) use request::{Limits, Parser, PipelineBatch, Progress, ProtocolError};
 
 #[cfg(test)]
 mod tests;

@@ -270,7 +270,7 @@ impl Shard {
     }
 
     /// The addresses that CONFIG GET bind shows, and the directory of CONFIG GET dir.
-    pub fn show_places(&mut self, bind: String, dir: String) {
+    pub fn show_bind_and_dir(&mut self, bind: String, dir: String) {
         self.store.settings.bind = bind;
         self.store.settings.dir = dir;
     }

@@ -7,18 +7,18 @@
 //! 2. Every type keeps an estimate of the memory it takes, so that asking for it costs nothing.
 //! 3. No type knows keys, expiry or clients.
 
+mod counted_tree;
 mod hash;
 mod limits;
 mod list;
-mod order;
 mod set;
 mod size;
 mod sorted_set;
 mod string;
 
+pub(crate) use counted_tree::compare;
 pub(crate) use hash::{Field, Hash};
 pub(crate) use list::List;
-pub(crate) use order::compare;
 pub(crate) use set::Set;
 pub(crate) use sorted_set::SortedSet;
 pub(crate) use string::StringValue;

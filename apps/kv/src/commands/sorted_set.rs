@@ -92,7 +92,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// Options of ZADD.
 #[derive(Default)]
-struct Adding {
+struct AddOptions {
     only_new: bool,
     only_existing: bool,
     count_changed: bool,
@@ -101,7 +101,7 @@ struct Adding {
     only_less: bool,
 }
 
-impl Adding {
+impl AddOptions {
     /// The options and how many arguments they take.
     fn parse(arguments: &[&[u8]], increment: bool) -> Result<(Self, usize), Fault> {
         let mut options = Self { increment, ..Self::default() };
@@ -155,7 +155,7 @@ impl Adding {
 
 fn zadd(context: &mut Context<'_>, arguments: &[&[u8]], increment: bool) -> Outcome {
     let key = arguments[1];
-    let (options, taken) = Adding::parse(&arguments[2..], increment)?;
+    let (options, taken) = AddOptions::parse(&arguments[2..], increment)?;
     let mut pairs = Vec::with_capacity((arguments.len() - 2 - taken) / 2);
     for pair in arguments[2 + taken..].chunks_exact(2) {
         pairs.push((parse_float(pair[0]).ok_or(Fault::NOT_FLOAT)?, pair[1]));

@@ -1,6 +1,6 @@
 //! A large value that a snapshot dumps piece by piece while commands change it.
 //!
-//! 1. The snapshot's copy is a part of the value ([`Part`]). Effects on the key are recorded here
+//! 1. The snapshot's copy is a part of the value ([`DumpedPart`]). Effects on the key are recorded here
 //!    and go into the snapshot before the next piece. So the copy stays a part of the value as it
 //!    is then, and the dump need not begin again.
 //! 2. The copy of a string has its full length at once, and the same bytes except those not dumped
@@ -37,7 +37,7 @@ const IN_PLACE: [&str; 5] = ["setrange", "append", "setbit", "pexpireat", "persi
 
 /// The part of a value that a snapshot has.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Part {
+pub(crate) enum DumpedPart {
     /// Of a string the bytes before `at` and those from `end` on.
     String {
         /// See above.
@@ -71,7 +71,7 @@ pub(crate) enum EffectDetail<'a> {
     },
     /// The element at this place was replaced.
     Element(usize),
-    /// An element was put in at this place.
+    /// An element was inserted at this position.
     Inserted(usize),
     /// Equal elements were removed.
     Removed {
@@ -83,7 +83,7 @@ pub(crate) enum EffectDetail<'a> {
     },
     /// Elements were kept, and no others.
     Kept {
-        /// The place of the first.
+        /// The position of the first.
         first: usize,
         /// How many.
         many: usize,
@@ -95,8 +95,8 @@ pub(crate) enum EffectDetail<'a> {
 /// The state of the dump of one key; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct PartialDump {
-    place: DatabaseKey,
-    pub(crate) part: Part,
+    key: DatabaseKey,
+    pub(crate) part: DumpedPart,
     /// Effects since the last piece, as the journal encodes them.
     pub(crate) effects: Vec<u8>,
     /// Bytes of the effects since the last piece.
@@ -104,18 +104,18 @@ pub(crate) struct PartialDump {
 }
 
 impl PartialDump {
-    pub(crate) fn new(place: DatabaseKey, part: Part) -> Self {
-        Self { place, part, effects: Vec::new(), added_bytes: 0 }
+    pub(crate) fn new(key: DatabaseKey, part: DumpedPart) -> Self {
+        Self { key, part, effects: Vec::new(), added_bytes: 0 }
     }
 
     fn is(&self, database: usize, key: &[u8]) -> bool {
-        self.place.0 == database && *self.place.1 == *key
+        self.key.0 == database && *self.key.1 == *key
     }
 
     /// Elements at the front of a list that the snapshot has.
     pub(super) fn elements(&self, database: usize, key: &[u8]) -> usize {
         match self.part {
-            Part::Collection(Progress::Elements(count)) if self.is(database, key) => count,
+            DumpedPart::Collection(Progress::Elements(count)) if self.is(database, key) => count,
             _ => 0,
         }
     }
@@ -123,7 +123,7 @@ impl PartialDump {
     /// Notes that a key is about to change without an effect.
     pub(super) fn invalidate(&mut self, database: usize, key: &[u8]) {
         if self.is(database, key) {
-            self.part = Part::Invalid;
+            self.part = DumpedPart::Invalid;
             self.effects.clear();
         }
     }
@@ -138,15 +138,15 @@ impl PartialDump {
         let named = |names: &[&str]| names.iter().any(|&word| is(name, word));
         match &mut self.part {
             _ if named(&["del", "set"]) => self.replace(arguments),
-            Part::Whole => self.note(arguments),
-            Part::String { .. } if named(&IN_PLACE) => self.note(arguments),
-            Part::String { margin, .. } if named(&["bitfield"]) => {
+            DumpedPart::Whole => self.note(arguments),
+            DumpedPart::String { .. } if named(&IN_PLACE) => self.note(arguments),
+            DumpedPart::String { margin, .. } if named(&["bitfield"]) => {
                 *margin = margin.saturating_add(FIELD * arguments.len());
                 self.note(arguments);
             }
-            Part::Collection(_) if named(&["pexpireat", "persist"]) => {}
-            Part::Collection(Progress::Elements(_)) => self.note_list_effect(arguments, detail),
-            Part::Collection(_) if named(&OF_ELEMENTS) => self.note(arguments),
+            DumpedPart::Collection(_) if named(&["pexpireat", "persist"]) => {}
+            DumpedPart::Collection(Progress::Elements(_)) => self.note_list_effect(arguments, detail),
+            DumpedPart::Collection(_) if named(&OF_ELEMENTS) => self.note(arguments),
             _ => match detail {
                 EffectDetail::Members(members) => {
                     let names = members.iter().map(|(name, _)| name.as_slice());
@@ -159,19 +159,19 @@ impl PartialDump {
     }
 
     fn note(&mut self, arguments: &[&[u8]]) {
-        journal::encode_bounded(&mut self.effects, self.place.0, arguments);
+        journal::encode_bounded(&mut self.effects, self.key.0, arguments);
     }
 
     /// Records an effect that replaces the whole value.
     fn replace(&mut self, arguments: &[&[u8]]) {
-        self.part = Part::Whole;
+        self.part = DumpedPart::Whole;
         self.effects.clear();
         self.note(arguments);
     }
 
     /// Records an effect on a list of which the snapshot has some elements.
     fn note_list_effect(&mut self, arguments: &[&[u8]], detail: &EffectDetail<'_>) {
-        let Part::Collection(Progress::Elements(had)) = self.part else { return };
+        let DumpedPart::Collection(Progress::Elements(had)) = self.part else { return };
         let (name, key) = (arguments[0], arguments[1]);
         let count = |number: usize| number.to_string().into_bytes();
         let has = match *detail {
@@ -211,9 +211,9 @@ impl PartialDump {
                 had - of_head
             }
             EffectDetail::Kept { first, many } => self.trim(had, first, many),
-            EffectDetail::None | EffectDetail::Members(_) => return self.invalidate(self.place.0, key),
+            EffectDetail::None | EffectDetail::Members(_) => return self.invalidate(self.key.0, key),
         };
-        self.part = Part::Collection(Progress::Elements(has));
+        self.part = DumpedPart::Collection(Progress::Elements(has));
     }
 
     /// Records an LTRIM that keeps these elements of a list of which the snapshot has `had`;
@@ -221,7 +221,7 @@ impl PartialDump {
     fn trim(&mut self, had: usize, first: usize, many: usize) -> usize {
         let end = first.saturating_add(many).min(had);
         let has = end.saturating_sub(first);
-        let key = self.place.1.clone();
+        let key = self.key.1.clone();
         if has == had {
             return had;
         }

@@ -147,36 +147,36 @@ impl Store {
     }
 
     fn notify_watchers(&mut self, database: usize, key: &[u8]) {
-        let place = (database, key.into());
-        if let Some(watched) = self.watched.get_mut(&place) {
+        let database_key = (database, key.into());
+        if let Some(watched) = self.watched.get_mut(&database_key) {
             self.version += 1;
             watched.version = self.version;
         }
-        if self.waiting.contains_key(&place) && !self.ready.contains(&place) {
-            self.ready.push_back(place);
+        if self.waiting.contains_key(&database_key) && !self.ready.contains(&database_key) {
+            self.ready.push_back(database_key);
         }
     }
 
     /// Starts to watch a key and returns its version.
-    pub(crate) fn watch(&mut self, place: DatabaseKey) -> u64 {
-        let watched = self.watched.entry(place).or_default();
+    pub(crate) fn watch(&mut self, database_key: DatabaseKey) -> u64 {
+        let watched = self.watched.entry(database_key).or_default();
         watched.watchers += 1;
         watched.version
     }
 
     /// Ends one watch of a key.
-    pub(crate) fn unwatch(&mut self, place: &DatabaseKey) {
-        if let Some(watched) = self.watched.get_mut(place) {
+    pub(crate) fn unwatch(&mut self, database_key: &DatabaseKey) {
+        if let Some(watched) = self.watched.get_mut(database_key) {
             watched.watchers -= 1;
             if watched.watchers == 0 {
-                self.watched.remove(place);
+                self.watched.remove(database_key);
             }
         }
     }
 
     /// The version of a watched key.
-    pub(crate) fn version(&self, place: &DatabaseKey) -> u64 {
-        self.watched.get(place).map_or(0, |watched| watched.version)
+    pub(crate) fn version(&self, database_key: &DatabaseKey) -> u64 {
+        self.watched.get(database_key).map_or(0, |watched| watched.version)
     }
 
     /// Whether a key exists although its time is over.
@@ -275,7 +275,7 @@ impl Store {
     }
 
     /// As [`Store::put`] with a string. A string of the same length and without an expiry is
-    /// overwritten in place.
+    /// overwritten in database_key.
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
         if let Some(entry) = self.databases[database].index.get_mut(key)
             && entry.expire_at == NEVER
@@ -385,11 +385,13 @@ impl Store {
             .watched
             .keys()
             .chain(self.waiting.keys())
-            .filter(|place| place.0 == database && self.databases[database].index.contains(&place.1))
+            .filter(|database_key| {
+                database_key.0 == database && self.databases[database].index.contains(&database_key.1)
+            })
             .cloned()
             .collect();
-        for place in places {
-            self.signal(place.0, &place.1);
+        for database_key in places {
+            self.signal(database_key.0, &database_key.1);
         }
     }
 

@@ -8,7 +8,7 @@
 //! 3. Limits are Redis': length of an inline command and of a header line, number and length of
 //!    arguments. A header that announces much allocates nothing: ranges grow with the bytes that
 //!    arrive.
-//! 4. A pipeline is read many commands at a time ([`Ahead`]), as far as they are whole and
+//! 4. A pipeline is read many commands at a time ([`PipelineBatch`]), as far as they are whole and
 //!    ordinary: few arguments of less than a thousand bytes, encoded as all clients do. Other
 //!    commands are left to the parser.
 //! 5. After a [`ProtocolError`] the client must be closed; its parser cannot continue.
@@ -20,9 +20,9 @@ const LINE_LIMIT: usize = 64 << 10;
 /// Most arguments of a command, as in Redis. What bounds them is the limit of a client's input.
 const ARGUMENT_LIMIT: i64 = i32::MAX as i64;
 /// Commands that are read ahead: the depth of an ordinary pipeline.
-const AHEAD: usize = 16;
+const BATCH_COMMANDS: usize = 16;
 /// Arguments of all of them together: three each.
-const AHEAD_ARGUMENTS: usize = 48;
+const BATCH_ARGUMENTS: usize = 48;
 /// Ranges kept allocated between commands.
 const KEPT_RANGES: usize = 1024;
 
@@ -87,27 +87,27 @@ pub(crate) struct Parser {
 
 /// Whole commands at the beginning of some input.
 #[derive(Debug)]
-pub(crate) struct Ahead<'a> {
-    arguments: [&'a [u8]; AHEAD_ARGUMENTS],
+pub(crate) struct PipelineBatch<'a> {
+    arguments: [&'a [u8]; BATCH_ARGUMENTS],
     /// Of each command: where its arguments end, and where its bytes do.
-    ends: [(usize, usize); AHEAD],
+    ends: [(usize, usize); BATCH_COMMANDS],
     count: usize,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> PipelineBatch<'a> {
     /// Reads as many as are whole and ordinary. `input` begins with a command.
     #[inline]
     pub(crate) fn read(input: &'a [u8]) -> Self {
-        let mut ahead = Self { arguments: [&[]; AHEAD_ARGUMENTS], ends: [(0, 0); AHEAD], count: 0 };
+        let mut batch = Self { arguments: [&[]; BATCH_ARGUMENTS], ends: [(0, 0); BATCH_COMMANDS], count: 0 };
         let (mut taken, mut used) = (0, 0);
-        for end in &mut ahead.ends {
-            let Some(found) = ordinary(&input[used..], &mut ahead.arguments[taken..]) else { break };
+        for end in &mut batch.ends {
+            let Some(found) = ordinary(&input[used..], &mut batch.arguments[taken..]) else { break };
             taken += found.0;
             used += found.1;
             *end = (taken, used);
-            ahead.count += 1;
+            batch.count += 1;
         }
-        ahead
+        batch
     }
 
     /// How many.

@@ -173,7 +173,7 @@ proptest! {
             input[at] = byte;
         }
         input.truncate(cut.index(input.len() + 1));
-        let ahead = Ahead::read(&input);
+        let ahead = PipelineBatch::read(&input);
         let mut parser = Parser::default();
         let mut used = 0;
         for (arguments, end) in ahead.commands() {
@@ -190,9 +190,9 @@ proptest! {
 #[test]
 fn an_ordinary_pipeline_is_read_at_once() {
     let input = b"*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n".repeat(16);
-    assert_eq!(Ahead::read(&input).len(), 16);
+    assert_eq!(PipelineBatch::read(&input).len(), 16);
     let input = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nabc\r\n".repeat(20);
-    assert_eq!(Ahead::read(&input).len(), 16);
+    assert_eq!(PipelineBatch::read(&input).len(), 16);
     // Cut off in the last one.
-    assert_eq!(Ahead::read(&input[..input.len() / 20 * 3 - 1]).len(), 2);
+    assert_eq!(PipelineBatch::read(&input[..input.len() / 20 * 3 - 1]).len(), 2);
 }

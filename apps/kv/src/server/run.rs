@@ -228,7 +228,7 @@ impl Server {
             .map(|address| address.ip().to_string());
         let directory =
             std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
-        shard.show_places(addresses.collect::<Vec<_>>().join(" "), directory);
+        shard.show_bind_and_dir(addresses.collect::<Vec<_>>().join(" "), directory);
         if let Some(doorbell) = transport.as_ref().and_then(|transport| transport.queue().doorbell()) {
             watch(&mut sockets, doorbell, VNIC)?;
         }

@@ -20,8 +20,8 @@ const UNBLOCKED: Fault = Fault::of("UNBLOCKED client unblocked via CLIENT UNBLOC
 impl Shard {
     /// Blocks a client.
     pub(super) fn block(&mut self, client: &mut Client, blocked: Blocked) {
-        for place in &blocked.keys {
-            self.store.waiting.entry(place.clone()).or_default().push_back(client.id);
+        for database_key in &blocked.keys {
+            self.store.waiting.entry(database_key.clone()).or_default().push_back(client.id);
         }
         if let Some(deadline) = blocked.deadline {
             self.clients.deadlines.insert((deadline, client.id));
@@ -33,11 +33,11 @@ impl Shard {
     /// Takes a client out of all queues and returns what it waited for.
     pub(super) fn unblock(&mut self, client: &mut Client) -> Option<Blocked> {
         let blocked = client.blocked.take()?;
-        for place in &blocked.keys {
-            if let Some(queue) = self.store.waiting.get_mut(place) {
+        for database_key in &blocked.keys {
+            if let Some(queue) = self.store.waiting.get_mut(database_key) {
                 queue.retain(|&id| id != client.id);
                 if queue.is_empty() {
-                    self.store.waiting.remove(place);
+                    self.store.waiting.remove(database_key);
                 }
             }
         }
@@ -53,16 +53,16 @@ impl Shard {
         for (id, with_error) in std::mem::take(&mut self.clients.unblock_requests) {
             self.end_block(id, with_error.then_some(&UNBLOCKED));
         }
-        while let Some(place) = self.store.ready.pop_front() {
+        while let Some(database_key) = self.store.ready.pop_front() {
             let waiters: Vec<ClientId> = self
                 .store
                 .waiting
-                .get(&place)
+                .get(&database_key)
                 .map(|queue| queue.iter().copied().collect())
                 .unwrap_or_default();
             for id in waiters {
                 let now = self.now;
-                if !Data::new(&mut self.store, place.0, now).exists(&place.1) {
+                if !Data::new(&mut self.store, database_key.0, now).exists(&database_key.1) {
                     break;
                 }
                 let Some(mut client) = self.clients.take(id) else {

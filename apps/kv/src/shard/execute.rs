@@ -18,7 +18,9 @@ use crate::clients::{Client, Closing, ReplyMode};
 use crate::command::{flag, full_name, refuse_subcommand, subcommand};
 use crate::commands::{Command, Context, added_bytes, runs_inside};
 use crate::keyspace::Data;
-use crate::protocol::{Ahead, Fault, Limits, Parser, Progress, ProtocolError, Reply, text_before_zero};
+use crate::protocol::{
+    Fault, Limits, Parser, PipelineBatch, Progress, ProtocolError, Reply, text_before_zero,
+};
 
 /// Arguments that fit on the stack; more need an allocation.
 const STACK_ARGUMENTS: usize = 16;
@@ -74,7 +76,7 @@ impl Shard {
         let mut used = 0;
         while used < input.len() && self.may_run(client) {
             if parser.is_between_commands() {
-                let ran = self.run_ahead(client, &input[used..]);
+                let ran = self.run_batch(client, &input[used..]);
                 if ran > 0 {
                     used += ran;
                     continue;
@@ -107,14 +109,14 @@ impl Shard {
 
     /// Runs at most one batch of ordinary commands at the beginning of `input` and returns the
     /// bytes used. The first one may run.
-    fn run_ahead(&mut self, client: &mut Client, input: &[u8]) -> usize {
-        let ahead = Ahead::read(input);
-        if ahead.len() > 1 {
-            let keys = ahead.commands().filter_map(|(arguments, _)| arguments.get(1));
+    fn run_batch(&mut self, client: &mut Client, input: &[u8]) -> usize {
+        let batch = PipelineBatch::read(input);
+        if batch.len() > 1 {
+            let keys = batch.commands().filter_map(|(arguments, _)| arguments.get(1));
             self.store.prefetch(client.database, keys);
         }
         let mut used = 0;
-        for (arguments, end) in ahead.commands() {
+        for (arguments, end) in batch.commands() {
             if used > 0 && !self.may_run(client) {
                 break;
             }

@@ -219,7 +219,8 @@ impl Shard {
         let unresolved = std::mem::take(&mut self.deferred_faults).into_unresolved();
         self.store.metrics.replay_skipped += unresolved.len() as u64;
         let here = |(database, key): &DatabaseKey| self.store.databases()[*database].index().contains(key);
-        let left = unresolved.into_iter().filter(|(place, _)| here(place)).map(|(_, cause)| cause);
+        let left =
+            unresolved.into_iter().filter(|(database_key, _)| here(database_key)).map(|(_, cause)| cause);
         left.min_by_key(ReplayError::sequence).map_or(Ok(()), Err)
     }
 

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use crate::index::{Keyed as _, SEGMENT_LIMIT};
 use crate::journal::{self, LAST_PART, PART, SNAPSHOT};
-use crate::keyspace::{DatabaseKey, Entry, NEVER, Part, PartialDump, Store};
+use crate::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store};
 use crate::text::number::Digits;
 use crate::value::Value;
 
@@ -117,10 +117,10 @@ fn dump_large(
     if let Some(dump) = dump {
         record.encoded(&dump.effects);
         piece = piece.saturating_add(dump.added_bytes);
-        part = Some(dump.part).filter(|part| *part != Part::Invalid);
+        part = Some(dump.part).filter(|part| *part != DumpedPart::Invalid);
     }
     let entry = store.databases()[database].index().get(&key);
-    if begun && (part.is_none() || (entry.is_none() && part != Some(Part::Whole))) {
+    if begun && (part.is_none() || (entry.is_none() && part != Some(DumpedPart::Whole))) {
         // The dumped part matches no state that the value ever had.
         record.effect(database, &[b"DEL", &key]);
         part = None;
@@ -144,29 +144,29 @@ fn dump_large(
 fn dump_piece(
     entry: &Entry,
     (database, key): (usize, &[u8]),
-    part: Option<Part>,
+    part: Option<DumpedPart>,
     piece: usize,
     record: &mut SnapshotRecords<'_>,
-) -> Option<Part> {
+) -> Option<DumpedPart> {
     let done = match part {
-        Some(Part::Whole) => return None,
-        Some(Part::Collection(progress)) => Some(progress),
+        Some(DumpedPart::Whole) => return None,
+        Some(DumpedPart::Collection(progress)) => Some(progress),
         part => {
             if let Value::String(value) = &entry.value {
                 let mut digits = Digits::default();
-                let cut = StringCut { database, key, bytes: value.bytes(&mut digits), piece };
+                let cut = StringDump { database, key, bytes: value.bytes(&mut digits), piece };
                 return cut.dump(part, record);
             }
             None
         }
     };
     let mut emit = |arguments: &[&[u8]]| record.effect(database, arguments);
-    entry.value.commands_from(key, done.as_ref(), piece, &mut emit).map(Part::Collection)
+    entry.value.commands_from(key, done.as_ref(), piece, &mut emit).map(DumpedPart::Collection)
 }
 
 /// A string that is dumped in pieces: first its end, so that the copy has its full length at once,
 /// and then the rest from the beginning.
-struct StringCut<'a> {
+struct StringDump<'a> {
     database: usize,
     key: &'a [u8],
     bytes: &'a [u8],
@@ -174,7 +174,7 @@ struct StringCut<'a> {
     piece: usize,
 }
 
-impl StringCut<'_> {
+impl StringDump<'_> {
     fn range(&self, range: Range<usize>, record: &mut SnapshotRecords<'_>) {
         if !range.is_empty() {
             let mut digits = Digits::default();
@@ -185,22 +185,22 @@ impl StringCut<'_> {
 
     /// Dumps the bytes that effects may have invalidated, and the next piece. Returns what is
     /// dumped then.
-    fn dump(&self, part: Option<Part>, record: &mut SnapshotRecords<'_>) -> Option<Part> {
+    fn dump(&self, part: Option<DumpedPart>, record: &mut SnapshotRecords<'_>) -> Option<DumpedPart> {
         let length = self.bytes.len();
-        let Some(Part::String { at, end, margin }) = part else {
+        let Some(DumpedPart::String { at, end, margin }) = part else {
             if length <= self.piece {
                 record.effect(self.database, &[b"SET", self.key, self.bytes]);
                 return None;
             }
             let end = length - self.piece;
             self.range(end..length, record);
-            return Some(Part::String { at: 0, end, margin: 0 });
+            return Some(DumpedPart::String { at: 0, end, margin: 0 });
         };
         self.range(at.saturating_sub(margin)..at, record);
         self.range(end..end.saturating_add(margin).min(length), record);
         let next = at.saturating_add(self.piece).min(end);
         self.range(at..next, record);
-        (next < end).then_some(Part::String { at: next, end, margin: 0 })
+        (next < end).then_some(DumpedPart::String { at: next, end, margin: 0 })
     }
 }
 

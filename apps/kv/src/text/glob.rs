@@ -23,11 +23,11 @@ fn run(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
         return pattern.is_empty();
     }
     let mut at = 0;
-    let mut place = 0;
+    let mut text_at = 0;
     // Behind the last star, and where in the text its tail is tried next.
     let mut retry: Option<(usize, usize)> = None;
     loop {
-        if place == text.len() {
+        if text_at == text.len() {
             return pattern[at..].iter().all(|&byte| byte == b'*');
         }
         if pattern.get(at) == Some(&b'*') {
@@ -35,18 +35,18 @@ fn run(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
             if at == pattern.len() {
                 return true;
             }
-            retry = Some((at, place));
+            retry = Some((at, text_at));
             continue;
         }
-        let step = if at < pattern.len() { one(&pattern[at..], text[place], ignore_case) } else { None };
+        let step = if at < pattern.len() { one(&pattern[at..], text[text_at], ignore_case) } else { None };
         match (step, &mut retry) {
             (Some(length), _) => {
                 at += length;
-                place += 1;
+                text_at += 1;
             }
             (None, Some((behind, from))) => {
                 *from += 1;
-                (at, place) = (*behind, *from);
+                (at, text_at) = (*behind, *from);
             }
             (None, None) => return false,
         }

@@ -148,7 +148,7 @@ impl Hash {
     pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
         let removed = match &mut self.fields {
             Fields::Small(fields) => {
-                fields.iter().position(|field| *field.name == *name).map(|place| fields.remove(place))
+                fields.iter().position(|field| *field.name == *name).map(|position| fields.remove(position))
             }
             Fields::Index(index) => index.remove(name),
         };

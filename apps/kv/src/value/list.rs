@@ -2,7 +2,7 @@
 //!
 //! Both ends are O(1); an index is found by walking the chunks from the nearer end; an insertion or
 //! a removal inside moves at most one chunk's elements (and, when a chunk is split, the chunks' own
-//! places).
+//! positions).
 
 use std::collections::VecDeque;
 
@@ -109,7 +109,7 @@ impl List {
         if front { self.pop_front() } else { self.pop_back() }
     }
 
-    /// The chunk that holds `index` and the place within it.
+    /// The chunk that holds `index` and the position within it.
     fn find(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -136,16 +136,16 @@ impl List {
 
     /// The element at `index`, counted from the front.
     pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
-        let (number, place) = self.find(index)?;
-        Some(&self.chunks[number][place])
+        let (number, position) = self.find(index)?;
+        Some(&self.chunks[number][position])
     }
 
     /// Replaces the element at `index`; false if there is none.
     pub(crate) fn set(&mut self, index: usize, element: &[u8]) -> bool {
-        let Some((number, place)) = self.find(index) else {
+        let Some((number, position)) = self.find(index) else {
             return false;
         };
-        let old = std::mem::replace(&mut self.chunks[number][place], element.into());
+        let old = std::mem::replace(&mut self.chunks[number][position], element.into());
         self.count_out(&old);
         self.count_in(element);
         true
@@ -153,7 +153,7 @@ impl List {
 
     /// Puts an element before the one at `index`, which may be the length.
     pub(crate) fn insert(&mut self, index: usize, element: &[u8]) {
-        let Some((mut number, mut place)) = self.find(index) else {
+        let Some((mut number, mut position)) = self.find(index) else {
             self.push_back(element);
             return;
         };
@@ -161,12 +161,12 @@ impl List {
         if self.chunks[number].len() >= CHUNK {
             let tail = self.chunks[number].split_off(CHUNK / 2);
             self.chunks.insert(number + 1, tail);
-            if place > CHUNK / 2 {
+            if position > CHUNK / 2 {
                 number += 1;
-                place -= CHUNK / 2;
+                position -= CHUNK / 2;
             }
         }
-        self.chunks[number].insert(place, element.into());
+        self.chunks[number].insert(position, element.into());
     }
 
     /// Removes up to `limit` elements equal to `element`, from the front or from the back, and
@@ -194,9 +194,9 @@ impl List {
             let take = matching.min(limit - removed);
             let mut skip = if from_back { matching - take } else { 0 };
             let mut left = take;
-            let mut place = first;
+            let mut position = first;
             chunk.retain(|old| {
-                place += 1;
+                position += 1;
                 if **old != *element || left == 0 {
                     return true;
                 }
@@ -205,7 +205,7 @@ impl List {
                     return true;
                 }
                 left -= 1;
-                removed_of_head += usize::from(place <= head);
+                removed_of_head += usize::from(position <= head);
                 false
             });
             removed += take;
@@ -250,8 +250,8 @@ impl List {
 
     /// The elements from `start` on, found without walking those before it one by one.
     pub(crate) fn iter_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
-        let (number, place) = self.find(start).unwrap_or((self.chunks.len(), 0));
-        self.chunks.range(number..).flat_map(|chunk| chunk.iter().map(|element| &**element)).skip(place)
+        let (number, position) = self.find(start).unwrap_or((self.chunks.len(), 0));
+        self.chunks.range(number..).flat_map(|chunk| chunk.iter().map(|element| &**element)).skip(position)
     }
 
     /// Drops about `budget` elements; whether nothing is left.

@@ -80,8 +80,8 @@ impl Set {
             let parsed = number::parse_integer(member);
             match parsed.map(|integer| (integer, integers.binary_search(&integer))) {
                 Some((_, Ok(_))) => return false,
-                Some((integer, Err(place))) if integers.len() < INTEGER_SET_ENTRIES => {
-                    integers.insert(place, integer);
+                Some((integer, Err(position))) if integers.len() < INTEGER_SET_ENTRIES => {
+                    integers.insert(position, integer);
                     return true;
                 }
                 _ => self.convert(),
@@ -116,12 +116,12 @@ impl Set {
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         match &mut self.members {
             Members::Integers(integers) => {
-                let place =
+                let position =
                     number::parse_integer(member).and_then(|integer| integers.binary_search(&integer).ok());
-                if let Some(place) = place {
-                    integers.remove(place);
+                if let Some(position) = position {
+                    integers.remove(position);
                 }
-                place.is_some()
+                position.is_some()
             }
             Members::Index(index) => {
                 let removed = index.remove(member).is_some();

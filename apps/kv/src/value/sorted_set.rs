@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::counted_tree::{CountedTree, Entry, compare};
 use super::limits::{SMALL_SORTED_SET_BYTES, SMALL_SORTED_SET_ENTRIES};
-use super::order::{Entry, Order, compare};
 use super::size::{allocation, argument};
 use crate::index::{Index, Keyed};
 
@@ -43,7 +43,7 @@ pub(crate) struct SortedSet {
 #[derive(Clone, Debug)]
 enum Members {
     Small(Vec<Entry>),
-    Big { index: Box<Index<Member>>, order: Order },
+    Big { index: Box<Index<Member>>, order: CountedTree },
 }
 
 /// What an `Arc<[u8]>` of this length allocates: two counts before the bytes.
@@ -151,10 +151,10 @@ impl SortedSet {
     fn put(&mut self, entry: Entry) {
         match &mut self.members {
             Members::Small(entries) => {
-                let place = entries.partition_point(|old| {
+                let position = entries.partition_point(|old| {
                     compare((old.score, &old.name), (entry.score, &entry.name)).is_lt()
                 });
-                entries.insert(place, entry);
+                entries.insert(position, entry);
             }
             Members::Big { index, order } => {
                 index.insert(Member { name: entry.name.clone(), score: entry.score });
@@ -166,8 +166,8 @@ impl SortedSet {
     fn move_member(&mut self, name: &[u8], from: f64, to: f64) {
         match &mut self.members {
             Members::Small(entries) => {
-                if let Some(place) = entries.iter().position(|entry| *entry.name == *name) {
-                    let mut entry = entries.remove(place);
+                if let Some(position) = entries.iter().position(|entry| *entry.name == *name) {
+                    let mut entry = entries.remove(position);
                     entry.score = to;
                     self.put(entry);
                 }
@@ -189,7 +189,7 @@ impl SortedSet {
             for entry in &entries {
                 index.insert(Member { name: entry.name.clone(), score: entry.score });
             }
-            let order = Order::from_sorted(entries);
+            let order = CountedTree::from_sorted(entries);
             self.members = Members::Big { index: Box::new(index), order };
         }
     }
@@ -198,8 +198,8 @@ impl SortedSet {
     pub(crate) fn remove(&mut self, name: &[u8]) -> Option<f64> {
         let score = match &mut self.members {
             Members::Small(entries) => {
-                let place = entries.iter().position(|entry| *entry.name == *name)?;
-                entries.remove(place).score
+                let position = entries.iter().position(|entry| *entry.name == *name)?;
+                entries.remove(position).score
             }
             Members::Big { index, order } => {
                 let member = index.remove(name)?;
@@ -232,7 +232,7 @@ impl SortedSet {
     pub(crate) fn range(&self, start: usize, count: usize, reverse: bool) -> Range<'_> {
         let count = count.min(self.len().saturating_sub(start));
         let next = if reverse { (self.len() - start.min(self.len())).wrapping_sub(1) } else { start };
-        Range { set: self, leaf: &[], place: 0, next, left: count, reverse }
+        Range { set: self, leaf: &[], position: 0, next, left: count, reverse }
     }
 
     /// Takes out `count` members from rank `start` on, and returns them in order.
@@ -291,7 +291,7 @@ impl SortedSet {
 pub(crate) struct Range<'a> {
     set: &'a SortedSet,
     leaf: &'a [Entry],
-    place: usize,
+    position: usize,
     /// Rank of the next member.
     next: usize,
     left: usize,
@@ -305,21 +305,21 @@ impl<'a> Iterator for Range<'a> {
         if self.left == 0 {
             return None;
         }
-        if self.place >= self.leaf.len() {
-            (self.leaf, self.place) = match &self.set.members {
+        if self.position >= self.leaf.len() {
+            (self.leaf, self.position) = match &self.set.members {
                 Members::Small(entries) => (entries.as_slice(), self.next),
                 Members::Big { order, .. } => order.leaf(self.next)?,
             };
         }
-        let entry = self.leaf.get(self.place)?;
+        let entry = self.leaf.get(self.position)?;
         self.left -= 1;
         if self.reverse {
             self.next = self.next.wrapping_sub(1);
-            // Before the first place wraps round past the leaf's end: the next leaf is looked up.
-            self.place = self.place.wrapping_sub(1);
+            // Before the first position wraps round past the leaf's end: the next leaf is looked up.
+            self.position = self.position.wrapping_sub(1);
         } else {
             self.next += 1;
-            self.place += 1;
+            self.position += 1;
         }
         Some((&entry.name, entry.score))
     }

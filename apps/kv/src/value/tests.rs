@@ -38,7 +38,7 @@ fn list_step() -> impl Strategy<Value = ListStep> {
     ]
 }
 
-/// The oracle's side of [`ListStep::Remove`]: the places of what goes.
+/// The oracle's side of [`ListStep::Remove`]: the positions of what goes.
 fn equal(oracle: &[Vec<u8>], element: &[u8], limit: usize, back: bool) -> Vec<usize> {
     let mut places: Vec<usize> = (0..oracle.len()).filter(|&at| oracle[at] == element).collect();
     if back {

@@ -98,13 +98,17 @@ fn follow(context: &mut Context<'_>, pattern: &[u8], element: &[u8]) -> Option<V
     }
 }
 
-struct Weighed {
+struct WeightedElement {
     element: Vec<u8>,
     number: f64,
     text: Option<Vec<u8>>,
 }
 
-fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> Result<Weighed, Fault> {
+fn weigh(
+    context: &mut Context<'_>,
+    element: Vec<u8>,
+    options: &Options<'_>,
+) -> Result<WeightedElement, Fault> {
     let text = match options.by {
         Some(pattern) => follow(context, pattern, &element),
         None => Some(element.clone()),
@@ -116,10 +120,10 @@ fn weigh(context: &mut Context<'_>, element: Vec<u8>, options: &Options<'_>) -> 
             .ok_or(Fault::of("ERR One or more scores can't be converted into double"))?,
         _ => 0.0,
     };
-    Ok(Weighed { element, number, text })
+    Ok(WeightedElement { element, number, text })
 }
 
-fn order(a: &Weighed, b: &Weighed, alphabetic: bool) -> Ordering {
+fn order(a: &WeightedElement, b: &WeightedElement, alphabetic: bool) -> Ordering {
     if alphabetic {
         // What weighs the same stays in the order it had.
         return a.text.cmp(&b.text);

@@ -75,7 +75,7 @@ struct Request<'a> {
 
 /// What the command at hand allows beside its keys.
 #[derive(Clone, Copy)]
-struct Allowed {
+struct AllowedOptions {
     weights: bool,
     with_scores: bool,
     limit: bool,
@@ -83,7 +83,11 @@ struct Allowed {
 
 impl<'a> Request<'a> {
     /// `arguments` start with the number of keys.
-    fn parse(context: &mut Context<'_>, arguments: &[&'a [u8]], allowed: Allowed) -> Result<Self, Fault> {
+    fn parse(
+        context: &mut Context<'_>,
+        arguments: &[&'a [u8]],
+        allowed: AllowedOptions,
+    ) -> Result<Self, Fault> {
         let many = integer(arguments[0])?;
         if many < 1 {
             let name = context.command.spec.name;
@@ -106,7 +110,7 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    fn parse_options(&mut self, mut rest: &[&[u8]], allowed: Allowed) -> Result<(), Fault> {
+    fn parse_options(&mut self, mut rest: &[&[u8]], allowed: AllowedOptions) -> Result<(), Fault> {
         while let [word, tail @ ..] = rest {
             rest = match tail {
                 _ if allowed.weights && tail.len() >= self.sources.len() && is(word, "weights") => {
@@ -224,7 +228,7 @@ pub(super) fn combine(
     operation: Operation,
     cardinality: bool,
 ) -> Outcome {
-    let allowed = Allowed {
+    let allowed = AllowedOptions {
         weights: operation != Operation::Difference && !cardinality,
         with_scores: !cardinality,
         limit: cardinality,
@@ -244,7 +248,8 @@ pub(super) fn combine(
 
 /// ZUNIONSTORE, ZINTERSTORE, ZDIFFSTORE.
 pub(super) fn store(context: &mut Context<'_>, arguments: &[&[u8]], operation: Operation) -> Outcome {
-    let allowed = Allowed { weights: operation != Operation::Difference, with_scores: false, limit: false };
+    let allowed =
+        AllowedOptions { weights: operation != Operation::Difference, with_scores: false, limit: false };
     let mut request = Request::parse(context, &arguments[2..], allowed)?;
     let members = request.run(&mut context.data, operation);
     let set = SortedSet::of(context.data.seed(), &members);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::recovery::{Logged, dump};
 use super::*;
-use crate::keyspace::Part;
+use crate::keyspace::DumpedPart;
 use crate::value::Progress;
 
 /// A snapshot that was taken in slices.
@@ -133,7 +133,7 @@ fn a_list_that_shrinks_to_what_is_dumped_of_it_is_not_shortened_twice() {
         let keep = &mut |record: &[u8]| taken.records.push(record.to_vec());
         assert_eq!(logged.bench.shard.snapshot_slice(as_of, 2048, keep), last);
         let dumped = logged.bench.shard.store.partial_dump.as_ref().map(|dump| &dump.part);
-        if let Some(Part::Collection(Progress::Elements(dumped))) = dumped {
+        if let Some(DumpedPart::Collection(Progress::Elements(dumped))) = dumped {
             let left = 1000 - dumped;
             assert!(left > 0, "all was dumped");
             logged.run(&format!("RPOP list {left}"));

@@ -5,7 +5,7 @@
 //!    of the child before it. A removal leaves bounds alone; they stay true.
 //! 2. Each node knows how many entries lie below it, so a rank is found, or turned into an entry,
 //!    in O(log n).
-//! 3. Ranges by score, by name and by rank are all ranges of ranks: [`Order::partition_point`]
+//! 3. Ranges by score, by name and by rank are all ranges of ranks: [`CountedTree::partition_point`]
 //!    finds their ends.
 //! 4. A node that is full splits; a node that becomes empty goes; one that becomes small is joined
 //!    with a neighbour if both fit in three quarters of a node.
@@ -42,7 +42,7 @@ impl Entry {
 
 /// Entries in order.
 #[derive(Clone, Debug)]
-pub(super) struct Order {
+pub(super) struct CountedTree {
     root: Node,
 }
 
@@ -52,13 +52,13 @@ enum Node {
     Inner { count: usize, bounds: Vec<Entry>, children: Vec<Node> },
 }
 
-impl Default for Order {
+impl Default for CountedTree {
     fn default() -> Self {
         Self { root: Node::Leaf(Vec::new()) }
     }
 }
 
-impl Order {
+impl CountedTree {
     /// The order of entries that are sorted already.
     pub(super) fn from_sorted(entries: Vec<Entry>) -> Self {
         let mut order = Self::default();
@@ -113,15 +113,15 @@ impl Order {
                     return rank + entries.partition_point(|entry| before(entry.score, &entry.name));
                 }
                 Node::Inner { bounds, children, .. } => {
-                    let place = bounds[1..].partition_point(|bound| before(bound.score, &bound.name));
-                    rank += children[..place].iter().map(Node::count).sum::<usize>();
-                    node = &children[place];
+                    let position = bounds[1..].partition_point(|bound| before(bound.score, &bound.name));
+                    rank += children[..position].iter().map(Node::count).sum::<usize>();
+                    node = &children[position];
                 }
             }
         }
     }
 
-    /// The leaf that holds the entry of this rank, and its place there.
+    /// The leaf that holds the entry of this rank, and its position there.
     pub(super) fn leaf(&self, rank: usize) -> Option<(&[Entry], usize)> {
         let mut node = &self.root;
         let mut left = rank;
@@ -181,9 +181,9 @@ impl Node {
     fn insert(&mut self, entry: Entry) -> Option<(Entry, Node)> {
         match self {
             Self::Leaf(entries) => {
-                let place = entries.partition_point(|old| compare(old.pair(), entry.pair()).is_lt());
-                let at_end = place == entries.len();
-                entries.insert(place, entry);
+                let position = entries.partition_point(|old| compare(old.pair(), entry.pair()).is_lt());
+                let at_end = position == entries.len();
+                entries.insert(position, entry);
                 if entries.len() <= FAN {
                     return None;
                 }
@@ -193,14 +193,15 @@ impl Node {
             }
             Self::Inner { count, bounds, children } => {
                 *count += 1;
-                let place = bounds[1..].partition_point(|bound| compare(bound.pair(), entry.pair()).is_le());
-                let (bound, right) = children[place].insert(entry)?;
-                bounds.insert(place + 1, bound);
-                children.insert(place + 1, right);
+                let position =
+                    bounds[1..].partition_point(|bound| compare(bound.pair(), entry.pair()).is_le());
+                let (bound, right) = children[position].insert(entry)?;
+                bounds.insert(position + 1, bound);
+                children.insert(position + 1, right);
                 if children.len() <= FAN {
                     return None;
                 }
-                let at = if place + 2 == children.len() { FAN } else { FAN / 2 };
+                let at = if position + 2 == children.len() { FAN } else { FAN / 2 };
                 let children = children.split_off(at);
                 let bounds = bounds.split_off(at);
                 let moved = children.iter().map(Node::count).sum();
@@ -214,26 +215,26 @@ impl Node {
         match self {
             Self::Leaf(entries) => {
                 let found = entries.binary_search_by(|old| compare(old.pair(), pair));
-                if let Ok(place) = found {
-                    entries.remove(place);
+                if let Ok(position) = found {
+                    entries.remove(position);
                 }
                 found.is_ok()
             }
             Self::Inner { count, bounds, children } => {
-                let place = bounds[1..].partition_point(|bound| compare(bound.pair(), pair).is_le());
-                if !children[place].remove(pair) {
+                let position = bounds[1..].partition_point(|bound| compare(bound.pair(), pair).is_le());
+                if !children[position].remove(pair) {
                     return false;
                 }
                 *count -= 1;
-                if children[place].size() == 0 {
-                    children.remove(place);
-                    bounds.remove(place);
-                } else if place + 1 < children.len()
-                    && children[place].size() + children[place + 1].size() <= JOIN
+                if children[position].size() == 0 {
+                    children.remove(position);
+                    bounds.remove(position);
+                } else if position + 1 < children.len()
+                    && children[position].size() + children[position + 1].size() <= JOIN
                 {
-                    join(bounds, children, place);
-                } else if place > 0 && children[place - 1].size() + children[place].size() <= JOIN {
-                    join(bounds, children, place - 1);
+                    join(bounds, children, position);
+                } else if position > 0 && children[position - 1].size() + children[position].size() <= JOIN {
+                    join(bounds, children, position - 1);
                 }
                 true
             }
@@ -276,10 +277,10 @@ impl Node {
 }
 
 /// Joins a child with the one after it.
-fn join(bounds: &mut Vec<Entry>, children: &mut Vec<Node>, place: usize) {
-    let right = children.remove(place + 1);
-    let right_bound = bounds.remove(place + 1);
-    match (&mut children[place], right) {
+fn join(bounds: &mut Vec<Entry>, children: &mut Vec<Node>, position: usize) {
+    let right = children.remove(position + 1);
+    let right_bound = bounds.remove(position + 1);
+    match (&mut children[position], right) {
         (Node::Leaf(left), Node::Leaf(right)) => left.extend(right),
         (
             Node::Inner { count, bounds, children },
