@@ -262,7 +262,7 @@ impl User {
         self.passwords.iter().map(|hash| hexadecimal(hash)).collect()
     }
 
-    /// What it may run, in words.
+    /// Its command permissions, as rules.
     pub(crate) fn commands(&self) -> String {
         self.words.join(" ")
     }

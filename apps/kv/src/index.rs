@@ -44,8 +44,8 @@ const ELEMENTS_A_SLOT: usize = 8;
 /// enough that hardly ever two elements share a position.
 const CURSOR_BITS: u32 = 48;
 
-/// Tries of [`Index::random`] before it takes what it has: even in an index that was just thinned
-/// out one in ten succeeds.
+/// Tries of [`Index::random`] before it accepts any element: even in an index that was just thinned
+/// out, one in ten succeeds.
 const RANDOM_TRIES: usize = 100;
 
 /// What an [`Index`] may hold.

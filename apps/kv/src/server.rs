@@ -25,7 +25,8 @@
 //! | `transport/` | clients on the VNIC's engine and on kernel sockets |
 //! | `log_writer`, `recover` | the shard's log, and how a shard is rebuilt from it |
 //! | `latency`, `reactor` | one iteration over all devices |
-//! | `idle`, `key_view`, `metrics`, `reacquire` | when to sleep, keys as files, counters, lost devices |
+//! | `idle`, `key_view`, `metrics` | when to sleep, keys as files, counters |
+//! | `reacquire` | devices that ended with the process at their other end |
 //! | `run` | the server on real devices |
 
 mod error;

@@ -10,7 +10,7 @@ use crate::protocol::Fault;
 /// The version of Redis whose behaviour this is; tools read it from HELLO and INFO.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
-/// What happens when `maxmemory` is reached.
+/// The eviction policy: what happens when `maxmemory` is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// Writes are refused.
@@ -96,7 +96,7 @@ impl Durability {
         self != Self::None
     }
 
-    /// What Redis calls it in `appendfsync`.
+    /// The corresponding value of Redis' `appendfsync`.
     pub fn append_fsync(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -113,7 +113,7 @@ pub struct Settings {
     pub databases: usize,
     /// Bytes that the data set and the clients' buffers may take; 0: no limit.
     pub maxmemory: u64,
-    /// What happens then.
+    /// The eviction policy.
     pub policy: Policy,
     /// Keys sampled for each eviction.
     pub maxmemory_samples: usize,
@@ -129,7 +129,7 @@ pub struct Settings {
     pub output_limit_normal: u64,
     /// The same for a subscriber.
     pub output_limit_pubsub: u64,
-    /// Bytes of waiting output from which on no more of a client's commands are run or read.
+    /// Bytes of waiting output from which on a client's commands are neither read nor run.
     pub output_soft_limit: usize,
     /// When replies to writes leave.
     pub durability: Durability,
@@ -155,7 +155,7 @@ const MAX_PUBSUB_OUTPUT: u64 = 32 << 20;
 /// 1 MiB: enough to keep a link busy for a round trip, small enough for ten thousand clients.
 const SOFT_OUTPUT: usize = 1 << 20;
 
-/// What [`Settings::shown`] starts with.
+/// The initial values of [`Settings::shown`].
 const SHOWN: &[(&str, &str)] = &[
     ("activedefrag", "no"),
     ("active-expire-effort", "1"),
@@ -232,8 +232,7 @@ impl Default for Settings {
     }
 }
 
-/// Settings that may be changed although nothing here depends on them: tools set them in
-/// passing.
+/// Settings without effect here that may be changed nevertheless, because tools set them.
 const HARMLESS: &[&str] = &[
     "activedefrag",
     "active-expire-effort",
@@ -246,8 +245,7 @@ const HARMLESS: &[&str] = &[
     "loglevel",
 ];
 
-/// Whether a setting would have an effect in Redis, and has none here: only the value that is true
-/// can be set.
+/// Whether a setting has an effect in Redis and none here: only its current value can be set.
 fn is_fixed(name: &str) -> bool {
     name.starts_with("slowlog-") || name.starts_with("latency-") || name.contains("-max-")
 }

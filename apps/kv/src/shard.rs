@@ -11,8 +11,9 @@
 //! 4. [`Shard::tick`] when [`Shard::next_deadline`] has come: expiry, timeouts, commands that were
 //!    held back.
 //!
-//! Replies leave only once everything that was recorded before them is durable. This holds for replies to reads, too: no reply
-//! may show a write that a crash can undo. Recovery and snapshots are in `shard/recovery.rs`.
+//! Replies leave only once everything that was recorded before them is durable. This holds for
+//! replies to reads, too: no reply may show a write that a crash can undo. Recovery and snapshots
+//! are in `shard/recovery.rs`.
 
 use std::net::{IpAddr, SocketAddr};
 

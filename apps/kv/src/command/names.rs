@@ -1,8 +1,8 @@
 //! From the name of a command, in any case, to its number.
 //!
 //! 1. A name of up to eight letters, as nearly all are, is one word: its bytes, lower-cased by one
-//!    bit each. Only a letter becomes a letter by that bit, so no two names of letters are confused. A small open-addressing table of such words
-//!    finds the number.
+//!    bit each. Only a letter becomes a letter by that bit, so no two names of letters are
+//!    confused. A small open-addressing table of such words finds the number.
 //! 2. Longer names, and those with other characters, are in a hash table; at most [`LONGEST_NAME`]
 //!    bytes are lowered on the stack.
 

@@ -74,8 +74,8 @@ pub(super) fn write<'a, T: Collection>(
     }
 }
 
-/// The collection at `key`, made if there is none. The caller must put something in before it calls
-/// `data.changed(key)`.
+/// The collection at `key`, created if there is none. The caller must add an element before it
+/// calls `data.changed(key)`.
 ///
 /// # Errors
 /// [`Fault::WRONG_TYPE`].
@@ -109,7 +109,7 @@ pub(super) fn count(argument: &[u8]) -> Result<usize, Fault> {
 /// The count of a command that picks random elements: how many, and whether they are distinct.
 ///
 /// # Errors
-/// No integer; so many repeated ones that the reply would not end.
+/// The argument is no integer, or asks for more than [`MOST_REPEATED`] repeated elements.
 pub(super) fn random_count(argument: &[u8]) -> Result<(usize, bool), Fault> {
     let value = integer(argument)?;
     if value == i64::MIN {

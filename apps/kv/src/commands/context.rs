@@ -1,4 +1,4 @@
-//! A command with its handler, the table of all commands, and what a handler sees while it runs.
+//! A command with its handler, the table of all commands, and the context in which a handler runs.
 
 use sietch_structures::XorShift64Star;
 
@@ -8,7 +8,7 @@ use crate::keyspace::Data;
 use crate::protocol::{Fault, Reply};
 use crate::value;
 
-/// What a handler returns: `Ok` after exactly one reply, or the error that is the reply.
+/// The result of a handler: `Ok` after exactly one reply, or the error that is the reply.
 pub(crate) type Outcome = Result<(), Fault>;
 
 /// Runs one command.
@@ -17,7 +17,7 @@ pub(crate) type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Outcome;
 /// One row of the command table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Command {
-    /// What is known of the command.
+    /// The description of the command.
     pub spec: CommandSpec,
     /// Runs it.
     pub handler: Handler,

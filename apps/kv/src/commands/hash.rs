@@ -138,8 +138,8 @@ fn hexists(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Replaces one field's value by what `change` makes of it (`None`: there is none), and returns the
-/// new one.
+/// Replaces the value of a field by the result of `change` (whose argument is `None` if there is no
+/// field), and returns the new value.
 fn update(
     context: &mut Context<'_>,
     key: &[u8],

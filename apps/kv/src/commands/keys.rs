@@ -111,8 +111,7 @@ fn put(data: &mut Data<'_>, key: &[u8], value: Value, expire_at: u64) {
     data.effect_rebuild(key);
 }
 
-/// Refuses a new name with which a value would outgrow the log's area: it is repeated in a
-/// snapshot.
+/// Refuses a new name with which a value would exceed the log's area: a snapshot repeats the name.
 fn admit_name(context: &mut Context<'_>, from: &[u8], to: &[u8]) -> Outcome {
     let old = context.data.dumped(from);
     let new = context.data.peek(from).map_or(0, |entry| entry.value.dumped(to.len()));

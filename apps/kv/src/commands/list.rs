@@ -70,7 +70,7 @@ fn push(context: &mut Context<'_>, arguments: &[&[u8]], front: bool, only_existi
     Ok(())
 }
 
-/// Takes up to `many` elements from one end and records it. The list must be there.
+/// Pops up to `many` elements from one end and records it. The list must exist.
 fn take(context: &mut Context<'_>, key: &[u8], front: bool, many: usize) -> Result<Vec<Box<[u8]>>, Fault> {
     let (mut taken, mut left) = (Vec::new(), 0);
     if let Some(list) = write::<List>(&mut context.data, key)? {
@@ -131,7 +131,7 @@ fn lrange(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// The place that an index names, which may count from the end.
+/// The position of an index, which may count from the end.
 fn place(index: i64, len: usize) -> Option<usize> {
     let index = if index < 0 { index.checked_add(len as i64)? } else { index };
     usize::try_from(index).ok().filter(|&at| at < len)
@@ -311,13 +311,13 @@ fn brpoplpush(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     transfer(context, arguments[1], arguments[2], false, true, Some(timeout))
 }
 
-/// Whether this run of a blocking command is one of a client that waits already.
+/// Whether this run of a blocking command is a retry for a blocked client.
 fn waits(context: &Context<'_>) -> bool {
     context.client.blocked.is_some()
 }
 
 /// Moves one element from an end of one list to an end of another; without a `timeout` it does not
-/// wait.
+/// block.
 fn transfer(
     context: &mut Context<'_>,
     source: &[u8],
@@ -342,7 +342,7 @@ fn transfer(
             }
         };
     }
-    // Before anything is taken, so that an error leaves both lists as they were.
+    // Checked before the pop, so that an error leaves both lists unchanged.
     read::<List>(&mut context.data, destination)?;
     if source == destination {
         return rotate(context, source, from_front, to_front);
@@ -357,8 +357,8 @@ fn transfer(
     Ok(())
 }
 
-/// Moves an element from one end of a list to an end of the same: put before it is taken, so that a
-/// list of one element is never empty and keeps its expiry, here as in what is replayed.
+/// Moves an element from one end of a list to an end of the same list. It pushes before it pops, so
+/// that a list of one element is never empty and keeps its expiry, also at replay.
 fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: bool) -> Outcome {
     let list = read::<List>(&mut context.data, key)?;
     let end = list.and_then(|list| if from_front { list.iter().next() } else { list.iter().next_back() });
@@ -372,7 +372,7 @@ fn rotate(context: &mut Context<'_>, key: &[u8], from_front: bool, to_front: boo
     Ok(())
 }
 
-/// Pushes one element, and writes down that it did.
+/// Pushes one element and records it.
 fn put(context: &mut Context<'_>, key: &[u8], front: bool, element: &[u8]) -> Outcome {
     write_or_create::<List>(&mut context.data, key, 0)?.push(front, element);
     context.data.changed(key);
@@ -412,7 +412,7 @@ fn blmpop(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     pop_many(context, arguments, 2, Some(timeout))
 }
 
-/// LMPOP and BLMPOP; the number of keys stands at `at`.
+/// LMPOP and BLMPOP; the number of keys is at `at`.
 fn pop_many(context: &mut Context<'_>, arguments: &[&[u8]], at: usize, timeout: Option<u64>) -> Outcome {
     let many_keys = at_least(arguments[at], 1, "ERR numkeys should be greater than 0")?;
     let after = (at + 1).saturating_add(many_keys);

@@ -53,9 +53,9 @@ impl<'a> Options<'a> {
         if rest.is_empty() { Ok(options) } else { Err(Fault::SYNTAX) }
     }
 
-    /// Whether MATCH lets this through.
+    /// Whether MATCH accepts this text.
     pub(super) fn matches(&self, text: &[u8]) -> bool {
-        // A star alone is no pattern: it lets an empty text through too.
+        // A lone star is no pattern: it accepts an empty text, too.
         self.pattern.is_none_or(|pattern| pattern == b"*" || glob::matches(pattern, text))
     }
 }

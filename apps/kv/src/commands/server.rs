@@ -103,7 +103,7 @@ fn time(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     let now = context.data.now();
     context.reply.array(2);
     context.reply.bulk((now.unix_ms / 1000).to_string().as_bytes());
-    // The batch's clock reading has milliseconds; the monotonic one fills in the rest.
+    // The clock reading of the batch has milliseconds; the monotonic one supplies the microseconds.
     let micros = now.unix_ms % 1000 * 1000 + now.monotonic_ns / 1000 % 1000;
     context.reply.bulk(micros.to_string().as_bytes());
     Ok(())
@@ -131,7 +131,7 @@ fn replicaof(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Err(Fault::of("ERR REPLICAOF is not supported: Sietch does not replicate"))
 }
 
-/// There are no replicas, so none has anything.
+/// There are no replicas, so no replica has acknowledged anything.
 fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     integer(arguments[1])?;
     let timeout =
@@ -143,7 +143,7 @@ fn wait(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     Ok(())
 }
 
-/// Asks for a compaction of the log, which stands for every way to save.
+/// Requests a compaction of the log, which stands for every way to save.
 fn request_compaction(context: &mut Context<'_>) -> Outcome {
     if let Some(reason) = context.failed {
         return Err(Fault::new(format!("MISCONF Errors writing to the AOF file: {reason}")));
@@ -158,7 +158,7 @@ fn request_compaction(context: &mut Context<'_>) -> Outcome {
 
 fn save(context: &mut Context<'_>, _: &[&[u8]]) -> Outcome {
     request_compaction(context)?;
-    // The next one: one that is on its way may lack what was written last.
+    // Waits for the next snapshot: a running one may lack the last writes.
     let number = context.data.store_ref().persistence.begun + 1;
     context.clients.saving.push((number, context.client.id()));
     context.client.want_block(&[], 0, None, TimeoutReply::Done);

@@ -194,7 +194,8 @@ fn srandmember(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
 
 /// `many` distinct members, or all.
 fn some_members(set: &Set, many: usize, next: &mut dyn FnMut() -> u64) -> Vec<Vec<u8>> {
-    // Few of many: draw until there are enough. Else: copy all and choose places.
+    // For few of many members, draw until there are enough. Otherwise copy all and choose
+    // positions.
     if many.saturating_mul(3) < set.len() {
         let mut chosen = HashSet::with_capacity(many);
         while chosen.len() < many
@@ -218,7 +219,7 @@ enum Operation {
     Difference,
 }
 
-/// The members that several sets combine to.
+/// The members of a combination of several sets.
 fn members(data: &mut Data<'_>, keys: &[&[u8]], operation: Operation) -> Result<Vec<Vec<u8>>, Fault> {
     // Every key's type is checked before any work is done, as the first error is the reply.
     let mut lengths = Vec::with_capacity(keys.len());
@@ -285,7 +286,8 @@ fn combine(context: &mut Context<'_>, keys: &[&[u8]], operation: Operation) -> O
 }
 
 /// The first set, if Redis takes the difference by removing the others from a copy of it and not by
-/// looking each member up in them. The result then has the encoding of all that the copy ever held.
+/// looking each member up in them. The encoding of the result then depends on all members that the
+/// copy ever held.
 fn copied_for_difference(data: &mut Data<'_>, keys: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>, Fault> {
     let (mut there, mut all) = (0, 0);
     for key in keys {

@@ -1,5 +1,5 @@
-//! Sorted sets: members and scores. Ranges, pops, and operations on several sets have files of
-//! their own.
+//! Sorted sets: members and scores. Ranges, pops, and operations on several sets are in
+//! `sorted_set/`.
 
 use super::collection::{distinct, random_count, read, write, write_or_create};
 use super::context::{Command, Context, Handler, Outcome};
@@ -136,7 +136,7 @@ impl AddOptions {
         Ok((options, taken))
     }
 
-    /// The score that a member gets, given the one it has; `None` if it stays as it is.
+    /// The new score of a member, given its old one; `None` if it does not change.
     fn apply(&self, old: Option<f64>, score: f64) -> Result<Option<f64>, Fault> {
         let Some(old) = old else {
             return Ok((!self.only_existing).then_some(score));

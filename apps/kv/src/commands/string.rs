@@ -69,7 +69,7 @@ fn get(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     reply_string(context, arguments[1])
 }
 
-/// Puts a string under a key and records it. `deadline` is [`NEVER`] for none.
+/// Sets a key to a string and records it. `deadline` is [`NEVER`] for none.
 fn store(context: &mut Context<'_>, key: &[u8], value: &[u8], deadline: u64) {
     context.data.insert_string(key, value);
     if deadline == NEVER {

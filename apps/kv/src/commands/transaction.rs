@@ -1,11 +1,11 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH.
 //!
-//! 1. MULTI makes the shard queue what follows. A command that is refused at that time breaks the
-//!    transaction: EXEC answers EXECABORT.
+//! 1. After MULTI the shard queues commands. A command that is refused at that time breaks the
+//!    transaction: EXEC replies EXECABORT.
 //! 2. WATCH notes a key's version. EXEC replies nil if a version has changed, or if the time of a
 //!    key is over that was not when the watch began.
-//! 3. EXEC runs the queue in one go. Its effects are in one log record, so it is atomic in a crash,
-//!    too.
+//! 3. EXEC runs the whole queue at once. Its effects are in one log record, so a transaction is
+//!    atomic in a crash, too.
 
 use super::context::{Command, Context, Outcome};
 use crate::acl::Denied;

@@ -1,8 +1,8 @@
 //! A large value that a snapshot dumps piece by piece while commands change it.
 //!
-//! 1. The snapshot's copy is a part of the value ([`DumpedPart`]). Effects on the key are recorded here
-//!    and go into the snapshot before the next piece. So the copy stays a part of the value as it
-//!    is then, and the dump need not begin again.
+//! 1. The snapshot's copy is a part of the value ([`DumpedPart`]). Effects on the key are recorded
+//!    here and go into the snapshot before the next piece. So the copy stays a part of the value as
+//!    it is then, and the dump need not begin again.
 //! 2. The copy of a string has its full length at once, and the same bytes except those not dumped
 //!    yet, so every change in place is recorded unchanged. A field of BITFIELD may span dumped
 //!    bytes and bytes not dumped yet. It can then compute wrong values for the dumped ones, and so

@@ -97,7 +97,7 @@ impl Usage {
 pub struct Persistence {
     /// The resources that the process uses.
     pub usage: Usage,
-    /// What was read back at the start.
+    /// The figures of the recovery at the start.
     pub recovery: Recovery,
     /// Effects recorded.
     pub changes: u64,

@@ -1,9 +1,9 @@
 //! Writing replies.
 //!
-//! 1. [`Reply`] appends to one byte vector: the client's output buffer, which it has for the time of
-//!    a command.
-//! 2. The same calls serve RESP2 and RESP3. Where the client has not said HELLO 3, a map is an array
-//!    of twice its length, a double is a bulk string, and so on.
+//! 1. [`Reply`] appends to one byte vector: the client's output buffer, which it has for the time
+//!    of a command.
+//! 2. The same calls serve RESP2 and RESP3. Where the client has not said HELLO 3, a map is an
+//!    array of twice its length, a double is a bulk string, and so on.
 //! 3. An array whose length is known only at its end is written with [`Reply::defer`] and
 //!    [`Reply::fill`].
 
@@ -184,7 +184,8 @@ impl Reply {
         Deferred(self.bytes.len())
     }
 
-    /// Puts the header of an array of `count` elements at the deferred position. What follows moves up.
+    /// Puts the header of an array of `count` elements at the deferred position. What follows moves
+    /// up.
     pub(crate) fn fill(&mut self, Deferred(at): Deferred, count: usize) {
         let mut header = [0; 32];
         let digits_at = print_integer(count as i64, &mut header[..28]);

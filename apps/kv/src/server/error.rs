@@ -96,7 +96,7 @@ pub enum Error {
     /// A system call failed that every Linux supports.
     #[error("kv: {action}: {cause}")]
     System {
-        /// What was being done.
+        /// The failed action.
         action: &'static str,
         /// What the kernel said.
         #[source]

@@ -73,7 +73,7 @@ struct Keys<'a> {
     now: Now,
 }
 
-/// A node of it.
+/// A node of the tree.
 enum Node<'a> {
     Root,
     Databases,

@@ -1,4 +1,5 @@
-//! Latency attribution: whether a long iteration was the store's own work or the kernel's preemption.
+//! Latency attribution: whether a long iteration was the store's own work or the kernel's
+//! preemption.
 //!
 //! 1. An iteration is long from a millisecond on ([`crate::shard::LONG_ITERATION_NS`]). Only then,
 //!    and when the server publishes its counters anyway, this module reads from the kernel how

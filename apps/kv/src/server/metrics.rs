@@ -1,7 +1,7 @@
 //! The counters of the loop and its devices, shown to `sietch stat`.
 //!
-//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it sleeps
-//! and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
+//! One page a layer: `kv`, `log`, `tcp`, `nic`. The loop calls [`MetricsPages::update`] before it
+//! sleeps and, while it is busy, once in [`sietch::METRICS_INTERVAL`].
 
 use sietch::disk::DiskQueue;
 use sietch::nic::NicQueue;

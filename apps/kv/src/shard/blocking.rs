@@ -1,7 +1,7 @@
 //! Clients that wait for a key.
 //!
 //! 1. A handler that finds nothing requests to block. The client joins the queue of each of its
-//!    keys, with its command; what it sends meanwhile stays in its input buffer.
+//!    keys, with its command; later input stays in its input buffer.
 //! 2. A change of such a key queues the key as ready. After each command (a transaction is one) the
 //!    ready keys are served in order: the command of the oldest waiter is run again. If it still
 //!    finds nothing, the client stays in its queues. Otherwise it has its reply, and its input is
@@ -105,7 +105,7 @@ impl Shard {
         }
     }
 
-    /// Ends a client's blocking with its timeout reply, or with an error.
+    /// Unblocks a client with its timeout reply, or with an error.
     pub(super) fn end_block(&mut self, id: ClientId, error: Option<&Fault>) {
         let Some(mut client) = self.clients.take(id) else {
             return;

@@ -18,8 +18,8 @@ use crate::keyspace::{DatabaseKey, DumpedPart, Entry, NEVER, PartialDump, Store}
 use crate::text::number::Digits;
 use crate::value::Value;
 
-/// Keys dumped between two checks of the budget, where values are large. A segment of the index that
-/// fits the budget is dumped as a whole: a piece of it costs a visit of all its keys.
+/// Keys dumped between two checks of the budget, where values are large. A segment of the index
+/// that fits the budget is dumped as a whole: a piece of it costs a visit of all its keys.
 const KEYS_AT_ONCE: usize = 32;
 /// Bytes of a snapshot record at which it is complete.
 const RECORD_BYTES: usize = 64 << 10;

@@ -5,8 +5,8 @@
 //!    of the child before it. A removal leaves bounds alone; they stay true.
 //! 2. Each node knows how many entries lie below it, so a rank is found, or turned into an entry,
 //!    in O(log n).
-//! 3. Ranges by score, by name and by rank are all ranges of ranks: [`CountedTree::partition_point`]
-//!    finds their ends.
+//! 3. Ranges by score, by name and by rank are all ranges of ranks:
+//!    [`CountedTree::partition_point`] finds their ends.
 //! 4. A node that is full splits; a node that becomes empty goes; one that becomes small is joined
 //!    with a neighbour if both fit in three quarters of a node.
 

@@ -315,7 +315,8 @@ impl<'a> Iterator for Range<'a> {
         self.left -= 1;
         if self.reverse {
             self.next = self.next.wrapping_sub(1);
-            // Before the first position wraps round past the leaf's end: the next leaf is looked up.
+            // Before the first position wraps round past the leaf's end: the next leaf is looked
+            // up.
             self.position = self.position.wrapping_sub(1);
         } else {
             self.next += 1;

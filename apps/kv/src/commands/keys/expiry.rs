@@ -105,7 +105,7 @@ fn reply_expiry(context: &mut Context<'_>, key: &[u8], seconds: bool, absolute: 
             let left = if absolute { at } else { at.saturating_sub(now) } as i64;
             match (seconds, absolute) {
                 (false, _) => left,
-                // A remaining time is rounded, a point of time is cut.
+                // A remaining time is rounded, a point in time is truncated.
                 (true, false) => left.saturating_add(500) / 1000,
                 (true, true) => left / 1000,
             }

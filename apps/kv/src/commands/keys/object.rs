@@ -1,8 +1,8 @@
 //! OBJECT, DUMP and RESTORE.
 //!
 //! DUMP's payload is Sietch's own: the bytes `SIETCH1`, the effects that build the value under an
-//! empty key (see `journal.rs`), and eight bytes of checksum. RESTORE takes nothing else, in
-//! particular no payload of Redis.
+//! empty key (see `journal.rs`), and eight bytes of checksum. RESTORE accepts no other payload, in
+//! particular none of Redis.
 
 use crate::command::{flag, integer, is};
 use crate::commands::context::{Context, Outcome};
@@ -65,8 +65,8 @@ pub(super) fn object(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     Ok(())
 }
 
-/// FNV-1a: it finds accidents; nothing here defends against a forged payload but the checks of
-/// RESTORE.
+/// FNV-1a, which detects accidental damage. Against a forged payload only the checks of RESTORE
+/// protect.
 fn checksum(bytes: &[u8]) -> [u8; 8] {
     bytes
         .iter()
@@ -175,8 +175,7 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         ttl => now.saturating_add(ttl).min(i64::MAX as u64),
     };
     context.data.delete(key);
-    // What is recorded is the value, not the payload's commands: each of those would name the key
-    // again.
+    // The effect is the value, not the payload's commands: each of these would repeat the key.
     context.data.store().building = true;
     let built = build(context, key, commands);
     context.data.store().building = false;
@@ -185,7 +184,7 @@ pub(super) fn restore(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome
         return Err(fault);
     }
     if deadline != NEVER && deadline <= now {
-        // It was never there.
+        // The key is created already expired: it never exists.
         context.data.remove(key);
     } else {
         context.data.set_expiry(key, deadline);

@@ -1,12 +1,12 @@
 //! SORT and SORT_RO.
 //!
 //! 1. The elements of a list, set or sorted set are gathered.
-//! 2. Each gets a weight: itself, or what BY's pattern names (a string, or a field of a hash after
-//!    `->`). A pattern without `*` names no key for any element: the order stays as it is (DESC
-//!    turns a list or sorted set round).
-//! 3. They are sorted by number or (ALPHA) by bytes, and LIMIT cuts. Numbers that are the same are
+//! 2. Each gets a weight: itself, or the value that BY's pattern names (a string, or a field of a
+//!    hash after `->`). A pattern without `*` names no key for any element: the order is unchanged
+//!    (DESC reverses a list or sorted set).
+//! 3. They are sorted by number or (ALPHA) by bytes, and LIMIT selects a range. Equal numbers are
 //!    in order of their bytes.
-//! 4. GET replaces each by what its patterns name; STORE makes a list of the result.
+//! 4. GET replaces each by the values that its patterns name; STORE stores the result as a list.
 
 use std::cmp::Ordering;
 
@@ -77,7 +77,7 @@ fn gather(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Vec<u8>>, Fault> 
     }
 }
 
-/// What a pattern names for an element: the element itself for `#`.
+/// The value that a pattern names for an element: the element itself for `#`.
 fn follow(context: &mut Context<'_>, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
     if pattern == b"#" {
         return Some(element.to_vec());
@@ -114,7 +114,7 @@ fn weigh(
         None => Some(element.clone()),
     };
     let number = match &text {
-        // What strtod reads, but for what is out of range.
+        // As `strtod` reads numbers, except those out of range.
         Some(text) if !options.alphabetic => crate::text::number::parse_bound(text)
             .filter(|number| number.is_finite() || !text.iter().any(u8::is_ascii_digit))
             .ok_or(Fault::of("ERR One or more scores can't be converted into double"))?,
@@ -125,7 +125,7 @@ fn weigh(
 
 fn order(a: &WeightedElement, b: &WeightedElement, alphabetic: bool) -> Ordering {
     if alphabetic {
-        // What weighs the same stays in the order it had.
+        // Elements of equal weight keep their order.
         return a.text.cmp(&b.text);
     }
     let first = a.number.partial_cmp(&b.number).unwrap_or(Ordering::Equal);
@@ -141,7 +141,7 @@ fn sorted(context: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Resul
         if ordered && options.descending {
             elements.reverse();
         } else if unordered && options.store.is_some() {
-            // What is stored must not depend on the order of a set.
+            // The stored result must not depend on the order of a set.
             elements.sort_unstable();
         }
     } else {

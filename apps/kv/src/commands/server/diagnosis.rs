@@ -8,7 +8,7 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), arguments.len()) {
         (b"usage", 3..) => {
-            // Nothing is sampled: all is counted already.
+            // SAMPLES has no effect: memory is counted exactly.
             for option in arguments[3..].chunks(2) {
                 match option {
                     [word, samples] if is(word, "samples") && integer(samples)? >= 0 => {}
@@ -62,8 +62,8 @@ pub(super) fn memory(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome 
     Ok(())
 }
 
-/// Nothing is sampled: the shard reads no clock while it runs commands. The replies have the right
-/// shape.
+/// No latency is sampled, because the shard reads no clock while it runs commands. The replies are
+/// empty, in Redis' format.
 pub(super) fn latency(context: &mut Context<'_>, arguments: &[&[u8]]) -> Outcome {
     let subcommand = arguments[1].to_ascii_lowercase();
     match (subcommand.as_slice(), arguments.len()) {

@@ -85,7 +85,7 @@ fn write_section(context: &Context<'_>, section: &str, text: &mut String) {
         "commandstats" => {
             let rows = context.table.commands().iter().zip(&store.metrics.by_command);
             for (command, count) in rows.filter(|(_, count)| count.calls + count.rejected > 0) {
-                // No clock is read for each command, so the times are nought.
+                // No clock is read for each command, so the times are zero.
                 lines.put(
                     &format!("cmdstat_{}", command.spec.name),
                     format_args!(
@@ -183,7 +183,7 @@ fn memory(store: &Store, lines: &mut Lines<'_>) {
     lines.put("lazyfree_pending_objects", u8::from(store.has_pending_frees()));
 }
 
-/// "ok" or "err", as Redis says it.
+/// The status as Redis writes it: "ok" or "err".
 fn ok_or_err(failed: bool) -> &'static str {
     if failed { "err" } else { "ok" }
 }

@@ -1,4 +1,4 @@
-//! COMMAND: what the command table says.
+//! COMMAND: queries of the command table.
 
 use crate::acl::{CATEGORIES, belongs, members};
 use crate::command::{CommandSpec, Keys, flag, is, subcommands};

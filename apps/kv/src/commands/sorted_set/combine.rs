@@ -15,7 +15,7 @@ use crate::protocol::Fault;
 use crate::text::number::parse_float;
 use crate::value::{SortedSet, Value, compare};
 
-/// What to do with the sources.
+/// How the sources are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Members of any.
@@ -73,7 +73,7 @@ struct Request<'a> {
     limit: usize,
 }
 
-/// What the command at hand allows beside its keys.
+/// The options that the command allows beside its keys.
 #[derive(Clone, Copy)]
 struct AllowedOptions {
     weights: bool,
@@ -221,7 +221,7 @@ fn for_each(data: &mut Data<'_>, key: &[u8], visit: &mut dyn FnMut(&[u8], f64)) 
     }
 }
 
-/// ZUNION, ZINTER, ZDIFF, and ZINTERCARD if only the `cardinality` is asked.
+/// ZUNION, ZINTER, ZDIFF, and ZINTERCARD if only the `cardinality` is wanted.
 pub(super) fn combine(
     context: &mut Context<'_>,
     arguments: &[&[u8]],

@@ -1,4 +1,4 @@
-//! Taking the lowest or highest members, with and without waiting.
+//! Pops of the lowest or highest members, with and without blocking.
 
 use super::replies::write_members;
 use crate::clients::TimeoutReply;
@@ -8,7 +8,7 @@ use crate::commands::context::{Context, Outcome};
 use crate::protocol::Fault;
 use crate::value::SortedSet;
 
-/// Takes up to `many` members and records it.
+/// Pops up to `many` members and records it.
 fn take(
     context: &mut Context<'_>,
     key: &[u8],
@@ -56,8 +56,8 @@ pub(super) fn pop(context: &mut Context<'_>, arguments: &[&[u8]], highest: bool)
     Ok(())
 }
 
-/// The first of the keys that holds a sorted set. For a client that waits already, other types are
-/// passed over.
+/// The first of the keys that holds a sorted set. For a client that is already blocked, other types
+/// are skipped.
 fn first_set<'k>(context: &mut Context<'_>, keys: &[&'k [u8]]) -> Result<Option<&'k [u8]>, Fault> {
     let waits = context.client.blocked.is_some();
     for key in keys {
@@ -93,7 +93,7 @@ pub(super) fn blocking_pop_many(context: &mut Context<'_>, arguments: &[&[u8]]) 
     pop_many(context, arguments, 2, Some(timeout))
 }
 
-/// ZMPOP and BZMPOP; the number of keys stands at `at`.
+/// ZMPOP and BZMPOP; the number of keys is at `at`.
 pub(super) fn pop_many(
     context: &mut Context<'_>,
     arguments: &[&[u8]],

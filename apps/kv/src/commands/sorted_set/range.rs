@@ -1,8 +1,8 @@
 //! Ranges of sorted sets: by rank, by score, by name.
 //!
-//! Every range is turned into a range of ranks first: bounds by score or by name are looked up in
-//! the order, then an offset and a limit are taken off. Ranges by name are defined where all scores
-//! are the same.
+//! Every range is converted to a range of ranks first: bounds by score or by name are found in the
+//! tree, then an offset and a limit are applied. Ranges by name are defined where all scores are
+//! the same.
 
 use super::replies::write_members;
 use crate::command::{integer, is};
@@ -13,7 +13,7 @@ use crate::protocol::Fault;
 use crate::text::number::parse_bound;
 use crate::value::SortedSet;
 
-/// What the bounds are.
+/// The kind of the bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Ranks.
@@ -137,7 +137,7 @@ struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// `arguments` start with the two bounds. Kind and direction are options unless the command
-    /// says them.
+    /// implies them.
     fn parse(
         arguments: &[&'a [u8]],
         mut kind: Option<Kind>,
@@ -181,7 +181,7 @@ impl<'a> Request<'a> {
         if matches!(self.bounds, Bounds::Ranks(..)) {
             return (first, count);
         }
-        // A negative offset never arrives anywhere, a negative limit is none.
+        // A negative offset selects nothing; a negative limit is no limit.
         let skip = usize::try_from(self.offset).unwrap_or(usize::MAX).min(count);
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         (first + skip, (count - skip).min(limit))
@@ -224,7 +224,7 @@ pub(super) fn range_store(context: &mut Context<'_>, arguments: &[&[u8]]) -> Out
     store(context, destination, chosen)
 }
 
-/// Puts a result in the place of whatever is at `destination` and answers its length.
+/// Stores a result at `destination`, and replies with its length.
 ///
 /// # Errors
 /// The log's area has no room for it.

@@ -3,11 +3,10 @@
 //! 1. All operations are read and checked before the first one runs.
 //! 2. A field is read and written bit by bit: at most 64 steps. Bits behind the end of the string
 //!    are zero.
-//! 3. What was changed is recorded as the command, which always does the same to the same string;
-//!    where it is longer than the new string, or has more arguments than an effect may have, as
-//!    that string (SET with KEEPTTL). As in Redis, a field that is written with what it held is no
-//!    change to those who watch the key, nor is room that was made for a field which then did not
-//!    fit.
+//! 3. The effect is the command itself, which is deterministic. If it is longer than the new
+//!    string, or has more arguments than an effect may have, the effect is that string (SET with
+//!    KEEPTTL). As in Redis, neither a field that is written with its old value nor room for a
+//!    field that then did not fit is a change for clients that watch the key.
 
 use super::access::{string, string_mut};
 use crate::command::{integer, is};
@@ -138,7 +137,7 @@ fn write(bytes: &mut [u8], operation: &Operation, value: i64) {
     }
 }
 
-/// A value as the field can hold it; `None` if it cannot and OVERFLOW FAIL was asked for.
+/// The value that the field stores; `None` if the value does not fit and OVERFLOW FAIL is set.
 fn fit(operation: &Operation, value: i128) -> Option<i64> {
     let width = operation.width;
     let (least, most) = if operation.signed {

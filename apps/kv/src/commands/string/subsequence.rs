@@ -1,7 +1,7 @@
 //! LCS: the longest common subsequence of two strings.
 //!
 //! The classic table of lengths, one row for each byte of the first string. It takes 4 bytes a
-//! cell, so its size is bounded before it is made.
+//! cell, so its size is bounded before it is allocated.
 
 use crate::command::{integer, is};
 use crate::commands::context::{Context, Outcome};
@@ -78,13 +78,13 @@ impl Lengths {
     }
 }
 
-/// A stretch of bytes that both strings have: where it ends in each (exclusive) and how long it is.
+/// A range of bytes that both strings have: its end in each (exclusive), and its length.
 struct Match {
     ends: (usize, usize),
     length: usize,
 }
 
-/// Walks back through the table: the subsequence and its stretches, last one first.
+/// Walks back through the table and returns the subsequence and its ranges, last one first.
 fn trace(first: &[u8], second: &[u8], lengths: &Lengths) -> (Vec<u8>, Vec<Match>) {
     let mut result = Vec::new();
     let mut matches: Vec<Match> = Vec::new();

@@ -1,7 +1,7 @@
 //! Clients on the VNIC: a TCP engine on a NIC queue.
 //!
-//! 1. [`VnicTransport::poll`] lets the engine take a batch, then feeds each flow's bytes to its client
-//!    straight from the engine's receive buffer.
+//! 1. [`VnicTransport::poll`] lets the engine take a batch, then feeds each flow's bytes to its
+//!    client straight from the engine's receive buffer.
 //! 2. While a client has too much output, its input stays in the receive buffer, and the peer's
 //!    window closes.
 //! 3. [`VnicTransport::send`] copies replies into the flow's send buffer; [`VnicTransport::emit`]
