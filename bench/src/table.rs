@@ -18,24 +18,31 @@ pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     if values.is_empty() { (0.0, 0.0) } else { (low, high) }
 }
 
-/// Prints rows below a heading, columns aligned: the first to the left, the others to the right.
+/// Prints rows below a heading.
 pub(crate) fn print(heading: &[&str], rows: &[Vec<String>]) {
+    print!("{}", render(heading, rows));
+}
+
+/// Rows below a heading, columns aligned: the first to the left, the others to the right.
+pub(crate) fn render(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         let longest = rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
         longest.max(heading[column].len())
     };
     let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let mut text = format!("{:<1$}", cells[0], widths[0]);
+    let mut text = String::new();
+    let mut line = |cells: Vec<&str>| {
+        text.push_str(&format!("{:<1$}", cells[0], widths[0]));
         for (cell, width) in cells.iter().zip(&widths).skip(1) {
             text.push_str(&format!("  {cell:>width$}"));
         }
-        println!("{text}");
+        text.push('\n');
     };
     line(heading.to_vec());
     for row in rows {
         line(row.iter().map(String::as_str).collect());
     }
+    text
 }
 
 #[cfg(test)]
@@ -48,5 +55,12 @@ mod tests {
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < f64::EPSILON);
         assert_eq!(range(&[3.0, 1.0, 2.0]), (1.0, 3.0));
         assert_eq!(range(&[]), (0.0, 0.0));
+    }
+
+    #[test]
+    fn columns_are_aligned_the_first_to_the_left() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let rows = [row(["get c1", "10", "1.00"]), row(["set c50 P16", "123456", "-"])];
+        insta::assert_snapshot!(render(&["row", "req/s", "ratio"], &rows), @"");
     }
 }

@@ -105,6 +105,16 @@ mod tests {
     }
 
     #[test]
+    fn a_report_lists_checks_with_their_fixes_and_ends_with_what_up_can_choose() {
+        let checks = vec![
+            Check::ok("kernel", "6.6.0"),
+            Check::not(Verdict::Limited, "clock source", "hpet: slow", "boot with `clocksource=tsc`"),
+            Check::not(Verdict::Missing, "privileges", "lacks CAP_BPF", "run `sietch up` as root"),
+        ];
+        insta::assert_snapshot!(render(&Report::of(checks), Palette::plain()), @"");
+    }
+
+    #[test]
     fn every_check_that_is_not_ok_says_how_to_fix_it() {
         for check in examine(&std::env::temp_dir()) {
             assert_eq!(check.fix.is_none(), check.verdict == Verdict::Ok, "{check:?}");

@@ -219,3 +219,52 @@ impl Error {
         move |source| Self::File { path, fix, source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use miette::{GraphicalReportHandler, GraphicalTheme};
+
+    use super::*;
+
+    /// The report on a terminal without colours, as `main` prints it.
+    fn rendered(error: &Error) -> String {
+        let mut text = String::new();
+        GraphicalReportHandler::new_themed(GraphicalTheme::none())
+            .with_width(80)
+            .render_report(&mut text, error)
+            .expect("a String takes everything");
+        text
+    }
+
+    #[test]
+    fn a_second_instance_names_the_first() {
+        let error = Error::AlreadyRunning { pid: 7, addresses: ", serving 127.0.0.1:6379".to_owned() };
+        insta::assert_snapshot!(rendered(&error), @"");
+    }
+
+    #[test]
+    fn a_process_that_ended_early_shows_the_end_of_its_log() {
+        let error = Error::EndedEarly {
+            what: "sietch kv",
+            how: "exit status: 1".to_owned(),
+            last: "\nport 6379: in use".to_owned(),
+            log: "/var/lib/sietch/kv.log".to_owned(),
+        };
+        insta::assert_snapshot!(rendered(&error), @"");
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_served_says_why_and_what_to_do() {
+        let error = crate::run::error::RunError::Unsupported {
+            path: "/usr/bin/true".into(),
+            reason: crate::run::Unsupported::Static,
+        };
+        insta::assert_snapshot!(rendered(&Error::from(error)), @"");
+    }
+
+    #[test]
+    fn a_file_shows_its_cause_and_fix() {
+        let error = Error::file(Path::new("/run/sietch"), "see who owns it")(io::ErrorKind::NotFound.into());
+        insta::assert_snapshot!(rendered(&error), @"");
+    }
+}

@@ -19,6 +19,9 @@ mod program;
 mod publish;
 mod unsupported;
 
+#[cfg(test)]
+pub(crate) use unsupported::Unsupported;
+
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;

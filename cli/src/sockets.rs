@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_who_has_what() {
+    fn a_list_shows_applications_listeners_and_connections() {
         let id = "07".repeat(16);
         let listing = Listing {
             applications: vec![ListedApplication {
@@ -237,9 +237,6 @@ mod tests {
             }],
             omitted: 4,
         };
-        let text = render(&listing, Palette::plain());
-        for wanted in [&id, "127.0.0.1:61000", "511", "77", "web 10.85.0.2:80", "4 more connections"] {
-            assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
-        }
+        insta::assert_snapshot!(render(&listing, Palette::plain()), @"");
     }
 }

@@ -144,3 +144,74 @@ fn row(
     };
     vec![Cell::text(name), Cell::text(what), class, state, generation, holder]
 }
+
+#[cfg(test)]
+mod tests {
+    use sietch::StartupReport;
+    use sietch_protocol::VsaStatus;
+
+    use super::*;
+
+    fn daemon() -> Status {
+        Status {
+            pid: 12,
+            version: "0.1.0".to_owned(),
+            generation: 3,
+            configuration: "/etc/sietch/sietch.toml".to_owned(),
+            data: "/var/lib/sietch".to_owned(),
+            network: Err("CAP_NET_ADMIN is missing".to_owned()),
+            service: Some(13),
+            uplink: None,
+            connections: 1,
+            vnics: Vec::new(),
+            vsas: vec![VsaStatus {
+                name: "store".to_owned(),
+                uid: 61870,
+                size: 64 << 20,
+                model: None,
+                path: "/var/lib/sietch/areas/store.vsa".to_owned(),
+                    protection: Protection::KernelEnforced,
+                revoked: false,
+                holder: Some(GrantStatus {
+                    grant: 1,
+                    generation: 3,
+                    pid: 14,
+                    uid: 61870,
+                    client: "kv".to_owned(),
+                    connected: false,
+                }),
+            }],
+            warnings: vec!["volume main: 90 % full".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_status_shows_the_daemon_its_grants_and_the_store() {
+        let ready = StartupReport {
+            network: "linux".to_owned(),
+            reason: None,
+            vnic: None,
+            vnic6: None,
+            kernel: "127.0.0.1:6379".parse().ok(),
+            storage: "io_uring".to_owned(),
+            durability: "always".to_owned(),
+            keys: 0,
+        };
+        let instance =
+            Record { pid: 11, store: Some(14), data: "/var/lib/sietch".into(), ready: Some(ready) };
+        let report = Report {
+            socket: "/run/sietch/sietch.sock".to_owned(),
+            instance: Some(instance),
+            daemon: daemon(),
+        };
+        insta::assert_snapshot!(render(&report, Palette::plain()), @"");
+    }
+
+    #[test]
+    fn a_store_that_starts_has_no_address_yet() {
+        let instance = Record { pid: 11, store: None, data: "/var/lib/sietch".into(), ready: None };
+        let daemon = Status { vsas: Vec::new(), warnings: Vec::new(), ..daemon() };
+        let report = Report { socket: "/run/s".to_owned(), instance: Some(instance), daemon };
+        insta::assert_snapshot!(render(&report, Palette::plain()), @"");
+    }
+}

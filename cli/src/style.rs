@@ -180,10 +180,7 @@ mod tests {
         table.headings(&["name", "count"]);
         table.row(vec![Cell::text("kv").tone(Tone::Good), Cell::number(1_234_567)]);
         table.row(vec![Cell::text("longer name"), Cell::number(5)]);
-        assert_eq!(
-            table.render(Palette::plain()),
-            "  name         count\n  kv           1,234,567\n  longer name          5\n"
-        );
+        insta::assert_snapshot!(table.render(Palette::plain()), @"");
         let coloured = table.render(Palette { coloured: true });
         assert!(coloured.contains("\x1b[32mkv\x1b[0m           1,234,567\n"), "{coloured:?}");
     }

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_of_memory_says_what_it_loses_and_how_slow_it_pretends_to_be() {
+    fn a_volume_of_memory_shows_its_durability_and_its_memory_model() {
         let volume = VolumeStatus {
             name: "ram".to_owned(),
             kind: VolumeKind::Memory,
@@ -222,8 +222,11 @@ mod tests {
             durability: "memory, lost at power off".to_owned(),
             quotas: vec![QuotaStatus { uid: 1000, bytes: 1 << 30, used: 1 << 29 }],
         };
-        let text = render_volumes(&[volume], Palette::plain());
-        assert!(text.contains("memory, lost at power off (+300 ns a read, 2000000000 bytes/s)"), "{text}");
-        assert!(text.contains("ram    1000  512 MiB  1 GiB"), "{text}");
+        insta::assert_snapshot!(render_volumes(&[volume], Palette::plain()), @"");
+    }
+
+    #[test]
+    fn without_areas_the_list_says_how_to_make_one() {
+        insta::assert_snapshot!(render_areas(&[], Palette::plain()), @"");
     }
 }

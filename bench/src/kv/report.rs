@@ -40,6 +40,13 @@ pub(super) fn progress(cell: &Cell) {
 
 /// Prints the table.
 pub(super) fn print(cells: &[Cell]) {
+    println!(
+        "\nredis/sietch where a cell has two figures; CPU is that of the whole machine, including the client"
+    );
+    print!("{}", table(cells));
+}
+
+fn table(cells: &[Cell]) -> String {
     let heading = [
         "setting, command, connections, pipeline",
         "redis req/s",
@@ -78,10 +85,7 @@ pub(super) fn print(cells: &[Cell]) {
             ]
         })
         .collect();
-    println!(
-        "\nredis/sietch where two figures stand together; CPU is that of the whole machine, the client's included"
-    );
-    table::print(&heading, &rows);
+    table::render(&heading, &rows)
 }
 
 /// Writes `kv.json` and `kv.svg` below `out`.
@@ -99,4 +103,28 @@ pub(super) fn write(cells: &[Cell], out: &Path) -> Result<(), Error> {
     plot::ratios(&out.join("kv.svg"), "Sietch kv beside redis-server: requests a second", &bars)?;
     println!("wrote {} and {}", out.join("kv.json").display(), out.join("kv.svg").display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::{Block, Load};
+    use super::*;
+
+    #[test]
+    fn a_cell_shows_medians_and_the_range_of_pairwise_ratios() {
+        let sample = |rate: f64| Sample {
+            block: Block { rate, p50: 0.1, p99: 0.2, p999: 0.4 },
+            cpu_us: 1e6 / rate,
+            stolen: 0.0,
+            slowness: 1.0,
+        };
+        let cell = Cell {
+            setting: "loopback memory".to_owned(),
+            load: Load { command: "get", connections: 50, pipeline: 1, value: 64 },
+            redis: [1e5, 1.1e5, 0.9e5].map(sample).to_vec(),
+            sietch: [3e5, 2.2e5, 3.6e5].map(sample).to_vec(),
+            dropped: 1,
+        };
+        insta::assert_snapshot!(table(&[cell]), @"");
+    }
 }
