@@ -14,12 +14,12 @@ pub(crate) const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1
 /// may have it.
 ///
 /// # Errors
-/// [`Error::Control`]: nobody listens there, or somebody of another version.
+/// [`Error::Control`]: no daemon listens there, or one of another version.
 pub(crate) fn connect(socket: &Path) -> Result<Connection, Error> {
     Ok(Connection::connect_as_administrator(socket, "sietch", TIMEOUT)?)
 }
 
-/// Takes back every grant of `name`.
+/// Revokes every grant of `name`.
 ///
 /// # Errors
 /// [`Error::Control`]: no such name, or not an administrator.
@@ -34,7 +34,7 @@ pub(crate) fn revoke(socket: &Path, name: &str) -> Result<(), Error> {
     output::print(&text)
 }
 
-/// Lets a revoked name be acquired again.
+/// Allows a revoked name to be acquired again.
 ///
 /// # Errors
 /// [`Error::Control`]: no such name, or not an administrator.
@@ -43,7 +43,7 @@ pub(crate) fn restore(socket: &Path, name: &str) -> Result<(), Error> {
     output::print(&format!("{name} can be acquired again\n"))
 }
 
-/// Makes the daemon read its configuration again. A bad one is refused, and the former stands.
+/// Makes the daemon reload its configuration. If it is invalid, the daemon keeps the former one.
 ///
 /// # Errors
 /// [`Error::Control`]: the file is wrong, or not an administrator.

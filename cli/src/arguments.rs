@@ -1,5 +1,5 @@
-//! What the command line accepts. Every option says its default and unit; the man pages and
-//! completions are generated from here.
+//! The command line. Every option states its default and unit; man pages and completions are
+//! generated from here.
 
 mod bytes;
 mod json;
@@ -36,15 +36,15 @@ pub(crate) struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start the daemon and the store, and stay until Ctrl-C
+    /// Start the daemon, the service core and the store, and stay until Ctrl-C
     Up(UpArguments),
     /// Stop what `sietch up` started, cleanly
     Down,
-    /// Show the daemon, its grants and who holds them
+    /// Show the daemon, its grants and their holders
     Status(JsonArguments),
     /// Show the counters of daemon, VNIC, TCP, log and store
     Stat(StatArguments),
-    /// Show the VNICs that are served to unmodified programs: threads, connections, bytes a second
+    /// Show the programs under `sietch run` and their VNICs: threads, connections, bytes a second
     Top(TopArguments),
     /// Show the sockets of all applications, as `ss -ti` shows the kernel's
     Ss(SsArguments),
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     /// Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder
     /// runs
     Capture(CaptureArguments),
-    /// Make, show, resize, trim and delete storage areas
+    /// Create, show, resize, trim and delete storage areas
     #[command(subcommand)]
     Vsa(vsa::VsaCommand),
     /// Show the storage areas as files, read-only, until Ctrl-C
@@ -62,20 +62,20 @@ pub(crate) enum Command {
     /// status is the program's; 125 if Sietch is not ready, 126 if the program cannot be started or
     /// served, 127 if it is not there
     Run(run::RunArguments),
-    /// Take a grant back while its holder runs; `sietch restore` allows it again. Or end the
-    /// listeners and connections of an application under `sietch run`, named by its number in
-    /// `sietch sockets`
+    /// Revoke a grant while its holder runs; `sietch restore` allows it again. Or close the
+    /// listeners and connections of an application under `sietch run`, named by its id in `sietch
+    /// sockets`
     Revoke(NameArguments),
     /// Allow a revoked grant to be acquired again
     Restore(NameArguments),
-    /// Make the daemon read sietch.toml again; grants that are held stay as they are
+    /// Make the daemon reload sietch.toml; grants that are held stay as they are
     Reload,
-    /// Say what this machine can do, and how to fix what is missing
+    /// Show what this machine can do, and how to fix what is missing
     Doctor(DoctorArguments),
     /// Run the control plane alone, for example under systemd
     Daemon(DaemonArguments),
-    /// Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage
-    /// area; or check such an area
+    /// Run the Redis-compatible store alone, with a VNIC and a storage area of the daemon; or check
+    /// such an area
     Kv(KvArguments),
     /// Run a service core: the switch between VNICs of kind "switch", the storage broker, the
     /// sockets of programs under `sietch run`
@@ -118,7 +118,7 @@ pub(crate) enum Durability {
     Always,
     /// At once; written out about every second
     Interval,
-    /// At once; written out when the log pleases
+    /// At once; written to the disk when the log needs room
     Never,
     /// At once; there is no log: every key is lost when the store ends
     None,
@@ -184,7 +184,7 @@ impl std::str::FromStr for Listen {
     }
 }
 
-/// What the store does when `maxmemory` is reached.
+/// The store's policies when `maxmemory` is reached.
 const POLICIES: [&str; 8] = [
     "noeviction",
     "allkeys-lru",
@@ -196,8 +196,8 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// The options of the store that `up` and `kv` share. What is not given is what `[kv]` in
-/// sietch.toml says, for `up`, or the default.
+/// The options of the store that `up` and `kv` share. An option that is not given has the value of
+/// `[kv]` in sietch.toml, for `up`, or the default.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct StoreArguments {
     /// Data path of the store
@@ -225,11 +225,11 @@ pub(crate) struct StoreArguments {
     #[arg(long, value_name = "POLICY", value_parser = POLICIES)]
     pub maxmemory_policy: Option<String>,
 
-    /// Name of the VNIC to ask for [default: kv]
+    /// Name of the store's VNIC [default: kv]
     #[arg(long, value_name = "NAME")]
     pub vnic: Option<String>,
 
-    /// Name of the storage area to ask for [default: kv]
+    /// Name of the store's storage area [default: kv]
     #[arg(long, value_name = "NAME")]
     pub vsa: Option<String>,
 
@@ -245,12 +245,12 @@ pub(crate) struct ControlArguments {
     #[arg(long, value_name = "IFACE")]
     pub uplink: Option<String>,
 
-    /// Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml
+    /// The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml
     /// for others; made on first start]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for
+    /// The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for
     /// others]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
@@ -287,7 +287,7 @@ pub(crate) struct DaemonArguments {
     #[command(flatten)]
     pub control: ControlArguments,
 
-    /// Hand out no VNICs
+    /// Grant no VNICs
     #[arg(long)]
     pub without_network: bool,
 
@@ -296,12 +296,12 @@ pub(crate) struct DaemonArguments {
     pub parent: Option<i32>,
 }
 
-/// What else `sietch kv` can do than serve.
+/// What `sietch kv` can do instead of serving.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum KvCommand {
-    /// Read a store's area and say whether the store would recover all of it; nothing is written.
-    /// The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told: it is
-    /// held, is not there, cannot be read, or holds something else
+    /// Read a store's area and report whether the store would recover all of it; nothing is
+    /// written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the
+    /// area is held, does not exist, cannot be read, or holds something else
     Check(CheckArguments),
 }
 
@@ -309,7 +309,7 @@ pub(crate) enum KvCommand {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CheckArguments {
     /// A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon
-    /// hands out: no store may hold it
+    /// grants: no store may hold it
     #[arg(value_name = "AREA|FILE")]
     pub area: String,
 
@@ -322,7 +322,7 @@ pub(crate) struct CheckArguments {
 #[derive(Clone, Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct KvArguments {
-    /// Something else than to serve.
+    /// A command instead of serving.
     #[command(subcommand)]
     pub command: Option<KvCommand>,
 
@@ -350,23 +350,23 @@ pub(crate) struct ServiceArguments {
     #[arg(long, value_name = "UID:GID")]
     pub run_as: Option<Account>,
 
-    /// Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the
+    /// The socket for programs under `sietch run` [default: sockets.sock beside the
     /// daemon's socket]
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
 
-    /// Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints
+    /// Serve programs under `sietch run` and nothing else; needs no daemon and no privileges. Prints
     /// the socket's path once it serves
     #[arg(long)]
     pub sockets_only: bool,
 
-    /// Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID]
-    /// [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times, the first that fits
-    /// decides [default: everybody everything]
+    /// A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user UID]
+    /// [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that matches
+    /// applies [default: allow all]
     #[arg(long, value_name = "RULE")]
     pub rule: Vec<Rule>,
 
-    /// Take listeners and connections over from the service that serves there now, which ends: no
+    /// Take over listeners and connections from the service that runs there now, which then ends; no
     /// program notices
     #[arg(long)]
     pub succeed: bool,
@@ -410,7 +410,7 @@ pub(crate) struct StatArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Print again every so many seconds, with rates
+    /// Print every N seconds, with rates
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub watch: Option<u32>,
@@ -419,7 +419,7 @@ pub(crate) struct StatArguments {
 /// `sietch top`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TopArguments {
-    /// Print one table and end
+    /// Print one table and exit
     #[arg(long)]
     pub once: bool,
 
@@ -431,8 +431,7 @@ pub(crate) struct TopArguments {
 /// `sietch ss`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SsArguments {
-    /// The VNIC whose holder is asked [default: every VNIC that is held; root or the daemon's user
-    /// only]
+    /// The VNIC whose sockets are shown [default: every held VNIC; root or the daemon's user only]
     pub vnic: Option<String>,
 
     /// Print JSON; times are in nanoseconds, quantities in bytes
@@ -462,15 +461,15 @@ pub(crate) struct CaptureArguments {
     #[arg(short, long, value_name = "FILE")]
     pub write: PathBuf,
 
-    /// End after so many frames [default: at Ctrl-C]
+    /// End after this number of frames [default: at Ctrl-C]
     #[arg(short, long, value_name = "FRAMES", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
 
-    /// End after so many seconds [default: at Ctrl-C]
+    /// End after this number of seconds [default: at Ctrl-C]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub seconds: Option<u32>,
 
-    /// Capture so many bytes of each frame at most [default: all]
+    /// Capture at most this number of bytes of each frame [default: all]
     #[arg(short, long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(14..=65549))]
     pub snap: Option<u32>,
 }
@@ -504,7 +503,7 @@ pub(crate) struct CompletionsArguments {
 /// `sietch man`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ManArguments {
-    /// The folder; one page a command
+    /// The folder; one page for each command
     pub directory: PathBuf,
 }
 

@@ -1,10 +1,10 @@
 //! `sietch capture`: the frames of a VNIC into a pcapng file, while its holder runs.
 //!
-//! 1. A ring is made here and goes through the daemon to the process that holds the VNIC, whose
-//!    data loop copies every frame into it ([`sietch::nic::capture`]). The loop never waits: what
-//!    finds no room is counted, shown at the end, and written to the file.
-//! 2. The ring is emptied every few milliseconds until there is enough, time is up, somebody
-//!    interrupts, or the holder is gone.
+//! 1. A ring is made here and passed through the daemon to the process that holds the VNIC, whose
+//!    data loop copies every frame into it ([`sietch::nic::capture`]). The loop never waits: frames
+//!    that find no room are counted, reported at the end, and noted in the file.
+//! 2. The ring is emptied every few milliseconds until the limit of frames or of time is reached,
+//!    the user interrupts, or the holder is gone.
 //! 3. The capture lasts as long as the connection to the daemon: however this program ends, the
 //!    copying ends too.
 
@@ -25,11 +25,11 @@ use crate::administration;
 use crate::arguments::CaptureArguments;
 use crate::error::Error;
 
-/// Bytes of the ring: a hundred milliseconds at 1 Gbit/s, and memory that nobody misses.
+/// Bytes of the ring: a hundred milliseconds at 1 Gbit/s.
 const RING: u32 = 16 << 20;
 /// How often the ring is emptied.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Frames after which it is looked whether it is time to end.
+/// Frames after which it checks whether it is time to end.
 const BATCH: usize = 1024;
 
 /// Why the capture ended.
@@ -38,7 +38,7 @@ enum End {
     Gone(String),
 }
 
-/// Captures until it is enough.
+/// Captures until a limit is reached.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or the holder does not answer; [`Error::File`]: the file; [`Error::Capture`]: the ring.
@@ -47,13 +47,13 @@ pub(crate) fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Err
     let reader = Reader::create(RING, arguments.snap.unwrap_or(MAX_SNAP))?;
     let capturing = connection.capture(&arguments.vnic, reader.as_fd())?;
     let name = arguments.write.display().to_string();
-    let failed = Error::file(&arguments.write, "see who owns it and whether the disk is full");
+    let failed = Error::file(&arguments.write, "check its owner, and whether the disk is full");
     let mut out: BufWriter<Box<dyn Write>> = BufWriter::new(if name == "-" {
         Box::new(io::stdout())
     } else {
         Box::new(File::create(&arguments.write).map_err(failed)?)
     });
-    let written = Error::file(&arguments.write, "see whether the disk is full, or who reads the pipe");
+    let written = Error::file(&arguments.write, "check whether the disk is full, or the reader of the pipe");
     let about = format!("VNIC {} on {}", arguments.vnic, capturing.interface);
     let snap = arguments.snap.unwrap_or(MAX_SNAP);
     eprintln!(
@@ -120,7 +120,7 @@ impl Capture {
                     () = tokio::time::sleep(PAUSE) => false,
                 };
                 let over = asked || end.is_some_and(|end| Instant::now() >= end);
-                // What is in the ring by now was asked for, but not what goes on arriving.
+                // Frames in the ring by now belong to the capture; frames that arrive later do not.
                 if self.empty(out, if over { usize::MAX } else { BATCH })? || over {
                     return Ok(End::Enough);
                 }
@@ -141,7 +141,8 @@ impl Capture {
         })
     }
 
-    /// Writes what is in the ring, a bounded part of it at a time. Whether it is enough.
+    /// Writes the frames in the ring, a bounded number at a time. Returns whether a limit is
+    /// reached.
     fn empty(&mut self, out: &mut impl Write, batch: usize) -> Result<bool, Stop> {
         let mut bytes = Vec::new();
         let mut left = batch.min(RING as usize / 20);
@@ -158,7 +159,7 @@ impl Capture {
                 break;
             }
         }
-        // Who follows the file sees what has happened.
+        // A reader that follows the file sees each frame soon.
         out.flush().map_err(Stop::Write)?;
         self.reader.dropped();
         Ok(false)

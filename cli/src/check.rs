@@ -1,13 +1,12 @@
 //! `sietch kv check`: reads a store's area and says whether the store would recover all of it.
 //!
 //! 1. An argument that names a file is that file: an area of a volume of files, or a copy of an
-//!    area. Its lock is taken, so that it is not read while a store writes it. Anything else is the
-//!    name of an area, which the daemon hands out as it does to a store; an area that is not there
-//!    is not made.
-//! 2. Root becomes the area's user first: the daemon gives an area to its user alone, and reading
+//!    area. Its lock is taken, so that no store writes it meanwhile. Any other argument is the name
+//!    of an area, which the daemon grants as it does to a store. An area that does not exist is not
+//!    created.
+//! 2. Root becomes the area's user first: the daemon grants an area to its user alone, and reading
 //!    needs no more.
-//! 3. Nothing is written. The exit status says what was found: 0 good, 1 damaged, 2 it cannot be
-//!    told.
+//! 3. Nothing is written. The exit status says what was found: 0 good, 1 damaged, 2 unknown.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -29,7 +28,7 @@ use crate::style;
 /// Exit status: something is damaged.
 const DAMAGED: u8 = 1;
 
-/// Exit status: it cannot be told.
+/// Exit status: unknown.
 const UNKNOWN: u8 = 2;
 
 /// The volume of areas whose name has no volume.
@@ -53,7 +52,7 @@ struct Trouble {
     offset: Option<u64>,
     sequence: Option<u64>,
     what: String,
-    /// Null where it cannot be told.
+    /// Null where it is unknown.
     acknowledged_data_lost: Option<bool>,
     meaning: &'static str,
     fix: &'static str,
@@ -182,7 +181,7 @@ fn render(area: &str, bytes: u64, verdict: &Verdict, seconds: f64) -> String {
     let Content { log, effects } = match verdict {
         Verdict::Good(content) => content,
         Verdict::Damaged(finding) => return trouble(area, "damaged", finding),
-        Verdict::Unknown(finding) => return trouble(area, "cannot be told", finding),
+        Verdict::Unknown(finding) => return trouble(area, "unknown", finding),
     };
     let read = log.bytes + log.snapshot_bytes;
     let mut text = format!(

@@ -1,18 +1,18 @@
-//! `sietch service`: a service core. Three roles, a thread each, which know nothing of one another:
-//! the software switch between the VNICs that `sietch.toml` says are of it, the broker of storage
-//! areas that lie on volumes of extents ([`storage`]), and the socket service of unmodified
-//! programs ([`sockets`]), which needs no daemon and can be had alone.
+//! `sietch service`: a service core. It has three roles, each on a thread of its own and
+//! independent of the others: the software switch between the VNICs of kind `switch`, the broker of
+//! storage areas on volumes of extents ([`storage`]), and the socket service of unmodified programs
+//! ([`sockets`]). The socket service needs no daemon and can run alone.
 //!
-//! 1. It says to the daemon that it is the service core, and is sent its ports with their rules,
-//!    one after the other, and which of them have ended. The same for volumes and areas.
+//! 1. The service core registers with the daemon. The daemon sends it its ports with their rules,
+//!    one after the other, and says which of them have ended. Volumes and areas work the same way.
 //! 2. One thread switches ([`sietch_service::switch`]), one moves blocks ([`sietch_service::broker`]);
-//!    this one talks to the daemon.
-//! 3. What each port has counted is shared with the daemon on a page of its own, for `sietch stat`.
-//! 4. A daemon that goes away disturbs no traffic: it is looked for again, and told which ports,
-//!    volumes and areas there are.
-//! 5. Told to end (SIGTERM, SIGINT), it resets the connections of the VNICs that it serves, for
-//!    both sides to hear, and goes.
-//! 6. A thread that ends takes the process along: what its device has done nobody knows before.
+//!    this thread talks to the daemon.
+//! 3. Each port has a page of counters that it shares with the daemon, for `sietch stat`.
+//! 4. If the daemon goes away, traffic continues. The service core reconnects, and reports its
+//!    ports, volumes and areas.
+//! 5. At SIGTERM or SIGINT it resets the connections of the VNICs that it serves, so that both
+//!    sides notice, and ends.
+//! 6. If a thread ends by itself, the process ends too: the state of its device is unknown.
 
 mod sockets;
 mod storage;
@@ -45,14 +45,14 @@ use storage::Storage;
 
 /// How long the daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is looked whether the switch has lost a port, and whether the daemon is back.
+/// How often this thread checks whether the switch has lost a port, and whether the daemon is back.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a predecessor may take to end once it has handed everything over: it resets its VNICs'
-/// connections, and goes. And how often that is looked at.
+/// How long a predecessor may take to end after the handover (it resets its VNICs' connections),
+/// and how often this is checked.
 const RELIEF: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(10);
-/// What a VNIC may send at once at least: a segmentation-sized burst; and the share of a second's
-/// bytes: a millisecond's.
+/// The least burst of a VNIC: a segmentation-sized burst; and its share of a second's bytes: a
+/// millisecond's.
 const MIN_BURST: u64 = 64 * 1024;
 const BURST_SHARE: u64 = 1000;
 
@@ -82,8 +82,8 @@ struct Port {
 /// # Errors
 /// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`]; [`Error::Start`]: no thread.
 pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
-    // First of all: a signal that comes while it starts is obeyed once it has.
-    let stopping = told_to_end()?;
+    // Signals are handled first, so that one that arrives during the start is not lost.
+    let stopping = stop_flag()?;
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets_beside(socket));
     // While there may still be the right to.
     let listening = Sockets::open(&path, arguments.succeed);
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
         Core { commands, bell, gone, ports_report: report, ports: BTreeMap::new(), storage, sockets };
     let mut connection = core.begin(socket, arguments.succeed)?;
     if arguments.parent.is_some() {
-        // Who started it waits for this.
+        // The process that started this one waits for this line.
         output::print("\n")?;
     }
     tracing::info!("serving");
@@ -151,7 +151,8 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
         }
     }
     if over(&core) || !goes_on() {
-        // A successor has it; the other roles have none, and their holders ask again.
+        // A successor has the socket service. The other roles have no successor; their clients
+        // reconnect.
         let ended = core.sockets.map_or(Ok(()), Sockets::join);
         keeper.into_iter().for_each(vnics::Vnics::join);
         return ended;
@@ -166,8 +167,8 @@ pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Err
     }
 }
 
-/// What becomes true when a signal says that this process is to end.
-fn told_to_end() -> Result<Arc<AtomicBool>, Error> {
+/// A flag that becomes true when a signal ends this process.
+fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in crate::signals::ENDING {
         signal_hook::flag::register(signal, Arc::clone(&stopping))
@@ -236,7 +237,7 @@ impl Core {
         Ok(())
     }
 
-    /// Puts what was noted on the ports' pages.
+    /// Copies the ports' counters to their pages.
     fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         for report in self.ports_report.read() {
             let Some(port) = self.ports.get_mut(&report.id) else { continue };
@@ -254,7 +255,7 @@ impl Core {
     }
 
     fn send(&self, command: Command) {
-        // A switch that has ended is found out by the caller; a full counter is a ring already.
+        // The caller notices a switch that has ended; a full eventfd counter is already readable.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
@@ -264,7 +265,7 @@ impl Core {
             tracing::error!("VNIC {}: its port came without its descriptors", port.name);
             return;
         };
-        let (reply, told) = channel();
+        let (reply, answer) = channel();
         self.send(Command::Add {
             id: port.grant,
             spec: specification(port),
@@ -273,22 +274,22 @@ impl Core {
             mtu: usize::try_from(port.mtu).unwrap_or(usize::MAX),
             reply,
         });
-        match told.recv() {
+        match answer.recv() {
             Ok(Ok(())) => {
                 let page = page(&port.name).map_err(|cause| tracing::warn!("VNIC {}: {cause}", port.name));
                 let served = Port { generation: port.generation, page: page.ok(), shared: false };
                 self.ports.insert(port.grant, served);
                 tracing::info!(grant = port.grant, "VNIC {} is on the switch", port.name);
             }
-            // The descriptors are closed, and the holder hears that.
+            // Closing the descriptors notifies the holder.
             Ok(Err(cause)) => tracing::error!("VNIC {}: {cause}", port.name),
             Err(_) => {}
         }
     }
 }
 
-/// The page of a port: what a VNIC of the kernel counts, by the same names, and what only a switch
-/// has.
+/// The page of a port: the counters of a kernel VNIC, by the same names, and those that only the
+/// switch has.
 fn page(name: &str) -> Result<Metrics, sietch::MetricsError> {
     let mut names: Vec<String> = Vec::new();
     for direction in ["received", "transmitted"] {

@@ -111,7 +111,15 @@ mod tests {
             Check::not(Verdict::Limited, "clock source", "hpet: slow", "boot with `clocksource=tsc`"),
             Check::not(Verdict::Missing, "privileges", "lacks CAP_BPF", "run `sietch up` as root"),
         ];
-        insta::assert_snapshot!(render(&Report::of(checks), Palette::plain()), @"");
+        insta::assert_snapshot!(render(&Report::of(checks), Palette::plain()), @r"
+        ok       kernel        6.6.0
+        limited  clock source  hpet: slow
+                               fix: boot with `clocksource=tsc`
+        missing  privileges    lacks CAP_BPF
+                               fix: run `sietch up` as root
+
+        `sietch up` will serve kernel sockets here; the lines marked `missing` say why.
+        ");
     }
 
     #[test]

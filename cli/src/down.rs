@@ -1,8 +1,7 @@
-//! `sietch down`: asks the running `sietch up` to stop, and waits until it has.
+//! `sietch down`: stops the running `sietch up`, and waits until it has ended.
 //!
-//! The record gives a number; the number is turned into a pidfd, and the record looked at again: if
-//! its owner still holds it, the pidfd is the owner's. Only then is the signal sent, through the
-//! pidfd.
+//! The record has a process id, for which a pidfd is opened; then the record is read again. If its
+//! owner still holds it, the pidfd is the owner's. Only then is the signal sent, through the pidfd.
 
 use std::path::Path;
 
@@ -21,7 +20,7 @@ const PATIENCE: u64 = 45;
 /// Stops the instance whose daemon listens at `socket`.
 ///
 /// # Errors
-/// [`Error::NotRunning`], [`Error::Signal`] (somebody else's), [`Error::DoesNotStop`].
+/// [`Error::NotRunning`], [`Error::Signal`] (another user's), [`Error::DoesNotStop`].
 pub(crate) fn run(socket: &Path) -> Result<(), Error> {
     let path = paths::record(socket);
     let Some(record) = instance::find(&path)? else {

@@ -1,4 +1,4 @@
-//! Failures as the user sees them: the thing, the cause, the fix.
+//! Failures as the user sees them: the subject, the cause, the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use sietch_protocol::CallError;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum Error {
-    /// Whoever read the output has enough of it. Not a failure.
-    #[error("nobody reads the output any more")]
+    /// The reader has closed the output. Not a failure.
+    #[error("the output is closed")]
     OutputClosed,
 
     /// The output cannot be written.
     #[error("standard output: {0}")]
-    #[diagnostic(help("see whether the disk that it goes to is full"))]
+    #[diagnostic(help("check whether the disk that it goes to is full"))]
     Output(#[source] io::Error),
 
     /// `sietch doctor` found that not even the fallback can run.
@@ -85,8 +85,7 @@ pub(crate) enum Error {
         source: io::Error,
     },
 
-    /// An application said something of its sockets that is no report. The message carries its
-    /// fix.
+    /// An application sent an invalid report of its sockets. The message carries its fix.
     #[error(transparent)]
     Sockets(#[from] sietch_protocol::sockets::SocketsError),
 
@@ -136,7 +135,7 @@ pub(crate) enum Error {
     },
 
     /// The configuration makes the store run as root.
-    #[error("store: is to run as root in {configuration}, and it never does")]
+    #[error("store: {configuration} makes it run as root, which it never does")]
     #[diagnostic(help("set `uid` of its VNIC, its VSA and [kv] there to an ordinary user's"))]
     StoreAsRoot {
         /// The daemon's configuration.
@@ -147,7 +146,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Configuration(#[from] sietch_daemon::ConfigurationError),
 
-    /// A program of ours cannot be started at all.
+    /// A program of Sietch's cannot be started at all.
     #[error("{what}: cannot be started: {source}")]
     #[diagnostic(help("raise the limits of processes and memory (`ulimit -u`, `ulimit -v`)"))]
     Start {
@@ -157,9 +156,9 @@ pub(crate) enum Error {
         source: io::Error,
     },
 
-    /// A program of ours ended before it served.
+    /// A program of Sietch's ended before it served.
     #[error("{what} ended before it was ready ({how}){last}")]
-    #[diagnostic(help("the whole story is in {log}"))]
+    #[diagnostic(help("the whole log is in {log}"))]
     EndedEarly {
         /// Which.
         what: &'static str,
@@ -239,7 +238,11 @@ mod tests {
     #[test]
     fn a_second_instance_names_the_first() {
         let error = Error::AlreadyRunning { pid: 7, addresses: ", serving 127.0.0.1:6379".to_owned() };
-        insta::assert_snapshot!(rendered(&error), @"");
+        insta::assert_snapshot!(rendered(&error), @r"
+        x sietch is already running: pid 7, serving 127.0.0.1:6379
+        help: use it, or stop it with `sietch down` first; a second one needs its
+              own `--socket`, `--data` and `--port`
+        ");
     }
 
     #[test]
@@ -250,7 +253,11 @@ mod tests {
             last: "\nport 6379: in use".to_owned(),
             log: "/var/lib/sietch/kv.log".to_owned(),
         };
-        insta::assert_snapshot!(rendered(&error), @"");
+        insta::assert_snapshot!(rendered(&error), @r"
+        x sietch kv ended before it was ready (exit status: 1)
+        | port 6379: in use
+        help: the whole log is in /var/lib/sietch/kv.log
+        ");
     }
 
     #[test]
@@ -259,12 +266,20 @@ mod tests {
             path: "/usr/bin/true".into(),
             reason: crate::run::Unsupported::Static,
         };
-        insta::assert_snapshot!(rendered(&Error::from(error)), @"");
+        insta::assert_snapshot!(rendered(&Error::from(error)), @r"
+        x /usr/bin/true is linked statically, so that no library can be loaded into
+        | it: it would use the kernel's sockets
+        help: `sietch run --anyway` starts it all the same, on the kernel's sockets
+        ");
     }
 
     #[test]
     fn a_file_shows_its_cause_and_fix() {
         let error = Error::file(Path::new("/run/sietch"), "see who owns it")(io::ErrorKind::NotFound.into());
-        insta::assert_snapshot!(rendered(&error), @"");
+        insta::assert_snapshot!(rendered(&error), @r"
+        x /run/sietch: entity not found
+        `-> entity not found
+        help: see who owns it
+        ");
     }
 }

@@ -1,9 +1,8 @@
 //! The `sietch` command.
 //!
 //! 1. The command line is parsed ([`arguments`]) and handed to the module of its command.
-//! 2. A failure is printed on standard error with its thing, cause and fix, and the exit status is
-//!    1 (2 for a command line that makes no sense; `kv check` has its own). Output that nobody
-//!    reads is no failure.
+//! 2. A failure is printed on standard error with its subject, cause and fix, and the exit status
+//!    is 1 (2 for an invalid command line; `kv check` has its own). Closed output is no failure.
 //! 3. `kv` and `daemon` are what `up` starts; the others talk to the daemon over its socket.
 #![forbid(unsafe_code)]
 
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
     let service = matches!(arguments.command, Command::Daemon(_) | Command::Kv(_) | Command::Service(_));
     match run(arguments) {
         Ok(()) | Err(Error::OutputClosed) => return ExitCode::SUCCESS,
-        // A service's words go to a log.
+        // A service's output goes to a log.
         Err(error) if service => tracing::error!("{error}"),
         Err(error) => report(error),
     }
@@ -82,7 +81,7 @@ fn report(error: impl miette::Diagnostic + Send + Sync + 'static) {
     let _ = miette::set_hook(Box::new(|_| {
         Box::new(miette::MietteHandlerOpts::new().without_cause_chain().wrap_lines(false).build())
     }));
-    // Where standard error is closed as well, the exit status has to say it all.
+    // If standard error is closed as well, only the exit status reports the failure.
     let _ = writeln!(std::io::stderr(), "{:?}", miette::Report::new(error));
 }
 

@@ -1,15 +1,15 @@
 //! `sietch mount`: the namespace of storage areas as a file system (`docs/spec/namespace.md`).
 //!
 //! 1. `DIR/VOLUME/NAME` is a file with the bytes of an area ([`filesystem`]). The kernel's FUSE
-//!    asks this program, and this program the daemon, as the user who mounts: it shows what that
-//!    user may read. `DIR/VOLUME/NAME.view/` is what the application that holds it shows of it
-//!    ([`views`]).
-//! 2. It stays until somebody interrupts it or unmounts `DIR`. A restart of the daemon does not end
-//!    it.
-//! 3. Interrupted, it detaches the mount: who has a file open keeps nothing of it, and nobody
-//!    waits.
-//! 4. Killed, it leaves a mount that answers ENOTCONN to everything. The next `sietch mount` of
-//!    that directory clears it away, if it was Sietch's.
+//!    sends requests to this program, which forwards them to the daemon as the user who mounted:
+//!    the mount shows what that user may read. `DIR/VOLUME/NAME.view/` is the view that the area's
+//!    holder shows of it ([`views`]).
+//! 2. The mount stays until this program is interrupted or `DIR` is unmounted. It survives a
+//!    restart of the daemon.
+//! 3. An interrupt detaches the mount: open files become unreadable, and no process is kept
+//!    waiting.
+//! 4. After SIGKILL the mount stays and returns ENOTCONN for everything. The next `sietch mount` of
+//!    that directory removes it, if it was Sietch's.
 
 mod areas;
 mod error;
@@ -35,12 +35,12 @@ use filesystem::Names;
 /// What the mount table names as its source.
 const SOURCE: &str = "sietch";
 
-/// Shows the namespace until it is told to stop.
+/// Serves the mount until a signal or an unmount ends it.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon; [`Error::Mount`]: it cannot be mounted here.
 pub(crate) fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error> {
-    // A mount that shows nothing helps nobody.
+    // Without a daemon the mount would be empty, so this fails at once.
     drop(administration::connect(socket)?);
     let directory = clear(&arguments.directory)?;
     let failed = |source| Error::Start { what: "a thread of the mount", source };
@@ -74,8 +74,7 @@ pub(crate) fn run(socket: &Path, arguments: &MountArguments) -> Result<(), Error
     }
     if !serving.is_finished() {
         detach(&directory).map_err(|source| Error::Unmount { path: directory, source })?;
-        // While somebody has a file open the kernel goes on asking: the end of this process is the
-        // end of that.
+        // While a process has a file open, the kernel keeps the session: it ends with this process.
         return said;
     }
     match serving.join() {
@@ -103,7 +102,7 @@ fn refused(directory: &Path, source: io::Error) -> Error {
     Error::Mount { path: directory.to_owned(), source, fix: fix.to_owned() }
 }
 
-/// Takes the mount away from its directory at once, whoever is in it.
+/// Detaches the mount from its directory at once, even while it is in use.
 fn detach(directory: &Path) -> io::Result<()> {
     match rustix::mount::unmount(directory, UnmountFlags::DETACH) {
         Ok(()) | Err(rustix::io::Errno::INVAL) => return Ok(()),
@@ -117,7 +116,8 @@ fn detach(directory: &Path) -> io::Result<()> {
 /// The directory by its real name, cleared of what a killed `sietch mount` left there.
 fn clear(directory: &Path) -> Result<PathBuf, Error> {
     let file = |source| Error::file(directory, "name a directory that is there")(source);
-    // Attributes the kernel may still know; opening asks whoever serves it.
+    // The kernel may have the attributes cached; opening the directory asks the process that serves
+    // it.
     let dead = match std::fs::read_dir(directory) {
         Ok(_) => false,
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => true,

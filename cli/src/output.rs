@@ -9,13 +9,13 @@ use crate::error::Error;
 /// Writes `text` to standard output.
 ///
 /// # Errors
-/// [`Error::OutputClosed`] when nobody reads any more, [`Error::Output`] otherwise.
+/// [`Error::OutputClosed`] if the reader has closed the pipe, else [`Error::Output`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(failed)
 }
 
-/// What a write to standard output failed of.
+/// The error of a failed write to standard output.
 pub(crate) fn failed(cause: io::Error) -> Error {
     match cause.kind() {
         io::ErrorKind::BrokenPipe => Error::OutputClosed,

@@ -1,4 +1,4 @@
-//! Where things lie when the user does not say.
+//! Default paths.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

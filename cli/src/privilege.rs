@@ -28,7 +28,7 @@ pub(crate) fn limit_files(limit: u64) -> Result<(), Error> {
     setrlimit(Resource::Core, both(0)).map_err(at("forbidding core files"))
 }
 
-/// Becomes `account` without a way back.
+/// Becomes `account`, irrevocably.
 ///
 /// # Errors
 /// [`Error::Privilege`]: the process is half-way and must end.

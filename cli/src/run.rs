@@ -1,13 +1,13 @@
-//! `sietch run -- PROGRAM`: a program as it is, whose TCP sockets are Sietch's.
+//! `sietch run -- PROGRAM`: runs an unmodified program with Sietch's TCP sockets.
 //!
-//! 1. The file is found as a shell would, and looked at: what no library can be loaded into is
-//!    named and not started ([`program`]), unless `--anyway` says so; then it runs on the kernel's
-//!    sockets.
-//! 2. The library and the service's socket are found, and the service is asked whether it is there
-//!    ([`environment`]). One of another version is named, and the program starts on the kernel's
-//!    sockets, unless it needs what they do not have (`--vnic`, `--publish`).
+//! 1. The file is found as a shell would find it, and examined ([`program`]). A program into which
+//!    no library can be loaded is named and not started, unless `--anyway` is given: then it runs
+//!    on the kernel's sockets.
+//! 2. The library and the service's socket are found, and the service is greeted ([`environment`]).
+//!    If its version differs, a warning is printed, and the program runs on the kernel's sockets,
+//!    unless it needs what they lack (`--vnic`, `--publish`).
 //! 3. Ports of the host that are to lead to the program are tried ([`publish`]).
-//! 4. The environment is set, and this process becomes the program: process id, terminal, signals
+//! 4. The environment is set, and this process executes the program: process id, terminal, signals
 //!    and exit status are the program's own.
 //!
 //! Exit statuses before that: [`error`].
@@ -35,7 +35,7 @@ use crate::paths;
 use environment::Service;
 use error::RunError;
 
-/// Becomes the program. Returns only what kept it from that.
+/// Executes the program. Returns only if that fails.
 pub(crate) fn run(arguments: &RunArguments, daemon: Option<&Path>) -> RunError {
     match prepare(arguments, daemon) {
         Ok((file, mut command)) => RunError::Start { path: file, source: command.exec() },
@@ -65,14 +65,14 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     };
     if let Err(cause) = service.greet() {
         with_library = false;
-        // Another version is what an upgrade looks like in between: servers are to start, and
-        // nobody is to wonder whose sockets they have.
+        // During an upgrade the versions differ for a while: servers must start all the same, and
+        // the warning says which sockets they have.
         let on_the_host = arguments.vnic.is_none() && arguments.publish.is_empty();
         let passing = matches!(cause, RunError::OtherService { .. } | RunError::NoNumber { .. });
         go_on(arguments.anyway || on_the_host && passing, cause)?;
     }
     if with_library && let Some(program) = program::imports_liburing(&file, path.as_deref()) {
-        // It may use it for files alone. Where nobody listens to complaints, the program runs all
+        // The program may use liburing for files alone. If standard error is closed, it runs all
         // the same.
         let _ = writeln!(
             std::io::stderr(),
@@ -87,12 +87,12 @@ fn prepare(arguments: &RunArguments, daemon: Option<&Path>) -> Result<(PathBuf, 
     Ok((file, command))
 }
 
-/// Whether a finding stops the program, or is said and passed over.
+/// Whether a finding stops the program, or is printed as a warning.
 fn go_on(anyway: bool, finding: RunError) -> Result<(), RunError> {
     if !anyway {
         return Err(finding);
     }
-    // Where nobody listens to complaints, the program runs all the same.
+    // If standard error is closed, the program runs all the same.
     let _ = writeln!(std::io::stderr(), "sietch run: {finding}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `sietch daemon` and `sietch kv`: what `sietch up` starts, and what a unit of systemd can start
-//! as well.
+//! `sietch daemon` and `sietch kv`: the processes that `sietch up` starts, and that a systemd unit
+//! can start as well.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::privilege;
 use crate::settings::Settings;
 
-/// Runs the control plane until it is told to stop.
+/// Runs the control plane until a signal stops it.
 ///
 /// # Errors
 /// [`Error::Daemon`] with the daemon's own account.
@@ -39,7 +39,7 @@ pub(crate) fn daemon(arguments: DaemonArguments, socket: Option<PathBuf>) -> Res
     Ok(())
 }
 
-/// Runs the store until it is told to stop.
+/// Runs the store until a signal stops it.
 ///
 /// # Errors
 /// [`Error::Privilege`]; [`Error::Store`] with the store's own account.

@@ -1,4 +1,4 @@
-//! How the store is to run: the command line, else `[kv]` of sietch.toml, else the default.
+//! The store's settings: the command line, else `[kv]` of sietch.toml, else the default.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// What asks a process of ours to end.
+/// The signals that end a process of Sietch's.
 pub(crate) const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 
 /// Whether the handlers of the start still decide. Only a first process has them.
@@ -26,12 +26,12 @@ pub(crate) fn begin() {
     }
     let decides = AT_START.get_or_init(|| Arc::new(AtomicBool::new(true)));
     for signal in ENDING {
-        // It can only fail for signals that nobody may handle.
+        // It can only fail for signals that cannot be handled.
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(decides));
     }
 }
 
-/// From now on this command's own handlers decide.
+/// From now on this command's own handlers are in effect.
 pub(crate) fn handled() {
     if let Some(decides) = AT_START.get() {
         decides.store(false, Ordering::SeqCst);
@@ -54,6 +54,6 @@ pub(crate) fn stream() -> io::Result<(UnixStream, UnixStream)> {
 
 /// Waits for such a signal.
 pub(crate) fn wait(mut woken: UnixStream) {
-    // Whatever it is that woke, it is time to end.
+    // Whatever woke this thread, it is time to end.
     let _ = woken.read(&mut [0]);
 }

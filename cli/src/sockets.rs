@@ -1,12 +1,12 @@
-//! `sietch sockets`, and `sietch revoke APPLICATION`: what programs under `sietch run` have, and
-//! its end.
+//! `sietch sockets`, and `sietch revoke APPLICATION`: the sockets of programs under `sietch run`,
+//! and their revocation.
 //!
-//! 1. The socket service is asked: over the administrators' socket, where this user may reach it,
-//!    everything is seen, else what is this user's.
+//! 1. The socket service lists them: everything over the administrators' socket, where this user
+//!    may use it, else the user's own.
 //! 2. To revoke, the service closes the application's listeners and marks its connections as reset.
-//!    A program that sleeps in a call does not look at memory, so the sockets that stand for those
+//!    A program that sleeps in a call does not poll memory. So the placeholder sockets of those
 //!    connections are shut down as well, in every process that has them and that this user may
-//!    reach into ([`wake`]). Where that is not allowed, the program notices at its next call.
+//!    access ([`wake`]). Where access is denied, the program notices at its next call.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -44,7 +44,7 @@ pub(crate) fn application(text: &str) -> Option<([u8; 16], Option<u32>)> {
 /// Lists.
 ///
 /// # Errors
-/// [`Error::SocketService`]: nobody serves.
+/// [`Error::SocketService`]: no service runs.
 pub(crate) fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result<(), Error> {
     let path = arguments.sockets.clone().unwrap_or_else(|| paths::sockets(daemon));
     let listing: Listing = ask(&path, &Request::new(RequestKind::List, [0; 16]))?;
@@ -52,10 +52,10 @@ pub(crate) fn run(daemon: Option<&Path>, arguments: &SocketsArguments) -> Result
     output::print(&text)
 }
 
-/// Ends what an application has.
+/// Closes the listeners and connections of an application.
 ///
 /// # Errors
-/// [`Error::SocketService`]: nobody serves, or there is no such application of this user.
+/// [`Error::SocketService`]: no service runs, or there is no such application of this user.
 pub(crate) fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
     let path = paths::sockets(daemon);
     let (id, user) = application(name).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) fn revoke(daemon: Option<&Path>, name: &str) -> Result<(), Error> {
 /// Asks the socket service at `path` for a list.
 ///
 /// # Errors
-/// [`Error::SocketService`]: nobody serves, or it refuses.
+/// [`Error::SocketService`]: no service runs, or it refuses.
 pub(crate) fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request) -> Result<T, Error> {
     let failed = |source: std::io::Error, fix| Error::SocketService { path: path.to_owned(), fix, source };
     let mut received = Descriptors::default();
@@ -237,6 +237,16 @@ mod tests {
             }],
             omitted: 4,
         };
-        insta::assert_snapshot!(render(&listing, Palette::plain()), @"");
+        insta::assert_snapshot!(render(&listing, Palette::plain()), @r"
+        APPLICATION                       UID   VNIC  LISTENERS  CONNECTED  ACCEPTED
+        07070707070707070707070707070707  1000  -             1          2         3
+
+        LISTENS         BACKLOG  PID  APPLICATION                       LEADS TO
+        127.0.0.1:6379      511   77  07070707070707070707070707070707  web 10.85.0.2:80
+
+        CONNECTED        TO              APPLICATION                       OF
+        127.0.0.1:61000  127.0.0.1:6379  07070707070707070707070707070707  07070707070707070707070707070707
+        4 more connections
+        ");
     }
 }

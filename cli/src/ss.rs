@@ -1,10 +1,11 @@
 //! `sietch ss`: the sockets of every application, as `ss -ti` shows the kernel's.
 //!
-//! 1. Who holds which VNIC, the daemon knows (for administrators); one VNIC can be named instead.
-//! 2. Each holder is asked through the daemon for its sockets, and answers within a second or is
+//! 1. The daemon knows the holders of VNICs (and tells administrators); a single VNIC can be named
+//!    instead.
+//! 2. Each holder is queried through the daemon for its sockets. It answers within a second, or is
 //!    reported as silent.
-//! 3. What applications say is theirs to say: it is checked for its form and printed without
-//!    control characters, not believed.
+//! 3. Answers of applications are untrusted: their form is checked, and they are printed without
+//!    control characters.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::output;
 use crate::style::{Cell, Palette, Table, Tone};
 
-/// What one VNIC's holder said.
+/// The answer of a VNIC's holder.
 #[derive(Debug, Serialize)]
 struct Answer {
     vnic: String,
@@ -35,7 +36,7 @@ struct Answer {
     sockets: Vec<SocketReport>,
 }
 
-/// Asks and prints.
+/// Queries the holders, and prints their sockets.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or it refuses; of several VNICs those that do not answer are named in the output.
@@ -198,7 +199,7 @@ fn milliseconds(nanoseconds: u64) -> String {
     if rest == 0 || whole >= 1000 { whole.to_string() } else { format!("{whole}.{rest:03}") }
 }
 
-/// Foreign text must not reach the terminal as commands.
+/// Text without control characters: untrusted text must not reach the terminal as commands.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -240,7 +241,14 @@ mod tests {
             sockets: vec![listening, socket],
         };
         let text = render(&[answer, silent("far", "VNIC far: pid 8 is silent".to_owned())], Palette::plain());
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        proto  state   recv-q  send-q  local          peer             vnic  process
+        tcp    LISTEN      12      34  10.0.0.2:6379  *                kv    store pid 7
+        tcp    ESTAB       12      34  10.0.0.2:6379  [fd00::1]:40000  kv    store pid 7
+                cubic?[2J ts wscale:7,8 rto:0 rtt:1.234/0 minrtt:0 mss:1448 cwnd:14480 snd_wnd:0 rcv_wnd:0 bytes_acked:0 bytes_received:0 retrans:3 lastsnd:0 lastrcv:0
+        warning: VNIC kv: 5 more sockets did not fit the answer
+        warning: VNIC far: pid 8 is silent
+        ");
         assert!(!text.contains('\x1b'), "{text:?}");
     }
 }

@@ -1,10 +1,9 @@
 //! `sietch stat`: counters of the daemon, the VNICs and the applications.
 //!
-//! 1. The daemon hands out groups: its own counters, each VNIC's, and the page of every
-//!    application.
-//! 2. With `--watch` the groups are taken again on the same connection; a counter that was there
-//!    before shows its growth a second. A group is known by its source and its process, so that a
-//!    restarted store starts anew.
+//! 1. The daemon has groups of counters: its own, each VNIC's, and the page of every application.
+//! 2. With `--watch` the groups are read repeatedly on the same connection, and each counter shows
+//!    its growth a second. A group is identified by its source and its process, so that a restarted
+//!    store begins anew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,7 +39,7 @@ struct Report {
     groups: Vec<Group>,
 }
 
-/// Prints the counters, once or again and again.
+/// Prints the counters, once or repeatedly.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon, or it went away.
@@ -88,7 +87,7 @@ fn report(now: &[StatGroup], before: &[StatGroup], elapsed: f64) -> Report {
                 let old =
                     earlier.and_then(|group| group.metrics.iter().find(|other| other.name == metric.name));
                 if let Some(old) = old.filter(|_| metric.kind == Kind::Counter && elapsed > 0.0) {
-                    // A counter never shrinks; what seems to is a page that was made anew.
+                    // A counter never shrinks; one that seems to belongs to a new page.
                     let grown = metric.value.saturating_sub(old.value);
                     rates.insert(metric.name.clone(), grown as f64 / elapsed);
                 }
@@ -139,7 +138,11 @@ mod tests {
     fn counters_have_rates_and_gauges_have_none() {
         let report = report(&[group(7, 300, 5)], &[group(7, 100, 9)], 2.0);
         assert_eq!(report.groups[0].rates, BTreeMap::from([("kv.commands".to_owned(), 100.0)]));
-        insta::assert_snapshot!(render(&report, Palette::plain()), @"");
+        insta::assert_snapshot!(render(&report, Palette::plain()), @r"
+        kv (pid 7)
+          kv.clients     5
+          kv.commands  300  100/s
+        ");
     }
 
     #[test]

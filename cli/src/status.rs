@@ -1,4 +1,4 @@
-//! `sietch status`: the daemon, its grants, who holds them, and where the store answers.
+//! `sietch status`: the daemon, its grants and their holders, and where the store answers.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,7 +22,7 @@ struct Report {
     daemon: Status,
 }
 
-/// Asks the daemon and prints what it says.
+/// Prints the daemon's status.
 ///
 /// # Errors
 /// [`Error::Control`]: no daemon.
@@ -170,7 +170,7 @@ mod tests {
                 size: 64 << 20,
                 model: None,
                 path: "/var/lib/sietch/areas/store.vsa".to_owned(),
-                    protection: Protection::KernelEnforced,
+                protection: Protection::KernelEnforced,
                 revoked: false,
                 holder: Some(GrantStatus {
                     grant: 1,
@@ -204,7 +204,20 @@ mod tests {
             instance: Some(instance),
             daemon: daemon(),
         };
-        insta::assert_snapshot!(render(&report, Palette::plain()), @"");
+        insta::assert_snapshot!(render(&report, Palette::plain()), @r"
+        daemon         pid 12, version 0.1.0, generation 3
+        socket         /run/sietch/sietch.sock
+        configuration  /etc/sietch/sietch.toml
+        data           /var/lib/sietch
+        VNICs          none, because CAP_NET_ADMIN is missing
+        service core   pid 13
+        clients        1
+        store          127.0.0.1:6379 over linux, durability always
+
+        grant      what    protection       state  generation  holder
+        VSA store  64 MiB  kernel-enforced  held   3           kv: pid 14, uid 61870, not connected
+        warning: volume main: 90 % full
+        ");
     }
 
     #[test]
@@ -212,6 +225,15 @@ mod tests {
         let instance = Record { pid: 11, store: None, data: "/var/lib/sietch".into(), ready: None };
         let daemon = Status { vsas: Vec::new(), warnings: Vec::new(), ..daemon() };
         let report = Report { socket: "/run/s".to_owned(), instance: Some(instance), daemon };
-        insta::assert_snapshot!(render(&report, Palette::plain()), @"");
+        insta::assert_snapshot!(render(&report, Palette::plain()), @r"
+        daemon         pid 12, version 0.1.0, generation 3
+        socket         /run/s
+        configuration  /etc/sietch/sietch.toml
+        data           /var/lib/sietch
+        VNICs          none, because CAP_NET_ADMIN is missing
+        service core   pid 13
+        clients        1
+        store          starting
+        ");
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
-/// What a piece of text means; the palette decides how that looks.
+/// The meaning of a piece of text; the palette decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Ordinary text.
@@ -180,7 +180,11 @@ mod tests {
         table.headings(&["name", "count"]);
         table.row(vec![Cell::text("kv").tone(Tone::Good), Cell::number(1_234_567)]);
         table.row(vec![Cell::text("longer name"), Cell::number(5)]);
-        insta::assert_snapshot!(table.render(Palette::plain()), @"");
+        insta::assert_snapshot!(table.render(Palette::plain()), @r"
+        name         count
+        kv           1,234,567
+        longer name          5
+        ");
         let coloured = table.render(Palette { coloured: true });
         assert!(coloured.contains("\x1b[32mkv\x1b[0m           1,234,567\n"), "{coloured:?}");
     }

@@ -2,14 +2,15 @@
 //! that are served to them, and the threads of the service core, with what each took of a
 //! processor.
 //!
-//! 1. Every second a look is taken ([`report::Look`]): the counters' pages, which the daemon hands
-//!    out; who has what, which the socket service lists (root and its own user see everything,
-//!    others what is theirs); the times of the service core's threads, and the names of programs,
+//! 1. Every second a sample is taken ([`report::Sample`]): the counters' pages, from the daemon; the
+//!    applications, from the socket service (all of them for root and the service's user, else the
+//!    caller's own); the processor times of the service core's threads, and the names of programs,
 //!    from `/proc`.
-//! 2. On a terminal the views replace one another on its other screen ([`terminal`]); elsewhere
-//!    they follow one another. With `--once` there is one, and with `--json` one object a look.
-//! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to be
-//!    seen; with neither it is an error.
+//! 2. On a terminal each view replaces the previous one on the alternate screen ([`terminal`]);
+//!    elsewhere they follow one another. With `--once` there is one, and with `--json` one object a
+//!    sample.
+//! 3. Without a daemon (`sietch service --sockets-only`) there are no VNICs and no cores to show;
+//!    without either it is an error.
 
 mod report;
 mod terminal;
@@ -29,15 +30,15 @@ use crate::output;
 use crate::paths;
 use crate::sockets;
 use crate::style::Palette;
-use report::{Look, Order, Report};
+use report::{Order, Report, Sample};
 use terminal::Screen;
 
-/// Between two looks.
+/// Between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Ticks of the clock a second, in which `/proc` tells times (`USER_HZ`).
 const TICKS: f64 = 100.0;
 
-/// Where looks come from.
+/// The sources of samples.
 struct Source {
     daemon: Option<Connection>,
     sockets: PathBuf,
@@ -45,7 +46,7 @@ struct Source {
     programs: BTreeMap<String, String>,
 }
 
-/// Shows it again and again, or once.
+/// Shows the view repeatedly, or once.
 ///
 /// # Errors
 /// [`Error::Control`]: neither daemon nor socket service, or the daemon went away.
@@ -55,7 +56,7 @@ pub(crate) fn run(socket: &Path, arguments: TopArguments) -> Result<(), Error> {
     let screen =
         if arguments.once || arguments.json { None } else { Screen::open().map_err(Error::Output)? };
     let mut order = Order::default();
-    let mut before = source.look()?;
+    let mut before = source.sample()?;
     let mut due = Instant::now() + INTERVAL;
     let mut shown: Option<Report> = None;
     loop {
@@ -83,7 +84,7 @@ pub(crate) fn run(socket: &Path, arguments: TopArguments) -> Result<(), Error> {
             continue;
         }
         due = Instant::now() + INTERVAL;
-        let now = source.look()?;
+        let now = source.sample()?;
         let mut report = Report::of(&now, &before);
         report.order(order);
         before = now;
@@ -119,7 +120,7 @@ impl Source {
         sockets::ask(&self.sockets, &Request::new(RequestKind::List, [0; 16])).ok()
     }
 
-    fn look(&mut self) -> Result<Look, Error> {
+    fn sample(&mut self) -> Result<Sample, Error> {
         let pages = self.daemon.as_mut().map(Connection::stat).transpose()?.unwrap_or_default();
         let listing = self.list().unwrap_or_default();
         let serves = |source: &str| source == SOCKETS_PAGE || source.starts_with("tcp-");
@@ -128,7 +129,7 @@ impl Source {
         if listing.applications.iter().any(|found| !self.programs.contains_key(&found.id)) {
             self.programs = programs();
         }
-        Ok(Look {
+        Ok(Sample {
             at: self.began.elapsed().as_secs_f64(),
             pages,
             listing,
@@ -149,7 +150,7 @@ fn threads_of(pid: i64) -> BTreeMap<String, f64> {
         Some((name.to_owned(), ticks.sum::<f64>() / TICKS))
     });
     let mut threads = BTreeMap::new();
-    // The others keep books and sleep.
+    // The other threads only do accounting.
     for (name, time) in times.filter(|(name, _)| name.starts_with("sietch-")) {
         *threads.entry(name).or_default() += time;
     }

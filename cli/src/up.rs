@@ -5,10 +5,9 @@
 //!    VNICs of the switch and areas on volumes of extents; then the store. The last two run as
 //!    unprivileged users when this is root. A daemon that runs already (under systemd, say) is used
 //!    as it is, its service core is not ours to start, and both are left alone at the end.
-//! 3. What became of them is printed: the mode and why, addresses, protection, data directory,
-//!    durability.
-//! 4. Whatever ends before its time is started again ([`supervisor`]). The store goes on without
-//!    its daemon, and notices no restart of it.
+//! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
+//! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
+//!    daemon, and does not notice its restart.
 //! 5. At SIGINT, SIGTERM or SIGHUP the store is stopped (it flushes its log), then the service
 //!    core, then the daemon (it removes its devices), then the record is removed. If this process
 //!    is killed, the kernel asks its children to do the same.
@@ -27,7 +26,7 @@ use crate::error::Error;
 use crate::paths;
 use plan::Plan;
 
-/// Runs until it is told to stop.
+/// Runs until a signal stops it.
 ///
 /// # Errors
 /// [`Error::AlreadyRunning`]; whatever keeps daemon or store from serving.

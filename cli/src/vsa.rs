@@ -213,7 +213,7 @@ mod tests {
         let volume = VolumeStatus {
             name: "ram".to_owned(),
             kind: VolumeKind::Memory,
-            path: String::new(),
+            path: "/run/ram".to_owned(),
             broken: None,
             capacity: 1 << 30,
             free: 1 << 29,
@@ -222,11 +222,17 @@ mod tests {
             durability: "memory, lost at power off".to_owned(),
             quotas: vec![QuotaStatus { uid: 1000, bytes: 1 << 30, used: 1 << 29 }],
         };
-        insta::assert_snapshot!(render_volumes(&[volume], Palette::plain()), @"");
+        insta::assert_snapshot!(render_volumes(&[volume], Palette::plain()), @r"
+        volume  kind    capacity  free     areas  at power loss                                                   where
+        ram     memory     1 GiB  512 MiB      1  memory, lost at power off (+300 ns a read, 2000000000 bytes/s)  /run/ram
+
+        quota  uid   used     of
+        ram    1000  512 MiB  1 GiB
+        ");
     }
 
     #[test]
     fn without_areas_the_list_says_how_to_make_one() {
-        insta::assert_snapshot!(render_areas(&[], Palette::plain()), @"");
+        insta::assert_snapshot!(render_areas(&[], Palette::plain()), @"no areas yet; `sietch vsa create` makes one");
     }
 }

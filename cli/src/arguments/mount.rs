@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Where, and for whom.
+/// The mount point, and its users.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MountArguments {
     /// An existing directory; what is in it is hidden meanwhile

@@ -13,11 +13,11 @@ use sietch_protocol::socket_service::Published;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArguments {
     /// Give the program this VNIC's addresses, and reach other machines through it [default: the
-    /// host's addresses; what is not between two programs under Sietch goes through the kernel]
+    /// host's addresses; connections to programs that are not under Sietch go through the kernel]
     #[arg(long, value_name = "NAME")]
     pub vnic: Option<String>,
 
-    /// Also answer on a port of the host what comes for the program's PORT: PORT (with --vnic), or
+    /// Also accept connections for the program's PORT on a port of the host: PORT (with --vnic),
     /// HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several
     /// times
     #[arg(long, value_name = "[[ADDRESS:]HOST_PORT:]PORT")]
@@ -28,12 +28,12 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
 
-    /// Run the program on the kernel's sockets where Sietch cannot serve it, or does not run
+    /// Run the program on the kernel's sockets if Sietch cannot serve it, or does not run
     #[arg(long)]
     pub anyway: bool,
 
-    /// Never leave connections to the kernel for being over after a few messages (by default it
-    /// gets most of those of a program that makes many such ones a second: it sets them up sooner)
+    /// Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper,
+    /// if a program makes many of them a second)
     #[arg(long)]
     pub always: bool,
 

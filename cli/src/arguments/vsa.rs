@@ -18,12 +18,12 @@ pub(crate) enum VsaCommand {
     Resize(ResizeArguments),
     /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
-    /// Write the bytes of an area to standard output, whoever holds it, or a file of the view that
+    /// Write the bytes of an area to standard output, even while it is held, or a file of the view that
     /// its holder shows
     Cat(CatArguments),
     /// List what the holder of an area shows of it
     Ls(LsArguments),
-    /// Remove an area that nobody holds, and its data
+    /// Delete an area that is not held, and its data
     Delete(AreaArguments),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct CreateArguments {
     #[arg(value_name = "BYTES")]
     pub size: Bytes,
 
-    /// The user that it is for [default: who runs this command]
+    /// The user that it is for [default: the user who runs this command]
     #[arg(long, value_name = "UID")]
     pub uid: Option<u32>,
 }

@@ -15,7 +15,7 @@ const INTERFACE: u32 = 1;
 const STATISTICS: u32 = 5;
 const PACKET: u32 = 6;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// Of a section whose length nobody knows beforehand.
+/// The length of a section whose length is not known beforehand.
 const UNKNOWN_LENGTH: u64 = u64::MAX;
 const ETHERNET: u16 = 1;
 

@@ -1,14 +1,14 @@
 //! The socket role of a service core: unmodified programs' sockets (docs/spec/sockets.md).
 //!
-//! 1. Its socket is made before any privilege is given up: the run directory is root's. It is bound
-//!    under another name, opened to everybody and put in its place at once, so that nobody finds
-//!    half of it; what an earlier service left there goes. Where one still answers, that one stays,
-//!    or hands everything over (`--succeed`): a new release takes the place of the old one, and no
-//!    program notices. Administrators have a socket of their own ([`administration`]), which is
-//!    made at the same time.
-//! 2. One thread serves ([`sietch_service::sockets`]); this side shows what it counted to the
+//! 1. The socket is made before any privilege is given up: the run directory is root's. It is bound
+//!    under a temporary name, opened to every user and then renamed, so that no process finds it
+//!    incomplete. A leftover of an earlier service is removed. A service that still answers stays,
+//!    or hands everything over (`--succeed`): the new release replaces the old one, and no program
+//!    notices. Administrators have a socket of their own ([`administration`]), which is made at the
+//!    same time.
+//! 2. One thread serves ([`sietch_service::sockets`]); this side shares its counters with the
 //!    daemon, on a page of its own.
-//! 3. It needs no daemon: `sietch service --sockets-only` is this role alone, for any user.
+//! 3. It needs no daemon: `sietch service --sockets-only` runs this role alone, for any user.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -36,7 +36,7 @@ use crate::error::Error;
 use crate::output;
 use crate::signals;
 
-/// Requests that wait to be let in: as many as the kernel allows.
+/// The backlog of the socket: the most that the kernel allows.
 const BACKLOG: i32 = 4096;
 
 /// See the module.
@@ -51,14 +51,14 @@ pub(super) struct Sockets {
     shared: bool,
 }
 
-/// Where it is asked, by programs and by administrators.
+/// The sockets for programs and for administrators.
 pub(super) struct Listening {
     socket: Source,
     administrators: Option<OwnedFd>,
 }
 
 impl Sockets {
-    /// Makes the socket on which programs ask.
+    /// Makes the sockets.
     ///
     /// # Errors
     /// [`Error::SocketService`]: there is one already, or the folder is not ours and cannot be made.
@@ -67,13 +67,13 @@ impl Sockets {
         sietch_service::sockets::raise_descriptors();
         let failed = |source: std::io::Error| Error::SocketService {
             path: path.to_owned(),
-            fix: "name another place with `--sockets PATH`",
+            fix: "name another path with `--sockets PATH`",
             source,
         };
         if succeed {
             let predecessor = succession(path).map_err(|error| Error::SocketService {
                 path: administration::administrator_socket(path),
-                fix: "only who started the service that runs, and root, can take it over; without --succeed a new one starts",
+                fix: "only the user who started the running service, and root, can take it over; without --succeed a new one starts",
                 source: error.into(),
             })?;
             return Ok(Listening { socket: Source::Predecessor(predecessor), administrators: None });
@@ -128,7 +128,7 @@ impl Sockets {
         Ok(Self { path, commands, bell, report, thread, page, shared: false })
     }
 
-    /// How others tell it something.
+    /// A sender of commands to the thread.
     ///
     /// # Errors
     /// No descriptors are left.
@@ -136,9 +136,9 @@ impl Sockets {
         Ok(CommandSender { commands: self.commands.clone(), doorbell: self.bell.try_clone()? })
     }
 
-    /// Has requests that name a VNIC go there.
+    /// Sets where requests that name a VNIC go.
     pub(super) fn serve_vnics(&self, vnics: Sender<VnicRequest>) {
-        // A thread that has ended is found out by the caller.
+        // The caller notices a thread that has ended.
         let _ = self.commands.send(Command::Vnics(vnics));
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
@@ -161,7 +161,7 @@ impl Sockets {
         ended.map_err(|source| Error::SocketService { path, fix, source })
     }
 
-    /// The daemon is another one.
+    /// Notes that the daemon has been restarted.
     pub(super) fn share_again(&mut self) {
         self.shared = false;
     }
@@ -185,7 +185,7 @@ impl Sockets {
     }
 }
 
-/// Makes the folder in which everybody is to find the socket, as the daemon does that comes first.
+/// Makes the folder of the socket, which every user may search, if no daemon has made it yet.
 fn make_folder_of(path: &Path) -> std::io::Result<()> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
     else {
@@ -205,8 +205,8 @@ fn succession(path: &Path) -> Result<OwnedFd, Errno> {
     if reply.kind() == ReplyKind::Handover { Ok(predecessor) } else { Err(Errno::PERM) }
 }
 
-/// Serves with nothing else beside it, until a signal says that it is to end or a successor has
-/// everything. `stopping` is true if one came before.
+/// Serves this role alone, until a signal ends it or a successor has taken over. `stopping` is true
+/// if a signal has already come.
 ///
 /// # Errors
 /// [`Error::SocketService`], [`Error::Start`].

@@ -1,13 +1,12 @@
 //! The storage role of a service core: areas on volumes of extents, for applications that must not
 //! have the volume (docs/spec/broker.md).
 //!
-//! 1. One thread drives the devices ([`sietch_service::broker`]); this side hands it what the daemon
-//!    sends (a volume's descriptor, an area with its end of the shared memory, other extents, the
-//!    end of an area), and tells the daemon what has come of it.
-//! 2. An area counts as ours until nothing of it is under way, also for a daemon that was restarted
-//!    meanwhile.
-//! 3. What each area has counted is shared with the daemon on a page of its own, named after the
-//!    grant.
+//! 1. One thread drives the devices ([`sietch_service::broker`]). This side passes it what the
+//!    daemon sends (a volume's descriptor, an area with its end of the shared memory, other
+//!    extents, the end of an area), and reports the outcome to the daemon.
+//! 2. An area stays registered until no operation of it is under way, also for a daemon that was
+//!    restarted meanwhile.
+//! 3. Each area shares a page of counters with the daemon, named after the grant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -37,7 +36,7 @@ pub(super) struct Storage {
     commands: Sender<Command>,
     bell: OwnedFd,
     events: Receiver<Event>,
-    told: OwnedFd,
+    outcomes: OwnedFd,
     report: Arc<Snapshot<Vec<AreaReport>>>,
     thread: JoinHandle<std::io::Result<()>>,
     volumes: BTreeSet<String>,
@@ -52,17 +51,17 @@ impl Storage {
     /// No descriptors or threads are left.
     pub(super) fn start() -> std::io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (bell, told) = (eventfd(0, flags)?, eventfd(0, flags)?);
+        let (bell, outcomes) = (eventfd(0, flags)?, eventfd(0, flags)?);
         let (commands, orders) = channel();
         let (sender, events) = channel();
         let report = Arc::<Snapshot<Vec<AreaReport>>>::default();
         let (own, shown) = (bell.try_clone()?, Arc::clone(&report));
-        let sink = EventSink { events: sender, doorbell: told.try_clone()? };
+        let sink = EventSink { events: sender, doorbell: outcomes.try_clone()? };
         let thread = std::thread::Builder::new()
             .name("sietch-broker".to_owned())
             .spawn(move || run(&orders, &own, &sink, &shown))?;
         let (volumes, areas) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { commands, bell, events, told, report, thread, volumes, areas })
+        Ok(Self { commands, bell, events, outcomes, report, thread, volumes, areas })
     }
 
     /// Whether the thread has ended.
@@ -80,12 +79,12 @@ impl Storage {
         self.thread.join().unwrap_or_else(|_| Err(std::io::Error::other("it panicked")))
     }
 
-    /// Readable when there is something to tell the daemon.
+    /// Readable when there is an outcome to report to the daemon.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.told.as_fd()
+        self.outcomes.as_fd()
     }
 
-    /// What there is, for a daemon that may not know.
+    /// Everything that is served, for a daemon that may not know it.
     pub(super) fn held(&mut self) -> HeldStorage {
         self.areas.values_mut().for_each(|area| area.shared = false);
         let area = |(&grant, area): (&u64, &Area)| HeldArea {
@@ -100,19 +99,19 @@ impl Storage {
     }
 
     fn send(&self, command: Command) {
-        // A thread that has ended is found out by the caller; a full counter is a ring already.
+        // The caller notices a thread that has ended; a full eventfd counter is already readable.
         let _ = self.commands.send(command);
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     /// Sends a command that is answered, and waits for the answer.
     fn ask<T>(&self, command: impl FnOnce(Sender<Result<T, String>>) -> Command) -> Result<T, String> {
-        let (reply, told) = channel();
+        let (reply, answer) = channel();
         self.send(command(reply));
-        told.recv().unwrap_or_else(|_| Err("the broker has ended".to_owned()))
+        answer.recv().unwrap_or_else(|_| Err("the broker has ended".to_owned()))
     }
 
-    /// Does what the daemon wants, if it is about storage.
+    /// Carries out a notice of the daemon, if it is about storage.
     pub(super) fn heed(&mut self, notice: &Notice, descriptors: Vec<OwnedFd>) {
         match notice {
             Notice::Volume { name, bytes } => self.add_volume(name, *bytes, descriptors),
@@ -164,17 +163,17 @@ impl Storage {
                 self.areas.insert(area.grant, Area { generation, name, page: page.ok(), shared: false });
                 tracing::info!(grant = area.grant, "VSA {} is served", area.name);
             }
-            // The descriptors are closed, and the holder hears that.
+            // Closing the descriptors notifies the holder.
             Err(cause) => tracing::error!("VSA {}: {cause}", area.name),
         }
     }
 
-    /// Tells the daemon what has come of what it asked.
+    /// Reports outcomes to the daemon.
     ///
     /// # Errors
     /// The daemon is gone.
     pub(super) fn report(&mut self, connection: &mut Connection) -> Result<(), CallError> {
-        let _ = rustix::io::read(&self.told, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.outcomes, &mut [0_u8; 8]);
         while let Ok(event) = self.events.try_recv() {
             match event {
                 Event::Detached(grant) => {
@@ -190,7 +189,7 @@ impl Storage {
         Ok(())
     }
 
-    /// Puts what was noted on the areas' pages.
+    /// Copies the areas' counters to their pages.
     ///
     /// # Errors
     /// The daemon is gone.

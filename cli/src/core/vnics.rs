@@ -1,22 +1,21 @@
-//! VNICs for unmodified programs: acquired from the daemon when somebody first asks for one, then
-//! driven by the threads of [`sietch_service::tcp`].
+//! VNICs for unmodified programs: acquired from the daemon at their first use, then driven by the
+//! threads of [`sietch_service::tcp`].
 //!
-//! 1. The socket service hands over what programs ask that name a VNIC. A thread of its own
-//!    ([`Desk`]) looks which VNIC that is, and passes it on. What is for one that is not there yet
-//!    goes to a second thread ([`Keeper`]), which asks the daemon for that VNIC, as any application
-//!    does, and waits as long as the daemon likes. The daemon gives out only those that
-//!    `sietch.toml` says are `served`. Lists and revocations of all VNICs are the first thread's:
-//!    they wait neither for the daemon nor, if an administrator asks, for what users have asked
-//!    before.
-//! 2. Each VNIC has a lease of its own: it is revoked by itself, and `sietch ss` and `sietch
+//! 1. The socket service passes on every request that names a VNIC. One thread ([`Desk`]) finds the
+//!    VNIC and forwards the request. A request for a VNIC that is not acquired yet goes to a second
+//!    thread ([`Keeper`]), which acquires it from the daemon as any application does, however long
+//!    that takes. The daemon grants only VNICs that `sietch.toml` marks as `served`. Lists and
+//!    revocations of all VNICs stay on the first thread: they wait neither for the daemon nor
+//!    behind users' requests.
+//! 2. Each VNIC has a lease of its own: it can be revoked alone, and `sietch ss` and `sietch
 //!    capture` see it.
-//! 3. What each has counted, and how busy its threads are, is shared with the daemon on a page
-//!    named `tcp-NAME`, for `sietch stat` and `sietch top`.
-//! 4. A service that takes another's place may have to wait until that one has let go of the VNIC
-//!    ([`HAND_OVER`]). The one that ends resets all connections, for both sides to hear, before it
-//!    lets go ([`Vnics::join`]).
-//! 5. One that has ended (revoked, or its device is gone) is forgotten; who asks next has it
-//!    acquired anew, or refused.
+//! 3. Each VNIC shares a page named `tcp-NAME` with the daemon: its counters, and how busy its
+//!    threads are, for `sietch stat` and `sietch top`.
+//! 4. A service that replaces another may have to wait until the other has released the VNIC
+//!    ([`HAND_OVER`]). The one that ends resets all connections, so that both sides notice, before
+//!    it releases the VNIC ([`Vnics::join`]).
+//! 5. A VNIC that has ended (revoked, or its device is gone) is forgotten. The next request
+//!    acquires it again, or is refused.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -42,21 +41,22 @@ use sietch_service::tcp::{
     VnicRequest, fan_out, source_ports,
 };
 
-/// How often counters are put on their pages, while there is a VNIC.
+/// How often counters are copied to their pages, while there is a VNIC.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long a VNIC that another service has is waited for: one that is ending needs milliseconds,
-/// and programs wait for answers no longer than [`sietch_protocol::socket_service::ANSWER_MS`].
+/// How long to wait for a VNIC that another service holds: a service that is ending needs
+/// milliseconds, and programs wait for answers no longer than
+/// [`sietch_protocol::socket_service::ANSWER_MS`].
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
-/// For how long a VNIC is not waited for again that another service has kept for all of
-/// [`HAND_OVER`]: for each such, all others wait for a tenth of the time.
+/// How long not to wait again for a VNIC that another service has kept for all of [`HAND_OVER`]:
+/// each such VNIC delays all others for a tenth of the time.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// A VNIC's queue, and whether it is still ours.
 #[derive(Debug)]
 struct Served {
-    // Before the lease: what is given back is not in use any more.
+    // Dropped before the lease, so that a released device is no longer in use.
     queue: VnicQueue,
     grant: [Grant; 1],
     lease: Lease,
@@ -150,7 +150,7 @@ struct Line {
     page: Metrics,
 }
 
-/// What both threads know.
+/// The state that both threads share.
 #[derive(Default)]
 struct State {
     lines: BTreeMap<String, Line>,
@@ -165,7 +165,7 @@ fn lock(state: &Shared) -> MutexGuard<'_, State> {
 }
 
 impl State {
-    /// Passes a request on to its VNIC; the request again, if that is not there.
+    /// Forwards a request to its VNIC; returns the request if the VNIC is not acquired.
     fn pass_on(&mut self, asked: VnicRequest) -> Option<(String, VnicRequest)> {
         let asked = self.gate.admit(asked)?;
         let Some(name) = asked.request.vnic().map(str::to_owned) else {
@@ -182,7 +182,7 @@ impl State {
     }
 }
 
-/// Requests that came and were not looked at: an administrator's come first.
+/// Requests that have arrived and wait: an administrator's come first.
 #[derive(Default)]
 struct Waiting([VecDeque<VnicRequest>; 2]);
 
@@ -196,17 +196,17 @@ impl Waiting {
     }
 }
 
-/// Passes requests on, and asks all VNICs at once. It waits for nobody else but VNICs, and for
-/// those as long as [`fan_out`] says.
+/// Forwards requests, and queries all VNICs at once. It waits for VNICs alone, and for those as
+/// long as [`fan_out`] allows.
 struct Desk {
     state: Shared,
-    /// Whom VNICs tell of connections between their programs.
+    /// Where VNICs report connections between their programs.
     registrar: CommandSender,
     keeper: Sender<VnicRequest>,
 }
 
 impl Desk {
-    /// Until nobody can send any more.
+    /// Runs until every sender is gone.
     fn run(self, asked: &Receiver<VnicRequest>) {
         let mut waiting = Waiting::default();
         loop {
@@ -231,12 +231,12 @@ impl Desk {
     }
 }
 
-/// VNICs that another service did not let go of, and when that was clear.
+/// VNICs that another service did not release, and when that was known.
 #[derive(Debug, Default)]
 struct Kept(BTreeMap<String, Instant>);
 
 impl Kept {
-    /// How long another service is waited for that has the VNIC.
+    /// How long to wait for another service that has the VNIC.
     fn patience(&self, name: &str, now: Instant) -> Duration {
         match self.0.get(name) {
             Some(at) if now.saturating_duration_since(*at) < KEPT => Duration::ZERO,
@@ -249,14 +249,14 @@ impl Kept {
         self.0.remove(name);
     }
 
-    /// It was waited for in vain. Only names that the daemon knows come here.
+    /// The wait was in vain. Only names that the daemon knows come here.
     fn note(&mut self, name: &str, now: Instant) {
         self.0.retain(|_, at| now.saturating_duration_since(*at) < KEPT);
         self.0.insert(name.to_owned(), now);
     }
 }
 
-/// Acquires VNICs, and shows what they have counted.
+/// Acquires VNICs, and publishes their counters.
 struct Keeper {
     socket: PathBuf,
     kept: Kept,
@@ -270,7 +270,7 @@ struct Keeper {
 pub(super) struct Vnics([JoinHandle<()>; 2]);
 
 impl Vnics {
-    /// Waits until all VNICs have ended. They do when nobody can send requests any more.
+    /// Waits until all VNICs have ended: they do once every sender of requests is gone.
     pub(super) fn join(self) {
         for thread in self.0 {
             // One that panicked has nothing any more.
@@ -279,7 +279,7 @@ impl Vnics {
     }
 }
 
-/// Starts the threads; who has the sender hands over requests.
+/// Starts the threads. The owner of the sender passes requests to them.
 ///
 /// # Errors
 /// No descriptors or threads are left.
@@ -298,7 +298,7 @@ pub(super) fn start(socket: &Path, registrar: CommandSender) -> io::Result<(Send
 }
 
 impl Keeper {
-    /// Acquires what is asked for until nobody can ask any more.
+    /// Acquires requested VNICs until every sender is gone.
     fn run(&mut self, wanted: &Receiver<VnicRequest>) {
         loop {
             let next = if lock(&self.state).lines.is_empty() {
@@ -348,7 +348,7 @@ impl Keeper {
             && reply.kind == ErrorKind::Busy
         {
             if began.elapsed() >= patience {
-                // One that was not waited for is waited for when its time has come.
+                // A VNIC that was skipped is waited for again after its time.
                 if !patience.is_zero() {
                     self.kept.note(name, Instant::now());
                 }
@@ -392,7 +392,7 @@ impl Keeper {
         Ok(Line { orders, bell, page })
     }
 
-    /// Puts what was noted on the VNICs' pages.
+    /// Copies the VNICs' counters to their pages.
     fn show(&mut self) {
         let lines = &mut lock(&self.state).lines;
         for (thread, shown) in self.board.read() {
@@ -407,7 +407,7 @@ impl Keeper {
     }
 }
 
-/// Who may use a VNIC, and for what.
+/// Which users may use a VNIC, and for what.
 fn access(granted: &VnicGrant) -> Access {
     let mut peers: Vec<(IpAddr, u8)> =
         granted.peers.iter().map(|network| (network.address.into(), network.prefix)).collect();

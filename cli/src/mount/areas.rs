@@ -1,6 +1,7 @@
-//! What the daemon says there is, kept for a moment.
+//! A short-lived cache of the daemon's listing of volumes and areas.
 //!
-//! The kernel asks for every part of every path; the daemon is asked at most once in [`FRESH`].
+//! The kernel looks up every component of every path; the daemon is asked at most once in
+//! [`FRESH`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

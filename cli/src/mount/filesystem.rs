@@ -1,17 +1,16 @@
-//! The file system: what the kernel asks, answered from what the daemon says.
+//! The file system: answers the kernel's requests with what the daemon reports.
 //!
-//! 1. Every question carries the uid of whoever asks, from the kernel. An area is shown and opened
-//!    to its own uid and to root, whoever mounted it; others get EACCES. As for any file, who was
-//!    allowed to open it may go on reading, and pass it on.
-//! 2. Nothing can be written: the mount is read-only, and the daemon gives descriptors that only
-//!    read.
-//! 3. Files are read past the kernel's cache (`FOPEN_DIRECT_IO`): their owners write them by ways
-//!    that the kernel does not see.
-//! 4. An open area is a descriptor: it outlives a restart of the daemon, and the area's name, as
-//!    with any file.
-//! 5. What is in a view, its owner is asked ([`super::views`]), each in a lane of its own.
-//! 6. Where others than the mounting user may look, the kernel may not keep what one of them was
-//!    told: names and attributes are asked for anew.
+//! 1. The kernel sends the uid of the caller with every request. An area is visible and readable to
+//!    its own uid and to root, whichever user mounted; other users get EACCES. As for any file, an
+//!    open descriptor stays readable and can be passed on.
+//! 2. Nothing can be written: the mount is read-only, and the daemon's descriptors are read-only.
+//! 3. Reads bypass the kernel's cache (`FOPEN_DIRECT_IO`): the owners write in ways that the kernel
+//!    does not see.
+//! 4. An open area is a descriptor: it survives a restart of the daemon, and the removal of the
+//!    area's name, as with any file.
+//! 5. Requests within a view go to its owner ([`super::views`]), each in a lane of its own.
+//! 6. Where users other than the mounting one may read, the kernel must not cache names and
+//!    attributes, because they depend on the user.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -43,7 +42,7 @@ const READ_SIZE: u32 = 128 << 10;
 /// What a view is called after its area: no area can be called so.
 const VIEW: &str = ".view";
 
-/// What the kernel has open.
+/// An open file or directory.
 enum Open {
     /// An area with a descriptor of its own.
     File { file: OwnedFd, size: u64 },
@@ -57,16 +56,16 @@ enum Open {
     Listed(OpenDirectory),
 }
 
-/// What all parts of a mount share.
+/// The state that all threads of a mount share.
 struct Shared {
     nodes: Mutex<Nodes>,
     areas: Areas,
     views: Views,
     open: Mutex<HashMap<u64, Arc<Open>>>,
     next_handle: AtomicU64,
-    /// How long the kernel may keep what it was told.
+    /// How long the kernel may cache names and attributes.
     keep: Duration,
-    /// Who mounted it, and when.
+    /// The user who mounted, and the time of the mount.
     uid: u32,
     gid: u32,
     began: SystemTime,
@@ -80,7 +79,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// Whether `uid` may see and read what belongs to `owner`.
     fn may(uid: u32, owner: u32) -> bool {
-        // The last number means that the owner, or the asker, is not known.
+        // The highest number means that the owner, or the caller, is unknown.
         uid == 0 || (uid == owner && uid != u32::MAX)
     }
 
@@ -126,7 +125,7 @@ impl Shared {
         if Self::may(uid, area.uid) { Ok(area) } else { Err(Errno::EACCES) }
     }
 
-    /// What `node` is to `uid`; nothing if its owner has to be asked.
+    /// The attributes of `node` for `uid`; none if its owner has to be asked.
     fn look(&self, uid: u32, node: &Node, listing: &Listing) -> Result<Option<FileAttr>, Errno> {
         match node {
             Node::Root => Ok(Some(self.attributes(node, None, None))),
@@ -149,7 +148,7 @@ impl Shared {
         }
     }
 
-    /// The same of what is in a view, from its owner.
+    /// The same for a file within a view, from its owner.
     fn look_into(&self, path: &ViewPath, client: &mut ReconnectingClient) -> Result<FileAttr, Errno> {
         let shown = self.views.look(client, path)?;
         let listing = self.areas.get(client).map_err(|error| errno(&error))?;
@@ -208,7 +207,7 @@ impl Shared {
         locked(&self.open).get(&handle.0).cloned()
     }
 
-    /// Opens an area, if it is for `uid`. The daemon has looked whether it is for whoever mounted.
+    /// Opens an area, if it is for `uid`. The daemon has checked that it is for the mounting user.
     fn open(&self, uid: u32, path: &str, client: &mut ReconnectingClient) -> Result<Open, Errno> {
         let asked = client.ask(|connection| connection.read_vsa(path));
         let (area, file) = asked.map_err(|error| errno(&error))?;
@@ -281,7 +280,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The namespace of the daemon at `socket`. `others`: others than the mounting user will ask.
+    /// The namespace of the daemon at `socket`. `others`: other users than the mounting one may
+    /// read.
     ///
     /// # Errors
     /// No thread can be started.
@@ -300,8 +300,8 @@ impl Names {
         Ok(Self { shared: Arc::new(shared), workers: Arc::new(Workers::start(socket)?) })
     }
 
-    /// Answers with `work` and what there is: at once if that is known, else when the daemon has
-    /// said it.
+    /// Runs `work` with the listing: at once if a recent one is cached, else after the daemon's
+    /// reply.
     fn with_listing(&self, work: impl FnOnce(&Arc<Shared>, Result<&Listing, Errno>) + Send + 'static) {
         if let Some(listing) = self.shared.areas.fresh() {
             return work(&self.shared, Ok(&listing));
@@ -348,7 +348,7 @@ impl Names {
         }
     }
 
-    /// Finds out what `node` is to `uid`, and calls `reply` with that.
+    /// Finds the attributes of `node` for `uid`, and calls `reply` with them.
     fn find(
         &self,
         uid: u32,
@@ -377,10 +377,10 @@ impl Names {
 impl Filesystem for Names {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let Some(node) = self.child(parent, name) else { return reply.error(Errno::ENOENT) };
-        let told = node.clone();
+        let looked_up = node.clone();
         self.find(request.uid(), node, move |shared, found| match found {
             Ok(mut attributes) => {
-                attributes.ino = INodeNo(locked(&shared.nodes).told(&told));
+                attributes.ino = INodeNo(locked(&shared.nodes).looked_up(&looked_up));
                 reply.entry(&shared.keep, &attributes, Generation(0));
             }
             Err(errno) => reply.error(errno),

@@ -1,10 +1,10 @@
-//! What there is under the mount, and the numbers by which the kernel knows it.
+//! The tree under the mount, and its inode numbers.
 //!
-//! 1. The root holds volumes, a volume holds areas and the views of those whose holders show one.
-//! 2. A number is made from the path, so that it stays the same from one look to the next; should
-//!    two paths share one, the second gets the next that is free.
-//! 3. A number is kept for as long as the kernel remembers it: it says how often it was told of one
-//!    (`lookup`) and how many of these it has forgotten.
+//! 1. The root holds volumes; a volume holds areas, and the views of areas whose holders show one.
+//! 2. An inode number is a hash of the path, so it stays the same from one lookup to the next. If
+//!    two paths collide, the second gets the next free number.
+//! 3. A number is kept as long as the kernel references it: the kernel reports how many lookups
+//!    (`lookup`) it has forgotten.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,7 +39,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// What `number` stands for.
+    /// The node with this number.
     pub(super) fn get(&self, number: u64) -> Option<Node> {
         if number == ROOT {
             return Some(Node::Root);
@@ -62,8 +62,8 @@ impl Nodes {
         number
     }
 
-    /// The kernel is told of `node`, once more.
-    pub(super) fn told(&mut self, node: &Node) -> u64 {
+    /// Counts a lookup of `node`, and returns its number.
+    pub(super) fn looked_up(&mut self, node: &Node) -> u64 {
         let number = self.number(node);
         if number != ROOT {
             self.known.entry(number).or_insert_with(|| Known { node: node.clone(), lookups: 0 }).lookups += 1;
@@ -71,7 +71,7 @@ impl Nodes {
         number
     }
 
-    /// The kernel has forgotten `lookups` of the times that it was told of `number`.
+    /// The kernel has forgotten `lookups` lookups of `number`.
     pub(super) fn forget(&mut self, number: u64, lookups: u64) {
         if let Some(known) = self.known.get_mut(&number) {
             known.lookups = known.lookups.saturating_sub(lookups);
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_stands_for_one_thing_until_the_kernel_has_forgotten_it_as_often_as_it_was_told() {
+    fn a_number_names_one_node_until_the_kernel_has_forgotten_every_lookup() {
         let mut nodes = Nodes::default();
         let (a, b) = (Node::Area("/main/a".to_owned()), Node::Volume("main".to_owned()));
-        let (first, second) = (nodes.told(&a), nodes.told(&b));
+        let (first, second) = (nodes.looked_up(&a), nodes.looked_up(&b));
         assert_ne!(first, second);
-        assert_eq!(nodes.told(&a), first);
+        assert_eq!(nodes.looked_up(&a), first);
         nodes.forget(first, 1);
         assert_eq!(nodes.get(first), Some(a.clone()));
         nodes.forget(first, 1);
@@ -109,7 +109,7 @@ mod tests {
         let (a, b) = (Node::Area("/main/a".to_owned()), Node::Area("/main/b".to_owned()));
         let number = nodes.number(&a);
         nodes.known.insert(number, Known { node: b.clone(), lookups: 1 });
-        assert_eq!(nodes.told(&a), number + 1);
+        assert_eq!(nodes.looked_up(&a), number + 1);
         assert_eq!((nodes.get(number), nodes.get(number + 1)), (Some(b), Some(a)));
     }
 }

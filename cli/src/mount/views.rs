@@ -1,14 +1,14 @@
-//! Views of areas: what is asked of whoever holds them, and kept for a moment.
+//! Views of areas: requests to their holders, and a short-lived cache of the replies.
 //!
-//! 1. What a path of a view is, is kept for as long as the daemon's answers are, also from
-//!    listings: `ls -l` asks once for all.
-//! 2. An owner that has not answered in time is not asked again for [`QUIET`]: whoever waits behind
-//!    gets ETIMEDOUT at once.
-//! 3. A listing is read a page at a time as the kernel wants more, so that it takes no memory
-//!    however long it is. One of more than [`MOST_ENTRIES`] entries, or of [`MOST_EMPTY`] pages
-//!    without any, is broken off: its owner may make them up.
-//! 4. The last piece that was read of an open file is kept, so that asking for its end costs no
-//!    question.
+//! 1. The attributes of a view's paths are cached as long as the daemon's replies are, also those
+//!    from listings: `ls -l` needs one request for all entries.
+//! 2. An owner that has not answered in time gets no further request for [`QUIET`]: callers get
+//!    ETIMEDOUT at once.
+//! 3. A listing is read page by page as the kernel wants more, so that it takes little memory
+//!    however long it is. A listing of more than [`MOST_ENTRIES`] entries, or of [`MOST_EMPTY`]
+//!    empty pages, is cut off: a hostile owner could make up entries for ever.
+//! 4. The last piece read of an open file is cached, so that a read at the end of the file needs no
+//!    request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use super::areas::FRESH;
 use super::error::{RequestError, errno};
 use super::workers::ReconnectingClient;
 
-/// How long an owner that was silent is left alone.
+/// How long an owner that did not answer gets no further request.
 const QUIET: Duration = Duration::from_secs(1);
 /// Paths that are kept; at more, all are forgotten.
 const MOST_KEPT: usize = 65_536;
@@ -52,7 +52,7 @@ impl Path {
     }
 }
 
-/// What owners have said lately.
+/// The owners' recent replies.
 #[derive(Default)]
 pub(super) struct Views {
     kept: Mutex<HashMap<Path, (Instant, FileAttributes)>>,
@@ -64,7 +64,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Views {
-    /// What `path` is, if that was said lately.
+    /// The attributes of `path`, if a recent reply has them.
     pub(super) fn fresh(&self, path: &Path) -> Option<FileAttributes> {
         if path.within.is_empty() {
             return Some(FileAttributes::DIRECTORY);
@@ -102,7 +102,7 @@ impl Views {
     /// What `path` is.
     ///
     /// # Errors
-    /// What its caller is told.
+    /// The errno for the caller.
     pub(super) fn look(&self, client: &mut ReconnectingClient, path: &Path) -> Result<FileAttributes, Errno> {
         if let Some(shown) = self.fresh(path) {
             return Ok(shown);
@@ -145,7 +145,7 @@ impl OpenFile {
     /// At most `size` bytes from `offset` on.
     ///
     /// # Errors
-    /// What its reader is told. What has gone since it was opened, its owner included, is an input
+    /// The errno for the reader. What has gone since it was opened, its owner included, is an input
     /// error.
     pub(super) fn read(
         &self,
@@ -209,7 +209,7 @@ impl OpenDirectory {
     /// Entries from `offset` on, which is [`FIRST`] for the first; none at the end.
     ///
     /// # Errors
-    /// What its reader is told.
+    /// The errno for the reader.
     pub(super) fn entries(
         &self,
         views: &Views,

@@ -1,14 +1,14 @@
-//! Who asks the daemon for the mount: a few threads, each with a connection of its own.
+//! The threads that send the mount's requests to the daemon, each over a connection of its own.
 //!
-//! 1. The thread that takes the kernel's requests never waits: what needs the daemon, or a disk,
-//!    becomes a job.
-//! 2. A job belongs to a *lane*: the areas' names, the bytes of one area, the view of one. A lane
-//!    runs one job at a time, in order, on whichever thread is free, so an owner that does not
-//!    answer holds one thread and no other lane.
-//! 3. At most [`MOST_WAITING`] jobs wait in a lane; what comes then is told so at once, and its
-//!    caller gets EAGAIN.
-//! 4. A connection that breaks is made anew for the next try; a daemon that is being restarted is
-//!    waited for, for [`RECONNECT`].
+//! 1. The thread that takes the kernel's requests never waits: a request that needs the daemon, or
+//!    a disk, becomes a job.
+//! 2. A job belongs to a *lane*: the areas' names, the bytes of one area, or the view of one area.
+//!    A lane runs one job at a time, in order, on any free thread. An owner that does not answer
+//!    therefore blocks one thread and no other lane.
+//! 3. At most [`MOST_WAITING`] jobs wait in a lane; the caller of a further one gets EAGAIN at
+//!    once.
+//! 4. A broken connection is re-established at the next attempt. A daemon that is being restarted
+//!    is waited for, for [`RECONNECT`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -43,10 +43,10 @@ pub(super) enum Lane {
     View(String),
 }
 
-/// A job. It gets nothing where too many wait already.
+/// A job. It gets `None` where too many wait already.
 pub(super) type Job = Box<dyn FnOnce(Option<&mut ReconnectingClient>) + Send>;
 
-/// A connection to the daemon that comes back.
+/// A connection to the daemon that reconnects.
 pub(super) struct ReconnectingClient {
     socket: PathBuf,
     connection: Option<Connection>,
@@ -58,7 +58,7 @@ impl ReconnectingClient {
         Self { socket: socket.to_owned(), connection: None }
     }
 
-    /// Asks, once more on a new connection if the first was broken.
+    /// Sends a request, and repeats it on a new connection if the first was broken.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -209,7 +209,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // A thread in the middle of a question ends after it; nobody waits for its answer any more.
+        // A thread in the middle of a request ends after it; its answer is not needed any more.
         self.shared.state().ending = true;
         self.shared.bell.notify_all();
     }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lane_that_is_stuck_keeps_its_order_and_holds_nobody_else_up() {
+    fn a_blocked_lane_keeps_its_order_and_blocks_no_other_lane() {
         let workers = Workers::start(Path::new("/nowhere")).expect("threads");
         let (open, gate) = channel::<()>();
         let (said, heard) = channel();

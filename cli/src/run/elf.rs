@@ -8,8 +8,8 @@
 //!    must be whole. `PT_INTERP` names the loader; without one there is no loader that could load a
 //!    library.
 //! 3. A Go program is known by a note `Go` (`PT_NOTE`), a section `.go.buildinfo` or
-//!    `.note.go.buildid`, or the words that `go version` looks for at the start of its writable
-//!    data. Sections may be missing or wrong: the kernel does not look at them either.
+//!    `.note.go.buildid`, or the bytes that `go version` searches for at the start of its writable
+//!    data. Sections may be missing or wrong: the kernel does not read them either.
 //!
 //! Source: System V ABI, chapter 4 and 5 (ELF-64 object file format, version 1.5); Go's
 //! `debug/buildinfo`.
@@ -17,7 +17,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// Program headers that are looked at: Linux refuses more than fit in 64 KiB.
+/// Program headers that are read: Linux refuses more than fit in 64 KiB.
 const PROGRAM_HEADERS: usize = 65_536 / PROGRAM_HEADER;
 
 /// Bytes of a program header.
@@ -26,28 +26,28 @@ const PROGRAM_HEADER: usize = 56;
 /// Bytes of a section header.
 const SECTION_HEADER: usize = 64;
 
-/// Bytes of the section names that are looked at: programs have some hundred bytes.
+/// Bytes of the section names that are read: programs have some hundred bytes.
 const SECTION_NAMES: u64 = 1 << 16;
 
 /// The longest name of a loader: PATH_MAX, as in Linux.
 const LOADER_NAME: u64 = 4096;
 
-/// Bytes of notes that are looked at; the Go note is among the first.
+/// Bytes of notes that are read; the Go note is among the first.
 const NOTES: u64 = 1 << 12;
 
-/// Bytes of writable data in which Go's words are looked for: they stand at its very start, or
+/// Bytes of writable data in which Go's bytes are searched for: they stand at its very start, or
 /// after a few relocated pointers.
 const DATA: u64 = 1 << 16;
 
-/// What `go version` looks for.
+/// The bytes that `go version` searches for.
 const GO_WORDS: &[u8] = b"\xff Go buildinf:";
 
-/// Bytes of the dynamic section that are looked at, and names of libraries: programs have some
+/// Bytes of the dynamic section that are read, and names of libraries: programs have some
 /// dozen.
 const DYNAMIC: u64 = 1 << 14;
 const LIBRARIES: usize = 256;
 
-/// Bytes of a library's name that are looked at.
+/// Bytes of a library's name that are read.
 const LIBRARY_NAME: usize = 64;
 
 const DT_NULL: u64 = 0;

@@ -1,4 +1,4 @@
-//! What the program gets in its environment, and where that is found.
+//! The environment of the program, and where its values come from.
 //!
 //! 1. `LD_PRELOAD`: the library, before what is there already. The library is `$SIETCH_PRELOAD`, or
 //!    the newer of that beside this program and that in `deps/` beside it (where cargo puts it for
@@ -8,8 +8,7 @@
 //! 3. `SIETCH_APPLICATION`: 128 random bits that this program and what it starts have in common.
 //! 4. `SIETCH_VNIC` and `SIETCH_PUBLISH`: as asked; else they are removed, so that none is
 //!    inherited by chance.
-//! 5. `SIETCH_SHORT_LIVED`, unless `--always` is given: connections that are over after a few messages
-//!    are the kernel's.
+//! 5. `SIETCH_SHORT_LIVED`, unless `--always` is given: short-lived connections stay on kernel TCP.
 //!
 //! The service is greeted first, in its own protocol (`docs/spec/sockets.md`), and its build
 //! compared with the library's.

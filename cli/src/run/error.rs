@@ -19,13 +19,13 @@ use super::unsupported::Unsupported;
 pub(crate) enum RunError {
     /// No such file.
     #[error("{program}: there is no such program")]
-    #[diagnostic(help("see whether it is spelt right, is installed, and is in a folder of PATH"))]
+    #[diagnostic(help("check that it is spelt right, is installed, and is in a folder of PATH"))]
     NotFound {
         /// What was asked for.
         program: String,
     },
 
-    /// A file that nobody, or not this user, may start.
+    /// A file that is not executable, or not by this user.
     #[error("{path}: cannot be started: {source}")]
     #[diagnostic(help("name an executable file, or make it one with `chmod +x`"))]
     NotExecutable {
@@ -45,7 +45,7 @@ pub(crate) enum RunError {
         cause: ElfError,
     },
 
-    /// The program would not notice that it runs under Sietch.
+    /// The library cannot be loaded into the program.
     #[error("{path} {reason}: it would use the kernel's sockets")]
     #[diagnostic(help("`sietch run --anyway` starts it all the same, on the kernel's sockets"))]
     Unsupported {
@@ -55,7 +55,7 @@ pub(crate) enum RunError {
         reason: Unsupported,
     },
 
-    /// The library is nowhere.
+    /// The library was not found.
     #[error("libsietch_posix.so: in none of {looked}")]
     #[diagnostic(help(
         "build it beside this program with `cargo build --release`, or name it in SIETCH_PRELOAD"
@@ -75,7 +75,7 @@ pub(crate) enum RunError {
         cause: String,
     },
 
-    /// LD_PRELOAD has no way to write it.
+    /// The path cannot be written in LD_PRELOAD.
     #[error("{path}: LD_PRELOAD cannot hold a path with a space or a colon")]
     #[diagnostic(help("move it, and name it in SIETCH_PRELOAD"))]
     LibraryPath {
@@ -83,7 +83,7 @@ pub(crate) enum RunError {
         path: PathBuf,
     },
 
-    /// Nobody answers.
+    /// The service does not answer.
     #[error("no service at {path}: {source}")]
     #[diagnostic(help(
         "start it with `sietch up`, or name another one's socket with `--sockets`; `--anyway` runs on the kernel's sockets"
@@ -95,7 +95,7 @@ pub(crate) enum RunError {
         source: io::Error,
     },
 
-    /// Somebody answers, in another language.
+    /// The service has another version.
     #[error(
         "the service at {path} speaks {theirs}, and the library {own}: programs use the kernel's sockets until both are of the same version and the service has been started again"
     )]
@@ -123,7 +123,7 @@ pub(crate) enum RunError {
         path: PathBuf,
     },
 
-    /// A port of the host cannot be had.
+    /// A port of the host is not available.
     #[error("publishing {ports}: the host's {host}: {cause}")]
     #[diagnostic(help("{}", publish::fix(cause)))]
     Publish {
@@ -135,7 +135,7 @@ pub(crate) enum RunError {
         cause: Errno,
     },
 
-    /// Nothing would be different.
+    /// Publishing would change nothing.
     #[error(
         "publishing {ports}: without --vnic the program has the host's own addresses, and is reached at its port already"
     )]
@@ -149,7 +149,7 @@ pub(crate) enum RunError {
         port: u16,
     },
 
-    /// The protocol has an end.
+    /// More ports than the protocol allows.
     #[error("publishing so many ports: {most} of {what} are the most")]
     #[diagnostic(help("leave some out; an address like 0.0.0.0 stands for all of the host's"))]
     PublishMost {
@@ -159,9 +159,9 @@ pub(crate) enum RunError {
         what: String,
     },
 
-    /// There are no random numbers.
+    /// Random numbers are not available.
     #[error("random numbers: {source}")]
-    #[diagnostic(help("see whether a sandbox forbids getrandom(2)"))]
+    #[diagnostic(help("check whether a sandbox forbids getrandom(2)"))]
     Random {
         /// The cause.
         source: io::Error,
@@ -170,7 +170,7 @@ pub(crate) enum RunError {
     /// execve(2) failed.
     #[error("{path}: cannot be started: {source}")]
     #[diagnostic(help(
-        "see whether its interpreter is installed, and the arguments are not longer than the system allows"
+        "check that its interpreter is installed, and that the arguments are not longer than the system allows"
     ))]
     Start {
         /// The file.

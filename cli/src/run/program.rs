@@ -28,7 +28,7 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// Interpreters of interpreters: the kernel gives up after as many.
 const SCRIPT_DEPTH: usize = 5;
 
-/// Bytes of a script's first line that the kernel looks at.
+/// Bytes of a script's first line that the kernel reads.
 const SCRIPT_LINE: usize = 256;
 
 /// Where glibc's loader has the names of its versions: in the string table near its start.

@@ -1,12 +1,12 @@
 //! Ports of the host that lead to the program's: `--publish`.
 //!
-//! 1. The program's own library makes the kernel's sockets for them when the program listens
+//! 1. The program's own library opens the kernel's sockets for them when the program listens
 //!    ([`socket_service::Published`]); here they are written into its environment.
-//! 2. Each name is tried first and let go again, so that what cannot be had is said in a sentence,
-//!    and not by an error of the program's `listen`. A name that is taken may be that of a program
-//!    that has just ended: the service is asked something, which gives it the time to see that.
-//! 3. Without a VNIC the program has the host's addresses. Another port, or another address, makes
-//!    sense then; the same one does not.
+//! 2. Each name is bound once as a test, so that an unavailable one is reported in a sentence
+//!    rather than by an error of the program's `listen`. A name in use may be that of a program
+//!    that has just ended: a request to the service gives the service time to notice.
+//! 3. Without a VNIC the program has the host's addresses. Then only another port or another
+//!    address makes sense.
 
 use std::net::SocketAddr;
 
@@ -69,7 +69,7 @@ fn try_name(name: SocketAddr) -> Result<(), Errno> {
 pub(super) fn fix(cause: &Errno) -> &'static str {
     match *cause {
         Errno::ADDRINUSE => {
-            "somebody else has it (`ss -ltnp` says who): end that, or choose another port of the host"
+            "another process has it (`ss -ltnp` shows which): end that, or choose another port of the host"
         }
         Errno::ACCESS | Errno::PERM => {
             "ports below 1024 take root or CAP_NET_BIND_SERVICE, as without Sietch (net.ipv4.ip_unprivileged_port_start): choose a higher port of the host"

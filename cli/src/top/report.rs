@@ -1,9 +1,10 @@
-//! What there is at one moment, and how it is shown.
+//! A sample, and how it is shown.
 //!
-//! 1. [`Look`] is what is read: the counters' pages, the socket service's list, and the service
-//!    core's threads as the kernel sees them. A [`Report`] is what has happened between two looks.
-//! 2. A connection's bytes are counted while it is open, so a rate is at least what is shown: what
-//!    went over connections that ended between two looks is not in it.
+//! 1. [`Sample`] is what is read at one moment: the counters' pages, the socket service's list, and
+//!    the service core's threads as the kernel sees them. A [`Report`] has the rates between two
+//!    samples.
+//! 2. The bytes of a connection are counted while it is open. The real rate is therefore at least
+//!    the one shown: connections that ended between two samples are missing from it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +17,7 @@ use crate::style::{Cell, Palette, Table, Tone, bytes};
 
 /// What is read at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Sample {
     /// Seconds since some moment.
     pub at: f64,
     /// The counters' pages.
@@ -51,7 +52,7 @@ pub(super) struct Served {
     pub applications: u64,
     /// Connections.
     pub connections: u64,
-    /// Connections that are looked at in every turn.
+    /// Connections that are polled in every iteration.
     pub active: u64,
     /// Bytes a second, to the network and from it.
     pub sent: u64,
@@ -139,10 +140,10 @@ fn value(group: &StatGroup, name: &str) -> u64 {
 }
 
 impl Report {
-    /// What has happened from `before` to `now`.
-    pub(super) fn of(now: &Look, before: &Look) -> Self {
+    /// The rates from `before` to `now`.
+    pub(super) fn of(now: &Sample, before: &Sample) -> Self {
         let elapsed = (now.at - before.at).max(0.001);
-        // What seems to shrink was made anew.
+        // A counter that seems to shrink belongs to a new page.
         let rate = |new: u64, old: u64| (new.saturating_sub(old) as f64 / elapsed) as u64;
         let mut report = Self::default();
         for (thread, seconds) in &now.threads {
@@ -305,12 +306,12 @@ mod tests {
         ListedApplication { id, uid: 1000, vnic, connections, accepted: 1, sent, ..Default::default() }
     }
 
-    fn look(at: f64, sent: u64, busy: u64, cpu: f64) -> Look {
+    fn sample(at: f64, sent: u64, busy: u64, cpu: f64) -> Sample {
         let listing = Listing {
             applications: vec![application("0a", Some("web"), 2, sent), application("0b", None, 9, 0)],
             ..Listing::default()
         };
-        Look {
+        Sample {
             at,
             pages: vec![page("tcp-web", sent, busy), page("kv", 9, 9)],
             listing,
@@ -321,7 +322,8 @@ mod tests {
 
     #[test]
     fn programs_cores_and_vnics_are_shown_with_their_rates_and_nothing_else_is() {
-        let mut report = Report::of(&look(2.0, 5000, 700_000_000, 3.5), &look(0.0, 1000, 200_000_000, 3.0));
+        let mut report =
+            Report::of(&sample(2.0, 5000, 700_000_000, 3.5), &sample(0.0, 1000, 200_000_000, 3.0));
         assert_eq!(report.vnics.len(), 1);
         assert_eq!((report.vnics[0].sent, report.vnics[0].busy), (2000, 250));
         assert_eq!(report.threads, BTreeMap::from([(0, 250)]));
@@ -332,13 +334,26 @@ mod tests {
         assert_eq!(found, [(2000, 3), (0, 10)]);
         report.order(Order::Connections);
         assert_eq!(report.applications[0].connections, 10);
-        insta::assert_snapshot!(report.render(Palette::plain()), @"");
-        insta::assert_snapshot!(report.headline(Order::Bytes, Palette::plain()), @"");
+        insta::assert_snapshot!(report.render(Palette::plain()), @r"
+        SERVICE CORE   CPU    MOVING
+        sietch-switch   0.0%       -
+        sietch-tcp-0   25.0%   25.0%
+
+        VNIC  CORE  BUSY   PROGRAMS  CONNECTIONS  ACTIVE  SENT/S   RECEIVED/S
+        web      0  25.0%         0           50       0  1.9 KiB         0 B
+
+        PROGRAM       APPLICATION  UID   VNIC  LISTENERS  CONNECTIONS  SENT/S   RECEIVED/S  MEMORY
+        ?             0b0b0b0b     1000  -             0           10      0 B         0 B     0 B
+        redis-server  0a0a0a0a     1000  web           0            3  1.9 KiB         0 B     0 B
+        ");
+        insta::assert_snapshot!(report.headline(Order::Bytes, Palette::plain()), @r"
+        sietch top  2 programs, 13 connections, 25.0% of a core in the service    q quits, s sorts (by bytes)
+        ");
     }
 
     #[test]
     fn an_idle_service_shows_that_nothing_spins() {
-        let at = |at| look(at, 5000, 700_000_000, 3.5);
+        let at = |at| sample(at, 5000, 700_000_000, 3.5);
         let report = Report::of(&at(5.0), &at(4.0));
         assert_eq!(report.threads, BTreeMap::from([(0, 0)]));
         assert!(report.cores.iter().all(|core| core.cpu == 0), "{:?}", report.cores);
@@ -346,7 +361,7 @@ mod tests {
 
     #[test]
     fn without_any_program_it_says_so() {
-        let report = Report::of(&Look::default(), &Look::default());
-        insta::assert_snapshot!(report.render(Palette::plain()), @"");
+        let report = Report::of(&Sample::default(), &Sample::default());
+        insta::assert_snapshot!(report.render(Palette::plain()), @"no program under `sietch run` has a listener or a connection");
     }
 }

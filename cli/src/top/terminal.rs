@@ -1,10 +1,9 @@
-//! A terminal that is somebody's for a while: views that replace one another on its other screen,
-//! and keys that come without Enter.
+//! A terminal in raw mode: views that replace one another on the alternate screen, and keys without
+//! Enter.
 //!
-//! 1. The settings of before are put back, and the screen of before is shown again, whatever ends
-//!    it but SIGKILL.
-//! 2. A view is written in one piece, over the one before, so that nothing flickers. What is wider
-//!    or longer than the terminal is cut off.
+//! 1. The former settings and screen are restored however the program ends, SIGKILL excepted.
+//! 2. A view is written in one piece over the previous one, so that nothing flickers. It is cut to
+//!    the size of the terminal.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-/// The other screen, without a cursor; and back.
+/// The alternate screen, without a cursor; and back.
 const OPEN: &str = "\x1b[?1049h\x1b[?25l";
 const CLOSE: &str = "\x1b[?25h\x1b[?1049l";
 
@@ -60,12 +59,12 @@ impl Screen {
     pub(super) fn show(&self, view: &str) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
         // A terminal that does not say how large it is.
-        let known = |told: u16, usual| if told == 0 { usual } else { usize::from(told) };
+        let known = |reported: u16, usual| if reported == 0 { usual } else { usize::from(reported) };
         write(&fitted(view, known(size.ws_col, 80), known(size.ws_row, 24)))
     }
 
-    /// The next key within `limit`; none: nobody pressed one. A signal that ends the program counts
-    /// as `q`.
+    /// The next key within `limit`, if one is pressed. A signal that ends the program counts as
+    /// `q`.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -81,7 +80,7 @@ impl Screen {
             match poll(&mut watched, Timespec::try_from(left).ok().as_ref()) {
                 Ok(0) => return Ok(None),
                 Ok(_) => {}
-                // Another size, or the end: both are looked at.
+                // A signal: the size has changed, or the program is to end. The caller checks both.
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             }
@@ -99,7 +98,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // A failure cannot be reported any more.
         let _ = write(CLOSE);
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
     }
@@ -111,7 +110,7 @@ fn write(text: &str) -> io::Result<()> {
     out.flush()
 }
 
-/// A view as it is written: over what is there, as wide and high as the terminal.
+/// A view as it is written: over the previous one, as wide and high as the terminal.
 fn fitted(view: &str, columns: usize, rows: usize) -> String {
     let mut out = String::from("\x1b[H");
     for (row, line) in view.lines().take(rows).enumerate() {

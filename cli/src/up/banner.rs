@@ -1,4 +1,4 @@
-//! What `sietch up` says once everything serves.
+//! What `sietch up` prints once everything serves.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::instance;
 use super::plan::Plan;
 use crate::style::{self, Palette, Tone};
 
-/// The lines, each a name and what there is to say.
+/// The lines, each a name and a value.
 pub(super) fn render(
     plan: &Plan,
     status: &Status,

@@ -1,10 +1,10 @@
-//! A program of ours that `sietch up` runs: this very binary with another command.
+//! A program that `sietch up` runs: this very binary with another command.
 //!
 //! 1. It is a process group of its own, so that a Ctrl-C at the terminal reaches `up` alone, which
 //!    then stops its children in order. If `up` is killed, the kernel sends them SIGTERM
 //!    (`--parent`).
 //! 2. Its standard error goes to a log in the data directory. Its standard output is a pipe on
-//!    which it says once that it is ready.
+//!    which it reports once that it is ready.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -97,7 +97,7 @@ impl Child {
         }
     }
 
-    /// Waits until it ends. May be cancelled and asked again.
+    /// Waits until it ends. May be cancelled and called again.
     pub(super) async fn ended(&mut self) -> String {
         match self.process.wait().await {
             Ok(status) => describe(status),
@@ -105,16 +105,16 @@ impl Child {
         }
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub(super) fn terminate(&self) {
-        // The number stays this process's until it is waited for.
+        // The process id stays valid until it is waited for.
         if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw) {
             // It can only fail if the process has just ended.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
 
-    /// Waits for its end, and makes it end after `grace`. Says whether it ended by itself.
+    /// Waits for its end, and kills it after `grace`. Returns whether it ended by itself.
     pub(super) async fn wait_or_kill(&mut self, grace: Duration) -> bool {
         if tokio::time::timeout(grace, self.process.wait()).await.is_ok() {
             return true;

@@ -3,8 +3,8 @@
 //! 1. The same command is started again with `--detached`, its standard output a pipe.
 //! 2. That process leaves the terminal, comes up, prints what it always prints, and a zero byte
 //!    after it. From then on its output goes to a log in the data directory.
-//! 3. The first process copies the pipe. At the zero byte it is done; if the pipe ends without one,
-//!    it failed like the other, which has said why on standard error.
+//! 3. The first process copies the pipe to its output. At the zero byte it is done. If the pipe
+//!    ends without one, the other process has failed and said why on standard error.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -63,13 +63,13 @@ pub(super) fn leave_terminal() -> Result<(), Error> {
     }
 }
 
-/// Tells the process that waits that this one serves, and turns to the log.
+/// Writes the zero byte for the waiting process, and redirects the output to the log.
 ///
 /// # Errors
 /// [`Error::File`] for the log.
 pub(super) fn serve_alone(log: &Path) -> Result<(), Error> {
     match output::print("\0") {
-        // The one that waited may have been killed; what is started stays.
+        // The waiting process may have been killed; this one stays.
         Ok(()) | Err(Error::OutputClosed) => {}
         Err(other) => return Err(other),
     }

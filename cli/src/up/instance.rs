@@ -1,6 +1,6 @@
-//! The record of a running `sietch up`: who it is and where its store answers.
+//! The record of a running `sietch up`: its processes, and where its store answers.
 //!
-//! 1. The record lies beside the daemon's socket, and everybody may read it. A second file beside
+//! 1. The record lies beside the daemon's socket, and every user may read it. A second file beside
 //!    it is mode 0600.
 //! 2. The owner holds an exclusive `flock` on the second file while it lives, and the kernel
 //!    releases that lock however the owner ends. So a record without a lock is a leftover.
@@ -23,7 +23,7 @@ use sietch::StartupReport;
 
 use crate::error::Error;
 
-/// A `status` looks at the lock for microseconds, which must not pass for a running instance.
+/// `sietch status` takes the lock for microseconds, which must not count as a running instance.
 const LOCK_TRIES: u32 = 5;
 
 /// Between two tries.
@@ -42,7 +42,7 @@ pub(crate) struct Record {
     pub store: Option<u32>,
     /// The data directory.
     pub data: PathBuf,
-    /// What the store became, once it serves.
+    /// The store's startup report, once it serves.
     pub ready: Option<StartupReport>,
 }
 
@@ -65,7 +65,7 @@ fn lock_of(path: &Path) -> PathBuf {
 /// [`Error::AlreadyRunning`]; [`Error::File`] if the record cannot be made.
 pub(crate) fn claim(path: &Path) -> Result<Claim, Error> {
     let failed = |cause: rustix::io::Errno| {
-        let fix = "see who owns its folder, or choose another socket with `--socket`";
+        let fix = "check the owner of its folder, or choose another socket with `--socket`";
         Error::file(path, fix)(cause.into())
     };
     let own = Mode::RUSR | Mode::WUSR;
@@ -101,7 +101,7 @@ pub(crate) fn claim(path: &Path) -> Result<Claim, Error> {
 }
 
 impl Claim {
-    /// Says what is known now.
+    /// Writes the record.
     ///
     /// # Errors
     /// [`Error::File`]: the disk is full, perhaps.
@@ -117,7 +117,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // A record that stays is a leftover without a lock, which everybody sees through.
+        // A record that stays is a leftover without a lock, which every reader ignores.
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(lock_of(&self.path));
     }
@@ -190,7 +190,7 @@ fn still_named(file: &File, path: &Path) -> bool {
     }
 }
 
-/// What the file says; an owner that has only just started has said nothing yet.
+/// The content of the file; none while its owner has just started.
 fn read(file: File) -> Record {
     let mut text = String::new();
     match file.take(MAX_RECORD).read_to_string(&mut text) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_claim_is_told_who_has_the_first() {
+    fn a_second_claim_names_the_owner_of_the_first() {
         let path = path("second");
         let first = claim(&path).expect("free");
         assert_eq!(find(&path).expect("readable"), Some(Record::default()));
@@ -222,9 +222,9 @@ mod tests {
         drop(claim(&path).expect("free again"));
     }
 
-    /// A user who can read the record can lock it: that is nothing to anybody.
+    /// A user who can read the record can lock it; that has no effect.
     #[test]
-    fn a_stranger_who_locks_the_record_keeps_nobody_from_starting_and_lends_it_no_life() {
+    fn another_users_lock_on_the_record_neither_prevents_a_start_nor_makes_it_live() {
         let path = path("stranger");
         std::fs::write(&path, "{\"pid\": 1}").expect("write");
         let stranger = File::open(&path).expect("open");

@@ -2,12 +2,11 @@
 //!
 //! 1. One task: it waits for the end of a child or for a signal, whichever is first. Nothing runs
 //!    on a timer while all is well.
-//! 2. A start that fails is tried again [`STARTS`] times with growing pauses: what an earlier,
-//!    killed `up` left may still be going away. After that its error is the end of `up`.
-//! 3. A child that had served and ends is started again without limit, at most every
-//!    [`RESTART_PAUSE`].
-//! 4. The end: store, service core, daemon, record. A second signal, or a child that takes longer
-//!    than its grace, is met with SIGKILL: the log is built for that.
+//! 2. A failed start is repeated [`STARTS`] times with growing pauses: leftovers of an earlier,
+//!    killed `up` may still be ending. After that its error ends `up`.
+//! 3. A child that had served and ends is restarted without limit, at most every [`RESTART_PAUSE`].
+//! 4. At the end it stops store, service core and daemon, and removes the record. A second signal,
+//!    or a child that takes longer than its grace, leads to SIGKILL: the log survives that.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,7 +32,7 @@ const STARTS: u32 = 4;
 /// The first pause between two attempts; each next one is three times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(150);
 
-/// Before a child that had served is started again: bounds what a store that dies at once costs.
+/// Between restarts of a child that had served: bounds the cost of a store that dies at once.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
 /// For the store to flush its log on a slow disk.
@@ -45,7 +44,7 @@ const SERVICE_GRACE: Duration = Duration::from_secs(2);
 /// For the daemon to remove its devices.
 const DAEMON_GRACE: Duration = Duration::from_secs(10);
 
-/// Runs what `plan` says until a signal arrives.
+/// Runs the processes of `plan` until a signal arrives.
 pub(super) async fn run(plan: Plan, claim: Claim, detached: bool) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let mut supervisor = Supervisor { plan, claim, daemon: Daemon::None, service: None, store: None };
@@ -88,7 +87,7 @@ impl Signals {
     }
 }
 
-/// Whose daemon it is.
+/// Which process started the daemon.
 enum Daemon {
     None,
     /// Started here.
@@ -106,7 +105,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    /// Serves until something cannot be fixed.
+    /// Serves until a signal arrives, or a start has finally failed.
     async fn serve(&mut self, detached: bool) -> Result<(), Error> {
         self.claim.write(&self.record())?;
         self.bring_up().await?;
@@ -179,7 +178,7 @@ impl Supervisor {
             return Ok(());
         }
         let log = self.plan.data.join("daemon.log");
-        // It is noted before it is waited for, so that a signal meanwhile finds it.
+        // The child is recorded before the wait, so that a signal meanwhile finds it.
         self.daemon = Daemon::Ours(Box::new(Child::start("daemon", self.plan.daemon(), &log)?));
         let Daemon::Ours(child) = &mut self.daemon else { return Ok(()) };
         let outcome = child.ready_byte().await;
@@ -221,14 +220,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Says what there is now.
+    /// Prints the banner, and updates the record.
     async fn announce(&self) -> Result<(), Error> {
         let status = self.ask(Connection::status).await?;
         let Some((child, ready)) = &self.store else { return Ok(()) };
         let pids = (child.pid(), self.service.as_ref().and_then(Child::pid));
         let text = banner::render(&self.plan, &status, ready, pids, Palette::of_stdout());
         match output::print(&text) {
-            // `sietch up | head -1` wants no more, but the store all the same.
+            // `sietch up | head -1` closes the pipe; the store serves all the same.
             Ok(()) | Err(Error::OutputClosed) => Ok(()),
             Err(other) => Err(other),
         }
@@ -243,7 +242,7 @@ impl Supervisor {
         Record { pid, store, data: self.plan.data.clone(), ready }
     }
 
-    /// Asks the daemon something, on a thread that may wait.
+    /// Sends the daemon a request, on a thread that may wait.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut Connection) -> Result<T, CallError> + Send + 'static,
@@ -266,11 +265,11 @@ impl Supervisor {
         if let Some(mut service) = self.service.take() {
             service.terminate();
             service.wait_or_kill(SERVICE_GRACE).await;
-            // Nobody listens there any more. Who asked it goes to the kernel, as without it.
+            // The service has ended. Its programs go to the kernel, as without it.
             paths::remove_sockets_beside(&self.plan.socket);
         }
         if matches!(self.daemon, Daemon::Ours(_)) && self.ask(Connection::shutdown).await.is_err() {
-            // It does not answer; a signal means the same to it.
+            // It does not answer; a signal has the same effect.
             if let Daemon::Ours(child) = &self.daemon {
                 child.terminate();
             }
@@ -292,7 +291,7 @@ impl Supervisor {
             service.wait_or_kill(Duration::ZERO).await;
         }
         if let Daemon::Ours(child) = &mut self.daemon {
-            // It alone can remove its devices: it is asked again, and given a moment.
+            // Only the daemon can remove its devices: it gets a second signal, and a moment.
             child.terminate();
             child.wait_or_kill(Duration::from_secs(1)).await;
         }

@@ -27,23 +27,23 @@ end
 complete -c sietch -n "__fish_sietch_needs_command" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_needs_command" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_needs_command" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the daemon and the store, and stay until Ctrl-C'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "up" -d 'Start the daemon, the service core and the store, and stay until Ctrl-C'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "down" -d 'Stop what `sietch up` started, cleanly'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and who holds them'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "status" -d 'Show the daemon, its grants and their holders'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "stat" -d 'Show the counters of daemon, VNIC, TCP, log and store'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "top" -d 'Show the VNICs that are served to unmodified programs: threads, connections, bytes a second'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "top" -d 'Show the programs under `sietch run` and their VNICs: threads, connections, bytes a second'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "ss" -d 'Show the sockets of all applications, as `ss -ti` shows the kernel\'s'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "sockets" -d 'Show the programs under `sietch run`: their listeners, and the connections between them'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "capture" -d 'Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Make, show, resize, trim and delete storage areas'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "vsa" -d 'Create, show, resize, trim and delete storage areas'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "mount" -d 'Show the storage areas as files, read-only, until Ctrl-C'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "run" -d 'Run a program, unmodified, with Sietch\'s TCP sockets in place of the kernel\'s. The exit status is the program\'s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Take a grant back while its holder runs; `sietch restore` allows it again. Or end the listeners and connections of an application under `sietch run`, named by its number in `sietch sockets`'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "revoke" -d 'Revoke a grant while its holder runs; `sietch restore` allows it again. Or close the listeners and connections of an application under `sietch run`, named by its id in `sietch sockets`'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "restore" -d 'Allow a revoked grant to be acquired again'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon read sietch.toml again; grants that are held stay as they are'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Say what this machine can do, and how to mend what is missing'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "reload" -d 'Make the daemon reload sietch.toml; grants that are held stay as they are'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "doctor" -d 'Show what this machine can do, and how to fix what is missing'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "daemon" -d 'Run the control plane alone, for example under systemd'
-complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area'
+complete -c sietch -n "__fish_sietch_needs_command" -f -a "kv" -d 'Run the Redis-compatible store alone, with a VNIC and a storage area of the daemon; or check such an area'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "service" -d 'Run a service core: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under `sietch run`'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c sietch -n "__fish_sietch_needs_command" -f -a "man" -d 'Write the man pages into a folder'
@@ -52,7 +52,7 @@ af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written out about every second'
-never\t'At once; written out when the log pleases'
+never\t'At once; written to the disk when the log needs room'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
@@ -65,11 +65,11 @@ volatile-lru\t''
 volatile-lfu\t''
 volatile-random\t''
 volatile-ttl\t''"
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l vnic -d 'Name of the store\'s VNIC [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l vsa -d 'Name of the store\'s storage area [default: kv]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l uplink -d 'Physical interface that joins the VNICs to a network, by XDP redirect' -r
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l config -d 'Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand up" -l data -d 'Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l config -d 'The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand up" -l data -d 'The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
 complete -c sietch -n "__fish_sietch_using_subcommand up" -l foreground -d 'Stay in the foreground until Ctrl-C (the default)'
@@ -84,13 +84,13 @@ complete -c sietch -n "__fish_sietch_using_subcommand status" -l socket -d 'The 
 complete -c sietch -n "__fish_sietch_using_subcommand status" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand status" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand status" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand stat" -l watch -d 'Print again every so many seconds, with rates' -r
+complete -c sietch -n "__fish_sietch_using_subcommand stat" -l watch -d 'Print every N seconds, with rates' -r
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -l json -d 'Print JSON (one object a line with --watch)'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand stat" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand top" -l once -d 'Print one table and end'
+complete -c sietch -n "__fish_sietch_using_subcommand top" -l once -d 'Print one table and exit'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -l json -d 'Print JSON, one object a line'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand top" -s V -l version -d 'Print version'
@@ -104,9 +104,9 @@ complete -c sietch -n "__fish_sietch_using_subcommand sockets" -l json -d 'Print
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand sockets" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s w -l write -d 'The file to write; `-` is standard output' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand capture" -s c -l count -d 'End after so many frames [default: at Ctrl-C]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand capture" -l seconds -d 'End after so many seconds [default: at Ctrl-C]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d 'Capture so many bytes of each frame at most [default: all]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s c -l count -d 'End after this number of frames [default: at Ctrl-C]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -l seconds -d 'End after this number of seconds [default: at Ctrl-C]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand capture" -s s -l snap -d 'Capture at most this number of bytes of each frame [default: all]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand capture" -s V -l version -d 'Print version'
@@ -118,10 +118,10 @@ complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_s
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "usage" -d 'Show the volumes: what they are, what is free, and the quotas'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "resize" -d 'Make an area longer or shorter; what is held grows under its holder'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "trim" -d 'Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "cat" -d 'Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "cat" -d 'Write the bytes of an area to standard output, even while it is held, or a file of the view that its holder shows'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "ls" -d 'List what the holder of an area shows of it'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "delete" -d 'Remove an area that nobody holds, and its data'
-complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: who runs this command]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and not __fish_seen_subcommand_from create list usage resize trim cat ls delete" -f -a "delete" -d 'Delete an area that is not held, and its data'
+complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l uid -d 'The user that it is for [default: the user who runs this command]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand vsa; and __fish_seen_subcommand_from create" -s V -l version -d 'Print version'
@@ -157,12 +157,12 @@ complete -c sietch -n "__fish_sietch_using_subcommand mount" -l socket -d 'The d
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -l allow-other -d 'Let other users in; each sees and reads its own areas alone (ordinary users need `user_allow_other` in /etc/fuse.conf)'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand mount" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; what is not between two programs under Sietch goes through the kernel]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also answer on a port of the host what comes for the program\'s PORT: PORT (with --vnic), or HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l vnic -d 'Give the program this VNIC\'s addresses, and reach other machines through it [default: the host\'s addresses; connections to programs that are not under Sietch go through the kernel]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l publish -d 'Also accept connections for the program\'s PORT on a port of the host: PORT (with --vnic), HOST_PORT:PORT, or ADDRESS:HOST_PORT:PORT [default address: 127.0.0.1]; may be given several times' -r
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l sockets -d 'The service\'s socket [default: sockets.sock beside the daemon\'s socket, if `--socket` names one; else $SIETCH_SOCKETS; else beside the daemon\'s]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand run" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets where Sietch cannot serve it, or does not run'
-complete -c sietch -n "__fish_sietch_using_subcommand run" -l always -d 'Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such ones a second: it sets them up sooner)'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l anyway -d 'Run the program on the kernel\'s sockets if Sietch cannot serve it, or does not run'
+complete -c sietch -n "__fish_sietch_using_subcommand run" -l always -d 'Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper, if a program makes many of them a second)'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand run" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand revoke" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
@@ -180,11 +180,11 @@ complete -c sietch -n "__fish_sietch_using_subcommand doctor" -l json -d 'Print 
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand doctor" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l uplink -d 'Physical interface that joins the VNICs to a network, by XDP redirect' -r
-complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l config -d 'Who may have what [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l data -d 'Where data, state and logs lie [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l config -d 'The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l data -d 'The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Hand out no VNICs'
+complete -c sietch -n "__fish_sietch_using_subcommand daemon" -l without-network -d 'Grant no VNICs'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand daemon" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l net -d 'Data path of the store' -r -f -a "auto\t'A VNIC if the daemon can make one, else kernel sockets'
@@ -192,7 +192,7 @@ af_xdp\t'A VNIC or nothing'
 linux\t'Kernel sockets'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l durability -d 'When a reply to a write may leave [default: always]' -r -f -a "always\t'After the write would survive power loss'
 interval\t'At once; written out about every second'
-never\t'At once; written out when the log pleases'
+never\t'At once; written to the disk when the log needs room'
 none\t'At once; there is no log: every key is lost when the store ends'"
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l port -d 'TCP port of the store [default: 6379]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l listen -d 'Where the store also answers on kernel sockets: an address, an address with a port, or `none` [default: 127.0.0.1]' -r
@@ -205,8 +205,8 @@ volatile-lru\t''
 volatile-lfu\t''
 volatile-random\t''
 volatile-ttl\t''"
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vnic -d 'Name of the VNIC to ask for [default: kv]' -r
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vsa -d 'Name of the storage area to ask for [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vnic -d 'Name of the store\'s VNIC [default: kv]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l vsa -d 'Name of the store\'s storage area [default: kv]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l file-size-limit -d 'Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)' -r
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l parent -d 'The supervisor\'s process: end when it ends' -r
@@ -214,18 +214,18 @@ complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_su
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -l without-io-uring -d 'Use epoll and pwritev2 even where io_uring works'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
-complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -f -a "check" -d 'Read a store\'s area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told: it is held, is not there, cannot be read, or holds something else'
+complete -c sietch -n "__fish_sietch_using_subcommand kv; and not __fish_seen_subcommand_from check" -f -a "check" -d 'Read a store\'s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown: the area is held, does not exist, cannot be read, or holds something else'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -l json -d 'Print JSON'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand kv; and __fish_seen_subcommand_from check" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l run-as -d 'Give up every privilege for this user and group before anything else (root only)' -r
-complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'Where programs under `sietch run` ask for their sockets [default: sockets.sock beside the daemon\'s socket]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand service" -l rule -d 'Who may listen and connect under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times, the first that fits decides [default: everybody everything]' -r
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets -d 'The socket for programs under `sietch run` [default: sockets.sock beside the daemon\'s socket]' -r -F
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l rule -d 'A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that matches applies [default: allow all]' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l parent -d 'The supervisor\'s process: end when it ends' -r
 complete -c sietch -n "__fish_sietch_using_subcommand service" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F
-complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets-only -d 'Serve programs under `sietch run` and nothing else; needs no daemon and no rights. Prints the socket\'s path once it serves'
-complete -c sietch -n "__fish_sietch_using_subcommand service" -l succeed -d 'Take listeners and connections over from the service that serves there now, which ends: no program notices'
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l sockets-only -d 'Serve programs under `sietch run` and nothing else; needs no daemon and no privileges. Prints the socket\'s path once it serves'
+complete -c sietch -n "__fish_sietch_using_subcommand service" -l succeed -d 'Take over listeners and connections from the service that runs there now, which then ends; no program notices'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s h -l help -d 'Print help'
 complete -c sietch -n "__fish_sietch_using_subcommand service" -s V -l version -d 'Print version'
 complete -c sietch -n "__fish_sietch_using_subcommand completions" -l socket -d 'The daemon\'s socket [default: $SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user\'s own for others]' -r -F

@@ -36,17 +36,17 @@ af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
 interval\:"At once; written out about every second"
-never\:"At once; written out when the log pleases"
+never\:"At once; written to the disk when the log needs room"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
 '--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
-'--vnic=[Name of the VNIC to ask for \[default\: kv\]]:NAME:_default' \
-'--vsa=[Name of the storage area to ask for \[default\: kv\]]:NAME:_default' \
+'--vnic=[Name of the store'\''s VNIC \[default\: kv\]]:NAME:_default' \
+'--vsa=[Name of the store'\''s storage area \[default\: kv\]]:NAME:_default' \
 '--uplink=[Physical interface that joins the VNICs to a network, by XDP redirect]:IFACE:_default' \
-'--config=[Who may have what \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
-'--data=[Where data, state and logs lie \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
+'--config=[The configuration\: names, users, limits \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
+'--data=[The folder for data, state and logs \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '--without-io-uring[Use epoll and pwritev2 even where io_uring works]' \
 '(--detach)--foreground[Stay in the foreground until Ctrl-C (the default)]' \
@@ -79,7 +79,7 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (stat)
 _arguments "${_arguments_options[@]}" : \
-'--watch=[Print again every so many seconds, with rates]::SECONDS:_default' \
+'--watch=[Print every N seconds, with rates]::SECONDS:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '--json[Print JSON (one object a line with --watch)]' \
 '-h[Print help]' \
@@ -91,7 +91,7 @@ _arguments "${_arguments_options[@]}" : \
 (top)
 _arguments "${_arguments_options[@]}" : \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
-'--once[Print one table and end]' \
+'--once[Print one table and exit]' \
 '--json[Print JSON, one object a line]' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -107,7 +107,7 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-'::vnic -- The VNIC whose holder is asked \[default\: every VNIC that is held; root or the daemon'\''s user only\]:_default' \
+'::vnic -- The VNIC whose sockets are shown \[default\: every held VNIC; root or the daemon'\''s user only\]:_default' \
 && ret=0
 ;;
 (sockets)
@@ -125,11 +125,11 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '-w+[The file to write; \`-\` is standard output]:FILE:_files' \
 '--write=[The file to write; \`-\` is standard output]:FILE:_files' \
-'-c+[End after so many frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
-'--count=[End after so many frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
-'--seconds=[End after so many seconds \[default\: at Ctrl-C\]]:SECONDS:_default' \
-'-s+[Capture so many bytes of each frame at most \[default\: all\]]:BYTES:_default' \
-'--snap=[Capture so many bytes of each frame at most \[default\: all\]]:BYTES:_default' \
+'-c+[End after this number of frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
+'--count=[End after this number of frames \[default\: at Ctrl-C\]]:FRAMES:_default' \
+'--seconds=[End after this number of seconds \[default\: at Ctrl-C\]]:SECONDS:_default' \
+'-s+[Capture at most this number of bytes of each frame \[default\: all\]]:BYTES:_default' \
+'--snap=[Capture at most this number of bytes of each frame \[default\: all\]]:BYTES:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -157,7 +157,7 @@ _arguments "${_arguments_options[@]}" : \
         case $line[1] in
             (create)
 _arguments "${_arguments_options[@]}" : \
-'--uid=[The user that it is for \[default\: who runs this command\]]:UID:_default' \
+'--uid=[The user that it is for \[default\: the user who runs this command\]]:UID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
@@ -261,12 +261,12 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (run)
 _arguments "${_arguments_options[@]}" : \
-'--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; what is not between two programs under Sietch goes through the kernel\]]:NAME:_default' \
-'*--publish=[Also answer on a port of the host what comes for the program'\''s PORT\: PORT (with --vnic), or HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
+'--vnic=[Give the program this VNIC'\''s addresses, and reach other machines through it \[default\: the host'\''s addresses; connections to programs that are not under Sietch go through the kernel\]]:NAME:_default' \
+'*--publish=[Also accept connections for the program'\''s PORT on a port of the host\: PORT (with --vnic), HOST_PORT\:PORT, or ADDRESS\:HOST_PORT\:PORT \[default address\: 127.0.0.1\]; may be given several times]:[[ADDRESS:]HOST_PORT:]PORT:_default' \
 '--sockets=[The service'\''s socket \[default\: sockets.sock beside the daemon'\''s socket, if \`--socket\` names one; else \$SIETCH_SOCKETS; else beside the daemon'\''s\]]:PATH:_files' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
-'--anyway[Run the program on the kernel'\''s sockets where Sietch cannot serve it, or does not run]' \
-'--always[Never leave connections to the kernel for being over after a few messages (by default it gets most of those of a program that makes many such ones a second\: it sets them up sooner)]' \
+'--anyway[Run the program on the kernel'\''s sockets if Sietch cannot serve it, or does not run]' \
+'--always[Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper, if a program makes many of them a second)]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -317,11 +317,11 @@ _arguments "${_arguments_options[@]}" : \
 (daemon)
 _arguments "${_arguments_options[@]}" : \
 '--uplink=[Physical interface that joins the VNICs to a network, by XDP redirect]:IFACE:_default' \
-'--config=[Who may have what \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
-'--data=[Where data, state and logs lie \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
+'--config=[The configuration\: names, users, limits \[default\: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml for others; made on first start\]]:FILE:_files' \
+'--data=[The folder for data, state and logs \[default\: /var/lib/sietch for root, ~/.local/share/sietch for others\]]:DIR:_files' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
-'--without-network[Hand out no VNICs]' \
+'--without-network[Grant no VNICs]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -335,14 +335,14 @@ af_xdp\:"A VNIC or nothing"
 linux\:"Kernel sockets"))' \
 '--durability=[When a reply to a write may leave \[default\: always\]]:DURABILITY:((always\:"After the write would survive power loss"
 interval\:"At once; written out about every second"
-never\:"At once; written out when the log pleases"
+never\:"At once; written to the disk when the log needs room"
 none\:"At once; there is no log\: every key is lost when the store ends"))' \
 '--port=[TCP port of the store \[default\: 6379\]]:PORT:_default' \
 '--listen=[Where the store also answers on kernel sockets\: an address, an address with a port, or \`none\` \[default\: 127.0.0.1\]]:ADDRESS:_default' \
 '--maxmemory=[Memory for keys and values, in bytes or with a unit (512mb, 2gb); 0 is no limit \[default\: 0\]]:BYTES:_default' \
 '--maxmemory-policy=[What to do when that memory is full \[default\: noeviction\]]:POLICY:(noeviction allkeys-lru allkeys-lfu allkeys-random volatile-lru volatile-lfu volatile-random volatile-ttl)' \
-'--vnic=[Name of the VNIC to ask for \[default\: kv\]]:NAME:_default' \
-'--vsa=[Name of the storage area to ask for \[default\: kv\]]:NAME:_default' \
+'--vnic=[Name of the store'\''s VNIC \[default\: kv\]]:NAME:_default' \
+'--vsa=[Name of the store'\''s storage area \[default\: kv\]]:NAME:_default' \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
 '--file-size-limit=[Largest file offset the process may ever write, in bytes (RLIMIT_FSIZE)]:BYTES:_default' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
@@ -370,7 +370,7 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':area -- A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon hands out\: no store may hold it:_default' \
+':area -- A file that holds an area, or the name of an area (/VOLUME/NAME, or NAME), which the daemon grants\: no store may hold it:_default' \
 && ret=0
 ;;
         esac
@@ -380,12 +380,12 @@ esac
 (service)
 _arguments "${_arguments_options[@]}" : \
 '--run-as=[Give up every privilege for this user and group before anything else (root only)]:UID:GID:_default' \
-'--sockets=[Where programs under \`sietch run\` ask for their sockets \[default\: sockets.sock beside the daemon'\''s socket\]]:PATH:_files' \
-'*--rule=[Who may listen and connect under \`sietch run\`\: \`allow|deny listen|connect|all \[user UID\] \[address NETWORK\] \[port PORT|FIRST-LAST\]\`; may be given several times, the first that fits decides \[default\: everybody everything\]]:RULE:_default' \
+'--sockets=[The socket for programs under \`sietch run\` \[default\: sockets.sock beside the daemon'\''s socket\]]:PATH:_files' \
+'*--rule=[A rule for listening and connecting under \`sietch run\`\: \`allow|deny listen|connect|all \[user UID\] \[address NETWORK\] \[port PORT|FIRST-LAST\]\`; may be given several times; the first that matches applies \[default\: allow all\]]:RULE:_default' \
 '--parent=[The supervisor'\''s process\: end when it ends]:PID:_default' \
 '--socket=[The daemon'\''s socket \[default\: \$SIETCH_SOCKET, else /run/sietch/sietch.sock for root and a folder of the user'\''s own for others\]]:PATH:_files' \
-'--sockets-only[Serve programs under \`sietch run\` and nothing else; needs no daemon and no rights. Prints the socket'\''s path once it serves]' \
-'--succeed[Take listeners and connections over from the service that serves there now, which ends\: no program notices]' \
+'--sockets-only[Serve programs under \`sietch run\` and nothing else; needs no daemon and no privileges. Prints the socket'\''s path once it serves]' \
+'--succeed[Take over listeners and connections from the service that runs there now, which then ends; no program notices]' \
 '-h[Print help]' \
 '--help[Print help]' \
 '-V[Print version]' \
@@ -409,7 +409,7 @@ _arguments "${_arguments_options[@]}" : \
 '--help[Print help]' \
 '-V[Print version]' \
 '--version[Print version]' \
-':directory -- The folder; one page a command:_files' \
+':directory -- The folder; one page for each command:_files' \
 && ret=0
 ;;
         esac
@@ -420,23 +420,23 @@ esac
 (( $+functions[_sietch_commands] )) ||
 _sietch_commands() {
     local commands; commands=(
-'up:Start the daemon and the store, and stay until Ctrl-C' \
+'up:Start the daemon, the service core and the store, and stay until Ctrl-C' \
 'down:Stop what \`sietch up\` started, cleanly' \
-'status:Show the daemon, its grants and who holds them' \
+'status:Show the daemon, its grants and their holders' \
 'stat:Show the counters of daemon, VNIC, TCP, log and store' \
-'top:Show the VNICs that are served to unmodified programs\: threads, connections, bytes a second' \
+'top:Show the programs under \`sietch run\` and their VNICs\: threads, connections, bytes a second' \
 'ss:Show the sockets of all applications, as \`ss -ti\` shows the kernel'\''s' \
 'sockets:Show the programs under \`sietch run\`\: their listeners, and the connections between them' \
 'capture:Write the frames of a VNIC into a pcapng file, for Wireshark or tcpdump, while its holder runs' \
-'vsa:Make, show, resize, trim and delete storage areas' \
+'vsa:Create, show, resize, trim and delete storage areas' \
 'mount:Show the storage areas as files, read-only, until Ctrl-C' \
 'run:Run a program, unmodified, with Sietch'\''s TCP sockets in place of the kernel'\''s. The exit status is the program'\''s; 125 if Sietch is not ready, 126 if the program cannot be started or served, 127 if it is not there' \
-'revoke:Take a grant back while its holder runs; \`sietch restore\` allows it again. Or end the listeners and connections of an application under \`sietch run\`, named by its number in \`sietch sockets\`' \
+'revoke:Revoke a grant while its holder runs; \`sietch restore\` allows it again. Or close the listeners and connections of an application under \`sietch run\`, named by its id in \`sietch sockets\`' \
 'restore:Allow a revoked grant to be acquired again' \
-'reload:Make the daemon read sietch.toml again; grants that are held stay as they are' \
-'doctor:Say what this machine can do, and how to mend what is missing' \
+'reload:Make the daemon reload sietch.toml; grants that are held stay as they are' \
+'doctor:Show what this machine can do, and how to fix what is missing' \
 'daemon:Run the control plane alone, for example under systemd' \
-'kv:Run the Redis-compatible store alone, which asks the daemon for its VNIC and its storage area; or check such an area' \
+'kv:Run the Redis-compatible store alone, with a VNIC and a storage area of the daemon; or check such an area' \
 'service:Run a service core\: the switch between VNICs of kind "switch", the storage broker, the sockets of programs under \`sietch run\`' \
 'completions:Print the completions of a shell' \
 'man:Write the man pages into a folder' \
@@ -471,7 +471,7 @@ _sietch__subcmd__down_commands() {
 (( $+functions[_sietch__subcmd__kv_commands] )) ||
 _sietch__subcmd__kv_commands() {
     local commands; commands=(
-'check:Read a store'\''s area and say whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that cannot be told\: it is held, is not there, cannot be read, or holds something else' \
+'check:Read a store'\''s area and report whether the store would recover all of it; nothing is written. The exit status is 0 if it is good, 1 if it is damaged, 2 if that is unknown\: the area is held, does not exist, cannot be read, or holds something else' \
     )
     _describe -t commands 'sietch kv commands' commands "$@"
 }
@@ -553,9 +553,9 @@ _sietch__subcmd__vsa_commands() {
 'usage:Show the volumes\: what they are, what is free, and the quotas' \
 'resize:Make an area longer or shorter; what is held grows under its holder' \
 'trim:Make a range of an area read as zeros; its blocks stay its own, \`resize\` gives them back' \
-'cat:Write the bytes of an area to standard output, whoever holds it, or a file of the view that its holder shows' \
+'cat:Write the bytes of an area to standard output, even while it is held, or a file of the view that its holder shows' \
 'ls:List what the holder of an area shows of it' \
-'delete:Remove an area that nobody holds, and its data' \
+'delete:Delete an area that is not held, and its data' \
     )
     _describe -t commands 'sietch vsa commands' commands "$@"
 }

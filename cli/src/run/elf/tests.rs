@@ -108,7 +108,7 @@ fn what_is_no_elf_file_is_said_so() {
 }
 
 #[test]
-fn a_file_cut_anywhere_is_damaged_or_lacks_only_what_nobody_needs() {
+fn a_file_cut_anywhere_is_damaged_or_lacks_only_unneeded_bytes() {
     let whole = Image { section: Some(b"\0.text\0"), data: Some(b"data"), ..dynamic() };
     let bytes = whole.bytes();
     let all = of(&whole);
@@ -217,7 +217,7 @@ fn libraries_that_a_program_names_are_found() {
 
 proptest! {
     #[test]
-    fn a_damaged_dynamic_section_names_nothing_and_harms_nobody(
+    fn a_damaged_dynamic_section_names_nothing_and_does_no_harm(
         cut in 0_usize..400,
         changes in prop::collection::vec((0_usize..400, any::<u8>()), 0..12),
     ) {
