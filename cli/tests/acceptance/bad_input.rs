@@ -119,8 +119,8 @@ fn beside_ordinary_clients(testbed: &Testbed, addresses: &[SocketAddr], hurt: fn
 }
 
 #[test]
-fn malformed_and_abandoned_input_hurts_nobody() {
-    in_own_network("malformed_and_abandoned_input_hurts_nobody", || {
+fn malformed_and_abandoned_input_harms_no_other_client() {
+    in_own_network("malformed_and_abandoned_input_harms_no_other_client", || {
         let testbed = Testbed::new("malformed");
         let hurt = |address| {
             send_malformed(address);

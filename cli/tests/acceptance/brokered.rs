@@ -123,7 +123,7 @@ impl Running {
         signal(i64::from(self.0.id()), kind);
     }
 
-    /// How it ended, and what it said.
+    /// Its exit status and output.
     fn ended(mut self) -> (ExitStatus, String) {
         let status = wait_for("its end", || self.0.try_wait().expect("our child"));
         let mut printed = String::new();
@@ -179,7 +179,7 @@ impl Alone {
     }
 }
 
-/// A store that nobody restarts with its service core refuses writes while there is no core, and
+/// A store that is not restarted with its service core refuses writes while there is no core, and
 /// ends as soon as it could have its area again, so that its supervisor starts it on what was
 /// acknowledged.
 #[test]

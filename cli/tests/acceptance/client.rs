@@ -96,7 +96,7 @@ pub(crate) struct Seen {
     pub longest: Duration,
 }
 
-/// One connection that writes and reads back until told to stop. An error, or a wrong value, fails
+/// One connection that writes and reads back until it is stopped. An error, or a wrong value, fails
 /// the test.
 pub(crate) fn load(address: SocketAddr, name: &str, stop: &Stop) -> Seen {
     let mut client = Client::connect(address).expect("connect");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::{Client, Stop, load};
 use crate::testbed::{Testbed, in_own_network, ticks};
 
-/// Serves for a while, then nobody wants anything.
+/// Serves for a while, then gets no requests.
 fn assert_idle(testbed: &Testbed, options: &[&str], addresses: &[SocketAddr]) {
     let up = testbed.up(options);
     for address in addresses {

@@ -1,4 +1,4 @@
-//! Seeing inside while it runs, as whoever started it: the store at one end of a link, this test at
+//! `ss` and `capture` while the store runs, as the user who started it: the store at one end of a link, this test at
 //! the other, and `sietch ss` and `sietch capture` beside them.
 
 use std::io::{BufRead as _, BufReader};
@@ -17,7 +17,7 @@ use crate::testbed::{STORE_USER, Testbed, Up, signal, text, wait_for};
 const FRONT: &str = "10.90.0.1";
 const BACK: &str = "10.90.0.2";
 
-/// A place whose store is at one end of a link.
+/// A testbed whose store is at one end of a link.
 fn linked(name: &str) -> Testbed {
     let testbed = Testbed::new(name);
     let own = rustix::process::geteuid().as_raw();
@@ -85,7 +85,7 @@ fn up(testbed: &Testbed) -> Up {
     up
 }
 
-/// A place with two VNICs on the software switch.
+/// A testbed with two VNICs on the software switch.
 fn switched(name: &str) -> Testbed {
     let testbed = linked(name);
     let (own, port) = (rustix::process::geteuid().as_raw(), testbed.port);
@@ -186,7 +186,7 @@ fn sockets(answers: &serde_json::Value, vnic: &str, state: &str) -> Vec<serde_js
 }
 
 #[test]
-fn ss_shows_both_ends_of_a_connection_and_names_who_does_not_answer() {
+fn ss_shows_both_ends_of_a_connection_and_names_silent_holders() {
     let testbed = linked("ss");
     let up = up(&testbed);
     let visitor = Visitor::start(&testbed);
@@ -291,7 +291,7 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
             "{read:?}"
         );
     }
-    // Only the first bytes, and until somebody interrupts.
+    // Only the first bytes, until an interrupt.
     let file = testbed.folder.join("front.pcapng");
     let path = file.display().to_string();
     let mut running = begin_capture(&testbed, "front", &path, &["--snap", "60"]);

@@ -43,7 +43,7 @@ fn people_reach_the_store_over_ipv6_with_what_they_have() {
             let answer = printed("nc", &["-6", "-w", "5", VNIC6, &port], "PING\r\nQUIT\r\n");
             assert!(answer.starts_with("+PONG"), "{answer}");
         }
-        // An echo request crosses both filters; a foreign port does not, and nobody says a word.
+        // An echo request crosses both filters; a foreign port does not, silently.
         if has(name, "ping") {
             let ping = printed("ping", &["-6", "-c", "1", "-W", "10", VNIC6], "");
             assert!(ping.contains("1 received"), "{ping}");

@@ -1,4 +1,4 @@
-//! The daemon dies under load and nobody notices; its successor knows every grant and can take it
+//! The daemon is killed under load, and no client notices; its successor knows every grant and can take it
 //! back.
 
 use std::net::SocketAddr;
@@ -89,8 +89,8 @@ fn a_revoked_vnic_is_silent_at_once(testbed: &Testbed) {
 }
 
 #[test]
-fn nobody_notices_a_killed_daemon_and_its_successor_revokes() {
-    in_own_network("nobody_notices_a_killed_daemon_and_its_successor_revokes", || {
+fn clients_do_not_notice_a_killed_daemon_and_its_successor_revokes() {
+    in_own_network("clients_do_not_notice_a_killed_daemon_and_its_successor_revokes", || {
         let testbed = Testbed::new("kill-daemon");
         let up = testbed.up(&[]);
         the_daemon_dies_under_load(&testbed);

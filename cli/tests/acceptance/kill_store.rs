@@ -35,7 +35,7 @@ struct Account {
     pushed: AtomicU64,
 }
 
-/// Writes until told to stop, on as many connections as it takes. Returns the numbers whose RPUSH
+/// Writes until it is stopped, on as many connections as it takes. Returns the numbers whose RPUSH
 /// was acknowledged.
 fn write(address: SocketAddr, index: usize, account: &Account, stop: &Stop) -> Vec<u64> {
     let mut acknowledged = Vec::new();
@@ -160,14 +160,14 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
         let writes: usize = lists.iter().map(Vec::len).sum();
         eprintln!("{kills} kills, {} acknowledged writes, none lost", 3 * writes);
         // Nobody reads what it says meanwhile, and a pipe has room for some hundred lines.
-        let told = usize::try_from(kills.min(400)).unwrap();
-        assert!(up.stop().matches("starting it again").count() >= told);
+        let reported = usize::try_from(kills.min(400)).unwrap();
+        assert!(up.stop().matches("starting it again").count() >= reported);
     });
 }
 
 #[test]
-fn a_store_is_started_again_though_nobody_reads_what_up_says() {
-    in_own_network("a_store_is_started_again_though_nobody_reads_what_up_says", || {
+fn a_store_is_restarted_while_the_output_of_up_is_not_read() {
+    in_own_network("a_store_is_restarted_while_the_output_of_up_is_not_read", || {
         let testbed = Testbed::new("unread");
         let (_reader, writer) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();

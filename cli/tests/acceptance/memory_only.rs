@@ -17,8 +17,8 @@ fn is_missing(client: &mut Client, key: &str) -> bool {
 }
 
 #[test]
-fn a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing() {
-    in_own_network("a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing", || {
+fn a_store_without_a_log_serves_on_all_transports_needs_no_area_and_keeps_nothing() {
+    in_own_network("a_store_without_a_log_serves_on_all_transports_needs_no_area_and_keeps_nothing", || {
         let testbed = Testbed::new("without-log");
         let all = testbed.configuration();
         let area = all.find("[[vsa]]").expect("an area");
@@ -30,8 +30,8 @@ fn a_store_without_a_log_serves_on_all_doors_needs_no_area_and_keeps_nothing() {
         }
         assert!(text(&testbed.run(&["status"]).stdout).contains("durability none"));
         assert!(!testbed.area().exists());
-        let mut door = Client::connect(testbed.vnic()).expect("the VNIC answers");
-        assert_eq!(door.ask("SET spice flows").expect("an answer"), Reply::ok());
+        let mut client = Client::connect(testbed.vnic()).expect("the VNIC answers");
+        assert_eq!(client.ask("SET spice flows").expect("an answer"), Reply::ok());
         let mut kernel = Client::connect(testbed.kernel()).expect("the kernel socket answers");
         assert_eq!(kernel.ask("GET spice").expect("an answer"), Reply::Bulk(b"flows".to_vec()));
         let printed = information(&mut kernel);

@@ -81,7 +81,7 @@ pub(crate) fn has_fuse(test: &str) -> bool {
     found
 }
 
-/// Runs a program, bounded in time, and returns what it said.
+/// Runs a program, bounded in time, and returns its output.
 pub(crate) fn program(words: &[&str]) -> Output {
     let seconds = PATIENCE.as_secs().to_string();
     Command::new("timeout").args([&["-k", "1", &seconds], words].concat()).output().expect("coreutils")
@@ -186,7 +186,7 @@ fn a_mount_shows_others_nothing_but_their_own() {
         }
         let uid = ROGUE_USER.to_string();
         assert!(testbed.run(&["vsa", "create", "rogues", "1mb", "--uid", &uid]).status.success());
-        // Without --allow-other the kernel lets nobody in but who mounted.
+        // Without --allow-other the kernel admits only the mounting user.
         let mount = Mount::start(&testbed, "mnt", &[]);
         let inside = shown(&mount.path("main"));
         assert!(refused_to(ROGUE_USER, &["ls", &inside]).contains("Permission denied"));
@@ -333,8 +333,8 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
 }
 
 #[test]
-fn an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business() {
-    let name = "an_owner_that_is_stopped_or_dead_is_an_error_in_bounded_time_and_nobody_else_s_business";
+fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
+    let name = "a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other";
     with_view(name, |testbed, mount, keys, client| {
         let greeting = keys.join("greeting");
         let mut open = std::fs::File::open(&greeting).expect("open");

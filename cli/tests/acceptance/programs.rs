@@ -38,7 +38,7 @@ const KILLS: usize = 120;
 /// Bytes of the store's area: not enough for everything that huge commands make.
 const AREA: &str = "96MiB";
 
-type Door = Connection<TcpStream>;
+type StoreConnection = Connection<TcpStream>;
 
 /// The store, the redis-server, and what is known of both.
 struct Pair {
@@ -46,7 +46,7 @@ struct Pair {
     /// The process of `sietch up`, whose child the store is.
     up: i64,
     oracle: Oracle,
-    store: Door,
+    store: StoreConnection,
     random: Random,
     kills: u64,
     /// Of this program.
@@ -59,7 +59,7 @@ struct Pair {
     refused: u64,
 }
 
-fn connect(testbed: &Testbed) -> io::Result<Door> {
+fn connect(testbed: &Testbed) -> io::Result<StoreConnection> {
     let stream = TcpStream::connect_timeout(&testbed.kernel(), PATIENCE)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -176,10 +176,10 @@ impl Pair {
 
     fn assert_same(&mut self, when: &str) {
         let differences = self.differences();
-        assert!(differences.is_empty(), "{when} the store has, and redis:\n{differences}{}", self.told());
+        assert!(differences.is_empty(), "{when} the store has, and redis:\n{differences}{}", self.describe());
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         format!("\nafter:\n  {}", self.history.join("\n  "))
     }
 
@@ -208,7 +208,7 @@ impl Pair {
                 assert!(
                     after.is_empty(),
                     "after a kill the store has, and redis without the last command:\n{before}with it:\n{after}{}",
-                    self.told()
+                    self.describe()
                 );
             }
         }
@@ -250,7 +250,12 @@ impl Pair {
         let is_closed = |kind| matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
         let theirs = self.oracle.connection.ask(&step.words);
         let both = is_closed(cause.kind()) && theirs.as_ref().is_err_and(|cause| is_closed(cause.kind()));
-        assert!(both, "the store does not answer: {cause}; redis does: {}{}", theirs.is_ok(), self.told());
+        assert!(
+            both,
+            "the store does not answer: {cause}; redis does: {}{}",
+            theirs.is_ok(),
+            self.describe()
+        );
         self.history.push("both close the connection".into());
         self.queued.clear();
         self.poisoned = false;
@@ -266,7 +271,7 @@ impl Pair {
             let comparison = Comparison::Exact;
             self.step(&Step { words, comparison, settled: true, first: false, huge: true });
         }
-        assert!(self.history.iter().any(|line| line == "both close the connection"), "{}", self.told());
+        assert!(self.history.iter().any(|line| line == "both close the connection"), "{}", self.describe());
     }
 
     /// One command on both sides.
@@ -294,7 +299,7 @@ impl Pair {
         };
         if !self.same(&name, step, theirs.clone(), ours.clone()) {
             let cut = |reply: Reply| reply.to_string().chars().take(2000).collect::<String>();
-            panic!("here:  {}\nredis: {}{}", cut(ours), cut(theirs), self.told());
+            panic!("here:  {}\nredis: {}{}", cut(ours), cut(theirs), self.describe());
         }
     }
 

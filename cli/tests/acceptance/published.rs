@@ -53,7 +53,7 @@ fn serve(testbed: &Testbed, published: &[&str]) -> Program {
     start(testbed, &options, &program)
 }
 
-/// What redis-cli is told at a name, itself on the kernel's sockets.
+/// The output of redis-cli, on the kernel's sockets, for a server's name.
 fn ask(host: &str, port: &str, words: &[&str]) -> Option<String> {
     let output = Command::new("redis-cli").args(["-h", host, "-p", port]).args(words).output().ok()?;
     let printed = text(&output.stdout).trim().to_owned();
@@ -123,7 +123,7 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         assert!(published(&testbed).is_empty());
         let server = serve(&testbed, &ports);
         wait_for("redis at the host's port again", || pong("127.0.0.1", HOST_PORT));
-        // Another one that wants it is told so, in words.
+        // Another program that requests it gets an error in words.
         let second = testbed.run(&["run", "--vnic", "web", "--publish", ports[0], "--", "true"]);
         assert_eq!(second.status.code(), Some(125), "{second:?}");
         assert!(text(&second.stderr).contains("in use"), "{second:?}");
@@ -155,7 +155,7 @@ fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
             assert_eq!(text(&output.stdout).trim(), "PONG", "{host} {port}: {output:?}");
         }
         let peers = ask("127.0.0.1", "7390", &["client", "list"]).expect("it answers");
-        assert!(!peers.contains(ADDRESS), "nobody is left: {peers}");
+        assert!(!peers.contains(ADDRESS), "no peer is left: {peers}");
         up.stop();
     });
 }

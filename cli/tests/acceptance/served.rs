@@ -221,7 +221,7 @@ fn a_service_that_is_replaced_resets_its_vnics_connections_and_listeners_come_ba
             .spawn()
             .expect("start sietch service");
         let successor = Server(successor);
-        // Both sides hear it at once: no time-out, no question that nobody answers.
+        // Both sides are reset at once: no timeout, no request without an answer.
         stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
         assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
         assert_eq!(program.line(), "ECONNRESET");

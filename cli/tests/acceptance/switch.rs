@@ -11,7 +11,7 @@ use crate::testbed::{Testbed, signal, wait_for};
 const STORE: &str = "10.91.0.1";
 const CLIENT: &str = "10.91.0.2";
 
-/// A place with the store and a client on the switch; the service core is whoever runs the rest.
+/// A testbed with the store and a client on the switch. The service core runs as the test's user.
 fn testbed(name: &str) -> Option<Testbed> {
     let user = user();
     let testbed = Testbed::of(name, user);

@@ -27,7 +27,7 @@ fn testbed(name: &str) -> Testbed {
     testbed
 }
 
-/// Connects from the client's port and asks; what was said. `None` if there is no port or no way
+/// Connects from the client's port, sends a request and returns the reply. `None` if there is no port or no way
 /// yet.
 fn try_converse(testbed: &Testbed, store: &str, request: &str, reply: usize) -> Option<String> {
     let mut client = sietch::Client::connect(&testbed.socket(), "acceptance").expect("the daemon is there");

@@ -1,4 +1,5 @@
-//! Where a test runs: namespace, folders, configuration, and the running `sietch up`.
+//! The environment of a test: network namespace, folders, configuration, and the running `sietch
+//! up`.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long anything may take before a test gives up.
+/// The time limit of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The user that the store runs as.
@@ -34,7 +35,7 @@ pub(crate) fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
         eprintln!("SKIPPED {name}: needs root for a network namespace");
         return;
     }
-    // A failed test poisons it, which means nothing to the next one.
+    // A failed test poisons the lock, which does not concern the next one.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
         #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
@@ -57,7 +58,7 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
     found
 }
 
-/// Runs `ip` and returns all it said.
+/// Runs `ip` and returns its output.
 pub(crate) fn ip(arguments: &[&str]) -> String {
     let output = Command::new("ip").args(arguments).output().expect("iproute2");
     text(&output.stdout) + &text(&output.stderr)
@@ -68,13 +69,13 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Sends a signal to a process of the test's own.
+/// Sends a signal to a process of the test.
 pub(crate) fn signal(pid: i64, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     kill_process(pid, signal).expect("it runs");
 }
 
-/// Asks until there is an answer; a poll of something that has no event to wait for.
+/// Polls until there is an answer: for something that has no event to wait for.
 pub(crate) fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -98,11 +99,11 @@ pub(crate) fn descriptors(pid: i64) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
 }
 
-/// Everything of a test: folders, port, who runs it.
+/// The environment of a test: folders, port, user.
 pub(crate) struct Testbed {
     pub folder: PathBuf,
     pub port: u16,
-    /// The ordinary user who runs everything; without one, whoever runs the test.
+    /// The ordinary user who runs everything; none: the user who runs the test.
     user: Option<u32>,
 }
 
@@ -124,7 +125,7 @@ impl Testbed {
         testbed
     }
 
-    /// What sietch.toml says unless a test says something else.
+    /// The default sietch.toml of a test.
     pub(crate) fn configuration(&self) -> String {
         // An ordinary user's store runs as that user.
         let own = rustix::process::geteuid();
@@ -165,7 +166,7 @@ impl Testbed {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// `sietch` with `arguments`, as the place's user.
+    /// `sietch` with `arguments`, as the testbed's user.
     pub(crate) fn sietch(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sietch"));
         command
@@ -187,7 +188,7 @@ impl Testbed {
         self.sietch(arguments).output().expect("start sietch")
     }
 
-    /// `sietch up` with this place's folders.
+    /// `sietch up` with this testbed's folders.
     pub(crate) fn up_command(&self, more: &[&str]) -> Command {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (config, data) = (path("sietch.toml"), path("data"));
@@ -195,7 +196,7 @@ impl Testbed {
         self.sietch(&[&fixed, more].concat())
     }
 
-    /// Starts `sietch up` and reads what it says until it is up.
+    /// Starts `sietch up` and reads its output until it is up.
     pub(crate) fn up(&self, more: &[&str]) -> Up {
         let mut command = self.up_command(more);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -211,7 +212,7 @@ impl Testbed {
         up
     }
 
-    /// Runs a `sietch up` that cannot succeed and returns what it complains about, on one line.
+    /// Runs a `sietch up` that cannot succeed and returns its error, on one line.
     pub(crate) fn refused(&self, more: &[&str]) -> String {
         let output = self.up_command(more).output().expect("start sietch");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -231,7 +232,7 @@ impl Testbed {
         self.try_status().expect("the daemon runs")
     }
 
-    /// Of daemon, `up` and store.
+    /// The process ids of daemon, `up` and store.
     pub(crate) fn pids(&self) -> [i64; 3] {
         let status = self.status();
         [&status["daemon"]["pid"], &status["instance"]["pid"], &status["instance"]["store"]]
@@ -256,7 +257,7 @@ impl Drop for Testbed {
 /// A running `sietch up`, stopped when dropped.
 pub(crate) struct Up {
     child: Child,
-    /// Kept open: nobody closes the pipe of a program that may still speak.
+    /// Kept open, because the program may still write.
     output: Option<BufReader<ChildStdout>>,
     pub banner: String,
     data: PathBuf,
@@ -267,8 +268,7 @@ impl Up {
         i64::from(self.child.id())
     }
 
-    /// Ends it as Ctrl-C does, and looks at what is left: no complaint, no panic. Returns what it
-    /// said meanwhile.
+    /// Ends it as Ctrl-C does, and checks that it has not panicked. Returns its errors.
     pub(crate) fn stop(mut self) -> String {
         signal(self.pid(), Signal::INT);
         let status = self.child.wait().expect("wait");
@@ -308,7 +308,7 @@ impl Drop for Up {
     }
 }
 
-/// Neither daemon nor store has panicked.
+/// Checks that neither daemon nor store has panicked.
 fn assert_no_panic(data: &Path) {
     for name in ["daemon.log", "kv.log"] {
         let log = std::fs::read_to_string(data.join(name)).unwrap_or_default();

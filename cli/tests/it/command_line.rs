@@ -147,7 +147,7 @@ fn giving_up_privileges_needs_them() {
 
 #[test]
 fn a_service_does_not_outlive_a_supervisor_that_is_gone_already() {
-    // Process 1 is nobody's supervisor here: the parent is this test.
+    // Process 1 is not the supervisor here: the parent is this test.
     for service in ["kv", "daemon"] {
         let output = run(&[service, "--parent", "1"]);
         assert_eq!(output.status.code(), Some(1), "{service}");

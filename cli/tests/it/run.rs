@@ -216,7 +216,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn what_cannot_be_published_is_said_before_the_program_starts() {
+fn unavailable_ports_are_reported_before_the_program_starts() {
     let Some(testbed) = Testbed::new("publish") else { return };
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
@@ -269,7 +269,7 @@ fn a_program_with_liburing_is_warned_about_and_runs() {
 }
 
 #[test]
-fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
+fn an_unsupported_program_is_named_and_runs_only_with_anyway() {
     let Some(testbed) = Testbed::new("unfit") else { return };
     // A static program, if the C library can be linked so.
     if testbed.compile("still.c", "int main(void) { return 3; }", &["-static", "-o", "still"]) {
@@ -309,7 +309,7 @@ fn what_cannot_be_served_is_named_and_runs_only_when_told_to() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_said_so_with_the_shell_s_status() {
+fn a_missing_program_is_reported_with_the_shells_status() {
     let Some(testbed) = Testbed::new("missing") else { return };
     let (status, printed) = testbed.refused(&["--", "sietch-no-such-program"]);
     assert!(status == Some(127) && printed.contains("sietch-no-such-program"), "{status:?} {printed}");

@@ -130,7 +130,7 @@ impl Drop for Testbed {
 /// A running `sietch up`, stopped when dropped.
 struct Up {
     child: Child,
-    /// Kept open: nobody closes the pipe of a program that may still speak.
+    /// Kept open, because the program may still write.
     output: Option<BufReader<ChildStdout>>,
     banner: String,
 }
@@ -147,7 +147,7 @@ impl Up {
         (status, self.complaints())
     }
 
-    /// What it said on standard error.
+    /// Its standard error.
     fn complaints(&mut self) -> String {
         let mut printed = String::new();
         self.child.stderr.take().expect("a pipe").read_to_string(&mut printed).expect("read");

@@ -1,4 +1,4 @@
-//! Ways past the library, and what it must leave alone: libraries opened with RTLD_DEEPBIND,
+//! Ways past the library, and calls that it must not touch: libraries opened with RTLD_DEEPBIND,
 //! io_uring, writes of the C library's own, programs of another C library, and a process that has
 //! no descriptors left.
 

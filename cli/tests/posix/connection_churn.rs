@@ -1,5 +1,5 @@
-//! Short connections, one after the other, many at once: what the service has for them is bounded
-//! by those that live, and is back at once.
+//! Short connections, one after the other, many at once: the service's descriptors are bounded by
+//! the open connections, and are closed at once.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -10,8 +10,8 @@ fn both(needs: &[&str], load: fn(&Testbed)) {
     testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// Descriptors that the service may have while a load of so many at once runs: three for each that
-/// lives, and for those that have died in the last milliseconds, at tens of thousands a second.
+/// Descriptors that the service may have during the load: three for each open connection, and for
+/// each that ended in the last milliseconds, at tens of thousands a second.
 const MOST: usize = 3 * 40 + 3 * 1000;
 
 #[test]
@@ -48,8 +48,8 @@ fn a_connection_for_each_request() {
         assert!(most < MOST, "{most} descriptors at once");
         // Listener and nothing else: its pair, and the kernel's socket.
         testbed.wait_for("the descriptors", || (testbed.service_descriptors() <= 2).then_some(()));
-        // Killed in the middle, both sides at once: nobody closes in order, and nobody is there who
-        // would notice.
+        // Both sides are killed in the middle of the load: neither closes its connections in order,
+        // and neither notices the other's end.
         let load =
             testbed.start(testbed.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
         testbed.wait_for("the second load", || (testbed.connections() > 10).then_some(()));

@@ -1,5 +1,5 @@
-//! Programs that die, and many connections, under the whole command: the service lives, a redis
-//! beside them answers everybody else right, and what they had comes back. The service alone is
+//! Programs that die, and many connections, under the whole command: the service survives, a redis
+//! beside them serves every other client correctly, and all resources are released. The service alone is
 //! tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
 
 use rustix::process::{Signal, kill_process};
@@ -12,7 +12,7 @@ fn both(needs: &[&str], load: fn(&Testbed)) {
     testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// A redis, and a client that asks it all the time and checks every answer.
+/// A redis, and a client that sends it requests all the time and checks every reply.
 struct Bystander {
     server: Process,
     client: Process,
@@ -20,8 +20,8 @@ struct Bystander {
 
 impl Bystander {
     fn start(testbed: &Testbed) -> Self {
-        // Who never reads answers is ended by the redis, which would keep them all for him
-        // otherwise.
+        // The redis disconnects a client that never reads its replies, instead of buffering them
+        // for ever.
         let limit = ["--client-output-buffer-limit", "normal 8mb 0 0"];
         let arguments = ["--port", "6379", "--bind", "127.0.0.1", "--save", "", "--loglevel", "warning"];
         let arguments = [&arguments[..], &limit].concat();
@@ -33,12 +33,12 @@ impl Bystander {
         bystander
     }
 
-    /// Rounds that the client has had so far, in hundreds.
+    /// Rounds of the client so far, in hundreds.
     fn rounds(&self) -> usize {
         self.client.printed().lines().count()
     }
 
-    /// A client that has just come is served, and the one that has been there goes on.
+    /// Checks that a new client is served, and that the old one goes on.
     fn goes_on(&self, testbed: &Testbed) {
         let before = self.rounds();
         testbed.wait_for("the bystander", || (self.rounds() > before).then_some(()));
@@ -58,7 +58,7 @@ impl Bystander {
 /// Listeners that one application may have of the service; the kernel has the others.
 const LISTENERS: usize = 1000;
 
-/// Somebody else still gets a port, if there is one, or hears that there is none.
+/// Another program still gets a port if there is one, else a proper error.
 const LISTENS: &str = "
 import errno, socket
 try:
@@ -97,7 +97,7 @@ fn returns(testbed: &Testbed) {
 }
 
 #[test]
-fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
+fn hostile_programs_and_full_queues_harm_no_other_program() {
     both(&["redis-server", "redis-cli", "python3"], |testbed| {
         let bystander = Bystander::start(testbed);
         let value = testbed.write("large", vec![b'x'; 100_000]);
@@ -125,7 +125,7 @@ fn those_that_scribble_talk_nonsense_and_stop_with_full_queues_harm_nobody() {
 }
 
 #[test]
-fn who_takes_all_connections_and_ports_leaves_the_kernels_to_others_and_gives_everything_back() {
+fn a_program_that_exhausts_the_service_leaves_kernel_sockets_to_others_and_releases_everything() {
     both(&["redis-server", "redis-cli", "python3"], |testbed| {
         let bystander = Bystander::start(testbed);
         let wanted = testbed.size(3000, 40_000);
@@ -176,7 +176,7 @@ fn programs_killed_at_random_points_leave_nothing_behind() {
 }
 
 #[test]
-fn who_waits_for_a_program_that_is_killed_sees_what_the_kernel_shows() {
+fn the_peer_of_a_killed_program_sees_what_the_kernel_shows() {
     both(&["python3"], |testbed| {
         let script = testbed.write("deaths.py", include_str!("scripts/deaths.py"));
         let of_kernel =

@@ -1,10 +1,10 @@
-//! Scripts that print what they see: the same on the kernel's sockets and under Sietch.
+//! Scripts whose output must be the same on the kernel's sockets and under Sietch.
 
 use std::process::Command;
 
 use crate::testbed::{self, Sides, Testbed};
 
-/// Runs a script on the kernel's sockets and under Sietch. What it prints.
+/// Runs a script on the kernel's sockets and under Sietch, and returns its output.
 fn same_as_on_the_kernel(testbed: &Testbed, name: &str, text: &str) -> String {
     testbed.skip_byte_check();
     let script = testbed.write(name, text);
@@ -72,7 +72,7 @@ fn without_a_service_a_program_with_the_library_has_the_kernels_sockets() {
             testbed.start(command, "preloaded").succeed().text()
         };
         let kernels = "b'question'\nb'answer'\nends in the kernel's table: 2\n".repeat(2);
-        // As from LD_PRELOAD of a container image: nothing says where a service is.
+        // As from LD_PRELOAD of a container image: no variable names a service.
         assert_eq!(run(None), kernels);
         assert_eq!(run(Some("")), kernels);
         assert_eq!(run(Some(&testbed.path("run/nobody.sock"))), kernels);
@@ -136,7 +136,7 @@ fn a_socket_that_was_bound_before_exec_is_served() {
     compared(|testbed| {
         let text = include_str!("scripts/kernel_comparison/inherited.py");
         same_as_on_the_kernel(testbed, "inherited.py", text);
-        // Not silently the kernel's: what the clients sent went by memory.
+        // It was not silently the kernel's: the clients' bytes went through memory.
         let before = testbed::loopback_octets();
         testbed.client_output("python3", &[&testbed.path("inherited.py")]);
         let through_kernel = testbed::loopback_octets() - before;

@@ -1,17 +1,17 @@
-//! Programs of Debian, unmodified, under `sietch run`: each serves a real load to its end, and what
-//! arrives is compared with what was sent.
+//! Unmodified programs of Debian under `sietch run`: each serves a real load to its end, and the
+//! received data is compared with the sent data.
 //!
 //! 1. A test has a network namespace, a folder and a socket service of its own ([`testbed`]). Its
 //!    servers and its clients run on the kernel's sockets or under Sietch: both, either, or
 //!    neither; the last shows that the test itself is right.
-//! 2. The kernel counts the bytes that cross its loopback. With both ends under Sietch there are
-//!    next to none, else all of them: that a program silently fell back is a failure, however right
-//!    its results.
-//! 3. Whatever a test starts is ended after [`testbed::PATIENCE`] at the latest, and with it
-//!    everything in its namespace. What hangs is shown with the system call in which each of its
-//!    threads is.
+//! 2. The kernel counts the bytes that cross its loopback. With both ends under Sietch there must be
+//!    next to none, else all of them: a program that silently fell back is a failure, even if its
+//!    results are right.
+//! 3. Every process of a test is ended after [`testbed::PATIENCE`] at the latest, and with it
+//!    everything in its namespace. A hanging program is shown with the current system call of each
+//!    of its threads.
 //! 4. In CI each program runs a short load, mostly with both ends under Sietch. `cargo xtask soak
-//!    posix` runs every combination, with loads ten times as long, again and again.
+//!    posix` runs every combination repeatedly, with loads ten times as long.
 //! 5. Without root for the namespace, or without the program, a test is skipped and says so.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 

@@ -1,5 +1,5 @@
-//! A program that a test has started: its output goes to files, it is waited for so long and no
-//! longer, and it never outlives the test.
+//! A program that a test has started: its output goes to files, its run time is limited, and it
+//! never outlives the test.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How long a program may take to end when it is told to, before it is killed.
+/// How long a program may take to end after a signal, before it is killed.
 const EXIT_GRACE: Duration = Duration::from_secs(2);
 
-/// How often a state without an event is looked at.
+/// How often a state without an event is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A started program with its own process group.
@@ -80,7 +80,7 @@ impl Process {
         format!("{}\n{}", self.printed(), String::from_utf8_lossy(&errors))
     }
 
-    /// Waits for its end, however that is.
+    /// Waits for its end, whatever the status.
     pub(crate) fn finish(mut self) -> Finished {
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -123,7 +123,7 @@ impl Drop for Process {
     }
 }
 
-/// Asks until there is an answer; a look at something that has no event to wait for.
+/// Polls until there is an answer: for something that has no event to wait for.
 pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {

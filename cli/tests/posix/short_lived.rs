@@ -1,6 +1,6 @@
-//! Connections that are over after one question, many a second: `sietch run` leaves most of them to
-//! the kernel (the test fails if next to nothing crosses its loopback), and neither side notices;
-//! nor does a connection beside them that lasts.
+//! Many short-lived connections a second: `sietch run` leaves most of them to the kernel (the test
+//! fails if next to nothing crosses its loopback). Neither they nor a long-lived connection beside
+//! them notice.
 
 use crate::combinations;
 use crate::testbed::{Sides, Testbed};

@@ -1,5 +1,5 @@
 //! Threads and processes that share connections and wait for them in every way, from a seed: no
-//! byte is lost, and nothing waits for what is there.
+//! byte is lost, and no call waits for data that is there.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,7 @@ fn every_waiter_is_woken() {
     testbed::run(module_path!(), &["python3"], Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// The seed of the first round: of the environment, else one that nobody has tried yet. The program
-/// says it.
+/// The seed of the first round: from the environment, else a fresh one. The program prints it.
 fn seed() -> String {
     let fresh = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
     std::env::var("SIETCH_POSIX_SEED").unwrap_or_else(|_| fresh().to_string())

@@ -1,4 +1,5 @@
-//! Where a test runs: namespace, folder, socket service, and which side is under Sietch.
+//! The environment of a test: network namespace, folder, socket service, and which side is under
+//! Sietch.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -12,27 +13,27 @@ use sietch_structures::XorShift64;
 
 use crate::process::{self, Finished, Process};
 
-/// How long a program of a short load may take: some seconds on an idle machine.
+/// The time limit of a program with a short load, which takes some seconds on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same of a long load.
+/// The same for a long load.
 const LONG_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Bytes over the kernel's loopback when both ends are under Sietch: nothing but what a test asks
-/// the kernel for on purpose.
+/// Bytes that may cross the kernel's loopback when both ends are under Sietch: a test may use the
+/// kernel on purpose.
 const LOOPBACK_ALLOWANCE: u64 = 64 << 10;
 
-/// One test at a time: loads are looked at on a machine that does nothing else.
+/// One test at a time: a load has the machine to itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Whose sockets a program has.
+/// The sockets of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Kernel,
     Sietch,
 }
 
-/// Whose sockets servers and clients have.
+/// The sockets of servers and of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sides {
     server: Side,
@@ -58,7 +59,7 @@ impl fmt::Display for Sides {
 }
 
 /// Runs `load` if this machine has the `programs`: once and short in CI if `sides` is among
-/// `quick`, and long and again and again in a soak.
+/// `quick`, long and repeatedly in a soak.
 pub(crate) fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides], load: fn(&Testbed)) {
     let program = module.rsplit("::").next().unwrap_or(module);
     let name = format!("{program}::{sides}");
@@ -94,8 +95,8 @@ pub(crate) fn run(module: &str, programs: &[&str], sides: Sides, quick: &[Sides]
     println!("{name}: {round} rounds in {} ms", started.elapsed().as_millis());
 }
 
-/// What `sietch run` loads into programs: the one that was built for this test; one beside the
-/// command may be older.
+/// The library that `sietch run` preloads: the one built for this test. One beside the command may
+/// be older.
 pub(crate) fn library() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("deps").join("libsietch_posix.so")
 }
@@ -113,7 +114,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 fn in_own_network(test: impl FnOnce() + Send + 'static) {
-    // A failed test poisons it, which means nothing to the next one.
+    // A failed test poisons the lock, which does not concern the next one.
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
         #[expect(deprecated, reason = "the replacement is unsafe for flags that are not used here")]
@@ -127,19 +128,19 @@ fn in_own_network(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A running test.
+/// The environment of a running test.
 pub(crate) struct Testbed {
     pub folder: PathBuf,
     sides: Sides,
     pub long: bool,
     service: RefCell<Option<Process>>,
-    /// The service's descriptors before anybody came.
+    /// The service's descriptors before the first client.
     descriptors: Cell<usize>,
-    /// Whether every connection is to be Sietch's, however soon it ends.
+    /// Whether Sietch keeps every connection, also short-lived ones.
     always: Cell<bool>,
-    /// Whether more is asked of the service than it may have.
+    /// Whether the load exceeds the service's limits.
     expects_full: Cell<bool>,
-    /// Whether the bytes tell nothing: it is told otherwise which way they went.
+    /// Whether the bytes on loopback are not checked.
     skips_byte_check: Cell<bool>,
     /// Programs started so far, for the names of their logs.
     started: Cell<u32>,
@@ -176,13 +177,13 @@ impl Testbed {
         service.args(["service", "--sockets-only"]);
         let service = self.start_command(service, "service", LONG_PATIENCE * 2);
         process::wait_for("the socket service", PATIENCE, || service.printed().contains('/').then_some(()));
-        // Who is answered is served by all that it has at the start.
+        // A service that answers has opened everything that it has at the start.
         self.sockets();
         self.descriptors.set(descriptors(service.pid()));
         *self.service.borrow_mut() = Some(service);
     }
 
-    /// Kills the socket service as nothing could that lets it end in order.
+    /// Kills the socket service with SIGKILL.
     pub(crate) fn kill_service(&self) {
         let service = self.service.borrow_mut().take().expect("a service runs");
         service.signal(Signal::KILL);
@@ -213,13 +214,13 @@ impl Testbed {
         self.sockets()["connections"].as_array().expect("a list").len()
     }
 
-    /// Descriptors that the service has more than before anybody came.
+    /// Descriptors that the service has opened since the first client.
     pub(crate) fn service_descriptors(&self) -> usize {
         let service = self.service.borrow();
         descriptors(service.as_ref().expect("a service runs").pid()).saturating_sub(self.descriptors.get())
     }
 
-    /// What of the service is in memory, in KiB.
+    /// The service's resident memory, in KiB.
     pub(crate) fn service_memory(&self) -> usize {
         let service = self.service.borrow();
         let pid = service.as_ref().expect("a service runs").pid();
@@ -252,19 +253,19 @@ impl Testbed {
         command
     }
 
-    /// From now on connections of programs that are over after a few messages may be the kernel's;
-    /// with both ends under Sietch some must be.
+    /// From now on short-lived connections may stay on kernel TCP; with both ends under Sietch some
+    /// must.
     pub(crate) fn allow_kernel_connections(&self) {
         self.always.set(false);
     }
 
-    /// More will be asked of the service than it may have: the kernel serves the rest, and must
-    /// have had some.
+    /// The load will exceed the service's limits: the kernel must serve some of the connections.
     pub(crate) fn expect_full_service(&self) {
         self.expects_full.set(true);
     }
 
-    /// Some of the connections are the kernel's on purpose, and the bytes of all are few.
+    /// Some connections are the kernel's on purpose, and all have few bytes: the check of bytes on
+    /// loopback is skipped.
     pub(crate) fn skip_byte_check(&self) {
         self.skips_byte_check.set(true);
     }
@@ -314,7 +315,7 @@ impl Testbed {
         self.command(self.sides.client, program, arguments)
     }
 
-    /// The command of something that has no part in the connections.
+    /// A command on the kernel's sockets.
     pub(crate) fn kernel_command(&self, program: &str, arguments: &[&str]) -> Command {
         self.command(Side::Kernel, program, arguments)
     }
@@ -339,7 +340,7 @@ impl Testbed {
         server
     }
 
-    /// Waits until somebody listens on `port`: the kernel knows, wherever the connections go.
+    /// Waits until a socket listens on `port`: the kernel knows, wherever the connections go.
     pub(crate) fn listening(&self, server: &mut Process, port: u16) {
         let listens = |table: &str| {
             let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
@@ -360,7 +361,7 @@ impl Testbed {
         self.start(self.client_command(program, arguments), program).succeed()
     }
 
-    /// What a client prints.
+    /// The output of a client.
     pub(crate) fn client_output(&self, program: &str, arguments: &[&str]) -> String {
         self.client(program, arguments).text()
     }
@@ -372,12 +373,12 @@ impl Testbed {
         self.start(command, program).succeed()
     }
 
-    /// Waits for something that has no event.
+    /// Polls for something that has no event.
     pub(crate) fn wait_for<T>(&self, what: &str, question: impl FnMut() -> Option<T>) -> T {
         process::wait_for(what, self.patience(), question)
     }
 
-    /// The bytes went where they should, and the service is well.
+    /// Checks that the bytes crossed the kernel's loopback, or did not, as the sides require.
     fn check_loopback_bytes(&self) {
         if self.skips_byte_check.get() {
             return;
@@ -390,8 +391,8 @@ impl Testbed {
         }
     }
 
-    /// When all programs have ended the service is well, complains of nothing and has given
-    /// everything back.
+    /// Checks that after the end of all programs the service runs, has logged no warning and has
+    /// closed every descriptor.
     fn close(self) {
         let Some(mut service) = self.service.take() else { return };
         service.must_run();
@@ -456,7 +457,7 @@ pub(crate) fn loopback_octets() -> u64 {
     values.split(' ').nth(testbed).unwrap().parse().unwrap()
 }
 
-/// Bytes that differ from place to place, the same in every run.
+/// Pseudo-random bytes, the same in every run.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     let mut random = XorShift64::new(0x9e37_79b9_7f4a_7c15);
     let mut all = Vec::with_capacity(bytes + 8);
@@ -467,7 +468,7 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Both files hold the same bytes.
+/// Checks that both files hold the same bytes.
 pub(crate) fn assert_same_files(one: &Path, other: &Path) {
     let read =
         |path: &Path| std::fs::read(path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));

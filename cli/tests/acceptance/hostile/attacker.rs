@@ -37,8 +37,8 @@ pub(crate) fn run() {
     let Some(socket) = std::env::var_os(SOCKET).map(PathBuf::from) else { return };
     let mut client = Client::connect(&socket, "attacker").expect("the daemon listens");
     let parts = client.acquire_vnic_descriptors("rogue").expect("the grant is ours");
-    assert!(client.acquire_vnic_descriptors("kv").is_err(), "somebody else's VNIC was handed out");
-    assert!(client.acquire_vsa_descriptors("store").is_err(), "somebody else's area was handed out");
+    assert!(client.acquire_vnic_descriptors("kv").is_err(), "another user's VNIC was granted");
+    assert!(client.acquire_vsa_descriptors("store").is_err(), "another user's area was granted");
     let own = parts.description.mac.0;
     let host = parts.description.gateway_mac.expect("without an uplink the gateway is the host's end").0;
     let (QueueLayout::AfXdp(shape), VnicDescriptors::AfXdp { socket, umem }) =

@@ -93,12 +93,12 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         frame
     };
     let mut frames = vec![
-        // Spoofed MACs: a neighbour's, everybody's, nobody's, the host's own.
+        // Spoofed MACs: a neighbour's, broadcast, zero, the host's own.
         changed(&[(6, link.own[0]), (11, link.own[5] ^ 1)]),
         changed(&[(6, 0xff), (7, 0xff), (8, 0xff), (9, 0xff), (10, 0xff), (11, 0xff)]),
         changed(&[(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (11, 0)]),
         changed(&[(6, link.host[0]), (7, link.host[1]), (10, link.host[4]), (11, link.host[5])]),
-        // Spoofed addresses: the neighbour's, the host's, loopback, nobody's, everybody's.
+        // Spoofed addresses: the neighbour's, the host's, loopback, unspecified, broadcast.
         plain(NEIGHBOUR, 7000),
         plain(GATEWAY, 7000),
         plain(Ipv4Addr::LOCALHOST, 7000),
@@ -134,7 +134,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         changed(&[(12, 0x86), (13, 0xdd)]),
         changed(&[(12, 0x88), (13, 0xcc)]),
         changed(&[(12, 0), (13, 60)]),
-        // ICMP: a redirect, and an error about somebody else's connection.
+        // ICMP: a redirect, and an error about another host's connection.
         changed(&[(23, 1), (34, 5), (35, 1)]),
         changed(&[(23, 1), (34, 3), (35, 1)]),
     ];

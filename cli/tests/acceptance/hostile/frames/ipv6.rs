@@ -36,11 +36,11 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         frame
     };
     let stranger = [link.own[0], link.own[1], 9, 9, 9, 9];
-    // The link-local address of somebody else.
+    // The link-local address of another host.
     let [a, b, c, d, e, f] = stranger.map(u16::from);
     let foreign = Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f);
     let mut frames = vec![
-        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, nobody's, a group's,
+        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, unspecified, a group's,
         // another link-local one.
         changed(6, &stranger),
         changed(6, &link.host),
