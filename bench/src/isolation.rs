@@ -27,7 +27,7 @@ pub(crate) fn interrupted() -> Result<Arc<AtomicBool>, Error> {
     Ok(flag)
 }
 
-/// Congestion control that namespaces may use; what it was comes back when this is dropped.
+/// Congestion control that namespaces may use; dropping this restores the former setting.
 struct Allowed(String);
 
 impl Allowed {

@@ -1,10 +1,10 @@
-//! redis-server and Sietch kv, the same redis-benchmark, blocks of about a second in turn.
+//! redis-server and Sietch kv under the same redis-benchmark, in alternating blocks of about a second.
 //!
 //! 1. Three settings: behind a veth pair in memory, behind a veth pair with every write durable,
 //!    and on loopback with kernel sockets, both ways. Redis' end of the veth pair is a kernel
 //!    interface, Sietch's is a VNIC.
-//! 2. Servers run on core 0, the client on core 1. What the kernel does for the client lands where
-//!    it lands: the CPU of the whole machine is what is reported.
+//! 2. Servers run on core 0, the client on core 1. The kernel's work for the client may run on any
+//!    core, so the report has the CPU time of the whole machine.
 //! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
 //!    a ratio.
 //!
@@ -86,7 +86,7 @@ fn measure(
             })?;
         }
         let mut cell = Cell { setting: setting.name.into(), load, redis: vec![], sietch: vec![], dropped: 0 };
-        // A few pairs more than asked for may replace dropped ones.
+        // A few more pairs than requested may replace dropped ones.
         for round in 0..arguments.blocks.pairs * 2 {
             if cell.redis.len() == arguments.blocks.pairs {
                 break;
@@ -98,7 +98,7 @@ fn measure(
                     fix: "run it again",
                 });
             }
-            // Who goes first alternates too.
+            // The side that goes first alternates too.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             let mut samples: [Option<Sample>; 2] = [None, None];
             for side in order {

@@ -6,14 +6,14 @@
 //!    link and store come from `sietch up`, the generator acquires the other end by its name.
 //!    *Memory*: none of them keeps anything, `--save "" --appendonly no` and `--durability none`.
 //!    *Durable*: all on the same disk, `--appendonly yes --appendfsync always` and `--durability
-//!    always`; only one of them is asked at a time.
+//!    always`; only one of them gets requests at a time.
 //! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes
 //!    ([`transport`]).
-//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in an
-//!    order that turns; a round in which a core was slow or much time was stolen is dropped.
+//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in a
+//!    rotating order; a round in which a core was slow or much time was stolen is dropped.
 //!    Reported are medians over rounds, and the median of the ratios round by round.
-//! 4. Durable servers also show what clients feel while the log is rewritten ([`compaction`]) and
-//!    how fast keys are there again ([`recovery`]).
+//! 4. Durable servers also show what clients see while the log is rewritten ([`compaction`]) and
+//!    how fast they recover their keys ([`recovery`]).
 //! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open,
 //!    so that CPU and latency are those of the same work.
 
@@ -44,8 +44,7 @@ use limits::{CONNECTIONS, KEYS, OWN_CORE};
 use pinned::Pinned;
 use servers::Servers;
 
-/// What the servers keep, and the loads that they are asked for: percent of SETs, connections,
-/// pipeline.
+/// The durability of the servers, and the loads: percent of SETs, connections, pipeline.
 struct Setting {
     name: &'static str,
     durable: bool,
@@ -227,8 +226,8 @@ fn measure(
         }
         let before = machine::calibrate()?;
         let mut samples: Vec<Option<Sample>> = vec![None; sides.len()];
-        for turn in 0..sides.len() {
-            let side = (turn + round) % sides.len();
+        for position in 0..sides.len() {
+            let side = (position + round) % sides.len();
             samples[side] = Some(block(&mut sides[side].1, shape, duration)?);
         }
         let after = machine::calibrate()?;

@@ -15,7 +15,8 @@ const STEPS: u64 = 2_000_000;
 /// How long each core is watched for time that is taken from it.
 const WATCHED: Duration = Duration::from_secs(1);
 
-/// Time between two readings of the clock that somebody else had: interrupts take less.
+/// A gap between two readings of the clock that counts as taken by another process: interrupts
+/// take less.
 const ABSENT: Duration = Duration::from_micros(100);
 
 /// Nanoseconds of a tick of `/proc/stat` (USER_HZ is 100 on every Linux).
@@ -31,8 +32,8 @@ pub(crate) const STOLEN: f64 = 0.05;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cpu {
     /// Time in which cores were neither idle nor stolen. Not the user and system time of
-    /// `/proc/stat`, which many kernels sample at their tick: who wakes thousands of times a second
-    /// and is asleep again at the tick is never seen. Idle time is measured.
+    /// `/proc/stat`, which many kernels sample at their tick: a process that wakes thousands of times a
+    /// second and sleeps at each tick is never seen. Idle time is measured.
     pub busy: u64,
     /// The part of it that interrupts took, as sampled: no process is charged for it.
     pub interrupts: u64,

@@ -2,12 +2,12 @@
 //!
 //! 1. A *cell* is a piece of work in a place. Its *sides* do the same work with the same shape of
 //!    load: kernel sockets that block, kernel sockets that spin, and Sietch. Three columns always,
-//!    for part of any win over blocking sockets is that nobody sleeps.
+//!    because part of any gain over blocking sockets comes from spinning.
 //! 2. Places: `app` is two processes on this host (kernel: loopback, for UDP also a veth pair;
 //!    Sietch: a shared-memory link that the control plane grants), `veth` is a kernel client of
 //!    this host and a server behind a veth pair (kernel: in a namespace; Sietch: on a VNIC over
 //!    AF_XDP).
-//! 3. A round runs one block of every side, in an order that turns; every block has fresh
+//! 3. A round runs one block of every side, in a rotating order; every block has fresh
 //!    processes, the server on core 0 and the client on core 1. The client opens its window after a
 //!    warm-up and reads the CPU time of the whole machine at both ends of it.
 //! 4. A calibration loop on each core runs around a round. A round in which a core was slow, or
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Error, system};
 use crate::isolation::{self, interrupted};
 use crate::machine::{self, SLOW, STOLEN};
-use cells::{Cell, Stage};
+use cells::{Cell, Environment};
 use measure::Outcome;
 use results::Measured;
 pub(crate) use worker::{Arguments as WorkerArguments, run as work};
@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     );
     let best = machine::calibrate()?;
     let stop = interrupted()?;
-    let stage = Stage::set(&arguments.out)?;
+    let environment = Environment::create(&arguments.out)?;
     let mut results = Vec::new();
     for cell in cells::all() {
         let name = cell.name();
@@ -108,7 +108,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
                     fix: "run it again",
                 });
             }
-            self::round(&stage, &cell, round, arguments.seconds, &best, &mut result)?;
+            self::round(&environment, &cell, round, arguments.seconds, &best, &mut result)?;
         }
         report::progress(&result);
         results.push(result);
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn round(
-    stage: &Stage,
+    environment: &Environment,
     cell: &Cell,
     round: usize,
     seconds: f64,
@@ -128,9 +128,9 @@ fn round(
     let count = cell.sides.len();
     let before = machine::calibrate()?;
     let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
-    for turn in 0..count {
-        let side = (turn + round) % count;
-        outcomes[side] = Some(stage.block(cell.work, cell.sides[side], seconds)?);
+    for position in 0..count {
+        let side = (position + round) % count;
+        outcomes[side] = Some(environment.block(cell.work, cell.sides[side], seconds)?);
     }
     let after = machine::calibrate()?;
     let slowness = machine::slowness(&before, &after, best);

@@ -1,4 +1,4 @@
-//! What all comparisons of the store are told.
+//! The options of every comparison of the store.
 
 use std::path::PathBuf;
 

@@ -6,18 +6,18 @@
 //!    client is a program of this host that knows nothing of Sietch), and with `--same` none, once
 //!    more: what then differs is this machine's noise. With `--vnic` there are two others: servers
 //!    in a network namespace behind a veth pair, and on a VNIC over AF_XDP that a service core
-//!    serves (`sietch run --vnic`), both asked by the same client on the kernel's sockets at the
+//!    serves (`sietch run --vnic`), both loaded by the same client on the kernel's sockets at the
 //!    host's end of the pair ([`network`]).
 //! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only
-//!    one of them is asked. A round runs one block of every column, in an order that turns. Servers
+//!    one of them has load at a time. A round runs one block of every column, in a rotating order. Servers
 //!    are pinned to CPU 1 and clients to CPU 0, in every column alike.
 //! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or
 //!    much time was stolen, is dropped and counted. What others used of the processor is noted.
 //! 4. CPU per operation is that of the whole machine, interrupts and the start of the client
 //!    included. Where a client of our own keeps a fixed rate it is that of the time in which its
 //!    requests count: at few requests a second the set-up of its connections would be most of it.
-//! 5. Nobody can hang the measurement: every program has a time limit, a column that fails says why
-//!    and has no more blocks in its row, and the next row starts its server afresh.
+//! 5. No program can hang the measurement: each has a time limit. A column that fails reports why
+//!    and has no more blocks in its row; the next row restarts its server.
 //! 6. Everything runs in a network namespace of its own with cubic. There is no column with busy
 //!    polling: the kernel polls a socket's NAPI instance, and what comes over loopback has none
 //!    (`SO_INCOMING_NAPI_ID` is 0), so that `net.core.busy_poll` changes nothing here.
@@ -186,7 +186,7 @@ impl Bench<'_> {
                 Err(cause) => self.fail(&mut result, at, &cause)?,
             }
         }
-        // A few rounds more than asked for may replace dropped ones.
+        // A few more rounds than requested may replace dropped ones.
         for round in 0..self.arguments.pairs * 2 {
             let all_failed = result.columns.iter().all(|column| column.failed.is_some());
             if result.columns[0].samples.len() == self.arguments.pairs || all_failed {
@@ -201,8 +201,8 @@ impl Bench<'_> {
     fn round(&mut self, round: usize, sizes: &[u64], result: &mut Measured) -> Result<(), Error> {
         let count = self.variants.len();
         let mut samples: Vec<Option<Sample>> = vec![None; count];
-        for turn in 0..count {
-            let at = (turn + round) % count;
+        for position in 0..count {
+            let at = (position + round) % count;
             if result.columns[at].failed.is_some() {
                 continue;
             }
@@ -222,8 +222,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Sees to it that every column has its `server`: those of the row before if they are the same,
-    /// and work.
+    /// Starts the `server` of every column, unless that of the row before is the same and works.
     fn start(&mut self, server: Server) -> Result<(), Error> {
         if self.servers.as_ref().is_some_and(|(running, _)| *running != server) {
             self.servers = None;
@@ -249,8 +248,8 @@ impl Bench<'_> {
         server.as_ref().map_err(|cause| program::failed("server", cause.clone()))
     }
 
-    /// Notes that a column failed. Its server, which may hang, goes. Fails itself if the user wants
-    /// no more.
+    /// Records that a column failed, and ends its server, which may hang. Fails if the user has
+    /// interrupted the measurement.
     fn fail(&mut self, result: &mut Measured, at: usize, cause: &Error) -> Result<(), Error> {
         self.stage.check_interrupt()?;
         result.columns[at].failed = Some(cause.cause());
@@ -260,8 +259,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// How large a column's block is, for clients that count requests instead of time. It warms up
-    /// everybody.
+    /// The size of a column's block, for clients that count requests instead of time. It warms up
+    /// both ends.
     fn size(&self, row: &Row, at: usize) -> Result<u64, Error> {
         self.stage.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
     }

@@ -144,7 +144,7 @@ fn missing(program: &str, what: &str) -> Error {
 }
 
 fn failed(program: &str, what: String) -> Error {
-    Error::Program { program: program.to_owned(), what, fix: "look at its log below target/bench" }
+    Error::Program { program: program.to_owned(), what, fix: "see its log below target/bench" }
 }
 
 /// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind

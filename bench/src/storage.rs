@@ -1,5 +1,4 @@
-//! Appending a record and knowing that it is durable: the log of `dataplane/persist` beside what
-//! servers use today.
+//! Durable appends: the log of `dataplane/persist` beside what servers use today.
 //!
 //! 1. Two media, each compared with itself alone. *Disk*: a bare direct write, a write and
 //!    `fdatasync` into a file that is all written, the same at the end of a growing file, SQLite
@@ -10,7 +9,7 @@
 //! 2. A writer has one record on its way: the next follows when the last is durable. For the
 //!    kernel's files, SQLite and libpmemlog a writer is a thread; the log has one thread that
 //!    serves all its writers, as it does in a server.
-//! 3. Blocks of all subjects alternate, in an order that turns; a round in which a core was slow or
+//! 3. Blocks of all subjects alternate, in a rotating order; a round in which a core was slow or
 //!    much time was stolen is dropped. Reported are medians over rounds and the median of the
 //!    ratios round by round, Sietch over the subject.
 //! 4. The log compacts as it fills, inside the blocks: the longest time without an acknowledgement
@@ -18,8 +17,8 @@
 //! 5. Progress is what one writer sees while the log compacts and while its area grows and shrinks
 //!    (`progress`).
 //! 6. Recovery is the time that opening a log takes that holds [`RECOVERED`] bytes of records, read
-//!    from the medium. Between the openings the area is read without looking at a byte: no recovery
-//!    is faster than that.
+//!    from the medium. Between the openings the area is read without examining its bytes: no
+//!    recovery is faster than that.
 
 mod files;
 mod log;
@@ -162,8 +161,8 @@ fn measure(
         let before = machine::calibrate()?;
         let (begin, cpu) = (Instant::now(), Cpu::read()?);
         let mut samples: Vec<Option<Sample>> = vec![None; subjects.len()];
-        for turn in 0..subjects.len() {
-            let at = (turn + round) % subjects.len();
+        for position in 0..subjects.len() {
+            let at = (position + round) % subjects.len();
             samples[at] = Some(block(subjects[at].as_mut(), work)?);
         }
         let stolen = Cpu::read()?.since(cpu).stolen as f64 / begin.elapsed().as_nanos() as f64;

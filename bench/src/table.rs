@@ -61,6 +61,10 @@ mod tests {
     fn columns_are_aligned_the_first_to_the_left() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let rows = [row(["get c1", "10", "1.00"]), row(["set c50 P16", "123456", "-"])];
-        insta::assert_snapshot!(render(&["row", "req/s", "ratio"], &rows), @"");
+        insta::assert_snapshot!(render(&["row", "req/s", "ratio"], &rows), @r"
+        row           req/s  ratio
+        get c1           10   1.00
+        set c50 P16  123456      -
+        ");
     }
 }

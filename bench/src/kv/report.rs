@@ -25,7 +25,7 @@ fn name(cell: &Cell) -> String {
     format!("{} {} c{} P{}", cell.setting, load.command.to_uppercase(), load.connections, load.pipeline)
 }
 
-/// Says that a cell is done.
+/// Prints a finished cell.
 pub(super) fn progress(cell: &Cell) {
     let ratios = ratios(cell, |sample| sample.block.rate);
     let (low, high) = range(&ratios);
@@ -125,6 +125,9 @@ mod tests {
             sietch: [3e5, 2.2e5, 3.6e5].map(sample).to_vec(),
             dropped: 1,
         };
-        insta::assert_snapshot!(table(&[cell]), @"");
+        insta::assert_snapshot!(table(&[cell]), @r"
+        setting, command, connections, pipeline  redis req/s  sietch req/s  ratio      range       p50 ms       p99 ms     p99.9 ms  CPU us/req  ratio
+        loopback memory GET c50 P1                    100000        300000   3.00  2.00-4.00  0.100/0.100  0.200/0.200  0.400/0.400  10.00/3.33   0.33
+        ");
     }
 }

@@ -89,7 +89,7 @@ impl Pair {
         } else {
             SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), SIETCH_PORT)
         };
-        let log = |who: &str| out.join(format!("{label}-{who}.log"));
+        let log = |side: &str| out.join(format!("{label}-{side}.log"));
         let mut first = start_redis(setting, redis, namespace.as_ref(), &folder, &log("redis"))?;
         first.wait_for(redis)?;
         let mut second = start_sietch(setting, &folder, &log("sietch"))?;

@@ -61,7 +61,7 @@ impl ControlConnection {
                 return Err(Error::Program {
                     program: "bench load".into(),
                     what,
-                    fix: "look at the server's log",
+                    fix: "see the server's log",
                 });
             }
         }

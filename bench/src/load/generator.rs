@@ -4,8 +4,8 @@
 //! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the
 //!    shape of redis-benchmark's load.
 //! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free
-//!    connection, and their latency counts from when they were due, so that a server that stands
-//!    still is charged for all whom it kept waiting.
+//!    connection, and their latency counts from when they were due, so that a stalled server
+//!    is charged for every request that it delays.
 //! 3. It shares the machine with the server, so it works as little as it can: a request is a copy
 //!    of the one before it with another key, and replies are counted where they lie. An error reply
 //!    ends the measurement.
@@ -33,7 +33,7 @@ pub(super) struct Shape {
     pub pipeline: usize,
     /// Bytes of a value.
     pub value: usize,
-    /// Keys that are asked for.
+    /// The number of different keys.
     pub keys: u64,
     /// Requests a second; `None` sends as fast as replies come.
     pub rate: Option<f64>,
@@ -142,9 +142,9 @@ impl Generator {
         }
     }
 
-    /// Goes on for a moment with nothing to ask, so that the last acknowledgements leave: else the
-    /// server would send its last replies again and again while this side of the comparison waits
-    /// for its next turn.
+    /// Runs for a moment without requests, so that the last acknowledgements leave: otherwise
+    /// the server would retransmit its last replies while this side of the comparison waits for its
+    /// next block.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let end = clock::now() + SETTLING;
         let mut news = Vec::new();
@@ -180,12 +180,12 @@ impl Generator {
     /// Takes the whole replies that have arrived; how many there were.
     fn take(&mut self, user: usize) -> io::Result<usize> {
         let mut count = 0;
-        let mut look = |bytes: &[u8]| {
+        let mut consume = |bytes: &[u8]| {
             let (used, found) = replies(bytes)?;
             count += found;
             Ok(used)
         };
-        self.transport.take(user, &mut look)?;
+        self.transport.take(user, &mut consume)?;
         let connection = &mut self.connections[user];
         connection.awaited = connection.awaited.saturating_sub(count);
         Ok(count)

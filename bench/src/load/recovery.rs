@@ -2,7 +2,7 @@
 //! the same data.
 //!
 //! 1. Both are filled with the same keys, every write durable, and ended. Each is started again a
-//!    few times: what is measured is what the server itself says about reading its data, from
+//!    few times: the measured time is the server's own report of reading its data, from
 //!    Redis' log ("DB loaded from append only file") and Sietch's INFO persistence, without the
 //!    start of a process.
 //! 2. Once as commands, one after the other; and once after a rewrite: Redis' RDB preamble,
@@ -24,7 +24,7 @@ use crate::table::{self, median};
 /// Starts of each.
 const TIMES: usize = 3;
 
-/// What was read, by whom, and how long it took.
+/// The data that was read, and the times of both servers.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Loaded {
     what: &'static str,
@@ -67,7 +67,7 @@ pub(super) fn measure(scratch: &Path, out: &Path, value: usize) -> Result<Vec<Lo
     Ok(all)
 }
 
-/// How long redis-server says in its log that it took.
+/// The loading time in redis-server's log.
 fn load_seconds(log: &Path) -> Result<f64, Error> {
     let text = std::fs::read_to_string(log).map_err(system("reading redis-server's log"))?;
     text.lines()
@@ -76,7 +76,7 @@ fn load_seconds(log: &Path) -> Result<f64, Error> {
         .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
         .ok_or_else(|| Error::Program {
             program: "redis-server".into(),
-            what: "does not say in its log how long it loaded".into(),
+            what: "has no loading time in its log".into(),
             fix: "use the one of Debian 12 (7.0)",
         })
 }
@@ -87,7 +87,7 @@ pub(super) fn print(all: &[Loaded]) {
         return;
     }
     println!(
-        "\nrecovery of {MANY} keys, {TIMES} starts each; times are what each server says of reading its data"
+        "\nrecovery of {MANY} keys, {TIMES} starts each; times are each server's own report of reading its data"
     );
     let rows: Vec<Vec<String>> = all
         .iter()

@@ -1,8 +1,8 @@
 //! How the load generator reaches a server: kernel sockets, or an engine of its own on an end of a
 //! link. The load is the same.
 //!
-//! Both spin as long as that has paid lately, and sleep then, by the same rule ([`Spin`]):
-//! otherwise a part of any difference would be that one of them never sleeps.
+//! Both spin as long as spinning has recently found work, and then sleep, by the same rule
+//! ([`Spin`]). Otherwise a part of any difference would be that one of them never sleeps.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -25,15 +25,18 @@ const CHUNK: usize = 64 << 10;
 /// Connections to one server.
 pub(super) trait Transport {
     /// Appends the connections on which something has arrived, waiting for the first until `until`
-    /// at most. It may come back early.
+    /// at most. It may return early.
     fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()>;
 
     /// Sends all of `bytes`.
     fn send(&mut self, connection: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Shows `look` what has arrived, and drops as many bytes as it says it has used.
-    fn take(&mut self, connection: usize, look: &mut dyn FnMut(&[u8]) -> io::Result<usize>)
-    -> io::Result<()>;
+    /// Passes the received bytes to `consume`, and drops as many as it returns.
+    fn take(
+        &mut self,
+        connection: usize,
+        consume: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()>;
 }
 
 fn too_long() -> io::Error {
@@ -94,14 +97,14 @@ impl<Q: Doorbell> Transport for Flows<Q> {
     fn take(
         &mut self,
         connection: usize,
-        look: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
+        consume: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         let flow = self.flows[connection];
         loop {
             let (first, second) = self.stack.engine.received(flow);
-            let mut used = look(first)?;
+            let mut used = consume(first)?;
             if used == 0 && !second.is_empty() {
-                used = look(&[first, second].concat())?;
+                used = consume(&[first, second].concat())?;
             }
             if used == 0 {
                 return Ok(());
@@ -140,7 +143,7 @@ impl Sockets {
         Ok(Self { poll, sockets, spin: Spin::default(), chunk: vec![0; CHUNK] })
     }
 
-    fn look(&mut self, timeout: Duration, news: &mut Vec<usize>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, news: &mut Vec<usize>) -> io::Result<()> {
         let mut raw = [const { MaybeUninit::<epoll::Event>::uninit() }; BATCH];
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         match epoll::wait(&self.poll, &mut raw[..], Some(&timeout)) {
@@ -154,7 +157,7 @@ impl Sockets {
 
 impl Transport for Sockets {
     fn poll(&mut self, until: u64, news: &mut Vec<usize>) -> io::Result<()> {
-        self.look(Duration::ZERO, news)?;
+        self.wait(Duration::ZERO, news)?;
         let now = clock::now();
         if !news.is_empty() {
             self.spin.busy(now);
@@ -166,7 +169,7 @@ impl Transport for Sockets {
         match self.spin.idle(now) {
             Idle::Poll => std::hint::spin_loop(),
             Idle::Yield => rustix::thread::sched_yield(),
-            Idle::Sleep => self.look(Duration::from_nanos(until - now), news)?,
+            Idle::Sleep => self.wait(Duration::from_nanos(until - now), news)?,
         }
         Ok(())
     }
@@ -184,7 +187,7 @@ impl Transport for Sockets {
     fn take(
         &mut self,
         connection: usize,
-        look: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
+        consume: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         use std::io::Read as _;
         let Socket { socket, unread } = &mut self.sockets[connection];
@@ -194,7 +197,7 @@ impl Transport for Sockets {
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => {}
             Err(cause) => return Err(cause),
         }
-        let used = look(unread)?;
+        let used = consume(unread)?;
         unread.drain(..used);
         Ok(())
     }
@@ -211,10 +214,10 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let mut client = Sockets::connect(address, 1).expect("it listens");
-        let (mut server, _) = listener.accept().expect("somebody connects");
+        let (mut server, _) = listener.accept().expect("a connection");
         client.send(0, b"ask").expect("there is room");
-        let mut asked = [0; 3];
-        server.read_exact(&mut asked).expect("it was sent");
+        let mut request = [0; 3];
+        server.read_exact(&mut request).expect("it was sent");
         let mut shown = Vec::new();
         for part in [&b"one tw"[..], b"o "] {
             server.write_all(part).expect("it is open");

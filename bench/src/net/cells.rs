@@ -1,4 +1,4 @@
-//! What is measured, by whom, and the stage on which it happens.
+//! The cells: work, the sides that do it, and the processes that live as long as the measurement.
 
 use std::cell::OnceCell;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -14,7 +14,7 @@ use crate::error::{Error, system};
 use crate::isolation::Scratch;
 use crate::process::{self, Namespace, Process};
 
-/// Who does the work.
+/// The sockets that do the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Side {
     /// Kernel sockets over loopback, sleeping.
@@ -47,16 +47,16 @@ impl Side {
         }
     }
 
-    /// Whether it is what the others are compared with.
+    /// Whether it is Sietch, which the others are compared with.
     pub(super) fn is_sietch(self) -> bool {
         matches!(self, Self::Link | Self::Vnic | Self::Switch)
     }
 }
 
-/// A piece of work and who does it.
+/// A piece of work and the sides that do it.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
-    place: &'static str,
+    location: &'static str,
     pub work: Work,
     pub sides: &'static [Side],
 }
@@ -79,7 +79,7 @@ impl Cell {
                 format!("fair {connections} flows, requests of {bytes} B through 1 Gbit/s")
             }
         };
-        format!("{}: {what}", self.place)
+        format!("{}: {what}", self.location)
     }
 }
 
@@ -97,7 +97,7 @@ const LIMITED: &[Side] = &[Side::VethBlocking, Side::VethSpinning, Side::Switch]
 /// Every cell.
 pub(super) fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
-    let mut app = |work, sides| cells.push(Cell { place: "app", work, sides });
+    let mut app = |work, sides| cells.push(Cell { location: "app", work, sides });
     for bytes in [64, 1024] {
         for window in [1, 32] {
             app(Work::UdpEcho { bytes, window }, APP_AND_VETH);
@@ -115,7 +115,7 @@ pub(super) fn all() -> Vec<Cell> {
     app(Work::Hold { connections: 10_000 }, &[Side::LoopbackBlocking, Side::Link]);
     app(Work::Idle { connections: 10 }, &[Side::LoopbackBlocking, Side::Link]);
     app(Work::Fair { bytes: 4096, connections: 400 }, LIMITED);
-    let mut veth = |work| cells.push(Cell { place: "veth", work, sides: BEHIND_VETH });
+    let mut veth = |work| cells.push(Cell { location: "veth", work, sides: BEHIND_VETH });
     for bytes in [64, 1024] {
         veth(Work::UdpEcho { bytes, window: 32 });
     }
@@ -135,7 +135,7 @@ const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
 const SWITCH_SERVER: Ipv4Addr = Ipv4Addr::new(10, 87, 0, 2);
 const PORT: u16 = 7100;
 
-/// What the daemon hands out: a VNIC behind a veth pair with its usual MTU (the kernel's own veth
+/// What the daemon grants: a VNIC behind a veth pair with its usual MTU (the kernel's own veth
 /// pair carries segments of 64 KiB, whatever its MTU), both ends of a link whose MTU is about that
 /// of the kernel's loopback, and two VNICs of the switch with the MTU of Ethernet, one of them
 /// limited to [`NARROW`] and with room for [`NARROW_QUEUE`].
@@ -178,10 +178,10 @@ uid = 0
 address = "10.86.0.1/24"
 "#;
 
-/// Everything that lives as long as the measurement: the namespace of kernel servers and the
+/// The processes that live as long as the measurement: the namespace of kernel servers and the
 /// daemon.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Environment {
     program: PathBuf,
     out: PathBuf,
     socket: PathBuf,
@@ -192,9 +192,9 @@ pub(super) struct Stage {
     _scratch: Scratch,
 }
 
-impl Stage {
+impl Environment {
     /// Makes the namespace and starts the daemon.
-    pub(super) fn set(out: &Path) -> Result<Self, Error> {
+    pub(super) fn create(out: &Path) -> Result<Self, Error> {
         let namespace = Namespace::create(&FAR.to_string(), &NEAR.to_string())?;
         let scratch = Scratch::create(None)?;
         let file = scratch.path().join("sietch.toml");
@@ -225,15 +225,15 @@ impl Stage {
         })
     }
 
-    /// Makes the narrow place of work that has one: for the kernel a token bucket behind the
+    /// Makes the bottleneck of work that has one: for the kernel a token bucket behind the
     /// client's end of the pair, for Sietch the switch, which stays from then on (an idle one uses
     /// no processor).
-    fn narrow(&self, work: Work, side: Side) -> Result<Option<Narrow<'_>>, Error> {
+    fn bottleneck(&self, work: Work, side: Side) -> Result<Option<Bottleneck<'_>>, Error> {
         if !matches!(work, Work::Fair { .. }) {
             return Ok(None);
         }
         if side != Side::Switch {
-            return Narrow::make(&self.namespace).map(Some);
+            return Bottleneck::make(&self.namespace).map(Some);
         }
         if self.switch.get().is_none() {
             let sietch = process::sietch_program()?;
@@ -257,7 +257,7 @@ impl Stage {
             Side::Vnic => (VNIC, "bench", "blocking"),
             Side::Switch => (SWITCH_SERVER, "switch-server", "switch-client"),
         };
-        let _narrow = self.narrow(work, side)?;
+        let _narrow = self.bottleneck(work, side)?;
         let seconds = if matches!(work, Work::Fair { .. }) { seconds.max(FAIR_SECONDS) } else { seconds };
         let inside = matches!(side, Side::VethBlocking | Side::VethSpinning);
         let address = SocketAddr::from((listen, PORT));
@@ -272,8 +272,8 @@ impl Stage {
         let line = client.line("the client")?;
         serde_json::from_str(&line).map_err(|cause| Error::Program {
             program: "bench worker".into(),
-            what: format!("said nothing that could be understood ({cause}): {line}"),
-            fix: "look at its log below target/bench",
+            what: format!("invalid output ({cause}): {line}"),
+            fix: "see its log below target/bench",
         })
     }
 
@@ -304,9 +304,9 @@ impl Stage {
 }
 
 /// A token bucket on our end of the kernel's pair, as long as this lives.
-struct Narrow<'a>(&'a Namespace);
+struct Bottleneck<'a>(&'a Namespace);
 
-impl<'a> Narrow<'a> {
+impl<'a> Bottleneck<'a> {
     fn make(namespace: &'a Namespace) -> Result<Self, Error> {
         let (rate, burst) = (format!("{}bit", NARROW * 8), format!("{NARROW_BURST}b"));
         let limit = format!("{NARROW_QUEUE}b");
@@ -319,14 +319,14 @@ impl<'a> Narrow<'a> {
     }
 }
 
-impl Drop for Narrow<'_> {
+impl Drop for Bottleneck<'_> {
     fn drop(&mut self) {
         // It goes with the pair at the latest.
         let _ = process::output("tc", &["qdisc", "del", "dev", self.0.link(), "root"]);
     }
 }
 
-/// A process of ours that is killed when this is dropped.
+/// A worker process that is killed when this is dropped.
 struct Worker {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
@@ -349,19 +349,19 @@ impl Worker {
         Ok(Self { child, out: BufReader::new(out), log: log.to_owned() })
     }
 
-    /// The next line that it says.
-    fn line(&mut self, who: &str) -> Result<String, Error> {
+    /// The next line of its output.
+    fn line(&mut self, role: &str) -> Result<String, Error> {
         let mut line = String::new();
         self.out.read_line(&mut line).map_err(system("reading from a worker"))?;
         if line.is_empty() {
-            let mut said = String::new();
+            let mut output = String::new();
             if let Ok(mut file) = std::fs::File::open(&self.log) {
                 // What cannot be read is not quoted.
-                let _ = file.read_to_string(&mut said);
+                let _ = file.read_to_string(&mut output);
             }
             return Err(Error::Program {
-                program: format!("bench worker ({who})"),
-                what: format!("ended without a word: {}", said.trim()),
+                program: format!("bench worker ({role})"),
+                what: format!("ended without output: {}", output.trim()),
                 fix: "see the error above",
             });
         }

@@ -1,4 +1,4 @@
-//! What a client counts while its window is open.
+//! The figures that a client measures in its window.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::machine::Cpu;
 /// How long the load runs before anything is counted: connections, buffers and clocks settle.
 const WARM_UP: Duration = Duration::from_millis(150);
 
-/// The longest latency that is told from longer ones, in nanoseconds.
+/// The longest latency that is distinguished from longer ones, in nanoseconds.
 const LONGEST: u64 = 10_000_000_000;
 
 /// How evenly flows were served.
@@ -59,7 +59,7 @@ pub(crate) struct Outcome {
     pub flows: Option<Shares>,
     /// Bytes a connection costs, where that is what is measured.
     pub bytes: Option<u64>,
-    /// Processor time of both processes together while nothing was said, in cores.
+    /// Processor time of both processes together while the connections were silent, in cores.
     pub idle: Option<f64>,
 }
 
@@ -75,7 +75,7 @@ impl Outcome {
     }
 }
 
-/// Opens a window after the warm-up, counts in it, and says when it is over.
+/// Opens a window after the warm-up, counts in it, and closes it.
 #[derive(Debug)]
 pub(super) struct Meter {
     opens: Instant,
@@ -98,7 +98,7 @@ impl Meter {
         Ok(Self { opens, closes, opened: None, operations: 0, latency })
     }
 
-    /// Opens the window when its time has come; says whether it is over. Call it once a turn.
+    /// Opens the window when its time has come; returns whether it is over. Called once an iteration.
     #[inline]
     pub(super) fn is_over(&mut self, now: Instant) -> Result<bool, Error> {
         if self.opened.is_none() && now >= self.opens {
@@ -130,7 +130,7 @@ impl Meter {
         }
     }
 
-    /// Opens the window now: for who waits by himself.
+    /// Opens the window now, for a caller that has its own warm-up.
     pub(super) fn open(&mut self) -> Result<(), Error> {
         self.opened = Some((Instant::now(), Cpu::read()?));
         Ok(())
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_say_how_even_it_was() {
+    fn shares_measure_fairness() {
         let even = Shares::of([5, 5, 5, 5].into_iter()).expect("there are flows");
         assert!((even.least_share - 1.0).abs() < 1e-9 && (even.fairness - 1.0).abs() < 1e-9);
         let starved = Shares::of([0, 8].into_iter()).expect("there are flows");

@@ -35,7 +35,7 @@ fn ratios(result: &Measured, side: usize, of: impl Fn(&Outcome) -> f64) -> Vec<f
     sietch.iter().zip(&result.sides[side].1).map(|(a, b)| of(a) / of(b).max(f64::MIN_POSITIVE)).collect()
 }
 
-/// Says that a cell is done.
+/// Prints a finished cell.
 pub(super) fn progress(result: &Measured) {
     let parts: Vec<String> = result
         .sides

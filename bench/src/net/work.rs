@@ -1,4 +1,4 @@
-//! What is measured.
+//! The work that is measured.
 
 use std::str::FromStr;
 
@@ -30,8 +30,8 @@ pub(super) const NARROW_BURST: u64 = NARROW / 1000;
 /// anything.
 pub(super) const NARROW_QUEUE: u64 = 4 << 20;
 
-/// Seconds that flows are compared for at least: a flow must be served often enough for one more or
-/// less not to tell.
+/// Seconds that flows are compared for at least: a flow must be served so often that one more or
+/// less makes no difference.
 pub(super) const FAIR_SECONDS: f64 = 2.0;
 
 /// One piece of work; its text form passes it to the workers.
@@ -106,14 +106,14 @@ impl FromStr for Work {
 
 /// Writes the time of sending into a datagram.
 pub(super) fn stamp(datagram: &mut [u8], nanoseconds: u64) {
-    if let Some(place) = datagram.first_chunk_mut::<8>() {
-        *place = nanoseconds.to_ne_bytes();
+    if let Some(field) = datagram.first_chunk_mut::<8>() {
+        *field = nanoseconds.to_ne_bytes();
     }
 }
 
 /// Reads it back.
 pub(super) fn stamped(datagram: &[u8]) -> Option<u64> {
-    datagram.first_chunk::<8>().map(|place| u64::from_ne_bytes(*place))
+    datagram.first_chunk::<8>().map(|field| u64::from_ne_bytes(*field))
 }
 
 #[cfg(test)]

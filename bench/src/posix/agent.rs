@@ -142,7 +142,7 @@ fn connect(address: SocketAddr, poll: &Poll, token: usize) -> Result<TcpStream, 
     Ok(stream)
 }
 
-/// Waits, or only looks; a signal is nothing to this program.
+/// Waits, or polls once; signals are ignored.
 fn wait(poll: &mut Poll, events: &mut Events, limit: Option<Duration>) -> Result<(), Error> {
     match poll.poll(events, limit) {
         Err(cause) if cause.kind() != ErrorKind::Interrupted => Err(system("epoll_wait")(cause)),

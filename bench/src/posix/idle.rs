@@ -1,7 +1,7 @@
 //! What ten connected applications cost that say nothing: processor time of all of them, their
 //! server and the service, over ten seconds.
 //!
-//! The columns are measured at the same time: nobody does anything. Linux stands beside it, though
+//! The columns are measured at the same time: no program does anything. Linux stands beside it, though
 //! a kernel's sleep costs nothing.
 
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ use crate::process::Namespace;
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 
-/// How long a VNIC may take to say that nobody listens.
+/// How long a VNIC may take to refuse a connection to a port without a listener.
 const REFUSAL: Duration = Duration::from_millis(200);
 
 /// The address of servers.
@@ -47,7 +47,7 @@ impl Behind {
     }
 }
 
-/// Whether somebody listens there. A kernel's socket is looked for in what the process `pid` sees
+/// Whether a socket listens there. A kernel's socket is looked for in what the process `pid` sees
 /// of its namespace and is not touched, for iperf3 takes every connection for a client; a listener
 /// of a VNIC is in no table of the kernel, and has to be asked.
 pub(super) fn is_listening(place: Location, pid: u32, address: SocketAddr) -> bool {

@@ -15,13 +15,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use super::tree;
 use crate::error::{Error, system};
 
-/// How long a program may take to end when it is asked to.
+/// How long a program may take to end after its signal.
 const END: Duration = Duration::from_secs(4);
 
-/// How often a wait looks for a signal to the measurement.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often a wait checks for an interrupt.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How much of what a program said is quoted.
+/// The length of a quotation of a program's output.
 const QUOTED: usize = 160;
 
 /// A running program. It and all that it brought about end when this is dropped.
@@ -78,7 +78,7 @@ impl Program {
         }
     }
 
-    /// Waits until `ready`, asked every few milliseconds, says so.
+    /// Waits until `ready`, called every few milliseconds, returns true.
     pub(super) fn wait_until(
         &mut self,
         limit: Duration,
@@ -113,7 +113,7 @@ impl Program {
             if left.is_zero() {
                 return Err(self.failed(&format!("did not end within {} s", limit.as_secs())));
             }
-            self.sleep(left.min(LOOK));
+            self.sleep(left.min(POLL_INTERVAL));
         };
         if !status.success() {
             return Err(self.failed(&format!("ended with {status}")));
@@ -128,14 +128,14 @@ impl Program {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
             Some(Ok(fd)) => {
-                // A signal, the end and the time's end are all the same to the caller, who looks.
+                // A signal, the program's end or a timeout: the caller checks which.
                 let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&end));
             }
             _ => std::thread::sleep(Duration::from_millis(5).min(limit)),
         }
     }
 
-    /// An error of this program, with the last that it said.
+    /// An error of this program, with the end of its output.
     pub(super) fn failed(&self, what: &str) -> Error {
         let said = [self.log.with_extension("err"), self.log.clone()]
             .iter()
@@ -159,7 +159,7 @@ impl Drop for Program {
             }
             let started = Instant::now();
             while started.elapsed() < END && matches!(self.child.try_wait(), Ok(None)) {
-                self.sleep(LOOK);
+                self.sleep(POLL_INTERVAL);
             }
             family.extend(tree::below(self.child.id()));
             let _ = self.child.kill();
@@ -173,10 +173,10 @@ impl Drop for Program {
 
 /// An error of the program `name`.
 pub(super) fn failed(name: &str, what: String) -> Error {
-    Error::Program { program: name.to_owned(), what, fix: "look at its log below target/bench" }
+    Error::Program { program: name.to_owned(), what, fix: "see its log below target/bench" }
 }
 
-/// The user wants no more.
+/// The error after an interrupt by the user.
 pub(super) fn interrupted() -> Error {
     Error::Program { program: "bench posix".into(), what: "interrupted".into(), fix: "run it again" }
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_prints_comes_back_and_a_failure_quotes_it() {
+    fn output_is_returned_and_a_failure_quotes_it() {
         let (log, stop) = (log("prints"), AtomicBool::new(false));
         let run = |script: &str| {
             let words = words(&["sh", "-c", script]);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_ended_with_all_that_it_started() {
+    fn a_hanging_program_is_ended_with_all_its_children() {
         let (log, stop) = (log("hangs"), AtomicBool::new(false));
         let words = words(&["sh", "-c", "trap '' TERM; setsid sleep 61.5 & sleep 61.5"]);
         let mut program = Program::start("sh", &words, &log).expect("a shell");

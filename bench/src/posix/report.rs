@@ -96,7 +96,7 @@ fn verdict(result: &Measured, column: &Column) -> String {
     said.join(", ")
 }
 
-/// Says that a row is done.
+/// Prints a finished row.
 pub(super) fn progress(result: &Measured) {
     if let Some(why) = &result.skipped {
         println!("{}: skipped: {why}", result.row.name);
@@ -160,7 +160,7 @@ fn line(result: &Measured, column: &Column, name: String) -> Vec<String> {
 pub(super) fn print(results: &[Measured], idle: &[Idle]) {
     let mut rows = Vec::new();
     for result in results.iter().filter(|result| result.skipped.is_none()) {
-        // Linux alone is a line of its own only if there is nobody beside it.
+        // Linux has a line of its own only if it is the only column.
         let from = usize::from(result.columns.len() > 1);
         for column in &result.columns[from..] {
             let name = match column.variant {
@@ -172,8 +172,8 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
     }
     if !rows.is_empty() {
         println!(
-            "\nLinux/Sietch where two figures stand together; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
-             foreign: cores that nobody of the measurement is charged for; rounds: measured (dropped); redis-benchmark tells latencies in steps of 8 us"
+            "\nLinux/Sietch where a cell has two figures; latencies in us; CPU is that of the whole machine, its ratio Sietch's to Linux';\n\
+             foreign: cores used by other processes; rounds: measured (dropped); redis-benchmark reports latencies in steps of 8 us"
         );
         let heading = [
             "row",
@@ -205,7 +205,7 @@ pub(super) fn print(results: &[Measured], idle: &[Idle]) {
         }
     }
     if results.iter().flat_map(|result| &result.columns).any(|column| column.failed.is_some()) {
-        println!("what failed has its output in the logs below target/bench");
+        println!("the output of failed programs is in the logs below target/bench");
     }
     for column in idle {
         match (&column.failed, column.cores) {

@@ -1,4 +1,4 @@
-//! What is measured, and what is hoped for.
+//! The rows: what is measured, and the goals.
 
 use serde::Serialize;
 

@@ -19,7 +19,7 @@ use crate::process;
 /// How long the service may take until it listens.
 const START: Duration = Duration::from_secs(15);
 
-/// The service's socket lies beside the daemon's, which nobody listens to here.
+/// The service's socket lies beside the daemon's, which has no listener here.
 const DAEMON: &str = "sietch.sock";
 const SOCKETS: &str = "sockets.sock";
 
@@ -27,7 +27,7 @@ const SOCKETS: &str = "sockets.sock";
 pub(super) const VNIC: &str = "bench";
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 85, 0, 2);
 
-/// Who the service core runs as: the daemon gives it its VNIC as this user
+/// The user of the service core: the daemon gives it its VNIC as this user
 /// (docs/spec/sietch-toml.md, `[service]`).
 const ACCOUNT: u32 = 61871;
 
@@ -46,7 +46,7 @@ fn configuration() -> String {
 pub(super) struct Sietch {
     program: PathBuf,
     daemon: PathBuf,
-    // The service core ends before who gave it its VNIC.
+    // The service core ends before the daemon that granted its VNIC.
     service: RefCell<Program>,
     control: Option<RefCell<Program>>,
 }
@@ -113,7 +113,7 @@ impl Sietch {
         command
     }
 
-    /// Fails if the service, or who stands behind it, has ended.
+    /// Fails if the service, or its daemon, has ended.
     pub(super) fn is_up(&self) -> Result<(), Error> {
         self.control.as_ref().map_or(Ok(()), |control| control.borrow_mut().is_up())?;
         self.service.borrow_mut().is_up()

@@ -1,4 +1,4 @@
-//! What lives as long as the measurement, and how its servers start.
+//! The processes and files that live as long as the measurement, and how its servers start.
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsString;
@@ -35,14 +35,14 @@ const CLIENT: &str = "0";
 /// Bytes of the file that nginx serves.
 const FILE: usize = 1024;
 
-/// A server that serves.
+/// A running server.
 #[derive(Debug)]
 pub(super) struct Running {
     pub program: Program,
     pub address: SocketAddr,
 }
 
-/// What lives as long as the measurement.
+/// The processes and files that live as long as the measurement.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub out: PathBuf,
@@ -135,7 +135,7 @@ impl Stage {
     }
 
     /// The whole command of a server or a client: pinned, and under Sietch if it is to be. `user`
-    /// is who runs it, if not we.
+    /// is the user who runs it, if not this one.
     fn command(
         &self,
         core: &str,

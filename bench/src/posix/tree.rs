@@ -1,9 +1,9 @@
 //! The processes that this one has brought about, and the processor time that they have used.
 //!
 //! 1. This process is the *subreaper* of all that it starts: what loses its parent becomes its
-//!    child, so that nobody leaves the tree, whatever process groups and sessions it makes for
+//!    child, so that no process leaves the tree, whatever process groups and sessions it makes for
 //!    itself.
-//! 2. Time that has been used is that of the living and of those whose end somebody of the tree has
+//! 2. Time that has been used is that of the living and of those whose end a process of the tree has
 //!    waited for. It only grows.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -34,7 +34,7 @@ enum Way {
     Appended,
 }
 
-/// See the module's account.
+/// Records in files, as the module's header describes.
 #[derive(Debug)]
 pub(super) struct Files {
     name: &'static str,
@@ -83,7 +83,7 @@ impl Files {
                 file.sync_all().map_err(system("flushing a file"))?;
             }
             let file = if way == Way::Bare {
-                // O_DIRECT cannot be asked of every file system: say so by name.
+                // Not every file system supports O_DIRECT: the error names it.
                 options.truncate(false).custom_flags(OFlags::DIRECT.bits().cast_signed());
                 options.open(&path).map_err(system("opening a file with O_DIRECT"))?
             } else {

@@ -135,7 +135,7 @@ impl Subject for Redis {
     }
 }
 
-/// libpmemlog on a pool in shared memory, told that it is persistent. A program of its own,
+/// libpmemlog on a pool in shared memory, declared to be persistent. A program of its own,
 /// compiled when it is needed.
 #[derive(Debug)]
 pub(super) struct PmemLog {

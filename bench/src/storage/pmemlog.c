@@ -1,4 +1,4 @@
-/* Appends to a libpmemlog pool as told on standard input: "BYTES WRITERS SECONDS" a line. Answers each line with
+/* Appends to a libpmemlog pool. Standard input has the commands: "BYTES WRITERS SECONDS" a line. Answers each line with
  * "APPENDS ELAPSED_NS P50 P99 P999 SILENCE", times in nanoseconds. The pool is rewound when it is full. */
 #include <libpmemlog.h>
 #include <pthread.h>

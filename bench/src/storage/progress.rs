@@ -108,7 +108,7 @@ impl Written {
         Ok(Self { path, fd, log, waiting: VecDeque::new() })
     }
 
-    /// Appends while `event` goes on: it is given the log each turn, and says when it is over.
+    /// Appends while `event` runs: it gets the log in each iteration, and returns whether it is done.
     fn during(
         &mut self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl Written {
         let mut left = Some(STATE);
         begin(&mut self.log)?;
         self.during("compaction", &mut |log| {
-            // As the structures do it: a slice a turn.
+            // As the structures do it: one slice in each iteration.
             for _ in 0..4 {
                 let Some(bytes) = left.filter(|bytes| *bytes > 0 && log.snapshot_room() > 0) else { break };
                 log.snapshot_append(&piece).map_err(log_failed)?;

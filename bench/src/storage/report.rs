@@ -26,7 +26,7 @@ fn ratios(cell: &Cell, of: impl Fn(&Sample) -> f64) -> Vec<(&'static str, Vec<f6
         .collect()
 }
 
-/// Says that a cell is done.
+/// Prints a finished cell.
 pub(super) fn progress(cell: &Cell) {
     let figures: Vec<String> = ratios(cell, |sample| sample.rate)
         .iter()

@@ -97,8 +97,8 @@ pub(super) fn hold(connections: usize, address: SocketAddr) -> Result<Outcome, E
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
 }
 
-/// Says nothing on some connections, and then a request now and then: what silence costs, and what
-/// waking up does.
+/// Leaves some connections silent, then sends a request now and then: measures the cost of silence,
+/// and of waking up.
 pub(super) fn idle(
     connections: usize,
     address: SocketAddr,
@@ -108,14 +108,14 @@ pub(super) fn idle(
     let processes: Vec<u32> = peer.into_iter().chain([std::process::id()]).collect();
     let mut streams: Vec<TcpStream> = (0..connections).map(|_| connect(address)).collect::<Result<_, _>>()?;
     let mut buffer = [0; REQUEST];
-    let mut ask = |stream: &mut TcpStream| -> Result<u64, Error> {
+    let mut request_reply = |stream: &mut TcpStream| -> Result<u64, Error> {
         let begun = Instant::now();
         put(stream, &[1; REQUEST])?;
         stream.read_exact(&mut buffer).map_err(system("reading"))?;
         Ok(begun.elapsed().as_nanos() as u64)
     };
     for stream in &mut streams {
-        ask(stream)?;
+        request_reply(stream)?;
     }
     let mut meter = Meter::new(seconds)?;
     std::thread::sleep(SILENCE);
@@ -125,9 +125,9 @@ pub(super) fn idle(
     let busy = processor_time(&processes)? - before;
     let idle = busy as f64 / begun.elapsed().as_nanos() as f64;
     meter.open()?;
-    for turn in 0..FIRSTS as usize {
+    for request in 0..FIRSTS as usize {
         std::thread::sleep(SILENCE);
-        meter.record(ask(&mut streams[turn % connections])?);
+        meter.record(request_reply(&mut streams[request % connections])?);
     }
     Ok(Outcome { idle: Some(idle), ..meter.finish()? })
 }

@@ -116,7 +116,7 @@ pub(super) fn load(
             watch.wait(&mut words)?;
         }
         for &(word, _) in &words {
-            turn(&mut clients[word as usize], &mut buffer, &request, bytes, &mut meter)?;
+            exchange(&mut clients[word as usize], &mut buffer, &request, bytes, &mut meter)?;
         }
         if meter.is_over(Instant::now())? {
             break;
@@ -129,7 +129,7 @@ pub(super) fn load(
     Ok(outcome)
 }
 
-fn turn(
+fn exchange(
     client: &mut Client,
     buffer: &mut [u8],
     request: &[u8],

@@ -100,7 +100,7 @@ pub(super) fn idle(
     let processes: Vec<u32> = peer.into_iter().chain([std::process::id()]).collect();
     let flows = connect(&mut stack, address, connections)?;
     for flow in &flows {
-        ask(&mut stack, *flow)?;
+        request_reply(&mut stack, *flow)?;
     }
     let mut meter = Meter::new(seconds)?;
     rest(&mut stack, SILENCE)?;
@@ -110,14 +110,14 @@ pub(super) fn idle(
     let busy = processor_time(&processes)? - before;
     let idle = busy as f64 / begun.elapsed().as_nanos() as f64;
     meter.open()?;
-    for turn in 0..FIRSTS as usize {
+    for request in 0..FIRSTS as usize {
         rest(&mut stack, SILENCE)?;
-        meter.record(ask(&mut stack, flows[turn % connections])?);
+        meter.record(request_reply(&mut stack, flows[request % connections])?);
     }
     Ok(Outcome { idle: Some(idle), ..meter.finish()? })
 }
 
-/// Drives the engine for a while in which nothing is asked.
+/// Drives the engine for a while without requests.
 fn rest(stack: &mut Stack, time: Duration) -> Result<(), Error> {
     let until = clock::now() + time.as_nanos() as u64;
     while clock::now() < until {
@@ -128,7 +128,7 @@ fn rest(stack: &mut Stack, time: Duration) -> Result<(), Error> {
 }
 
 /// One request and its answer; how long that took.
-fn ask(stack: &mut Stack, flow: FlowId) -> Result<u64, Error> {
+fn request_reply(stack: &mut Stack, flow: FlowId) -> Result<u64, Error> {
     let begun = Instant::now();
     stack.engine.send(flow, &[1; REQUEST]);
     let mut missing = REQUEST;
