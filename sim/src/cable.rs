@@ -7,9 +7,9 @@
 //! 2. A frame that the device has received is copied into the incoming lane, and given to the
 //!    engine when it is due.
 //! 3. A router on the path answers into the other lane, as [`Link`](crate::Link) has it.
-//! 4. Nothing here reads a clock: whoever makes the cable passes one. Outages count from that
+//! 4. Nothing here reads a clock: the creator of the cable passes one. Outages count from that
 //!    moment.
-//! 5. A loop around it must look again at [`Cable::next_deadline`], for no doorbell rings then.
+//! 5. A loop around it must poll again at [`Cable::next_deadline`]: no doorbell is rung then.
 //!
 //! Without a path it is transparent and copies nothing.
 

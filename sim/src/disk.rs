@@ -210,7 +210,7 @@ impl Media {
         state.faults.push((at, fault));
     }
 
-    /// Power comes back after it was lost: settles every sector, and the device works again.
+    /// Restores power after a loss: decides every sector, and the device works again.
     pub fn crash(&self, how: Crash) {
         match how {
             Crash::Nothing => self.crash_with(|_| 0),
@@ -281,7 +281,7 @@ impl Media {
     }
 
     /// The process dies, the machine does not: each write in flight lands or does not, in any
-    /// order. It lands before anybody opens the medium again: an area's lock lives as long as its
+    /// order. It lands before the medium is opened again: an area's lock lives as long as its
     /// last request (`sietch_disk::area`).
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
@@ -570,7 +570,7 @@ impl DiskQueue for SimDisk {
             {
                 let request = state.requests.remove(at);
                 let completion = state.finish(request);
-                // The boundary of this very completion took the power: nobody hears of it.
+                // Power was lost at the boundary of this very completion: it is not reported.
                 if !state.off {
                     out.push(completion);
                 }

@@ -127,19 +127,19 @@ impl Observer for InvariantChecker {
             return;
         }
         let Some(segment) = Segment::decode(frame) else { return };
-        self.halves.entry((side, segment.to, segment.from)).or_default().hear(&segment);
+        self.halves.entry((side, segment.to, segment.from)).or_default().receive(&segment);
     }
 }
 
 impl Half {
     /// A segment reached the engine.
-    fn hear(&mut self, segment: &Segment) {
+    fn receive(&mut self, segment: &Segment) {
         if segment.has(RST) {
             return;
         }
         let stray = |iss: u32| segment.ack != iss.wrapping_add(1);
         if segment.has(SYN) && segment.has(ACK) && self.iss.is_some_and(stray) {
-            // It answers a SYN that is not ours: an old one, or one that somebody sent in our name.
+            // It answers a SYN that this engine did not send: an old or a forged one.
             return;
         }
         if segment.has(SYN) {
@@ -353,7 +353,7 @@ mod tests {
             if *ours {
                 half.judge(&segment)?;
             } else {
-                half.hear(&segment);
+                half.receive(&segment);
             }
         }
         Ok(())

@@ -70,7 +70,7 @@ impl Memory {
         self.state.borrow_mut().fences_ignored = true;
     }
 
-    /// Power comes back after it was lost, and the dice settle every word that no fence had.
+    /// Restores power after a loss: every word without a fence is old or new at random.
     pub fn crash(&self, dice: &mut Random) {
         let state = &mut *self.state.borrow_mut();
         for (word, values) in std::mem::take(&mut state.unfenced) {

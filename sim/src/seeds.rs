@@ -8,12 +8,12 @@
 //!      that it fails for what has changed and not by luck. A slow machine gets less far in it, and
 //!      none further than the number.
 //!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, it begins where the clock
-//!      says, and differs from run to run: that is where what nobody has seen yet is looked for. A
+//!      says, and differs from run to run: this finds failures that no run has seen yet. A
 //!      seed that fails there joins the regression seeds.
 //! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each
 //!    other. A seed is a whole world of one thread, so what it does has nothing to do with how many
 //!    there are.
-//! 4. A test that looks at many states of one world says how many ([`explored`]); the run prints
+//! 4. A test that checks many states of one world reports their number ([`explored`]); the run prints
 //!    their sum.
 //! 5. A seed that panics prints the command that repeats it, no thread begins another, and the
 //!    panic goes on.
@@ -35,7 +35,7 @@ pub struct Budget {
 }
 
 thread_local! {
-    /// States that this thread has looked at since somebody asked.
+    /// States that this thread has explored since the last reset.
     static EXPLORED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -55,8 +55,8 @@ pub fn is_soak() -> bool {
 /// above those of the clock.
 const FIRST: u64 = 1000;
 
-/// The first seed of a series that begins at `fixed`, or where the clock says in a long run and
-/// where that was asked for.
+/// The first seed of a series: `fixed`, or one of the clock in a long run and with
+/// `SIETCH_SIM_FRESH`.
 pub fn first(fixed: u64) -> u64 {
     if !is_soak() && std::env::var_os("SIETCH_SIM_FRESH").is_none() {
         return fixed;
@@ -168,8 +168,8 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
 
     fn report(&self) {
         let (elapsed, minute) = (self.started.elapsed(), REPORT.as_secs());
-        let turn = elapsed.as_secs() / minute;
-        if turn > self.reported.fetch_max(turn, Ordering::Relaxed) {
+        let minutes = elapsed.as_secs() / minute;
+        if minutes > self.reported.fetch_max(minutes, Ordering::Relaxed) {
             let (done, all) =
                 (self.done.load(Ordering::Relaxed), self.regressions.len() as u64 + self.series.1);
             let states = self.states.load(Ordering::Relaxed);

@@ -555,12 +555,12 @@ unsafe extern "C" fn poll(userdata: *mut c_void, list: *mut pollfd, count: nfds_
     // SAFETY: not null; the caller vouches for so many entries, and has no other use for them
     // meanwhile.
     let list = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
-    let asked: Vec<PollEntry> =
+    let requested: Vec<PollEntry> =
         list.iter().map(|one| PollEntry { fd: one.fd, events: one.events, revents: 0 }).collect();
     let began = machine(userdata).run(|host| host.now()).unwrap_or(0);
     let end = u64::try_from(timeout).map_or(u64::MAX, |time| began + time * 1_000_000);
     loop {
-        let mut entries = asked.clone();
+        let mut entries = requested.clone();
         let answer = machine(userdata).run(move |host| {
             let ready = host.poll(&mut entries);
             (ready, host.now(), entries)

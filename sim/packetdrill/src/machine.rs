@@ -49,7 +49,7 @@ impl Machine {
     ) -> Option<R> {
         let (answer, result) = channel();
         let task: Task = Box::new(move |host| {
-            // Who asked waits below.
+            // The caller waits below.
             let _ = answer.send(task(host));
         });
         self.tasks.lock().ok()?.send(task).ok()?;

@@ -96,7 +96,7 @@ fn writes_of_a_killed_process_land_or_do_not_before_the_next_opens() {
         write(&mut disk, 1, 3, 9, true);
         disk.notify().unwrap();
         media.kill();
-        assert_eq!(disk.complete(&mut Vec::new()), 0, "the dead hear nothing");
+        assert_eq!(disk.complete(&mut Vec::new()), 0, "a dead process gets no completion");
         let mut next = media.open();
         let read = |disk: &mut SimDisk| {
             disk.submit(

@@ -1,4 +1,4 @@
-//! One direction of a link, as a machine of its own: frames in, frames out when they are due.
+//! One direction of a link: frames go in, and come out when they are due.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Lane {
         self.tally
     }
 
-    /// Begins to look for the longest queue anew.
+    /// Resets the longest queue.
     pub fn forget_longest_queue(&mut self) {
         self.tally.longest_queue = 0;
     }
@@ -135,8 +135,8 @@ impl Lane {
             return true;
         }
         if let Some(burst) = burst {
-            let turns = random.chance(if self.bad { burst.end.max(1) } else { burst.begin });
-            self.bad ^= turns;
+            let changes = random.chance(if self.bad { burst.end.max(1) } else { burst.begin });
+            self.bad ^= changes;
             if self.bad && random.chance(burst.loss) {
                 return true;
             }

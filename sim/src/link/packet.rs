@@ -128,7 +128,7 @@ pub(super) fn split(frame: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
 /// The ICMP message by which a router tells a frame's sender that its packet is too big.
 pub(super) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let packet = frame.get(ETHERNET..ETHERNET + length(frame)?)?;
-    // Back to who sent it; the second address is the router's, here the one that the frame was sent
+    // Back to the sender; the second address is the router's, here the one that the frame was sent
     // to.
     let mut answer = [&frame[6..12], &frame[..6], &frame[12..ETHERNET]].concat();
     match version(frame)? {

@@ -28,21 +28,27 @@ fn media(capacity: usize, tear: usize, random: &mut Random) -> Media {
     Media::new(Options { tear, physical, ..Options::new(capacity) }, random.fork())
 }
 
-/// Runs `turns` turns on a medium that may lose power at boundary `off`; returns the world as it
+/// Runs `iterations` iterations on a medium that may lose power at boundary `off`; returns the world as it
 /// was then.
-fn short_run(seed: u64, plan: &Plan, tear: usize, turns: u64, off: Option<u64>) -> Result<World, String> {
+fn short_run(
+    seed: u64,
+    plan: &Plan,
+    tear: usize,
+    iterations: u64,
+    off: Option<u64>,
+) -> Result<World, String> {
     let mut random = Random::new(seed);
     let media = media(SMALL, tear, &mut random);
     let mut world = World::new(media, plan.clone(), random)?;
     if let Some(boundary) = off {
         world.media.power_off_at(boundary);
     }
-    for turn in 0..turns {
-        if turn == turns / 2 {
+    for iteration in 0..iterations {
+        if iteration == iterations / 2 {
             // A compaction in the middle, whatever the size.
-            world.turn_with(vec![(99, b"BGREWRITEAOF\r\n".to_vec())])?;
+            world.iterate_with(vec![(99, b"BGREWRITEAOF\r\n".to_vec())])?;
         }
-        world.turn(true)?;
+        world.iterate(true)?;
         if world.media.is_off() {
             return Ok(world);
         }
@@ -52,8 +58,8 @@ fn short_run(seed: u64, plan: &Plan, tear: usize, turns: u64, off: Option<u64>) 
 }
 
 /// The power fails at each boundary of a short run.
-fn every_boundary(seed: u64, plan: &Plan, tear: usize, turns: u64) -> Verdict {
-    let whole = short_run(seed, plan, tear, turns, None)?;
+fn every_boundary(seed: u64, plan: &Plan, tear: usize, iterations: u64) -> Verdict {
+    let whole = short_run(seed, plan, tear, iterations, None)?;
     // Formatting and opening are boundaries too, but nothing is acknowledged in them.
     let first = {
         let mut random = Random::new(seed);
@@ -61,11 +67,11 @@ fn every_boundary(seed: u64, plan: &Plan, tear: usize, turns: u64) -> Verdict {
         World::new(media, plan.clone(), random)?.media.boundaries()
     };
     let last = whole.media.boundaries();
-    if last < first + turns / 2 {
+    if last < first + iterations / 2 {
         return Err(format!("only {} boundaries: this run tests nothing", last - first));
     }
     for boundary in first + 1..=last {
-        let mut world = short_run(seed, plan, tear, turns, Some(boundary))?;
+        let mut world = short_run(seed, plan, tear, iterations, Some(boundary))?;
         let silent = world.media.clone();
         for fate in 0..5 {
             let random = Random::new(seed ^ boundary << 8 ^ fate << 40);
@@ -115,7 +121,7 @@ fn long_life(seed: u64) -> Result<u64, String> {
     let mut world = World::new(media, plan, random)?;
     for _ in 0..world.random.between(1, 8) {
         for _ in 0..world.random.below(60) {
-            world.turn(true)?;
+            world.iterate(true)?;
         }
         seeds::explored(1);
         match world.random.below(5) {
@@ -126,7 +132,7 @@ fn long_life(seed: u64) -> Result<u64, String> {
                     if world.media.is_off() {
                         break;
                     }
-                    world.turn(true)?;
+                    world.iterate(true)?;
                 }
                 let fate = Crash::Random(world.random.fork());
                 world.crash(fate)?;
@@ -173,12 +179,12 @@ fn a_seed_is_a_history() {
     }
 }
 
-fn started(seed: u64, capacity: usize, turns: u64) -> Result<World, String> {
+fn started(seed: u64, capacity: usize, iterations: u64) -> Result<World, String> {
     let mut random = Random::new(seed);
     let media = media(capacity, 512, &mut random);
     let mut world = World::new(media, Plan::default(), random)?;
-    for _ in 0..turns {
-        world.turn(true)?;
+    for _ in 0..iterations {
+        world.iterate(true)?;
     }
     Ok(world)
 }
@@ -195,7 +201,7 @@ fn failing_disk(seed: u64) -> Verdict {
         if world.has_failed() {
             break;
         }
-        world.turn(true)?;
+        world.iterate(true)?;
     }
     if !world.has_failed() {
         return Err("the disk failed, and the log did not notice".into());

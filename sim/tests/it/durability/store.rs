@@ -1,14 +1,14 @@
 //! A store on a simulated disk, its clients, and an oracle.
 //!
-//! 1. A [`World`] turns a shard and its log as the server's loop does, in virtual time. Clients
+//! 1. A [`World`] drives a shard and its log as the server's loop does, in virtual time. Clients
 //!    feed it commands; what is released to them is *acknowledged*, and with it everything that ran
 //!    before.
-//! 2. The oracle is a second shard without a log that runs the same commands. After each turn its
-//!    state is noted, so the states that a crash may leave are known: those after some turn, no
+//! 2. The oracle is a second shard without a log that runs the same commands. After each iteration its
+//!    state is noted, so the states that a crash may leave are known: those after some iteration, no
 //!    earlier than the last acknowledged one.
 //! 3. What clients receive must be, byte by byte, what the oracle answers.
 //! 4. A crash or the death of the process ends a shard; the next one recovers, its state is looked
-//!    up among the allowed ones, and the oracle goes back to that turn.
+//!    up among the allowed ones, and the oracle goes back to that iteration.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,7 +39,7 @@ pub(super) fn at(nanoseconds: u64) -> Now {
     Now { monotonic_ns: nanoseconds, unix_ms: EPOCH + nanoseconds / 1_000_000 }
 }
 
-/// What happened to the store in one turn.
+/// What happened to the store in one iteration.
 #[derive(Clone, Default)]
 struct Step {
     now: u64,
@@ -61,7 +61,7 @@ struct Oracle {
 struct Listener {
     id: ClientId,
     heard: Vec<u8>,
-    /// Where what it hears in each turn ends: (bytes, step).
+    /// Where the bytes that it receives in each iteration end: (bytes, step).
     marks: Vec<(usize, usize)>,
 }
 
@@ -159,8 +159,8 @@ impl World {
         })
     }
 
-    /// One turn; with `talk`, clients send some commands.
-    pub(super) fn turn(&mut self, talk: bool) -> Verdict {
+    /// One iteration; with `talk`, clients send some commands.
+    pub(super) fn iterate(&mut self, talk: bool) -> Verdict {
         self.now += match self.random.below(20) {
             0 => self.random.below(400_000_000),
             _ => self.random.below(2_000_000),
@@ -179,11 +179,11 @@ impl World {
                 input.push((client, bytes));
             }
         }
-        self.turn_with(input)
+        self.iterate_with(input)
     }
 
-    /// One turn with this input.
-    pub(super) fn turn_with(&mut self, input: Vec<(u64, Vec<u8>)>) -> Verdict {
+    /// One iteration with this input.
+    pub(super) fn iterate_with(&mut self, input: Vec<(u64, Vec<u8>)>) -> Verdict {
         let now = at(self.now);
         for (client, bytes) in &input {
             let shard = &mut self.shard;
@@ -240,10 +240,10 @@ impl World {
         Ok(())
     }
 
-    /// Turns without input until all that can be is acknowledged.
+    /// Iterates without input until all that can be is acknowledged.
     pub(super) fn settle(&mut self) -> Verdict {
         for _ in 0..2000 {
-            self.turn(false)?;
+            self.iterate(false)?;
             if self.log_writer.is_settled() || self.media.is_off() {
                 return Ok(());
             }
@@ -252,7 +252,7 @@ impl World {
     }
 
     /// A client beside the others, whose replies are looked at and not compared. Sends `request`,
-    /// turns until there is an answer and returns it; `None` if none comes.
+    /// iterations until there is an answer and returns it; `None` if none comes.
     pub(super) fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
         let now = at(self.now);
         let id = self.shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients");

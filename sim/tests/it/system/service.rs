@@ -27,9 +27,9 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 6379;
 const MTU: usize = 1500;
 const BUFFERS: u32 = 512;
-/// How long a turn waits for the disk.
+/// How long an iteration waits for the disk.
 const DISK_STEP: u64 = 20_000;
-/// Turns at one instant after which the server counts as spinning.
+/// Iterations at one instant after which the server counts as spinning.
 const SPINS: u32 = 1000;
 /// Bytes that the server may use: its data are small, and slow readers must not cost more than
 /// their soft limit each.
@@ -65,7 +65,7 @@ pub(super) struct World {
     pub clients: Vec<Client>,
     events: Vec<Event>,
     starts: u8,
-    /// The server's next turn is due even if nobody else's is.
+    /// The server's next iteration is due even if no client's is.
     due: Option<u64>,
     pub trace: u64,
 }
@@ -126,7 +126,7 @@ impl World {
     pub(super) fn run(&mut self, until: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         let mut spins = 0;
         loop {
-            self.turn();
+            self.iterate();
             if done(self) {
                 return true;
             }
@@ -158,23 +158,23 @@ impl World {
         [server, clients, self.engine.next_deadline(), self.link.next_deadline()].into_iter().flatten().min()
     }
 
-    fn turn(&mut self) {
+    fn iterate(&mut self) {
         self.link.step(self.now);
-        self.turn_clients();
+        self.iterate_clients();
         self.link.step(self.now);
         if let Some(server) = &mut self.server {
-            let turn = server.iterate(at(self.now)).expect("there are no sockets to break");
+            let iteration = server.iterate(at(self.now)).expect("there are no sockets to break");
             assert!(server.take_vnic_failure().is_none(), "the wire was not cut");
-            let waits = turn.disk.then_some(self.now + DISK_STEP);
-            let soon = turn.busy.then_some(self.now);
-            self.due = [turn.deadline, waits, soon].into_iter().flatten().min();
+            let waits = iteration.disk.then_some(self.now + DISK_STEP);
+            let soon = iteration.busy.then_some(self.now);
+            self.due = [iteration.deadline, waits, soon].into_iter().flatten().min();
             let used = server.shard().used_memory();
             assert!(used < MEMORY, "the server uses {used} bytes");
         }
         self.link.step(self.now);
     }
 
-    fn turn_clients(&mut self) {
+    fn iterate_clients(&mut self) {
         loop {
             let (_, more) = self.engine.receive(&mut self.queue, self.now);
             let mut events = std::mem::take(&mut self.events);

@@ -33,10 +33,10 @@ pub(super) const CROSSED_PORT: u16 = 6000;
 /// the link delivers: past the longest retransmission timeout and the time that keepalive takes to
 /// notice a dead peer (135 s).
 const STUCK: u64 = 300 * SECOND;
-/// Turns that an engine asked for and did nothing in, in one second.
-const IDLE_TURNS: u32 = 20_000;
-/// So many more for each flow: one that is paced may ask for two at each segment.
-const IDLE_TURNS_PER_FLOW: u32 = 1_000;
+/// Iterations without work that an engine may request in one second.
+const IDLE_ITERATIONS: u32 = 20_000;
+/// The same for each flow: a paced one may request two at each segment.
+const IDLE_ITERATIONS_PER_FLOW: u32 = 1_000;
 pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLISECOND;
 /// Buffers of each host's queue.
@@ -45,19 +45,19 @@ const MTU: usize = 1500;
 /// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends
 /// by it.
 pub(super) const KEEPALIVE: u64 = 60 * SECOND;
-/// Turns at one and the same instant after which a host counts as spinning.
+/// Iterations at one instant after which a host counts as spinning.
 const SPINS: u32 = 1000;
 
 /// How an application's side stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Asked for, not there yet.
+    /// Requested, not established yet.
     Opening,
-    /// There.
+    /// Established.
     Open,
-    /// The application has let go: no event may follow.
+    /// The application has released it: no event may follow.
     Left,
-    /// The engine said that it is over.
+    /// The engine reported its end.
     Closed(CloseReason),
 }
 
@@ -102,11 +102,11 @@ pub(super) struct Host {
     events: Vec<Event>,
     /// Flows on the port for guests.
     guests: Vec<FlowId>,
-    /// Turns without work in this second.
-    idle_turns: (u64, u32),
+    /// Iterations without work in this second.
+    idle_iterations: (u64, u32),
     /// Most bytes seen in buffers.
     pub most_bytes: usize,
-    /// A host that is switched off does not turn.
+    /// A host that is switched off does nothing.
     pub on: bool,
 }
 
@@ -151,8 +151,8 @@ impl Host {
         let mut config = config(number, [number; 16]);
         change(&mut config);
         let mut engine = Engine::new(&config, mac, MTU);
-        engine.listen(PORT, 64).expect("nobody listens yet");
-        engine.listen(GUEST_PORT, 16).expect("nobody listens yet");
+        engine.listen(PORT, 64).expect("the port is free");
+        engine.listen(GUEST_PORT, 16).expect("the port is free");
         let host = Self {
             engine,
             queue,
@@ -161,7 +161,7 @@ impl Host {
             by_flow: HashMap::new(),
             events: Vec::new(),
             guests: Vec::new(),
-            idle_turns: (0, 0),
+            idle_iterations: (0, 0),
             most_bytes: 0,
             on: true,
         };
@@ -172,7 +172,7 @@ impl Host {
     pub(super) fn reboot(&mut self, secret: u8) {
         let mac = self.queue.mac();
         self.engine = Engine::new(&config(mac[5], [secret; 16]), mac, MTU);
-        self.engine.listen(PORT, 64).expect("nobody listens yet");
+        self.engine.listen(PORT, 64).expect("the port is free");
         self.by_flow.clear();
         for end in &mut self.ends {
             end.phase = Phase::Left;
@@ -234,7 +234,7 @@ impl World {
     pub(super) fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
-            self.turn();
+            self.iterate();
             let Some(next) = self.next_deadline() else { return true };
             if next > until {
                 self.now = self.now.max(until);
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Ends all faults of the link. From now on somebody must see something now and then.
+    /// Ends all faults of the link. From now on some application must make progress now and then.
     pub(super) fn heal(&mut self) {
         self.link.heal();
         self.healthy_from = self.now;
@@ -265,7 +265,7 @@ impl World {
         hosts.chain(self.link.next_deadline()).chain(opening).chain(misbehaving).min()
     }
 
-    fn turn(&mut self) {
+    fn iterate(&mut self) {
         self.link.step(self.now);
         while let Some(connection) = self.connections.get(self.opened)
             && connection.at <= self.now
@@ -278,7 +278,7 @@ impl World {
         }
         for side in 0..2 {
             if self.hosts[side].on {
-                self.turn_host(side);
+                self.iterate_host(side);
             }
         }
         self.link.step(self.now);
@@ -373,7 +373,7 @@ impl World {
         });
     }
 
-    fn turn_host(&mut self, side: usize) {
+    fn iterate_host(&mut self, side: usize) {
         loop {
             let host = &mut self.hosts[side];
             let asked = host.engine.next_deadline().is_some_and(|at| at <= self.now);
@@ -401,11 +401,12 @@ impl World {
             let emitted = host.engine.emit(&mut host.queue, self.now).expect("the wire is not cut");
             if asked && quiet && emitted.sent == 0 {
                 let second = self.now / SECOND;
-                let turns = if host.idle_turns.0 == second { host.idle_turns.1 + 1 } else { 1 };
-                host.idle_turns = (second, turns);
+                let iterations =
+                    if host.idle_iterations.0 == second { host.idle_iterations.1 + 1 } else { 1 };
+                host.idle_iterations = (second, iterations);
                 assert!(
-                    turns < IDLE_TURNS + IDLE_TURNS_PER_FLOW * host.ends.len() as u32,
-                    "host {side} turns {turns} times a second for nothing at {}",
+                    iterations < IDLE_ITERATIONS + IDLE_ITERATIONS_PER_FLOW * host.ends.len() as u32,
+                    "host {side} turns {iterations} times a second for nothing at {}",
                     self.now
                 );
             }
@@ -458,7 +459,7 @@ impl World {
         assert!(matches!(end.phase, Phase::Opening | Phase::Open), "{event:?} after the end: {end:?}");
         let begins = matches!(event.kind, EventKind::Accepted { .. } | EventKind::Connected);
         let ends = matches!(event.kind, EventKind::Closed(_));
-        assert_eq!(begins, end.phase == Phase::Opening && !ends, "{event:?} out of turn: {end:?}");
+        assert_eq!(begins, end.phase == Phase::Opening && !ends, "{event:?} out of order: {end:?}");
         match event.kind {
             EventKind::Accepted { .. } | EventKind::Connected => {
                 end.phase = Phase::Open;
