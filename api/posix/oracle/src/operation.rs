@@ -1,7 +1,6 @@
 //! The operations of a program: each is one call, with its arguments as words.
 //!
-//! The table below is all that reading and writing know; what an operation does is in
-//! [`crate::execute`].
+//! The table below defines reading and writing; [`crate::execute`] carries the operations out.
 
 pub mod options;
 pub mod words;
@@ -117,7 +116,7 @@ operations! {
     Fionbio = "fionbio" { fd: Slot, on: i64 }
     /// `FIONREAD`.
     Fionread = "fionread" { fd: Slot }
-    /// `SIOCOUTQ`, once everything has been taken.
+    /// `SIOCOUTQ`, once the peer has acknowledged every byte.
     Outq = "outq" { fd: Slot }
     /// `setsockopt` with `length` bytes of a number.
     Setsockopt = "setsockopt" { fd: Slot, option: SocketOption, value: i64, length: i64 }
@@ -163,13 +162,13 @@ operations! {
     ReceiveDescriptor = "recv_fd" { via: Slot, to: Slot, flags: MessageFlags }
     /// `fork`; the child is actor `c1` or `c2`.
     Fork = "fork" { child: i64 }
-    /// A child executes the executor anew and goes on with the descriptors that it inherits.
+    /// A child executes the executor anew and continues with the descriptors that it inherits.
     Execute = "exec" {}
     /// A child exits.
     Exit = "exit" { status: i64 }
     /// Whether interrupted calls are restarted (`SA_RESTART`), for the whole process.
     Restart = "restart" { on: i64 }
-    /// Sends until nothing more is taken; how much that is, is not compared.
+    /// Sends until the socket is full; the number of bytes is not compared.
     Fill = "fill" { fd: Slot }
     /// Receives exactly what `fill` sent from the other slot.
     Drain = "drain" { fd: Slot, sender: Slot }

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use crate::reply::Reply;
 
-/// Bytes asked of the socket at once.
+/// Bytes of a read.
 const CHUNK: usize = 1 << 16;
 
 /// A stream, and what of it was read beyond the last reply.

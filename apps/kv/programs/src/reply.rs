@@ -31,7 +31,7 @@ pub enum Reply {
     Set(Vec<Reply>),
     /// `>`.
     Push(Vec<Reply>),
-    /// Keys and values by turns.
+    /// Keys and values, alternating.
     Map(Vec<Reply>),
 }
 

@@ -1,9 +1,9 @@
-//! What the generator believes of each slot.
+//! The generator's model of the slots.
 
 use super::random::Random;
 use crate::operation::words::Slot;
 
-/// What a slot holds.
+/// The kind of descriptor in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing yet.
@@ -33,10 +33,10 @@ pub(super) enum Kind {
     Unix,
 }
 
-/// A slot.
+/// The state of a slot, as far as the generator knows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SlotState {
-    /// What it holds.
+    /// The kind of descriptor.
     pub kind: Kind,
     /// Whether it is a socket of IPv6.
     pub six: bool,
@@ -65,7 +65,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// What a slot holds.
+    /// The kind of descriptor in a slot.
     pub(super) fn at(&mut self, slot: Slot) -> &mut SlotState {
         &mut self.slots[slot.index()]
     }
@@ -89,7 +89,7 @@ impl Model {
         self.any(random)
     }
 
-    /// A slot that holds or held something; the first if there is none.
+    /// A slot that is or was in use; the first if there is none.
     pub(super) fn any(&self, random: &mut Random) -> Slot {
         let used: Vec<_> =
             (0..Slot::COUNT).map(Slot).filter(|slot| self.slots[slot.index()].kind != Kind::Empty).collect();
@@ -101,7 +101,7 @@ impl Model {
         let slot = self
             .some(random, &[Kind::Empty, Kind::Closed])
             .unwrap_or_else(|| Slot(u8::try_from(random.below(usize::from(Slot::COUNT))).unwrap_or(0)));
-        // Nobody sends to what is no longer named.
+        // Nothing is sent to a descriptor without a slot.
         for state in &mut self.slots {
             if state.peer == Some(slot) {
                 state.peer = None;

@@ -1,4 +1,4 @@
-//! Scenes: several steps that bring a program somewhere.
+//! Scenes: sequences of steps that lead to an interesting state.
 
 use super::Generator;
 use super::model::{Kind, SlotState};
@@ -104,7 +104,7 @@ impl Generator {
         if self.random.percent(50) { (client, server) } else { (server, client) }
     }
 
-    /// A connection that there is, or a new one.
+    /// An existing connection, or a new one.
     fn pair(&mut self) -> (Slot, Slot) {
         if self.random.percent(50)
             && let Some(slot) = self.model.some(&mut self.random, &[Kind::Connected])
@@ -162,8 +162,8 @@ impl Generator {
         if self.random.percent(40) {
             self.main(Operation::Connect { fd: client, address });
         }
-        // One that was refused without waiting is the kernel's from then on, and meets a listener
-        // of ours by way of the service, a moment later.
+        // After a refused non-blocking connect the socket is the kernel's, and reaches a listener
+        // of Sietch's through the service, a moment later.
         if flags == "-" && self.random.percent(40) {
             self.main(Operation::Listen { fd: bound, backlog: 5 });
             self.model.at(bound).kind = Kind::Listening;
@@ -182,7 +182,7 @@ impl Generator {
             self.step();
         }
         if self.random.percent(20) {
-            // A socket that meets itself (RFC 9293 3.5, simultaneous open).
+            // A socket that connects to itself (RFC 9293 3.5, simultaneous open).
             self.main(Operation::Bind { fd: slot, address: Address::new(host, Port::Any) });
             self.main(Operation::Connect { fd: slot, address: Address::new(host, Port::Of(slot)) });
             let state = self.model.at(slot);
@@ -275,8 +275,8 @@ impl Generator {
             }
         }
         if self.random.percent(60) {
-            // Of one that is shut down both ways a poll says that it is over without asking who
-            // holds it.
+            // A poll of a connection that is shut down both ways reports its end without querying
+            // its holder.
             let shut = self
                 .steps
                 .iter()
@@ -294,14 +294,14 @@ impl Generator {
         }
     }
 
-    /// Has the kernel asked about every connection. Who was killed left no word, nor does a
-    /// descriptor that is lost in a message: that it is gone is heard by who waits, not by who
-    /// writes or looks once (`docs/posix.md`).
+    /// Makes the shim query the kernel about every connection. A killed process leaves no mark in
+    /// shared memory, nor does a descriptor that is lost in a message. A call that waits notices
+    /// such an end; one that writes, or polls once, does not (`docs/posix.md`).
     pub(super) fn notice(&mut self) {
         for slot in (0..Slot::COUNT).map(Slot) {
             if self.model.at(slot).kind == Kind::Connected {
-                // One at a time and for nothing but the end: where something is ready already,
-                // nobody asks further.
+                // One at a time, and for its end alone: if another event is ready, the kernel is
+                // not queried.
                 let watched = Watched(vec![(slot, Events::of("-"))]);
                 self.main(Operation::Poll { watched, milliseconds: 0 });
             }
@@ -316,8 +316,8 @@ impl Generator {
             *self.model.at(slot) = SlotState { kind: Kind::Unix, peer: Some(peer), ..SlotState::default() };
         }
         let passed = if self.random.percent(20) { self.model.any(&mut self.random) } else { one };
-        // A socket in its own queue is garbage, and when the kernel collects that is its own
-        // business. An epoll that was passed on is not known again.
+        // A socket in its own queue is garbage, which the kernel collects at an unspecified time.
+        // An epoll that was passed on is not recognised again.
         let passed = if passed == second || self.model.at(passed).kind == Kind::Epoll { one } else { passed };
         let fork = self.random.percent(40) && !self.model.children[0];
         if fork && self.random.percent(50) {
@@ -375,8 +375,7 @@ impl Generator {
         } else {
             let (one, two) = self.pair();
             let operation = self.sleeping_operation(one);
-            // What else becomes of the socket then wakes a poll in the kernel, but not here
-            // (`docs/posix.md`).
+            // Later events of the socket wake a poll in the kernel, but not here (`docs/posix.md`).
             let polls = matches!(operation, Operation::Poll { .. } | Operation::Select { .. });
             self.start(sleeper, operation);
             for _ in 0..1 + self.random.below(3) {
@@ -428,7 +427,7 @@ impl Generator {
         }
     }
 
-    /// A stream that is filled to the brim and emptied again.
+    /// A stream that is filled completely and emptied again.
     fn full_scene(&mut self) {
         let (one, two) = self.connection();
         self.main(Operation::Fill { fd: one });

@@ -1,4 +1,4 @@
-//! Loose steps: one call on some descriptor.
+//! Single steps: one call on some descriptor.
 
 use super::Generator;
 use super::model::{Kind, SlotState};
@@ -12,13 +12,13 @@ use crate::program::Actor;
 
 /// Lengths of data.
 const LENGTHS: [i64; 9] = [0, 1, 2, 5, 10, 33, 100, 1000, 3000];
-/// What data can be read from.
+/// Kinds from which data can be read.
 const READABLE: [Kind; 4] = [Kind::Connected, Kind::Unix, Kind::PipeReader, Kind::Connected];
-/// What data can be written to.
+/// Kinds to which data can be written.
 const WRITABLE: [Kind; 4] = [Kind::Connected, Kind::Unix, Kind::PipeWriter, Kind::Connected];
 /// Every socket of TCP.
 const SOCKETS: [Kind; 4] = [Kind::Connected, Kind::Listening, Kind::Fresh, Kind::Bound];
-/// What can be waited for.
+/// Kinds that can be polled.
 const POLLABLE: [Kind; 8] = [
     Kind::Connected,
     Kind::Connected,
@@ -118,13 +118,13 @@ impl Generator {
             "peek+waitall",
             "errqueue",
         ]);
-        // Waiting for more than there is, is waiting for ever.
+        // Waiting for more bytes than there are would never end.
         if flags.contains("waitall") && length > waiting && self.random.percent(85) {
             flags = "-";
         }
         let mut flags = MessageFlags::of(flags);
-        // A receive of nothing that waits is ended by whatever wakes it, a late acknowledgement for
-        // one.
+        // A blocking receive of zero bytes is ended by any wake-up, for example by a late
+        // acknowledgement.
         if !patient || length == 0 {
             flags.0 |= libc::MSG_DONTWAIT;
         }
@@ -193,7 +193,7 @@ impl Generator {
             return;
         }
         let value = self.random.one(option.settings());
-        // A structure or a name that is cut off is read from what follows it.
+        // The rest of a truncated structure or name is read from the following bytes.
         let lengths: &[i64] = match option.name() {
             "linger" | "rcvtimeo" | "sndtimeo" => &[0, 4, 7],
             "info" | "congestion" => &[0, 1],
@@ -336,8 +336,8 @@ impl Generator {
                 let host = Host::named(
                     self.random.one(&["lo4", "any4", "lo6", "any6", "away4", "short", "unspec", "two4"]),
                 );
-                // Never the port of a connection, nor a port for one that is over: the service's
-                // ports are not taken in the kernel, and such a name is not held (`docs/posix.md`).
+                // Never the port of a connection, nor of one that has ended: the service allocates
+                // its ports without the kernel, and such a name is not reserved (`docs/posix.md`).
                 let named = self.model.some(&mut self.random, &[Kind::Bound, Kind::Listening]);
                 let connected = self.model.at(fd).kind == Kind::Connected;
                 let port =
@@ -459,8 +459,8 @@ impl Generator {
 
     fn fault(&mut self) {
         let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Fresh]);
-        // Accepting needs a listener that is empty, or the connection is lost; what is behind it is
-        // for named programs.
+        // `accept` needs a listener with an empty queue, or the connection is lost; named programs
+        // test the other case.
         let accept = Faulty::NAMES.iter().position(|name| *name == "accept").unwrap_or(0);
         let call = Faulty::named(self.random.one(&Faulty::NAMES[..accept]));
         self.main(Operation::Fault { call, fd });
@@ -483,7 +483,7 @@ impl Generator {
         }
     }
 
-    /// A call whose time runs out.
+    /// A call that times out.
     fn timed(&mut self) {
         let fd = self.model.likely(&mut self.random, &[Kind::Connected, Kind::Connected, Kind::Listening]);
         let milliseconds = self.random.one(&[5, 5, 5, 0, -1]);

@@ -14,7 +14,7 @@ impl Word for i64 {
     }
 }
 
-/// A place that holds a descriptor, `f0` to `f11`. Each process has its own.
+/// A slot for a descriptor, `f0` to `f11`. Each process has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub u8);
 
@@ -158,7 +158,7 @@ choice! {
 }
 
 choice! {
-    /// Where an address points.
+    /// The host of an address.
     Host {
         "lo4" => 0, "lo6" => 1, "map4" => 2, "any4" => 3, "any6" => 4, "two4" => 5, "away4" => 6, "unspec" => 7, "short" => 8,
         "long" => 9,
@@ -171,7 +171,7 @@ choice! {
 }
 
 choice! {
-    /// A call that is given a null pointer where it wants an address, a structure or an option.
+    /// A call with a null pointer in place of an address, a structure or an option.
     Faulty {
         "sendmsg" => 0, "recvmsg" => 1, "bind" => 2, "connect" => 3, "getsockname" => 4, "getpeername" => 5,
         "getsockopt" => 6, "setsockopt" => 7, "epoll_ctl" => 8, "epoll_wait" => 9, "poll" => 10, "fionread" => 11,
@@ -216,7 +216,7 @@ pub enum Port {
 /// An address of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Where it points.
+    /// The host.
     pub host: Host,
     /// Its port.
     pub port: Port,
@@ -246,7 +246,7 @@ impl Word for Address {
     }
 }
 
-/// What `poll` and `select` look at.
+/// The descriptors that `poll` and `select` watch, with their events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched(pub Vec<(Slot, Events)>);
 

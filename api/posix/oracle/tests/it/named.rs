@@ -219,7 +219,7 @@ named! {
     streams_a_queue_that_goes_away_after_data_was_sent
     streams_bound_again_after_the_end
     streams_nothing_is_sent_and_received
-    streams_sendfile_to_nobody
+    streams_sendfile_to_a_closed_peer
     streams_peeking_for_all_at_the_end
     streams_options_of_states
     threads_recv_goes_on_to_its_end_when_its_descriptor_is_closed

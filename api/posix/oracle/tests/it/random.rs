@@ -1,4 +1,4 @@
-//! Random programs: in CI the same thousands each time, as far as time allows; fresh ones in `cargo
+//! Random programs: in CI the same ones each time, as far as time allows; fresh ones in `cargo
 //! xtask soak posix` (`SIETCH_SIM_SOAK`).
 //!
 //! `SIETCH_SIM_SEEDS` programs at most, for `SIETCH_SIM_SECONDS` at most; `SIETCH_POSIX_SEED` is
@@ -19,8 +19,8 @@ fn number(variable: &str, otherwise: u64) -> u64 {
 /// The first seed of CI, and how many follow.
 const FIRST: u64 = 20_000_000;
 const PROGRAMS: u64 = 5000;
-/// Of those, what differs still: both sides have shut down reading, which looks like the end of the
-/// other.
+/// The programs among them that still differ: both sides have shut down reading, which looks like
+/// the peer's end.
 const REMAINING: [u64; 2] = [20_000_477, 20_001_257];
 
 /// Runs programs. Most of a program's time is waiting, so several run at once on each core.
@@ -38,7 +38,7 @@ fn run(demand: Demand) -> Summary {
     let most = usize::try_from(number("SIETCH_POSIX_FAILURES", 2)).unwrap_or(2);
     let summary = suite.run(most).expect("executors");
     println!(
-        "{} programs, {} steps; of {} the kernel was not sure, {} differed and not again alone",
+        "{} programs, {} steps; {} undetermined, {} differed once",
         summary.programs, summary.steps, summary.undetermined, summary.once
     );
     assert!(summary.failures.is_empty(), "{}", summary.failures.join("\n"));
@@ -53,7 +53,7 @@ fn random_programs_do_under_the_shim_what_they_do_under_the_kernel() {
 }
 
 #[test]
-#[ignore = "long: for programs that differ, and must not hang for that"]
+#[ignore = "long: programs that differ must still neither hang nor die"]
 fn random_programs_neither_hang_nor_die_under_the_shim() {
     run(Demand::Alive);
 }

@@ -62,7 +62,7 @@ const KEYS: &[&str] = &[
     "!EXPIRE|PEXPIRE $any $ttl [ NX|XX ]",
     "!SET $same $v PXAT 1;TTL|GET|EXISTS|PERSIST|STRLEN $same;DEL $same",
     "!SET $same $v;!PEXPIREAT $same $farms;=sign TTL|EXISTS $same;DEL $same",
-    // What is overdue when the watch begins. It is deleted at the end: until somebody finds it
+    // What is overdue when the watch begins. It is deleted at the end: until a command finds it
     // overdue it counts as a key.
     "!SET $same $v PXAT 1;!WATCH $same;!GET|DEL|PERSIST|TYPE $same;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v PXAT 1;!WATCH $same;!SET|APPEND|SETNX|GETSET $same $v;!MULTI;GET $same;!EXEC;!DEL $same",
