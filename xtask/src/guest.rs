@@ -1,4 +1,4 @@
-//! Sietch on a kernel that people have: Debian's own, in a guest under QEMU without hardware help
+//! Sietch on a common kernel: Debian's own, in a guest under QEMU without hardware virtualisation
 //! (TCG).
 //!
 //! 1. The kernel is a package of Debian's, downloaded once into `target/guest` and unpacked there.
@@ -7,9 +7,9 @@
 //! 2. The guest's file system is an archive ([`archive`]) of the `sietch` command, its library, a
 //!    few programs of this machine with the libraries that `ldd` names, a few of the kernel's
 //!    modules, and this very program as `/init`. What `sietch` keeps is on a disk with ext4.
-//! 3. Inside, [`inside`] is process 1: it does what a user would do, says a line for each thing,
+//! 3. Inside, [`inside`] is process 1: it does what a user would do, prints a line for each step,
 //!    and powers the guest off.
-//! 4. Outside, the console is read until the guest says how it ended, for at most [`PATIENCE`].
+//! 4. Outside, the console is read until the guest prints the outcome, for at most [`TIMEOUT`].
 //!
 //! Where there is no QEMU, or no package to be had, the run says `SKIPPED` and why, and is no
 //! failure.
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use archive::Archive;
 
 /// A guest boots in 25 s and works for a minute; a busy machine takes several times as long.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Megabytes of the guest: the programs are in its memory.
 const MEMORY: &str = "1536";
@@ -55,7 +55,7 @@ const MODULES: [&str; 12] = [
 /// Bytes of the guest's disk.
 const DISK: u64 = 512 << 20;
 
-/// How a run ended that did not fail.
+/// The outcome of a run that did not fail.
 enum Outcome {
     Passed,
     Skipped(String),
@@ -265,7 +265,7 @@ fn boot(kernel: &Kernel, initramfs: &Path, disk: &Path) -> Result<Child, String>
         .map_err(|cause| format!("cannot start qemu-system-x86_64: {cause}"))
 }
 
-/// Prints what the guest says until it says how it ended.
+/// Prints the guest's console until it shows the outcome.
 fn watch(mut guest: Child) -> Result<Outcome, String> {
     let console = guest.stdout.take().ok_or("the guest has no console")?;
     let (lines, said) = channel();
@@ -276,7 +276,7 @@ fn watch(mut guest: Child) -> Result<Outcome, String> {
             }
         }
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let outcome = loop {
         match said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
@@ -289,12 +289,12 @@ fn watch(mut guest: Child) -> Result<Outcome, String> {
                 }
             }
             Err(RecvTimeoutError::Timeout) => {
-                break Err(format!("the guest did not finish within {} s", PATIENCE.as_secs()));
+                break Err(format!("the guest did not finish within {} s", TIMEOUT.as_secs()));
             }
-            Err(RecvTimeoutError::Disconnected) => break Err("the guest ended without a word".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => break Err("the guest ended without an outcome".to_owned()),
         }
     };
-    // It has nothing to lose; what it said counts.
+    // The guest keeps no data; its output counts.
     let _ = guest.kill();
     let _ = guest.wait();
     drop(said);

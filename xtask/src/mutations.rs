@@ -1,11 +1,11 @@
-//! The mutation gate for what the formats compare: every checksum, epoch, sequence and generation
-//! is looked at for a reason that a test shows.
+//! The mutation gate for comparisons in the storage formats: for every check of a checksum, epoch,
+//! sequence or generation, a test fails without it.
 //!
-//! 1. [`MUTATIONS`] lists the comparisons of the storage formats, what becomes of each without it,
-//!    and the test that must fail then. (Flushes and durable writes have gates of their own, which
+//! 1. [`MUTATIONS`] lists the comparisons of the storage formats, the text that replaces each,
+//!    and the test that must then fail. (Flushes and durable writes have gates of their own, which
 //!    need no compiler: `dataplane/persist/tests/it/crash/gate.rs` and
 //!    `control/volume/tests/it/crash.rs`.)
-//! 2. [`check`] holds the table to the source, in CI: each text occurs once, and every line of
+//! 2. [`check`] compares the table with the source, in CI: each text occurs once, and every line of
 //!    [`FILES`] that compares such a thing is in the table, or in [`EXEMPT`] with the reason. A new
 //!    comparison without a mutation fails.
 //! 3. [`run`] makes each mutation in a copy of the tree, one after another: it must compile, and
@@ -16,12 +16,12 @@ use std::process::{Command, Stdio};
 
 use crate::sources::SourceFile;
 
-/// A comparison taken away.
+/// A comparison that is removed.
 struct Mutation {
     file: &'static str,
-    /// The text that goes.
+    /// The text to replace.
     find: &'static str,
-    /// What stands there instead.
+    /// The replacement.
     with: &'static str,
     /// Package, and which of its tests.
     test: (&'static str, &'static str),
@@ -33,7 +33,7 @@ const COPIES: &str = "device/disk/src/superblock_copies.rs";
 const VOLUME_LAYOUT: &str = "control/volume/src/layout.rs";
 const VOLUME: &str = "control/volume/src/volume.rs";
 
-/// The files whose comparisons are held to the table.
+/// The files whose comparisons must be in the table.
 const FILES: [&str; 5] = [COPIES, LAYOUT, SCAN, VOLUME_LAYOUT, VOLUME];
 
 const fn log(file: &'static str, find: &'static str, with: &'static str, filter: &'static str) -> Mutation {
@@ -178,7 +178,7 @@ const WORDS: [&str; 8] =
     ["checksum", "epoch", "sequence", ".generation", ".durable", "expected", ".stream", ".clean"];
 const OPERATORS: [&str; 6] = [" == ", " != ", " < ", " <= ", " > ", " >= "];
 
-/// Holds the table to the source: findings as `path:line: what; mend`.
+/// Compares the table with the source. Findings have the form `path:line: what; fix`.
 pub(crate) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for mutation in &MUTATIONS {
         let text =
@@ -186,7 +186,7 @@ pub(crate) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
         let times = text.matches(mutation.find).count();
         if times != 1 {
             findings.push(format!(
-                "{}:1: `{}` is there {times} times, not once; mend the table in xtask/src/mutations.rs",
+                "{}:1: `{}` is there {times} times, not once; correct the table in xtask/src/mutations.rs",
                 mutation.file,
                 mutation.find.trim()
             ));
@@ -205,7 +205,7 @@ pub(crate) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
                 continue;
             }
             findings.push(format!(
-                "{}:{number}: a comparison that no mutation takes away; add it to xtask/src/mutations.rs",
+                "{}:{number}: a comparison without a mutation; add it to xtask/src/mutations.rs",
                 source.path
             ));
         }
@@ -217,7 +217,7 @@ fn is_listed(path: &str, line: &str) -> bool {
     MUTATIONS.iter().any(mutated) || EXEMPT.iter().any(|(file, text, _)| *file == path && line.contains(text))
 }
 
-/// Makes each mutation whose text or file contains `filter`, and looks whether its test notices.
+/// Makes each mutation whose text or file contains `filter`, and checks that its test fails.
 pub(crate) fn run(root: &Path, filter: &str) -> Result<(), String> {
     let tree = root.join("target/mutations");
     copy(root, &tree)?;
@@ -238,7 +238,7 @@ pub(crate) fn run(root: &Path, filter: &str) -> Result<(), String> {
     drop(std::fs::remove_dir_all(&tree));
     match unnoticed.as_slice() {
         [] => Ok(()),
-        _ => Err(format!("mutations: nobody misses {unnoticed:?}")),
+        _ => Err(format!("mutations: no test notices that these are missing: {unnoticed:?}")),
     }
 }
 

@@ -14,11 +14,11 @@ use std::process::Command;
 /// Crates whose tests do different things for root and for others.
 const CRATES: [&str; 3] = ["device/nic", "control/daemon", "cli"];
 
-/// Programs of others under `sietch run`: they take most of the time, and set their users
-/// themselves.
+/// Tests of other projects' programs under `sietch run`: they take most of the time, and set their
+/// users themselves.
 const LEFT_OUT: &str = "tests/posix/";
 
-/// Nobody's: Debian's `nobody` and `nogroup`.
+/// Debian's `nobody` and `nogroup`.
 const USER: &str = "65534";
 
 /// Runs the tests of [`CRATES`] as an ordinary user.

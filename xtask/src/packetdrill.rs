@@ -4,7 +4,7 @@
 //! 1. The tool is no part of this repository and no package of Debian's: its path is given, or it
 //!    is in PATH. Without it the run says `SKIPPED`.
 //! 2. Every script under `sim/conformance/scripts` runs, two at once. One that takes longer than
-//!    [`PATIENCE`] has failed.
+//!    [`TIMEOUT`] has failed.
 //! 3. Scripts that the tool cannot run are in a table of [`PAGE`], each with the reason. Whatever
 //!    fails beside them is a failure, and so is one of the table that passes: the table only
 //!    shrinks.
@@ -23,7 +23,7 @@ const TABLE: &str = "| script | why packetdrill cannot run it |";
 
 /// Seconds for one script. Time is virtual; only a packet that is not answered costs packetdrill
 /// ten seconds.
-const PATIENCE: &str = "90";
+const TIMEOUT: &str = "90";
 
 /// Scripts that run at once.
 const WORKERS: usize = 2;
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, tool: Option<&str>) -> Result<(), String> {
     let mut scripts = Vec::new();
     collect(&root.join(SCRIPTS), &mut scripts);
     scripts.sort();
-    let outcomes = in_turn(&scripts, |script| one(&tool, &library, script));
+    let outcomes = in_parallel(&scripts, |script| one(&tool, &library, script));
     let (mut passed, mut refused, mut failed) = (0, 0, Vec::new());
     for (script, outcome) in scripts.iter().zip(outcomes) {
         let name = script.strip_prefix(root.join(SCRIPTS)).unwrap_or(script).display().to_string();
@@ -94,8 +94,8 @@ fn exceptions(page: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// What `action` says of each, [`WORKERS`] at once.
-fn in_turn(
+/// The outcome of `action` for each script, [`WORKERS`] at once.
+fn in_parallel(
     scripts: &[PathBuf],
     action: impl Fn(&Path) -> Result<(), String> + Sync,
 ) -> Vec<Result<(), String>> {
@@ -106,10 +106,10 @@ fn in_turn(
             scope.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((script, place)) = scripts.get(at).zip(outcomes.get(at)) else { return };
+                    let Some((script, slot)) = scripts.get(at).zip(outcomes.get(at)) else { return };
                     let outcome = action(script);
-                    if let Ok(mut place) = place.lock() {
-                        *place = outcome;
+                    if let Ok(mut slot) = slot.lock() {
+                        *slot = outcome;
                     }
                 }
             });
@@ -124,7 +124,7 @@ fn in_turn(
 /// Runs one script.
 fn one(tool: &Path, library: &Path, script: &Path) -> Result<(), String> {
     let output = Command::new("timeout")
-        .args(["--kill-after=2", PATIENCE])
+        .args(["--kill-after=2", TIMEOUT])
         .arg(tool)
         .arg(format!("--so_filename={}", library.display()))
         .args(["--local_ip=192.168.0.1", "--remote_ip=192.0.2.1"])

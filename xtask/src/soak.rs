@@ -1,13 +1,13 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
 //! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and
-//!    `SIETCH_SIM_THREADS`; what is set outside wins. Each test runs that many seeds, one test
+//!    `SIETCH_SIM_THREADS`; values of the environment take precedence. Each test runs that many seeds, one test
 //!    after the other, on as many threads as there are cores.
-//! 2. `SIETCH_SIM_SOAK` tells tests to draw fresh seeds, where CI tries the same each time, and
-//!    those that enumerate to go further.
+//! 2. With `SIETCH_SIM_SOAK` tests draw fresh seeds, where CI tries the same each time, and tests
+//!    that enumerate go further.
 //! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run
 //!    does not draw.
-//! 4. What the tests say of states that they have explored (`N states in S s`) is added up and said
+//! 4. The numbers of explored states that tests print (`N states in S s`) are added up and printed
 //!    at the end.
 
 use std::io::{BufRead as _, BufReader};
@@ -33,7 +33,7 @@ struct Suite {
 }
 
 /// A night's worth on two cores for the network, some hours for storage and the store, an hour for
-/// each fuzz target and for meetings with the kernel's TCP (which need root, and say so), some
+/// each fuzz target and for tests against the kernel's TCP (which need root, and say so), some
 /// hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks
 /// and in persistent memory, the store on them, and processes that are killed.
 const SUITES: [Suite; 14] = [
@@ -69,7 +69,7 @@ const SUITES: [Suite; 14] = [
         seconds: "3600",
         ..Suite::of("fuzz", "sietch-service", "it")
     },
-    // Foreign programs and crowds have nothing to draw: once is enough, in CI.
+    // Tests of other programs and of many connections draw nothing: one run, in CI, is enough.
     Suite { filter: "random_cells", seconds: "3600", ..Suite::of("interop", "sietch", "it") },
     // Each seed is a long load of a program of Debian's, each test a program with its ends under
     // Sietch or not.
@@ -135,7 +135,7 @@ fn fresh(root: &Path) -> Result<(), String> {
     listen(root, &["test", "--workspace", "--locked"], &environment).map(drop)
 }
 
-/// Runs cargo, passes on what it prints, and adds up the states that tests say they have explored.
+/// Runs cargo, prints its output, and adds up the explored states that tests report.
 fn listen(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<u64, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut child = Command::new(program)

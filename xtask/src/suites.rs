@@ -54,7 +54,7 @@ const KNOWN: [(&str, &str); 2] = [
 const IGNORED: &str = "*VSOCK*";
 
 /// Seconds for one test.
-const PATIENCE: &str = "600";
+const TIMEOUT: &str = "600";
 
 /// What a side runs, as a shell script: `SIDE` is `kernel` or `sietch`.
 const SCRIPT: &str = r#"
@@ -192,7 +192,7 @@ impl Side<'_> {
         let mut command = Command::new("unshare");
         command
             .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
-            .args(["sh", "-c", SCRIPT, "sh", PYTHON, "-m", "test", "--timeout", PATIENCE])
+            .args(["sh", "-c", SCRIPT, "sh", PYTHON, "-m", "test", "--timeout", TIMEOUT])
             .args(["--ignore", IGNORED, "--junit-xml"])
             .arg(&xml)
             .arg(self.module)

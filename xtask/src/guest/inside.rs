@@ -1,20 +1,20 @@
 //! What happens in the guest: this program is its process 1.
 //!
-//! Each step is a thing that the README promises. It says what it does, then does it; the first
-//! that fails ends the guest, with its name. Waiting is for an event, with a limit that turns a
-//! hang into a failure: an emulated machine on a busy one is slow.
+//! Each step is a promise of the README. It prints its name and runs; the first that fails ends the
+//! guest. Every wait is for an event, with a limit that turns a hang into a failure: an emulated
+//! machine on a busy one is slow.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Said at the end, if all went well.
+/// Printed at the end, if every step has passed.
 pub(crate) const PASSED: &str = "GUEST PASSED";
-/// Said before what went wrong.
+/// Printed before the cause of a failure.
 pub(crate) const FAILED: &str = "GUEST FAILED";
 
 /// The limit of every single wait.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks at something that no event tells of.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two polls of a condition that has no event.
 const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
@@ -53,8 +53,8 @@ pub(crate) fn run() -> ! {
         Ok(()) => println!("{PASSED}"),
         Err(why) => println!("{FAILED} {}", why.replace('\n', " / ")),
     }
-    // The console is read by whoever started the guest, who ends it; this is for a guest that
-    // nobody reads.
+    // The process that started the guest reads the console and ends it; this is for a guest whose
+    // console is not read.
     let _ = std::fs::write("/proc/sysrq-trigger", "o");
     loop {
         std::thread::park();
@@ -85,7 +85,7 @@ fn step<T>(name: &str, action: impl FnOnce() -> Result<T, String>) -> Result<T, 
     })
 }
 
-/// What the counters, the interfaces and `up` say when a step has failed.
+/// Prints the counters, the interfaces and the store's log after a failed step.
 fn diagnose() {
     for (program, arguments) in [
         ("sietch", &["status"][..]),
@@ -133,7 +133,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Runs a command that must succeed; what it says.
+/// Runs a command that must succeed, and returns its output.
 fn done(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|cause| format!("{command:?}: {cause}"))?;
     if output.status.success() { Ok(said(&output)) } else { Err(format!("{command:?}: {}", said(&output))) }
@@ -143,11 +143,11 @@ fn sietch(arguments: &[&str]) -> Result<String, String> {
     done(&mut command("sietch", arguments))
 }
 
-/// Repeats `look` until it finds what it looks for.
-fn wait<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> Result<T, String> {
-    let end = Instant::now() + PATIENCE;
+/// Repeats `poll` until it succeeds.
+fn wait<T>(what: &str, mut poll: impl FnMut() -> Result<T, String>) -> Result<T, String> {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        match look() {
+        match poll() {
             Ok(found) => return Ok(found),
             Err(why) if Instant::now() > end => return Err(format!("waited for {what}: {why}")),
             Err(_) => std::thread::sleep(PAUSE),
@@ -159,10 +159,10 @@ fn holds(text: &str, wanted: &str) -> Result<(), String> {
     if text.contains(wanted) { Ok(()) } else { Err(format!("no {wanted:?} in: {text}")) }
 }
 
-/// Asks the store at `address`; an answer that does not come within five seconds is none.
-fn ask(address: &str, words: &[&str]) -> Result<String, String> {
-    let mut asked = command("redis-cli", &["-h", address]);
-    let mut child = asked
+/// Sends a command to the store at `address`. An answer after five seconds counts as none.
+fn query(address: &str, words: &[&str]) -> Result<String, String> {
+    let mut client = command("redis-cli", &["-h", address]);
+    let mut child = client
         .args(words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -182,7 +182,7 @@ fn ask(address: &str, words: &[&str]) -> Result<String, String> {
 }
 
 fn pong(address: &str) -> Result<(), String> {
-    ask(address, &["ping"]).and_then(|answer| holds(&answer, "PONG"))
+    query(address, &["ping"]).and_then(|answer| holds(&answer, "PONG"))
 }
 
 fn doctor() -> Result<(), String> {
@@ -245,7 +245,7 @@ fn programs() -> Result<(), String> {
         .spawn()
         .map_err(|cause| format!("sietch run: {cause}"))?;
     let outcome = wait("redis-server", || {
-        let answer = ask("127.0.0.1", &["-p", "7000", "ping"])?;
+        let answer = query("127.0.0.1", &["-p", "7000", "ping"])?;
         holds(&answer, "PONG")
     })
     .and_then(|()| {
@@ -301,22 +301,22 @@ fn kill_daemon() -> Result<(), String> {
 }
 
 fn kill_store() -> Result<(), String> {
-    ask(VNIC, &["set", "kept", "yes"])?;
+    query(VNIC, &["set", "kept", "yes"])?;
     let before = holder()?;
     kill(&before)?;
     wait("another store", || holder().and_then(|pid| if pid == before { Err(pid) } else { Ok(()) }))?;
     wait("the VNIC", || pong(VNIC))?;
-    ask(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
+    query(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
 }
 
 /// Its holder cannot write it any more, whatever it has open: the file system keeps that promise,
 /// which a real one must be asked for.
 fn revoke_area() -> Result<(), String> {
     const STORE: &str = "127.0.0.1";
-    ask(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;
+    query(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;
     let holder = holder_of("VSA store")?;
     println!("{}", sietch(&["revoke", "store"])?);
-    let answer = ask(STORE, &["set", "after", "yes"])?;
+    let answer = query(STORE, &["set", "after", "yes"])?;
     println!("a write is answered: {answer}");
     if answer.contains("OK") {
         return Err("the store still writes".to_owned());
@@ -324,14 +324,14 @@ fn revoke_area() -> Result<(), String> {
     sietch(&["restore", "store"])?;
     // It has said that it must be started again.
     kill(&holder)?;
-    let again = |key: &str| ask(STORE, &["get", key]);
+    let again = |key: &str| query(STORE, &["get", key]);
     wait("the store", || again("before").and_then(|answer| holds(&answer, "yes")))?;
-    ask(STORE, &["set", "again", "yes"]).and_then(|answer| holds(&answer, "OK"))
+    query(STORE, &["set", "again", "yes"]).and_then(|answer| holds(&answer, "OK"))
 }
 
 fn revoke_vnic() -> Result<(), String> {
     println!("{}", sietch(&["revoke", "kv"])?);
-    if ask(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
+    if query(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
         return Err("it still answers".to_owned());
     }
     // The store goes on without it; started again it gets it.
