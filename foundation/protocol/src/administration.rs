@@ -1,11 +1,11 @@
-//! Where administration is asked for: a socket of its own beside the one for everybody.
+//! The administrators' socket, beside the public socket of a service.
 //!
-//! 1. A user id says too little. A container's root has uid 0 as well, without a capability and in
-//!    other namespaces, and it may have been given the socket for everybody. So that socket
-//!    administers nothing, whatever the uid of the caller.
-//! 2. The administrators' socket has the same name in the folder `admin` beside it. Folder (0700)
-//!    and socket (0600) belong to the user that started the service. A folder of somebody else, or
-//!    one that others may enter, is refused.
+//! 1. A user id is not enough to identify an administrator. A container's root has uid 0 as well,
+//!    without a capability and in other namespaces, and the public socket may be mounted into the
+//!    container. So no request over the public socket administers, whatever the caller's uid.
+//! 2. The administrators' socket has the same name in the folder `admin` beside the public one.
+//!    Folder (0700) and socket (0600) belong to the user that started the service. A folder that
+//!    another user owns, or that others may enter, is refused.
 //! 3. A container that is given the whole run folder has the folder `admin` too. So the peer must
 //!    also live in the user and PID namespaces of the service ([`shares_namespaces`]).
 
@@ -18,18 +18,18 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Pid;
 
-/// The folder beside a socket that is open to everybody.
+/// The folder beside a public socket.
 pub const FOLDER: &str = "admin";
-/// Connections that wait to be accepted: commands of people.
+/// Connections that wait to be accepted: commands that people type.
 const BACKLOG: i32 = 64;
 
-/// The administrators' socket of a service whose socket for everybody is `open`.
+/// The administrators' socket of a service whose public socket is `open`.
 pub fn administrator_socket(open: &Path) -> PathBuf {
     open.with_file_name(FOLDER).join(open.file_name().unwrap_or_else(|| OsStr::new("sietch.sock")))
 }
 
-/// Makes and checks the folder, and listens in it. The socket comes into its place whole, and
-/// replaces what a dead service left.
+/// Makes and checks the folder, and listens in it. The socket is renamed into its place once it
+/// listens, and replaces the socket of a dead service.
 ///
 /// # Errors
 /// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system
@@ -55,8 +55,8 @@ pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Whether the folder is this user's alone: nobody else can put a socket there, or reach the one
-/// that is there.
+/// Whether the folder is this user's alone, so that no other user can put a socket there or reach
+/// the one that is there.
 fn check(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
     let own = rustix::process::geteuid().as_raw();
@@ -74,7 +74,7 @@ fn check(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// Removes the socket, and the folder with the last of them. What is not there is no error.
+/// Removes the socket, and the folder if no other socket is in it. A missing one is no error.
 pub fn remove(open: &Path) {
     let path = administrator_socket(open);
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
@@ -86,24 +86,24 @@ pub fn remove(open: &Path) {
     }
 }
 
-/// Whether an administrators' socket can be reached from here: to be asked before the one for
-/// everybody is.
+/// Whether `error`, of connecting to an administrators' socket, means that this process cannot
+/// reach it and should use the public socket.
 pub fn is_unreachable(error: rustix::io::Errno) -> bool {
     use rustix::io::Errno;
     matches!(error, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::NOTDIR | Errno::CONNREFUSED)
 }
 
-/// Whether the process at the other end of a connected socket lives in the user and PID namespaces
-/// of this one. `/proc` says so; where it says nothing, the answer is no. `None` is a process that
-/// has no number in the PID namespace of this one.
+/// Whether `peer`, the process at the other end of a connected socket, lives in the user and PID
+/// namespaces of this process, according to `/proc`; false if `/proc` does not say. `None` is a
+/// process that has no number in the PID namespace of this process.
 pub fn shares_namespaces(peer: Option<Pid>) -> bool {
     let Some(peer) = peer else { return false };
-    let (own, peer) = (places("self"), places(&peer.as_raw_nonzero().to_string()));
+    let (own, peer) = (namespaces("self"), namespaces(&peer.as_raw_nonzero().to_string()));
     own.is_some() && own == peer
 }
 
 /// How deep a process lies in PID namespaces as seen from here, and its map of user ids.
-fn places(process: &str) -> Option<(usize, String)> {
+fn namespaces(process: &str) -> Option<(usize, String)> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     // Without PID namespaces in the kernel there is no such line, for neither of the two.
     let depth = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_at_home_with_itself() {
+    fn a_process_shares_its_own_namespaces() {
         assert!(shares_namespaces(Some(rustix::process::getpid())));
         assert!(!shares_namespaces(None));
     }

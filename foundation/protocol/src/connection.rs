@@ -5,9 +5,9 @@
 //!    are kept in order for [`Connection::take_notice`].
 //! 3. The socket can be polled beside others ([`AsFd`]): when it is readable, call
 //!    [`Connection::take_notice`].
-//! 4. After any error but [`CallError::Refused`] the connection is of no use: connect again, and
-//!    send [`Request::Adopt`] if the daemon's generation has changed. What the application holds
-//!    keeps working meanwhile.
+//! 4. After any error but [`CallError::Refused`] the connection cannot be used: connect again, and
+//!    send [`Request::Adopt`] if the daemon's generation has changed. The grants of the application
+//!    keep working meanwhile.
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,7 +45,7 @@ const MAX_GROUPS: usize = 4096;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens there.
+    /// No daemon listens there.
     #[error("daemon at {path}: {source}; start it with `sietch up` or `sietch daemon`")]
     Connect {
         /// The socket.
@@ -78,7 +78,7 @@ pub enum CallError {
     Unexpected(&'static str),
 }
 
-/// What a VNIC is made of.
+/// The descriptors of a VNIC.
 #[derive(Debug)]
 pub enum VnicDescriptors {
     /// Of a veth VNIC.
@@ -142,8 +142,8 @@ impl Connection {
         Self::handshake(socket, client, timeout)
     }
 
-    /// Connects as an administrator if this process may ([`administration`]), else as everybody
-    /// may: then the daemon refuses what is an administrator's. `path` is the socket for everybody.
+    /// Connects over the administrators' socket if this process can reach it ([`administration`]),
+    /// else over the public socket at `path`: then the daemon refuses administrators' requests.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -155,7 +155,7 @@ impl Connection {
         }
     }
 
-    /// Shakes hands over a connected stream socket.
+    /// Performs the handshake over a connected stream socket.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -193,7 +193,7 @@ impl Connection {
         self.timeout = timeout;
     }
 
-    /// What the daemon said of itself.
+    /// The daemon's side of the handshake.
     pub fn welcome(&self) -> &Welcome {
         &self.welcome
     }
@@ -262,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// Opens a VNIC: what it is, and what it is made of.
+    /// Acquires a VNIC. Returns its description and its descriptors.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -276,7 +276,7 @@ impl Connection {
         Ok((*grant, made_of))
     }
 
-    /// Says that the rings of the VNIC of `grant` are mapped, so that the daemon can bind it.
+    /// Binds the VNIC of `grant`, whose rings must be mapped.
     ///
     /// # Errors
     /// See [`CallError`]; refused, the grant has ended.
@@ -284,7 +284,7 @@ impl Connection {
         self.done(&Request::BindVnic { grant }, &[])
     }
 
-    /// Says that this connection reads notices and answers inquiries for `grants`.
+    /// Declares that this connection reads notices and answers inquiries for `grants`.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -292,7 +292,7 @@ impl Connection {
         self.attend_with_views(grants, Vec::new())
     }
 
-    /// The same, and that it shows views of the areas of `views`, which are among `grants`.
+    /// The same, and that it serves views of the areas of `views`, which are among `grants`.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -300,7 +300,8 @@ impl Connection {
         self.done(&Request::Attend { grants, views }, &[])
     }
 
-    /// Asks the holder of the VSA `name` about its view; the bytes are those of a piece.
+    /// Sends a request about the view of the VSA `name` to its holder. Returns the reply, and the
+    /// bytes of a piece.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -319,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// Answers question `id` about a view.
+    /// Answers the request `id` about a view.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -354,7 +355,7 @@ impl Connection {
         self.done(&Request::Serve { ports, storage: Some(storage) }, &[])
     }
 
-    /// Of the service core: nothing of the area of `grant` is under way any more.
+    /// For the service core: no request to the area of `grant` is under way any more.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -362,7 +363,7 @@ impl Connection {
         self.done(&Request::Detached { grant }, &[])
     }
 
-    /// Of the service core: the area of `grant` has its new extents.
+    /// For the service core: the area of `grant` has its new extents.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -370,7 +371,7 @@ impl Connection {
         self.done(&Request::Reshaped { grant }, &[])
     }
 
-    /// The sockets of whoever holds the VNIC `vnic`: whose they are, and the file to give to
+    /// The sockets of the holder of the VNIC `vnic`: the holder, and the file for
     /// [`crate::sockets::read`].
     ///
     /// # Errors
@@ -418,13 +419,13 @@ impl Connection {
             Ok([file]) => Ok((grant, file)),
             Err(_) => {
                 self.release(grant.grant)?;
-                Err(CallError::Unexpected("several parts of memory"))
+                Err(CallError::Unexpected("several segments of memory"))
             }
         }
     }
 
-    /// Opens the VSA `name`: its file, or the parts of its memory ([`VsaGrant::parts`]), or what
-    /// leads to its broker ([`VsaGrant::broker`]).
+    /// Acquires the VSA `name`: its file, or the segments of its memory ([`VsaGrant::segments`]), or
+    /// the memory and doorbell of its broker ([`VsaGrant::broker`]).
     ///
     /// # Errors
     /// See [`CallError`].
@@ -435,14 +436,14 @@ impl Connection {
         };
         let expected = if grant.broker.is_some() { 2 } else { grant.segments.len().max(1) };
         if files.len() != expected {
-            return Err(CallError::Unexpected("another number of descriptors than of parts"));
+            return Err(CallError::Unexpected("another number of descriptors than of segments"));
         }
         Ok((*grant, files))
     }
 
-    /// Gives the VSA `name`, which this process holds, another size. Of an area in memory the parts
-    /// that it has now come back, to be mapped in the place of the former ones
-    /// ([`AreaStatus::parts`]); of another nothing, for its descriptor stays what it was.
+    /// Resizes the VSA `name`, which this process holds. For an area in memory this returns the
+    /// descriptors of its segments, to be mapped in the place of the former ones
+    /// ([`AreaStatus::segments`]); for any other area none, because its descriptor stays the same.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -456,7 +457,7 @@ impl Connection {
             return Err(CallError::Unexpected("no area"));
         };
         if !files.is_empty() && files.len() != area.segments.len().max(1) {
-            return Err(CallError::Unexpected("another number of descriptors than of parts"));
+            return Err(CallError::Unexpected("another number of descriptors than of segments"));
         }
         Ok((*area, files))
     }
@@ -562,7 +563,7 @@ impl Connection {
         }
     }
 
-    /// Gives a grant back.
+    /// Releases a grant.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -570,7 +571,7 @@ impl Connection {
         self.done(&Request::Release { grant }, &[])
     }
 
-    /// Tells a restarted daemon what this process still holds.
+    /// Names the grants that this process still holds to a restarted daemon.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -589,7 +590,7 @@ impl Connection {
         self.done(&Request::PublishMetrics { label: label.to_owned() }, &[page])
     }
 
-    /// What there is and who has it.
+    /// All devices and their holders.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -617,7 +618,7 @@ impl Connection {
         Ok(groups)
     }
 
-    /// Takes back; one line for each thing taken.
+    /// Revokes `target`. Returns one line for each grant that was revoked.
     ///
     /// # Errors
     /// See [`CallError`].

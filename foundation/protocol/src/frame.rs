@@ -44,7 +44,7 @@ pub const MAX_DESCRIPTORS: usize = 16;
 /// Bytes of the length.
 pub const HEADER: usize = 4;
 
-/// Why a connection cannot go on.
+/// Why a connection cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The length is beyond the bound.
@@ -88,7 +88,7 @@ pub struct Frame {
     pub descriptors: Vec<OwnedFd>,
 }
 
-/// Where a read or a write stands.
+/// The progress of a read or a write.
 #[derive(Debug)]
 pub enum Progress<T> {
     /// All of it.
@@ -136,7 +136,7 @@ pub fn body_length(header: [u8; HEADER]) -> Result<usize, FrameError> {
     }
 }
 
-/// Puts frames together out of a socket. See the module for the rules.
+/// Assembles frames from a socket; the module has the rules.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     header: [u8; HEADER],
@@ -215,7 +215,7 @@ impl FrameReader {
     }
 }
 
-/// A frame on its way out.
+/// A frame that is being sent.
 #[derive(Debug)]
 pub struct FrameWriter<D = OwnedFd> {
     bytes: Vec<u8>,

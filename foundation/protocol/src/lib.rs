@@ -1,29 +1,54 @@
-//! How applications, the daemon and the command line talk: messages, frames, file descriptors.
+//! The messages between applications, the daemon, service cores and the command line, and how they
+//! travel.
 //!
 //! 1. The transport is a Unix stream socket. A frame is a length and a JSON text ([`frame`]); file
 //!    descriptors ride on a frame's first byte. Everything is bounded, so a hostile peer costs a
 //!    bounded amount.
-//! 2. The first request is [`Request::Hello`]; both sides refuse a version they do not speak.
-//! 3. A request carries an id that its reply repeats. [`Notice`]s come unasked, between replies.
-//! 4. Who the client *is*, the daemon learns from the kernel (SO_PEERCRED, pidfd), never from a
-//!    message. Administrators have a socket of their own ([`administration`]).
-//! 5. Counters do not travel as messages: an application publishes a sealed memfd once
-//!    ([`metrics`]), and the daemon reads it when somebody asks.
-//! 6. What an application says of its sockets when it is asked ([`sockets`]) travels in a sealed
-//!    memfd as well: ten thousand of them are one frame.
-//! 7. Volumes and their storage areas have their own vocabulary ([`storage`]).
+//! 2. The first request is [`Request::Hello`]. Both sides refuse a version that is not theirs.
+//! 3. A request carries an id that its reply repeats. A [`Notice`] is sent without a request,
+//!    between replies.
+//! 4. The daemon identifies a client by the kernel's word (SO_PEERCRED, pidfd), never by a message.
+//!    Administrators have a socket of their own ([`administration`]).
+//! 5. Counters do not travel as messages: an application shares a sealed memfd once ([`metrics`]),
+//!    and the daemon reads it on demand.
+//! 6. Reports of sockets ([`sockets`]) travel in a sealed memfd as well: ten thousand of them are
+//!    one frame.
+//! 7. Volumes and their storage areas have their own types ([`storage`]).
 //! 8. Bytes of areas and of views travel in sealed memfds ([`sealed`]).
-//! 9. What the holder of an area shows of it is a tree of files ([`view`]).
-//! 10. Unmodified programs come to their sockets by messages of a fixed size ([`socket_service`]),
+//! 9. The holder of an area can serve its contents as a tree of files ([`view`]).
+//! 10. Unmodified programs set up their sockets with messages of a fixed size ([`socket_service`]),
 //!     over a socket of its own.
 //!
 //! `docs/spec/control-protocol.md` is the reference for all of it, `docs/spec/sockets.md` for the
-//! last.
+//! last. An application usually goes through the crate `sietch`; this is the layer below:
+//!
+//! ```no_run
+//! use std::path::Path;
+//! use sietch_protocol::Connection;
+//! use sietch_protocol::connection::DEFAULT_TIMEOUT;
+//!
+//! let path = Path::new("/run/sietch/sietch.sock");
+//! let mut daemon = Connection::connect(path, "example", DEFAULT_TIMEOUT)?;
+//! for area in daemon.vsas()? {
+//!     println!("{}: {} bytes", area.path, area.size);
+//! }
+//! # Ok::<(), sietch_protocol::CallError>(())
+//! ```
+//!
+//! The layers, lowest first; a module imports only from those below:
+//!
+//! ```text
+//! connection                           a client's connection to the daemon
+//! message
+//! storage   view
+//! types     limits   metrics   sealed   sockets   frame   administration   socket_service
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod administration;
 pub mod connection;
 pub mod frame;
+mod limits;
 pub mod message;
 pub mod metrics;
 pub mod sealed;
@@ -36,9 +61,9 @@ pub mod view;
 pub use connection::{CallError, Connection, SharedDescriptors, VnicDescriptors};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter, Progress};
 pub use message::{
-    AdoptedGrant, Capturing, ErrorKind, ErrorReply, GrantStatus, HeldGrant, LinkPeer, Notice, PortGrant,
-    Reply, Request, ServerFrame, SocketsAnswer, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus,
-    VsaGrant, VsaStatus, Welcome,
+    AdoptedGrant, Capturing, ErrorKind, ErrorReply, HeldGrant, LinkPeer, Notice, PortGrant, Reply, Request,
+    ServerFrame, SocketsAnswer, Stat, StatGroup, Status, Target, VnicGrant, VnicStatus, VsaGrant, VsaStatus,
+    Welcome,
 };
 pub use sockets::{SocketReport, SocketState, TcpReport, Transport};
 pub use storage::{
@@ -46,7 +71,8 @@ pub use storage::{
     MemoryModel, QuotaStatus, VolumeKind, VolumeStatus,
 };
 pub use types::{
-    Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind, XskLayout,
+    GrantStatus, Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind,
+    XskLayout,
 };
 pub use view::{
     FileAttributes, FileKind, ViewEntry, ViewError, ViewOperation, ViewPage, ViewReply, ViewRequest,

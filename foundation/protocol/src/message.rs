@@ -11,19 +11,11 @@ use crate::storage::{
     AreaExtent, AreaGrant, AreaPage, AreaStatus, BrokerShape, HeldStorage, MemoryModel, VolumeStatus,
 };
 use crate::types::{
-    Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind,
+    GrantStatus, Mac, Network, Network6, PortRange, Protection, QueueLayout, Rate, SharedLayout, VnicKind,
 };
 use crate::view::{ViewError, ViewReply, ViewRequest};
 
-/// The longest name of a VNIC, a VSA or a client, in bytes. Interface names are made from it
-/// (`sv-NAME-a` fits IFNAMSIZ, 15 characters, only for shorter ones: the daemon shortens).
-pub const MAX_NAME: usize = 32;
-
-/// The most grants one Adopt may name.
-pub const MAX_HELD: usize = 64;
-
-/// The most bytes of one [`Reply::Piece`]: what the kernel asks a FUSE file system for at once.
-pub const MAX_PIECE: u32 = 1 << 20;
+pub use crate::limits::{MAX_HELD, MAX_NAME, MAX_PIECE, is_name};
 
 /// A request with the id that its reply repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,7 +132,7 @@ pub enum Request {
         name: String,
         /// Bytes: a multiple of 4096.
         size: u64,
-        /// Whose it is to be; the client's own user if nobody is named. Administrators alone name
+        /// Its owner; the client's own user if there is none. Only administrators may name
         /// others.
         uid: Option<u32>,
     },
@@ -163,7 +155,7 @@ pub enum Request {
         /// Bytes: a multiple of 4096; without it, to the end.
         length: Option<u64>,
     },
-    /// Opens a VSA for reading alone, whoever holds it. Answer: [`Reply::Reading`] with one
+    /// Opens a VSA for reading alone, held or not. Answer: [`Reply::Reading`] with one
     /// descriptor, opened read-only; without one on a volume where none could be confined: then
     /// [`Request::ReadVsaAt`] reads. Administrators and its user.
     ReadVsa {
@@ -181,7 +173,7 @@ pub enum Request {
         /// Bytes, at most [`MAX_PIECE`].
         length: u32,
     },
-    /// Removes a VSA that nobody holds, and its data. Answer: [`Reply::Done`]. Administrators and
+    /// Removes a VSA that no process holds, and its data. Answer: [`Reply::Done`]. Administrators and
     /// its user.
     DeleteVsa {
         /// Its path.
@@ -526,23 +518,6 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-/// Who holds a grant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GrantStatus {
-    /// The grant.
-    pub grant: u64,
-    /// Its generation.
-    pub generation: u64,
-    /// The holder's process.
-    pub pid: u32,
-    /// The holder's user.
-    pub uid: u32,
-    /// The name the holder gave itself.
-    pub client: String,
-    /// Whether the holder is connected now (not so just after the daemon was restarted).
-    pub connected: bool,
-}
-
 /// A VNIC of `sietch.toml`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VnicStatus {
@@ -747,15 +722,6 @@ pub struct ErrorReply {
     /// What to do about it.
     #[serde(rename = "mend")]
     pub fix: String,
-}
-
-/// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`,
-/// starting with a letter or digit. Such a name is safe as a file name and in a log line.
-pub fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=MAX_NAME).contains(&name.len())
-        && name.bytes().all(plain)
-        && name.as_bytes()[0].is_ascii_alphanumeric()
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@
 //! 1. The page is a memfd sealed against growing and shrinking, so that the daemon can never be
 //!    made to wait or to fault on it. The daemon reads it with `pread` and maps nothing of a
 //!    foreign file.
-//! 2. The writer fills its own copy (no system call an update) and publishes the whole page now and
-//!    then. It makes `sequence` odd, writes the entries, and makes it even again.
+//! 2. The writer fills its own copy (no system call for an update) and publishes the whole page at
+//!    intervals. It makes `sequence` odd, writes the entries, and makes it even again.
 //! 3. The reader takes the entries between two equal, even sequences. It tries [`MAX_TRIES`] times:
 //!    a hostile writer costs it that and gets no counters shown.
 //! 4. Names are `a-z 0-9 _ .`; anything else is refused, because they end on a terminal.
@@ -39,7 +39,7 @@ pub const MAX_TRIES: usize = 8;
 const HEADER: usize = 64;
 const ENTRY: usize = 64;
 
-/// Why a page is not shown.
+/// Why a page is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
     /// A system call failed.
@@ -51,7 +51,7 @@ pub enum MetricsError {
     /// The layout is not this one.
     #[error("metrics page: {0}; make it with metrics::Page of the same version")]
     Malformed(&'static str),
-    /// It never came to rest.
+    /// It changed during every attempt to read it.
     #[error("metrics page: changed during each of {MAX_TRIES} reads; publish at most ten times a second")]
     Unstable,
     /// A name that could not be shown.
@@ -124,7 +124,8 @@ impl Page {
         }
     }
 
-    /// Lets readers see what was set. Three system calls: ten times a second is plenty.
+    /// Makes the values visible to readers. It costs three system calls: publish at most ten times a
+    /// second.
     ///
     /// # Errors
     /// [`MetricsError::Io`].
@@ -185,7 +186,7 @@ pub fn check_sealed<F: AsFd>(file: F) -> Result<(), MetricsError> {
     if seals.contains(SealFlags::SHRINK | SealFlags::GROW) { Ok(()) } else { Err(MetricsError::NotSealed) }
 }
 
-/// Reads a page of somebody else.
+/// Reads a page of another process.
 ///
 /// # Errors
 /// See [`MetricsError`].

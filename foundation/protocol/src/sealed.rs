@@ -1,28 +1,28 @@
-//! Bytes that travel as a descriptor: a memfd that nobody can change any more.
+//! Bytes that travel as a descriptor: a memfd that is sealed against every change.
 //!
-//! 1. Whoever makes one writes it, and then seals it with all of `F_SEAL_SHRINK|GROW|WRITE|SEAL`.
-//! 2. Whoever takes one checks seals and size before it looks inside: from then on neither can
-//!    change under its eyes, and reading cannot block on anything that the maker controls.
+//! 1. The sender writes the memfd, and then seals it with `F_SEAL_SHRINK|GROW|WRITE|SEAL`.
+//! 2. The receiver checks seals and size before it reads. From then on neither can change, and
+//!    reading cannot block on anything that the sender controls.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// Nothing may change any more.
+/// The seals that forbid every change.
 const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
-/// Why a descriptor is of no use.
+/// Why a descriptor is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SealedError {
     /// A system call failed.
     #[error("sealed bytes: {0}; see whether memory or descriptors are short")]
     Io(#[source] io::Error),
-    /// Its maker could still change it.
+    /// Its sender could still change it.
     #[error("sealed bytes: not a memfd that is sealed against every change; make it with sealed::make")]
     NotSealed,
-    /// Beyond what was asked for.
+    /// It is longer than allowed.
     #[error("sealed bytes: {found} of them, and {most} were allowed; send no more than was asked for")]
     TooLong {
         /// Bytes in it.
@@ -55,7 +55,7 @@ pub fn make(name: &str, bytes: &[u8]) -> Result<OwnedFd, SealedError> {
     Ok(file)
 }
 
-/// The number of bytes in `file`, if nobody can change it any more and there are at most `most`.
+/// The number of bytes in `file`, if it is sealed and there are at most `most`.
 ///
 /// # Errors
 /// See [`SealedError`].

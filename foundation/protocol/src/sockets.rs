@@ -1,14 +1,14 @@
-//! What an application says of its sockets when somebody runs `sietch ss`.
+//! Reports of an application's sockets, for `sietch ss`.
 //!
 //! 1. A report is one socket with the numbers that `ss -ti` prints. Times are in nanoseconds,
 //!    windows and queues in bytes.
-//! 2. Reports travel as JSON, one a line, in a memfd that is sealed against every change before it
-//!    leaves: daemon and command line pass it on unread or read it with `pread`, and whoever wrote
-//!    it can change nothing any more.
-//! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. What does not fit is counted, not
+//! 2. Reports travel as JSON, one a line, in a memfd that the application seals against every change
+//!    before it sends it. The daemon passes the memfd on unread; the command line reads it with
+//!    `pread`.
+//! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. Further reports are counted, not
 //!    sent.
-//! 4. A reader believes nothing: seals, size, count and every line are checked. Text of an
-//!    application is bounded, and is the printer's to escape.
+//! 4. A reader trusts nothing: it checks seals, size, count and every line. Text of an application
+//!    is bounded; the program that prints it escapes it.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ pub const MAX_BYTES: u64 = 128 << 20;
 /// The longest name of an algorithm that is read.
 const MAX_WORD: usize = 24;
 
-/// Why an answer is of no use.
+/// Why an answer is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketsError {
     /// A system call failed.
@@ -47,7 +47,7 @@ pub enum SocketsError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// A word that nobody needs so long.
+    /// The name of an algorithm or state is too long.
     #[error("socket reports: line {line}: a name of more than {MAX_WORD} bytes; use programs of one version")]
     Word {
         /// Which, from 1.
@@ -130,12 +130,12 @@ pub struct SocketReport {
     pub receive_queue: u64,
     /// Bytes to be sent or acknowledged; of a listener: connections that may wait.
     pub send_queue: u64,
-    /// What TCP knows of the connection.
+    /// The state of the TCP connection.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tcp: Option<Box<TcpReport>>,
 }
 
-/// What TCP knows of a connection. What is 0 is unknown or has not happened.
+/// The state of a TCP connection. A field that is 0 is unknown or has not happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "the names say it")]
@@ -144,7 +144,7 @@ pub struct TcpReport {
     pub algorithm: String,
     /// What loss recovery is doing: `open`, `disorder`, `recovery` or `loss`.
     pub recovery: String,
-    /// Whether the application has let go of it.
+    /// Whether the application has closed it.
     pub orphaned: bool,
     pub timestamps: bool,
     pub selective_acknowledgement: bool,
@@ -226,11 +226,11 @@ pub fn write(reports: &[SocketReport]) -> Result<(OwnedFd, u64), SocketsError> {
 
 /// Bytes that are written at once.
 const PIECE: usize = 256 * 1024;
-/// Nothing may change any more.
+/// The seals that forbid every change.
 const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::WRITE).union(SealFlags::SEAL);
 
-/// Whether `file` is a memfd that nobody can change any more and that is not too long.
+/// The number of bytes in `file`, if it is a sealed memfd that is not too long.
 ///
 /// # Errors
 /// [`SocketsError::NotSealed`], [`SocketsError::TooLong`].
@@ -243,7 +243,7 @@ pub fn check(file: impl AsFd) -> Result<u64, SocketsError> {
     if size > MAX_BYTES { Err(SocketsError::TooLong) } else { Ok(size) }
 }
 
-/// Reads what an application wrote.
+/// Reads the reports of an application.
 ///
 /// # Errors
 /// See [`SocketsError`].

@@ -1,14 +1,14 @@
-//! What is said of volumes and of the storage areas on them.
+//! Volumes, and the storage areas on them.
 //!
 //! 1. An area has a path in one namespace: `/VOLUME/NAME`. `NAME` alone is an area that
 //!    `sietch.toml` names, or one of the volume `main`.
-//! 2. [`split`] takes a path apart; what it gives are names ([`crate::message::is_name`]), safe as
+//! 2. [`split`] takes a path apart; what it gives are names ([`is_name`]), safe as
 //!    file names.
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{GrantStatus, is_name};
-use crate::types::Protection;
+use crate::limits::is_name;
+use crate::types::{GrantStatus, Protection};
 
 /// The shape of the memory between an application and the broker of its area
 /// (`docs/spec/broker.md`).
@@ -59,12 +59,12 @@ pub struct HeldArea {
     pub name: String,
 }
 
-/// What a service core has of storage.
+/// Volumes and areas that a service core has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldStorage {
     /// Volumes whose descriptor it has.
     pub volumes: Vec<String>,
-    /// Areas, also those that it is letting go of. At most [`crate::message::MAX_HELD`].
+    /// Areas, including those that are being detached. At most [`crate::limits::MAX_HELD`].
     pub areas: Vec<HeldArea>,
 }
 
@@ -97,7 +97,7 @@ impl std::fmt::Display for VolumeKind {
     }
 }
 
-/// How slow memory pretends to be.
+/// How much memory is slowed, to model non-volatile memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryModel {
     /// Nanoseconds that a read takes longer.
@@ -107,7 +107,7 @@ pub struct MemoryModel {
 }
 
 impl MemoryModel {
-    /// Whether it makes memory slower at all.
+    /// Whether it slows memory at all.
     pub fn slows(&self) -> bool {
         self.read_ns > 0 || self.bytes_per_second > 0
     }
@@ -123,7 +123,7 @@ impl std::fmt::Display for MemoryModel {
     }
 }
 
-/// How much of a volume a user may have, and has.
+/// The quota of a user on a volume, and its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaStatus {
     /// The user.
@@ -147,13 +147,13 @@ pub struct VolumeStatus {
     pub broken: Option<String>,
     /// Bytes for areas in all.
     pub capacity: u64,
-    /// Bytes that nobody has.
+    /// Bytes that no area has.
     pub free: u64,
     /// Areas on it.
     pub areas: u32,
-    /// How memory pretends to be slow. The model of another kind is none.
+    /// How much memory is slowed; `None` for other kinds.
     pub model: Option<MemoryModel>,
-    /// What becomes of its data when the power fails.
+    /// What happens to its data when the power fails.
     #[serde(rename = "promise")]
     pub durability: String,
     /// Of each user that `sietch.toml` names.
@@ -165,12 +165,12 @@ pub struct VolumeStatus {
 pub struct AreaStatus {
     /// `/VOLUME/NAME`.
     pub path: String,
-    /// Whose it is.
+    /// Its owner.
     pub uid: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes of the volume that it takes. More than its size: what a holder that made it shorter
-    /// could still touch.
+    /// Bytes of the volume that it takes. It can exceed the size by bytes that were cut off and that
+    /// a holder can still access.
     pub allocated: u64,
     /// Contiguous pieces, where the volume knows.
     pub extents: Option<u32>,
@@ -180,16 +180,16 @@ pub struct AreaStatus {
     pub segments: Vec<u64>,
     /// Whether `sietch.toml` names it.
     pub configured: bool,
-    /// Who keeps its holder inside it.
+    /// What confines its holder to it.
     pub protection: Protection,
     /// Whether it was revoked and waits for Restore.
     pub revoked: bool,
-    /// Who has it.
+    /// Its holder.
     pub holder: Option<GrantStatus>,
     /// When it was last written, in nanoseconds since 1970, where the volume knows.
     #[serde(default)]
     pub modified: Option<u64>,
-    /// Whether its holder shows a view of it.
+    /// Whether its holder serves a view of it.
     #[serde(default)]
     pub view: bool,
 }

@@ -443,5 +443,22 @@ impl fmt::Display for Protection {
     }
 }
 
+/// Who holds a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantStatus {
+    /// The grant.
+    pub grant: u64,
+    /// Its generation.
+    pub generation: u64,
+    /// The holder's process.
+    pub pid: u32,
+    /// The holder's user.
+    pub uid: u32,
+    /// The name the holder gave itself.
+    pub client: String,
+    /// Whether the holder is connected now (not so just after the daemon was restarted).
+    pub connected: bool,
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,20 @@
-//! Views: what the holder of a storage area shows of it as files.
+//! Views: the contents of a storage area as files, served by its holder.
 //!
-//! 1. A view is a tree. Its root is the path without components; a directory is listed a page at a
+//! 1. A view is a tree. Its root is the path without components. A directory is listed a page at a
 //!    time, a file is read a piece at a time.
-//! 2. Whoever wants to know asks the daemon ([`ViewRequest`]), which passes the question to the
-//!    holder and its answer back ([`ViewReply`]). Bytes of a file travel as sealed memory beside
-//!    the answer ([`crate::sealed`]).
-//! 3. What a holder answers is its word about its own data and is believed as that alone: the
-//!    daemon checks that it fits the question ([`ViewReply::check`]), that it is bounded, and that
-//!    its names are names of files.
-//! 4. A listing goes forward: each page begins at a larger cursor than the one before. How many
-//!    pages there may be is for who asks to say.
-//! 5. Names of anything are written as file names by [`escape`]: what a file name cannot hold
-//!    becomes `%` and two digits.
+//! 2. A client sends a [`ViewRequest`] to the daemon, which passes it to the holder and the
+//!    [`ViewReply`] back. Bytes of a file travel as sealed memory beside the reply
+//!    ([`crate::sealed`]).
+//! 3. A reply is the holder's claim about its own data. The daemon checks that it fits the request
+//!    ([`ViewReply::check`]), that it is bounded, and that its names are file names.
+//! 4. A listing goes forward: each page begins at a larger cursor than the one before. The client
+//!    bounds the number of pages.
+//! 5. [`escape`] writes any bytes as a file name: bytes that a file name cannot contain become `%`
+//!    and two digits.
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::MAX_PIECE;
+use crate::limits::MAX_PIECE;
 
 /// The longest name of a file, in bytes: Linux's.
 pub const MAX_FILE_NAME: usize = 255;
@@ -28,10 +27,10 @@ pub const MAX_ENTRIES: usize = 256;
 /// The most bytes of names of a page: with six bytes for each that JSON escapes, and numbers beside
 /// each name, it fits a frame.
 pub const MAX_NAME_BYTES: usize = 6 << 10;
-/// The longest reason that is passed on, in characters.
+/// The longest reason that is shown, in characters.
 const MAX_REASON: usize = 200;
 
-/// What is asked of a holder.
+/// A request to a holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewRequest {
     /// Components with `/` between them; empty for the root.
@@ -41,7 +40,7 @@ pub struct ViewRequest {
     pub operation: ViewOperation,
 }
 
-/// What is asked about a path.
+/// What a request does with its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewOperation {
@@ -77,7 +76,7 @@ pub enum FileKind {
 pub struct FileAttributes {
     /// File or directory.
     pub kind: FileKind,
-    /// Its bytes; 0 also where nobody knows without reading it.
+    /// Bytes; 0 also where the size is unknown without reading the file.
     pub size: u64,
 }
 
@@ -85,7 +84,7 @@ impl FileAttributes {
     /// A directory.
     pub const DIRECTORY: Self = Self { kind: FileKind::Directory, size: 0 };
 
-    /// A file of so many bytes.
+    /// A file of `size` bytes.
     pub fn file(size: u64) -> Self {
         Self { kind: FileKind::File, size }
     }
@@ -111,7 +110,7 @@ pub struct ViewPage {
 }
 
 impl ViewPage {
-    /// Adds an entry. Says whether it had room; what no file can be called is left out.
+    /// Adds an entry. Returns whether it had room. A name that no file can have is left out.
     pub fn push(&mut self, name: &str, attributes: FileAttributes) -> bool {
         if !is_file_name(name) {
             return true;
@@ -125,7 +124,7 @@ impl ViewPage {
     }
 }
 
-/// What a holder says.
+/// A holder's reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewReply {
@@ -139,7 +138,7 @@ pub enum ViewReply {
     Piece,
 }
 
-/// Why a holder does not say it.
+/// Why a holder has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum ViewError {
@@ -158,13 +157,13 @@ pub enum ViewError {
 }
 
 impl ViewError {
-    /// A reason that can be shown, whoever wrote it.
+    /// The reason with control characters escaped, cut to a bounded length.
     pub fn shown(&self) -> String {
         self.to_string().chars().take(MAX_REASON).collect::<String>().escape_debug().collect()
     }
 }
 
-/// Whether a file can be called so: 1 to [`MAX_FILE_NAME`] bytes without `/` and control
+/// Whether a file can have the name `name`: 1 to [`MAX_FILE_NAME`] bytes without `/` and control
 /// characters, and neither `.` nor `..`.
 pub fn is_file_name(name: &str) -> bool {
     let plain = |c: char| c != '/' && !c.is_control();
@@ -172,7 +171,7 @@ pub fn is_file_name(name: &str) -> bool {
 }
 
 impl ViewRequest {
-    /// The components of the path, if that is one that can be asked about.
+    /// The components of the path, if it is a path within a view.
     pub fn components(&self) -> Option<Vec<&str>> {
         if self.path.is_empty() {
             return Some(Vec::new());
@@ -182,7 +181,7 @@ impl ViewRequest {
         (fits && components.iter().all(|name| is_file_name(name))).then_some(components)
     }
 
-    /// Why it may not be asked, if so.
+    /// Whether the request may be sent.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -198,12 +197,12 @@ impl ViewRequest {
 }
 
 impl ViewReply {
-    /// Whether this can be an answer to `ask`.
+    /// Whether this can be the reply to `operation`.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(&self, ask: ViewOperation) -> Result<(), &'static str> {
-        match (self, ask) {
+    pub fn check(&self, operation: ViewOperation) -> Result<(), &'static str> {
+        match (self, operation) {
             (Self::Stat(_), ViewOperation::Stat) | (Self::Piece, ViewOperation::Read { .. }) => Ok(()),
             (Self::Page(page), ViewOperation::List { cursor }) => {
                 let bytes: usize = page.entries.iter().map(|entry| entry.name.len()).sum();
@@ -222,8 +221,9 @@ impl ViewReply {
     }
 }
 
-/// The file name that stands for `bytes`: what a file name, or UTF-8, cannot hold, and `%` itself,
-/// is `%` and two hexadecimal digits; nothing at all is `%`. Nothing if that gets too long.
+/// The file name that stands for `bytes`. Bytes that a file name or UTF-8 cannot contain, and `%`
+/// itself, become `%` and two hexadecimal digits; no bytes at all become `%`. `None` if the name
+/// would be too long.
 pub fn escape(bytes: &[u8]) -> Option<String> {
     let mut name = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -255,7 +255,7 @@ fn hexadecimal(name: &mut String, byte: u8) {
     name.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// What the file name `name` stands for, if [`escape`] makes such names.
+/// The bytes that the file name `name` stands for, if [`escape`] makes such names.
 pub fn unescape(name: &str) -> Option<Vec<u8>> {
     if name == "%" {
         return Some(Vec::new());

@@ -4,7 +4,7 @@
 //! 1. Two builds fit if their messages are of one version ([`VERSION`]) and their streams begin
 //!    with the same word, which each layout of a stream's memory has for itself. The name is for
 //!    people, and decides nothing: most builds fit.
-//! 2. A service says its build in the answer to a hello ([`Reply::welcome`]), and when it refuses a
+//! 2. A service says its build in the answer to a hello ([`super::Reply::welcome`]), and when it refuses a
 //!    message that it does not understand.
 //! 3. The library carries its own in a section of its file, [`SECTION`]: `sietch run` compares the
 //!    two before it starts a program.
@@ -13,7 +13,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{MAGIC, REPLY_BYTES, VERSION};
+use super::limits::{MAGIC, REPLY_BYTES, VERSION};
 
 /// Bytes of a build.
 pub const BUILD_BYTES: usize = 64;

@@ -3,7 +3,7 @@
 //! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks
 //!    nonsense is an error number; nothing hangs. After one that did not answer in time the next
 //!    calls do not wait for it: it counts as absent for a while, which doubles.
-//! 2. Descriptors come back in a fixed array. Those that nobody asked for are closed: a message
+//! 2. Descriptors are returned in a fixed array. Unexpected ones are closed: a message
 //!    with more than fit loses them in the kernel (`MSG_CTRUNC`) and counts as damaged.
 //! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the
 //!    placeholder's flags decide whether it sleeps, and EINTR and EAGAIN go to the program as they
