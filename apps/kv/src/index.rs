@@ -125,7 +125,6 @@ impl Seeds {
     }
 
     /// The next seed.
-    #[expect(clippy::should_implement_trait, reason = "an iterator would wrap what never ends in an option")]
     pub(crate) fn next(&mut self) -> u64 {
         self.given += 1;
         hash_bytes(self.secret, &self.given.to_le_bytes())
