@@ -291,7 +291,7 @@ impl User {
         words.join(" ")
     }
 
-    /// Records a rule about commands, in position of an earlier one about the same commands.
+    /// Records a rule about commands, in place of an earlier one about the same commands.
     fn note(&mut self, sign: bool, what: &str) {
         if what == "@all" {
             self.words.clear();
