@@ -26,7 +26,7 @@ pub(crate) struct Compaction<P> {
 
 impl<P: Copy> Compaction<P> {
     /// Begins at `place`, if the log has room for a snapshot.
-    pub fn begin<D: DiskQueue>(&mut self, log: &mut Log<D>, place: P) {
+    pub(crate) fn begin<D: DiskQueue>(&mut self, log: &mut Log<D>, place: P) {
         // Nothing is gained by trying again before anything has changed.
         if self.refused == log.last() {
             return;
@@ -38,29 +38,29 @@ impl<P: Copy> Compaction<P> {
     }
 
     /// Where to go on in this turn.
-    pub fn next<D: DiskQueue>(&self, log: &Log<D>) -> Option<P> {
+    pub(crate) fn next<D: DiskQueue>(&self, log: &Log<D>) -> Option<P> {
         self.at.filter(|_| log.is_snapshotting())
     }
 
     /// Records before this one are in the snapshot.
-    pub fn start(&self) -> Sequence {
+    pub(crate) fn start(&self) -> Sequence {
         self.start
     }
 
     /// The next turn goes on at `place`.
-    pub fn go_on(&mut self, place: P) {
+    pub(crate) fn go_on(&mut self, place: P) {
         self.at = Some(place);
     }
 
     /// There is no room for the snapshot.
-    pub fn abort<D: DiskQueue>(&mut self, log: &mut Log<D>) {
+    pub(crate) fn abort<D: DiskQueue>(&mut self, log: &mut Log<D>) {
         log.abort_snapshot();
         self.at = None;
         self.refused = log.last();
     }
 
     /// All of it was written.
-    pub fn finish<D: DiskQueue>(&mut self, log: &mut Log<D>) -> Result<(), Failure> {
+    pub(crate) fn finish<D: DiskQueue>(&mut self, log: &mut Log<D>) -> Result<(), Failure> {
         self.at = None;
         match log.finish_snapshot() {
             Err(SnapshotError::Failed(failure)) => Err(failure),

@@ -87,12 +87,12 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub fn new(parts: &'a [&'a [u8]]) -> Self {
+    pub(crate) fn new(parts: &'a [&'a [u8]]) -> Self {
         Self { rest: parts, taken: 0, left: parts.iter().map(|part| part.len()).sum() }
     }
 
     /// Bytes not taken yet.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.left
     }
 
@@ -313,14 +313,16 @@ pub(crate) struct Content {
 
 impl Content {
     /// Records of an application.
-    pub const LOG: Self = Self { kind: 0, version: 0 };
+    pub(crate) const LOG: Self = Self { kind: 0, version: 0 };
     /// A queue.
-    pub const QUEUE: Self = Self { kind: u32::from_le_bytes(*b"QUEU"), version: crate::queue::QUEUE_VERSION };
+    pub(crate) const QUEUE: Self =
+        Self { kind: u32::from_le_bytes(*b"QUEU"), version: crate::queue::QUEUE_VERSION };
     /// A map.
-    pub const MAP: Self = Self { kind: u32::from_le_bytes(*b"HMAP"), version: crate::map::MAP_VERSION };
+    pub(crate) const MAP: Self =
+        Self { kind: u32::from_le_bytes(*b"HMAP"), version: crate::map::MAP_VERSION };
 
     /// What it is called in messages.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         match self.kind {
             kind if kind == Self::LOG.kind => "log".to_owned(),
             kind if kind == Self::QUEUE.kind => "queue".to_owned(),
@@ -343,19 +345,19 @@ pub(crate) struct Spot {
 
 impl Spot {
     /// [`KIND_LOG`] or [`KIND_SNAPSHOT`].
-    pub fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         if self.stream == log_stream(stream_epoch(self.stream)) { KIND_LOG } else { KIND_SNAPSHOT }
     }
 }
 
 impl Superblock {
     /// Area offset of copy `index` (0 or 1) of generation `generation`.
-    pub fn place(generation: u64, index: u64) -> u64 {
+    pub(crate) fn place(generation: u64, index: u64) -> u64 {
         superblock_copies::offset(generation, index)
     }
 
     /// Area offset of a segment.
-    pub fn segment_start(&self, segment: u32) -> u64 {
+    pub(crate) fn segment_start(&self, segment: u32) -> u64 {
         DATA_START + u64::from(segment) * u64::from(self.segment_bytes)
     }
 
@@ -363,7 +365,7 @@ impl Superblock {
     ///
     /// # Panics
     /// If `out` is shorter than [`SUPERBLOCK`] or there are more than [`MAX_RUNS`] runs.
-    pub fn write(&self, out: &mut [u8]) {
+    pub(crate) fn write(&self, out: &mut [u8]) {
         let mut raw = RawSuperblock::new_zeroed();
         raw.magic = U64::new(SUPERBLOCK_MAGIC);
         raw.version = U32::new(VERSION);
@@ -398,7 +400,7 @@ impl Superblock {
     }
 
     /// Reads one copy.
-    pub fn read(bytes: &[u8]) -> Result<Self, CopyDamage> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, CopyDamage> {
         let bytes = bytes.get(..SUPERBLOCK).ok_or(CopyDamage::Damaged)?;
         let raw = RawSuperblock::ref_from_bytes(bytes).map_err(|_| CopyDamage::Damaged)?;
         if raw.magic.get() != SUPERBLOCK_MAGIC || raw.checksum.get() != superblock_checksum(bytes) {
@@ -464,7 +466,7 @@ impl Superblock {
 impl Run {
     /// Whether a place should be remembered when `last` was the one before: in each segment the
     /// first, and then one each [`MARK_BYTES`].
-    pub fn is_worth(&self, last: Option<&Self>) -> bool {
+    pub(crate) fn is_worth(&self, last: Option<&Self>) -> bool {
         last.is_none_or(|last| {
             last.segment != self.segment
                 || last.epoch != self.epoch

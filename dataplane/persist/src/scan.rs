@@ -373,14 +373,14 @@ type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8], Spot) -> Applied;
 pub(crate) type Apply<'a> = &'a mut dyn FnMut(Entry<'_>, Spot) -> Applied;
 
 impl<'a, D: DiskQueue> Scan<'a, D> {
-    pub fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
+    pub(crate) fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
         let segments = Segments::new(disk, superblock);
         let seed = seed(superblock.identity);
         Self { segments, superblock, seed, assembly: Vec::new(), marks: Vec::new() }
     }
 
     /// Reads snapshot and log. See the module's account.
-    pub fn run(&mut self, apply: Apply<'_>) -> Result<Outcome, OpenError> {
+    pub(crate) fn run(&mut self, apply: Apply<'_>) -> Result<Outcome, OpenError> {
         let outcome = self.read(apply);
         // Whatever came of it, nothing of ours stays in flight.
         let drained = self.segments.drain();
@@ -435,7 +435,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     }
 
     /// Reads the snapshot alone.
-    pub fn snapshot(&mut self, apply: Apply<'_>) -> Result<(), OpenError> {
+    pub(crate) fn snapshot(&mut self, apply: Apply<'_>) -> Result<(), OpenError> {
         let read = self.read_snapshot(apply);
         let drained = self.segments.drain();
         read?;
@@ -732,7 +732,7 @@ pub(crate) struct Sought {
 
 impl Sought {
     /// Whether a record with this tag and length is the one.
-    pub fn fits(self, tag: &Tag, length: usize) -> bool {
+    pub(crate) fn fits(self, tag: &Tag, length: usize) -> bool {
         let first = tag.flags & FLAG_FIRST != 0;
         tag.stream == self.stream
             && tag.sequence == self.sequence

@@ -19,12 +19,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    pub fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         Self { used: vec![false; count as usize], free: count, cursor: 0, limit: count }
     }
 
     /// Marks a segment as used; `false` if it was already.
-    pub fn mark(&mut self, segment: u32) -> bool {
+    pub(crate) fn mark(&mut self, segment: u32) -> bool {
         let used = &mut self.used[segment as usize];
         let fresh = !*used;
         *used = true;
@@ -33,12 +33,12 @@ impl Space {
     }
 
     /// Continues allocation at `segment`, modulo the number of segments.
-    pub fn seek(&mut self, segment: u32) {
+    pub(crate) fn seek(&mut self, segment: u32) {
         self.cursor = segment % self.count();
     }
 
     /// Takes a free segment.
-    pub fn take(&mut self) -> Option<u32> {
+    pub(crate) fn take(&mut self) -> Option<u32> {
         let count = self.count();
         let segment = (0..count)
             .map(|step| (self.cursor + step) % count)
@@ -49,14 +49,14 @@ impl Space {
     }
 
     /// Gives a segment back.
-    pub fn give(&mut self, segment: u32) {
+    pub(crate) fn give(&mut self, segment: u32) {
         let used = &mut self.used[segment as usize];
         self.free += u32::from(*used && segment < self.limit);
         *used = false;
     }
 
     /// Gives out no segment from `limit` on, which is not beyond the end.
-    pub fn restrict(&mut self, limit: u32) {
+    pub(crate) fn restrict(&mut self, limit: u32) {
         self.limit = limit;
         self.cursor %= limit;
         let used = self.used[..limit as usize].iter().filter(|used| **used).count();
@@ -65,45 +65,45 @@ impl Space {
     }
 
     /// Takes [`Space::restrict`] back.
-    pub fn lift(&mut self) {
+    pub(crate) fn lift(&mut self) {
         // Made from a u32.
         self.restrict(self.used.len() as u32);
     }
 
     /// There are `count` segments now. Those that are gone were free.
-    pub fn resize(&mut self, count: u32) {
+    pub(crate) fn resize(&mut self, count: u32) {
         self.used.resize(count as usize, false);
         self.lift();
     }
 
-    pub fn free(&self) -> u32 {
+    pub(crate) fn free(&self) -> u32 {
         self.free
     }
 
     /// Segments that may be given out.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.limit
     }
 
     /// Segments that log and snapshot may use together. Two less than half: one is lost where a
     /// restart leaves a segment, one where the snapshot ends.
-    pub fn budget(&self) -> u32 {
+    pub(crate) fn budget(&self) -> u32 {
         Self::budget_of(self.count())
     }
 
     /// [`Space::budget`] in an area of `count` segments.
-    pub fn budget_of(count: u32) -> u32 {
+    pub(crate) fn budget_of(count: u32) -> u32 {
         (count - 2) / 2
     }
 
     /// Segments that an area needs at least for a budget of `live`.
-    pub fn count_for(live: u32) -> u32 {
+    pub(crate) fn count_for(live: u32) -> u32 {
         live.saturating_mul(2).saturating_add(2)
     }
 
     /// Part of the budget that only appends which shrink the state may use: a full store must be
     /// able to delete.
-    pub fn shrink_reserve(&self) -> u32 {
+    pub(crate) fn shrink_reserve(&self) -> u32 {
         (self.budget() / 16).max(2)
     }
 }

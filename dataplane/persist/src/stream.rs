@@ -32,7 +32,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     /// Buffers for batches of at most `batch` bytes and one block more for a link.
-    pub fn new(batch: usize) -> Self {
+    pub(crate) fn new(batch: usize) -> Self {
         Self { spare: Vec::with_capacity(POOLED), bytes: batch + BLOCK }
     }
 
@@ -40,7 +40,7 @@ impl Pool {
         self.spare.pop().unwrap_or_else(|| Buffer::new(self.bytes))
     }
 
-    pub fn give(&mut self, buffer: Option<Buffer>) {
+    pub(crate) fn give(&mut self, buffer: Option<Buffer>) {
         if let Some(buffer) = buffer
             && self.spare.len() < POOLED
             && buffer.len() == self.bytes
@@ -107,7 +107,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A stream whose first record gets sequence `first` and goes to the start of `segment`.
-    pub fn new(superblock: &Superblock, kind: u8, id: u64, first: u64, segment: u32) -> Self {
+    pub(crate) fn new(superblock: &Superblock, kind: u8, id: u64, first: u64, segment: u32) -> Self {
         let start = superblock.segment_start(segment);
         Self {
             kind,
@@ -134,7 +134,7 @@ impl Stream {
     }
 
     /// Goes on in `segment`, as a new run of the same sequence.
-    pub fn go_on(&mut self, superblock: &Superblock, id: u64, segment: u32) {
+    pub(crate) fn go_on(&mut self, superblock: &Superblock, id: u64, segment: u32) {
         let mut fresh = Self::new(superblock, self.kind, id, self.next, segment);
         fresh.segments = std::mem::take(&mut self.segments);
         fresh.segments.push_back(segment);
@@ -143,56 +143,56 @@ impl Stream {
     }
 
     /// Where the payload begins that was appended last.
-    pub fn placed(&self) -> Spot {
+    pub(crate) fn placed(&self) -> Spot {
         self.placed
     }
 
-    pub fn marks(&self) -> &VecDeque<Run> {
+    pub(crate) fn marks(&self) -> &VecDeque<Run> {
         &self.marks
     }
 
-    pub fn marks_mut(&mut self) -> &mut VecDeque<Run> {
+    pub(crate) fn marks_mut(&mut self) -> &mut VecDeque<Run> {
         &mut self.marks
     }
 
-    pub fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    pub fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
     /// Bytes appended and not handed to the device.
-    pub fn queued(&self) -> usize {
+    pub(crate) fn queued(&self) -> usize {
         self.queued
     }
 
     /// Writes that the device holds.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
     /// Whether nothing waits and nothing is in flight.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.queued == 0 && self.flights.is_empty()
     }
 
-    pub fn segments(&self) -> &VecDeque<u32> {
+    pub(crate) fn segments(&self) -> &VecDeque<u32> {
         &self.segments
     }
 
-    pub fn segments_mut(&mut self) -> &mut VecDeque<u32> {
+    pub(crate) fn segments_mut(&mut self) -> &mut VecDeque<u32> {
         &mut self.segments
     }
 
     /// Closes the open batch and returns where the next one goes: the segment, and how many bytes
     /// from its start.
-    pub fn position(&mut self) -> (u32, u32) {
+    pub(crate) fn position(&mut self) -> (u32, u32) {
         self.seal();
         let segment = self.segments.back().copied().unwrap_or_default();
         // Inside a segment, whose size has 32 bits.
@@ -205,12 +205,12 @@ impl Stream {
 
     /// An upper bound of the segments that a payload of `length` bytes needs beyond the current
     /// one.
-    pub fn segments_needed(&self, length: usize) -> u32 {
+    pub(crate) fn segments_needed(&self, length: usize) -> u32 {
         self.segments_for(self.cost(length))
     }
 
     /// An upper bound of the bytes that a payload of `length` bytes takes.
-    pub fn cost(&self, length: usize) -> u64 {
+    pub(crate) fn cost(&self, length: usize) -> u64 {
         let overhead = (HEADER + ALIGN) as u64;
         let length = length as u64;
         length + (length / (self.place.batch as u64 - overhead) + 2) * overhead + self.place.block as u64
@@ -218,7 +218,7 @@ impl Stream {
 
     /// An upper bound of the segments that payloads of this [`Stream::cost`] need beyond the
     /// current one.
-    pub fn segments_for(&self, cost: u64) -> u32 {
+    pub(crate) fn segments_for(&self, cost: u64) -> u32 {
         let overhead = (HEADER + ALIGN) as u64;
         let batch = self.place.batch as u64;
         let block = self.place.block as u64;
@@ -237,7 +237,7 @@ impl Stream {
 
     /// Bytes of a payload that certainly needs no more than `segments` beyond the current one: the
     /// inverse of [`Stream::segments_needed`].
-    pub fn room(&self, segments: u32) -> u64 {
+    pub(crate) fn room(&self, segments: u32) -> u64 {
         let overhead = (HEADER + ALIGN) as u64;
         let (batch, block) = (self.place.batch as u64, self.place.block as u64);
         let data = self.place.segment_bytes - block;
@@ -255,7 +255,7 @@ impl Stream {
     /// Appends a payload and returns the sequence of its last record. The caller has made sure that
     /// `space` holds [`Stream::segments_needed`] free segments. `durable` goes into the records as
     /// proof.
-    pub fn append(
+    pub(crate) fn append(
         &mut self,
         payload: &[&[u8]],
         durable: u64,
@@ -348,7 +348,13 @@ impl Stream {
     }
 
     /// Goes on before segment `limit`, if it does not already. `None`: no segment is free.
-    pub fn move_below(&mut self, limit: u32, durable: u64, space: &mut Space, pool: &mut Pool) -> Option<()> {
+    pub(crate) fn move_below(
+        &mut self,
+        limit: u32,
+        durable: u64,
+        space: &mut Space,
+        pool: &mut Pool,
+    ) -> Option<()> {
         if self.segments.back().is_some_and(|&segment| segment >= limit) {
             self.roll(durable, space, pool)?;
         }
@@ -364,7 +370,7 @@ impl Stream {
     }
 
     /// Closes the open batch: pads it to whole blocks and queues it.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         let Some(mut open) = self.open.take() else { return };
         let whole = open.length.next_multiple_of(self.place.block);
         open.buffer[open.length..whole].fill(0);
@@ -375,13 +381,13 @@ impl Stream {
     }
 
     /// Whether a batch is open and holds records.
-    pub fn has_open(&self) -> bool {
+    pub(crate) fn has_open(&self) -> bool {
         self.open.is_some()
     }
 
     /// Takes the oldest sealed batch as a write with its ticket. It counts as in flight from now
     /// on.
-    pub fn next_write(&mut self, durable: bool) -> Option<(u64, Operation)> {
+    pub(crate) fn next_write(&mut self, durable: bool) -> Option<(u64, Operation)> {
         let batch = self.sealed.pop_front()?;
         let ticket = self.first_ticket + self.flights.len() as u64;
         self.queued -= batch.length;
@@ -391,7 +397,7 @@ impl Stream {
     }
 
     /// Takes the newest write back, which the queue refused.
-    pub fn take_back(&mut self, operation: Operation) {
+    pub(crate) fn take_back(&mut self, operation: Operation) {
         let Some(flight) = self.flights.pop_back() else { return };
         if let Operation::Write { offset, length, buffer, .. } = operation {
             self.queued += length;
@@ -400,13 +406,13 @@ impl Stream {
     }
 
     /// Area offset of the write with `ticket`.
-    pub fn offset_of(&self, ticket: u64) -> u64 {
+    pub(crate) fn offset_of(&self, ticket: u64) -> u64 {
         let index = ticket.wrapping_sub(self.first_ticket);
         usize::try_from(index).ok().and_then(|i| self.flights.get(i)).map_or(0, |f| f.base)
     }
 
     /// Notes that the write with `ticket` has completed.
-    pub fn complete(&mut self, ticket: u64) {
+    pub(crate) fn complete(&mut self, ticket: u64) {
         let index = ticket.wrapping_sub(self.first_ticket);
         if let Some(flight) = usize::try_from(index).ok().and_then(|i| self.flights.get_mut(i)) {
             flight.done = true;

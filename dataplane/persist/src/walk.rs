@@ -66,7 +66,7 @@ pub(crate) enum Place {
 
 impl Walker {
     /// A walker before the first record of `run`.
-    pub fn new(superblock: &Superblock, run: Run) -> Self {
+    pub(crate) fn new(superblock: &Superblock, run: Run) -> Self {
         let mut walker = Self {
             seed: crate::layout::seed(superblock.identity),
             data_start: superblock.segment_start(0),
@@ -92,7 +92,7 @@ impl Walker {
     }
 
     /// A walker before the payload at `spot`, of `length` bytes.
-    pub fn at(superblock: &Superblock, spot: Spot, length: usize) -> Self {
+    pub(crate) fn at(superblock: &Superblock, spot: Spot, length: usize) -> Self {
         let run = Run {
             epoch: stream_epoch(spot.stream),
             segment: spot.segment,
@@ -107,12 +107,12 @@ impl Walker {
     }
 
     /// The log may have grown or shrunk since.
-    pub fn fit(&mut self, superblock: &Superblock) {
+    pub(crate) fn fit(&mut self, superblock: &Superblock) {
         self.segment_count = superblock.segment_count;
     }
 
     /// Goes on at the first record of `run`.
-    pub fn jump(&mut self, run: Run) {
+    pub(crate) fn jump(&mut self, run: Run) {
         (self.segment, self.expected) = (run.segment, run.first);
         (self.kind, self.stream) = (KIND_LOG, log_stream(run.epoch));
         self.position = run.position as usize;
@@ -123,7 +123,7 @@ impl Walker {
     }
 
     /// Goes on in the run that follows here, if `superblock` names one.
-    pub fn turn(&mut self, superblock: &Superblock) -> bool {
+    pub(crate) fn turn(&mut self, superblock: &Superblock) -> bool {
         if self.epoch() == superblock.epoch {
             return false;
         }
@@ -136,31 +136,31 @@ impl Walker {
     }
 
     /// In the middle of a payload.
-    pub fn is_inside(&self) -> bool {
+    pub(crate) fn is_inside(&self) -> bool {
         self.inside
     }
 
     /// Sequence after the last whole payload.
-    pub fn settled(&self) -> u64 {
+    pub(crate) fn settled(&self) -> u64 {
         self.settled
     }
 
-    pub fn epoch(&self) -> u32 {
+    pub(crate) fn epoch(&self) -> u32 {
         stream_epoch(self.stream)
     }
 
     /// Sequence of the record expected next.
-    pub fn expected(&self) -> u64 {
+    pub(crate) fn expected(&self) -> u64 {
         self.expected
     }
 
     /// The log was durable up to here when one of the records read was made.
-    pub fn proven(&self) -> u64 {
+    pub(crate) fn proven(&self) -> u64 {
         self.proven
     }
 
     /// Area offset at which the next record is expected.
-    pub fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.start() + self.position as u64
     }
 
@@ -169,13 +169,13 @@ impl Walker {
     }
 
     /// Forgets the bytes at hand: they were read too early. Returns their buffer.
-    pub fn forget(&mut self) -> Option<Buffer> {
+    pub(crate) fn forget(&mut self) -> Option<Buffer> {
         self.length = 0;
         self.bytes.take()
     }
 
     /// Takes the bytes that [`Step::Fetch`] asked for.
-    pub fn feed(&mut self, offset: u64, length: usize, bytes: Buffer) {
+    pub(crate) fn feed(&mut self, offset: u64, length: usize, bytes: Buffer) {
         // Inside a segment.
         self.base = offset.saturating_sub(self.start()) as usize;
         self.length = length.min(bytes.len());
@@ -183,7 +183,7 @@ impl Walker {
     }
 
     /// The payload of a step.
-    pub fn payload(&self, place: &Place) -> &[u8] {
+    pub(crate) fn payload(&self, place: &Place) -> &[u8] {
         match place {
             Place::Assembly => &self.assembly,
             Place::Bytes(range) => {
@@ -199,7 +199,7 @@ impl Walker {
     }
 
     /// Reads on.
-    pub fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> Step {
         loop {
             if self.position >= self.segment_bytes {
                 return Step::Missing;

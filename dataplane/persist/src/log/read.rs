@@ -122,7 +122,7 @@ impl Reads {
     }
 
     /// Takes a completion.
-    pub fn finish(&mut self, ticket: u64, result: io::Result<()>, buffer: Option<Buffer>) {
+    pub(super) fn finish(&mut self, ticket: u64, result: io::Result<()>, buffer: Option<Buffer>) {
         let Some(slot) = usize::try_from(ticket).ok().and_then(|ticket| self.slots.get_mut(ticket)) else {
             return;
         };

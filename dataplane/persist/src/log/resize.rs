@@ -45,7 +45,7 @@ pub(super) struct Resize {
 }
 
 impl Resize {
-    pub fn is_switching(&self) -> bool {
+    pub(super) fn is_switching(&self) -> bool {
         self.phase != Phase::Waiting
     }
 }

@@ -58,20 +58,20 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { building: None, begun: 0 }
     }
 
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.building.is_none()
     }
 
     /// Whether its superblock is being written.
-    pub fn is_switching(&self) -> bool {
+    pub(super) fn is_switching(&self) -> bool {
         self.building.as_ref().is_some_and(|building| building.next.is_some())
     }
 
-    pub fn offset_of(&self, ticket: u64) -> u64 {
+    pub(super) fn offset_of(&self, ticket: u64) -> u64 {
         self.building.as_ref().map_or(0, |building| building.stream.offset_of(ticket))
     }
 }

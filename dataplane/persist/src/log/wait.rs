@@ -56,7 +56,7 @@ impl Waiters {
     }
 
     /// Tells everyone whose record is durable, or everyone of a failure.
-    pub fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
+    pub(super) fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
         while let Some((sequence, _)) = self.list.front()
             && (*sequence <= durable || failure.is_some())
         {

@@ -51,7 +51,7 @@ pub(super) struct Entries {
 
 impl Entries {
     /// A new entry, ready. Its payload is held if `keep`.
-    pub fn insert(&mut self, id: Sequence, deliveries: u32, payload: &[u8], spot: Spot, keep: bool) {
+    pub(super) fn insert(&mut self, id: Sequence, deliveries: u32, payload: &[u8], spot: Spot, keep: bool) {
         self.remove(id);
         let length = payload.len();
         self.bytes += length;
@@ -64,7 +64,7 @@ impl Entries {
         self.ready.insert(id);
     }
 
-    pub fn remove(&mut self, id: Sequence) {
+    pub(super) fn remove(&mut self, id: Sequence) {
         if let Some(entry) = self.by_id.remove(&id) {
             self.bytes -= entry.length;
             self.held -= entry.payload.map_or(0, |payload| payload.len());
@@ -85,7 +85,7 @@ impl Entries {
         }
     }
 
-    pub fn change(&mut self, id: Sequence, to: State) {
+    pub(super) fn change(&mut self, id: Sequence, to: State) {
         let Some(entry) = self.by_id.get_mut(&id) else { return };
         let from = std::mem::replace(&mut entry.state, to);
         let far = entry.payload.is_none();
@@ -104,7 +104,7 @@ impl Entries {
     }
 
     /// Lets go of a payload that is in the area.
-    pub fn let_go(&mut self, id: Sequence) {
+    pub(super) fn let_go(&mut self, id: Sequence) {
         if let Some(entry) = self.by_id.get_mut(&id)
             && let Some(payload) = entry.payload.take()
         {
@@ -116,7 +116,7 @@ impl Entries {
     }
 
     /// Takes a payload that was read.
-    pub fn bring(&mut self, id: Sequence, payload: &[u8]) {
+    pub(super) fn bring(&mut self, id: Sequence, payload: &[u8]) {
         if let Some(entry) = self.by_id.get_mut(&id)
             && entry.payload.is_none()
         {
@@ -127,12 +127,12 @@ impl Entries {
     }
 
     /// Where an entry lies.
-    pub fn spot(&self, id: Sequence) -> Option<Spot> {
+    pub(super) fn spot(&self, id: Sequence) -> Option<Spot> {
         self.by_id.get(&id).map(|entry| entry.spot)
     }
 
     /// `window`: bytes of payloads that are held; `None`: all are.
-    pub fn replay(
+    pub(super) fn replay(
         &mut self,
         sequence: Option<Sequence>,
         payload: &[u8],

@@ -35,11 +35,11 @@ pub(super) struct Acknowledged {
 }
 
 impl Acknowledged {
-    pub fn of(id: u64) -> Self {
+    pub(super) fn of(id: u64) -> Self {
         Self { id: id.into() }
     }
 
-    pub fn get(self) -> u64 {
+    pub(super) fn get(self) -> u64 {
         self.id.get()
     }
 }

@@ -62,22 +62,22 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    pub fn new(window: Option<usize>) -> Self {
+    pub(super) fn new(window: Option<usize>) -> Self {
         Self { window, ..Self::default() }
     }
 
     /// Whether memory is a window on the entries.
-    pub fn is_window(&self) -> bool {
+    pub(super) fn is_window(&self) -> bool {
         self.window.is_some()
     }
 
-    pub fn sent(&mut self, id: Sequence) {
+    pub(super) fn sent(&mut self, id: Sequence) {
         if self.window.is_some() {
             self.fresh.push_back(id);
         }
     }
 
-    pub fn handed(&mut self, id: Sequence) {
+    pub(super) fn handed(&mut self, id: Sequence) {
         if self.window.is_some() {
             self.out.push_back(id);
         }

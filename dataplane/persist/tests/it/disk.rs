@@ -19,30 +19,30 @@ use sietch_structures::XorShift64;
 
 /// Draws from the numbers of a seed: the seed is all that a failure needs.
 #[derive(Clone)]
-pub struct Random(XorShift64);
+pub(crate) struct Random(XorShift64);
 
 impl Random {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(XorShift64::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         // Multiplied, because the lowest bits of xorshift are weak.
         self.0.word().wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         (self.next() >> 16) % bound
     }
 
-    pub fn chance(&mut self, percent: u64) -> bool {
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 }
 
 /// What the driver is doing: tells the requests of opening, closing and formatting apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     Format,
     Open,
     Run,
@@ -52,7 +52,7 @@ pub enum Phase {
 /// One kind of place at which the log makes something durable. The log's token says which, for what
 /// it drives asynchronously; what it waits for is told apart by the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fence {
+pub(crate) enum Fence {
     Blank,
     Superblock(Phase),
     Settle(Phase),
@@ -103,7 +103,7 @@ struct Write {
 }
 
 /// The medium: what is on it, what may be on it, and what is asked of it.
-pub struct Media {
+pub(crate) struct Media {
     base: Vec<u8>,
     writes: Vec<Write>,
     pub budget: usize,
@@ -119,7 +119,7 @@ pub struct Media {
 }
 
 impl Media {
-    pub fn new(base: Vec<u8>, block: usize, seed: u64) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(base: Vec<u8>, block: usize, seed: u64) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Self {
             base,
             writes: Vec::new(),
@@ -162,7 +162,7 @@ impl Media {
 
     /// The process dies: what is in flight completes or is lost.
     /// Returns the lost ones, which may yet land.
-    pub fn kill(&mut self) -> Vec<(usize, Vec<u8>)> {
+    pub(crate) fn kill(&mut self) -> Vec<(usize, Vec<u8>)> {
         let mut lost = Vec::new();
         let random = &mut self.random;
         self.writes.retain_mut(|write| {
@@ -178,7 +178,7 @@ impl Media {
 
     /// Sectors of `unit` bytes that power loss may take, and neighbours of writes that it may
     /// spoil.
-    pub fn at_risk(&self, unit: usize) -> usize {
+    pub(crate) fn at_risk(&self, unit: usize) -> usize {
         let unsettled = self.writes.iter().filter(|write| !write.settled);
         unsettled.map(|write| write.bytes.len().div_ceil(unit) + self.neighbours(write).len()).sum()
     }
@@ -193,7 +193,7 @@ impl Media {
 
     /// What is on the medium after power loss, if `kept` says which of the sectors at risk were
     /// written.
-    pub fn after_power_loss(&self, unit: usize, mut kept: impl FnMut() -> bool) -> Vec<u8> {
+    pub(crate) fn after_power_loss(&self, unit: usize, mut kept: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.base.clone();
         for write in &self.writes {
             for range in self.neighbours(write) {
@@ -219,13 +219,13 @@ enum Request {
 }
 
 /// See the module's account.
-pub struct CrashDisk {
+pub(crate) struct CrashDisk {
     media: Rc<RefCell<Media>>,
     flying: Vec<(u64, Operation, Request)>,
 }
 
 impl CrashDisk {
-    pub fn new(media: &Rc<RefCell<Media>>) -> Self {
+    pub(crate) fn new(media: &Rc<RefCell<Media>>) -> Self {
         Self { media: Rc::clone(media), flying: Vec::new() }
     }
 

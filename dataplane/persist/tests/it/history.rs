@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 /// What is in a structure: a queue's entries by their ids, or a map's values by their keys.
-pub type State = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// A violation of the promise, in words.
-pub type Verdict = Result<(), String>;
+pub(crate) type Verdict = Result<(), String>;
 
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
 }
@@ -28,7 +28,7 @@ fn apply(state: &mut State, changes: &[Change]) {
 
 /// See the module's account.
 #[derive(Clone, Default)]
-pub struct History {
+pub(crate) struct History {
     pub formatted: bool,
     base: State,
     records: Vec<(u64, Vec<Change>)>,
@@ -38,13 +38,13 @@ pub struct History {
 
 impl History {
     /// A record was appended.
-    pub fn note(&mut self, sequence: u64, changes: Vec<Change>) {
+    pub(crate) fn note(&mut self, sequence: u64, changes: Vec<Change>) {
         apply(&mut self.state, &changes);
         self.records.push((sequence, changes));
     }
 
     /// Everything up to `durable` is.
-    pub fn advance(&mut self, durable: u64) {
+    pub(crate) fn advance(&mut self, durable: u64) {
         self.durable = self.durable.max(durable);
         let done = self.records.partition_point(|(sequence, _)| *sequence <= self.durable);
         for (_, changes) in self.records.drain(..done) {
@@ -53,12 +53,12 @@ impl History {
     }
 
     /// The state after all changes.
-    pub fn state(&self) -> &State {
+    pub(crate) fn state(&self) -> &State {
         &self.state
     }
 
     /// Whether a crash may leave this state.
-    pub fn judge(&self, found: &State) -> Verdict {
+    pub(crate) fn judge(&self, found: &State) -> Verdict {
         let mut state = self.base.clone();
         if state == *found {
             return Ok(());
@@ -81,7 +81,7 @@ impl History {
     }
 
     /// A crash left this state.
-    pub fn restart(&mut self, found: &State) {
+    pub(crate) fn restart(&mut self, found: &State) {
         self.base = found.clone();
         self.state = found.clone();
         self.records.clear();

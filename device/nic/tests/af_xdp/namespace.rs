@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// The end that the queue is bound to.
-pub const QUEUE_END: &str = "sq0";
+pub(crate) const QUEUE_END: &str = "sq0";
 /// The end that belongs to the kernel's own stack.
-pub const KERNEL_END: &str = "sk0";
+pub(crate) const KERNEL_END: &str = "sk0";
 /// Of the queue's end.
-pub const QUEUE_MAC: [u8; 6] = [2, 0, 0, 0, 9, 2];
+pub(crate) const QUEUE_MAC: [u8; 6] = [2, 0, 0, 0, 9, 2];
 /// Of the kernel's end.
-pub const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 9, 1];
+pub(crate) const KERNEL_MAC: [u8; 6] = [2, 0, 0, 0, 9, 1];
 /// The station that the queue plays.
-pub const QUEUE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub(crate) const QUEUE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// The kernel's own.
-pub const KERNEL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub(crate) const KERNEL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 
 /// Runs `test` in a fresh network namespace with the veth pair up, or says why it cannot.
-pub fn with_veth(name: &str, test: impl FnOnce() + Send) {
+pub(crate) fn with_veth(name: &str, test: impl FnOnce() + Send) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED {name}: needs root for a network namespace of its own");
         return;
@@ -63,14 +63,14 @@ fn build() {
 }
 
 /// Runs `ip ARGUMENTS` in the thread's namespace.
-pub fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let output =
         Command::new("ip").args(arguments.split_whitespace()).output().expect("`ip -V` has just run");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The index of an interface of the thread's namespace.
-pub fn ifindex(name: &str) -> u32 {
+pub(crate) fn ifindex(name: &str) -> u32 {
     let name = std::ffi::CString::new(name).expect("an interface name has no zero byte");
     // SAFETY: a string that ends in a zero byte and outlives the call.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };

@@ -16,7 +16,7 @@ const XDP_FLAGS_DRV_MODE: u32 = 4;
 
 /// Detached when dropped.
 #[derive(Debug)]
-pub struct Redirect {
+pub(crate) struct Redirect {
     _link: OwnedFd,
     _map: OwnedFd,
 }
@@ -49,7 +49,7 @@ impl Attributes {
 }
 
 /// Attaches the program to interface `ifindex`, and puts `socket` before queue 0.
-pub fn attach(ifindex: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
+pub(crate) fn attach(ifindex: u32, socket: BorrowedFd<'_>) -> io::Result<Redirect> {
     let map = Attributes::new(&[(0, u64::from(BPF_MAP_TYPE_XSKMAP), 4), (4, 4, 4), (8, 4, 4), (12, 1, 4)])
         .open(BPF_MAP_CREATE)?;
     let (key, value) = (0_u32, socket.as_raw_fd());

@@ -12,16 +12,16 @@ use crate::namespace::{self, KERNEL_ADDRESS, KERNEL_MAC, QUEUE_ADDRESS, QUEUE_EN
 use crate::redirect::{self, Redirect};
 
 /// The MTU of a fresh veth pair.
-pub const MTU: usize = 1500;
+pub(crate) const MTU: usize = 1500;
 /// The port on which the queue's station answers.
-pub const ECHO_PORT: u16 = 7;
+pub(crate) const ECHO_PORT: u16 = 7;
 /// Ethernet, IPv4 and UDP headers.
-pub const HEADERS: usize = 14 + 20 + 8;
+pub(crate) const HEADERS: usize = 14 + 20 + 8;
 /// How long a test waits for what must come: the limit turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A granted queue for the veth pair of this namespace, with the program that feeds it.
-pub fn granted() -> (Granted, Redirect) {
+pub(crate) fn granted() -> (Granted, Redirect) {
     let ifindex = namespace::ifindex(QUEUE_END);
     let geometry = XskLayout::for_mtu(ifindex, 0, MTU).expect("an ordinary MTU");
     let granted = af_xdp::create(geometry).expect("root makes a queue on its own interface");
@@ -30,13 +30,13 @@ pub fn granted() -> (Granted, Redirect) {
 }
 
 /// The same, opened.
-pub fn opened() -> (Queue, Redirect) {
+pub(crate) fn opened() -> (Queue, Redirect) {
     let (granted, redirect) = granted();
     (open(granted, MTU).expect("a fresh grant"), redirect)
 }
 
 /// Opens a queue and then binds it, as the holder and the control plane do.
-pub fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::Error>> {
+pub(crate) fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::Error>> {
     let socket = granted.socket.try_clone()?;
     let geometry = granted.geometry;
     let queue = Queue::open(granted, QUEUE_MAC, mtu)?;
@@ -53,32 +53,32 @@ pub fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::error::E
 }
 
 /// A granted queue for frames of `mtu` bytes.
-pub fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+pub(crate) fn granted_with(mtu: usize) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
     granted_of(XskLayout::for_mtu(namespace::ifindex(QUEUE_END), 0, mtu)?)
 }
 
 /// The same, of this geometry.
-pub fn granted_of(geometry: XskLayout) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
+pub(crate) fn granted_of(geometry: XskLayout) -> Result<(Granted, Redirect), Box<dyn std::error::Error>> {
     let granted = af_xdp::create(geometry)?;
     let redirect = redirect::attach(geometry.ifindex, granted.socket.as_fd())?;
     Ok((granted, redirect))
 }
 
 /// The same, opened.
-pub fn opened_with(mtu: usize) -> Result<(Queue, Redirect), Box<dyn std::error::Error>> {
+pub(crate) fn opened_with(mtu: usize) -> Result<(Queue, Redirect), Box<dyn std::error::Error>> {
     let (granted, redirect) = granted_with(mtu)?;
     Ok((open(granted, mtu)?, redirect))
 }
 
 /// A kernel socket on the other end, which fails a test rather than hang it.
-pub fn kernel_socket() -> UdpSocket {
+pub(crate) fn kernel_socket() -> UdpSocket {
     let socket = UdpSocket::bind((KERNEL_ADDRESS, 0)).expect("the address is the kernel end's");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout that is not zero");
     socket
 }
 
 /// Waits until frames can be received, or the device reports an error. False after [`PATIENCE`].
-pub fn wait(queue: &impl AsFd) -> bool {
+pub(crate) fn wait(queue: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(queue, PollFlags::IN)];
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     poll(&mut fds, Some(&patience)).expect("poll of a socket") == 1
@@ -86,7 +86,7 @@ pub fn wait(queue: &impl AsFd) -> bool {
 
 /// Sends a UDP datagram from the queue's station to the kernel's `port`. False if there was no
 /// buffer or no slot.
-pub fn transmit(queue: &mut Queue, port: u16, payload: &[u8]) -> bool {
+pub(crate) fn transmit(queue: &mut Queue, port: u16, payload: &[u8]) -> bool {
     let Some(mut frame) = queue.allocate(HEADERS + payload.len()) else { return false };
     write_datagram(queue.bytes_mut(&mut frame), port, payload);
     match queue.transmit(frame) {
@@ -99,7 +99,7 @@ pub fn transmit(queue: &mut Queue, port: u16, payload: &[u8]) -> bool {
 }
 
 /// Fills `bytes` with a whole frame; the UDP checksum is zero ("none").
-pub fn write_datagram(bytes: &mut [u8], port: u16, payload: &[u8]) {
+pub(crate) fn write_datagram(bytes: &mut [u8], port: u16, payload: &[u8]) {
     bytes.fill(0);
     bytes[0..6].copy_from_slice(&KERNEL_MAC);
     bytes[6..12].copy_from_slice(&QUEUE_MAC);
@@ -122,7 +122,7 @@ pub fn write_datagram(bytes: &mut [u8], port: u16, payload: &[u8]) {
 
 /// Answers every datagram for [`ECHO_PORT`] that has arrived, in its own buffer, and returns how
 /// many.
-pub fn echo(queue: &mut Queue, frames: &mut Vec<Frame>) -> usize {
+pub(crate) fn echo(queue: &mut Queue, frames: &mut Vec<Frame>) -> usize {
     queue.receive(frames, 256);
     let mut answered = 0;
     for mut frame in frames.drain(..) {

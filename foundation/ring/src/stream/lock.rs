@@ -102,7 +102,7 @@ pub fn own() -> u32 {
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub struct Guard<'a>(&'a AtomicU32);
+pub(super) struct Guard<'a>(&'a AtomicU32);
 
 impl Drop for Guard<'_> {
     #[inline]
@@ -113,7 +113,7 @@ impl Drop for Guard<'_> {
 
 /// Takes the lock; `None` if this very thread holds it, or if whoever holds it does not let go.
 #[inline]
-pub fn take(word: &AtomicU32) -> Option<Guard<'_>> {
+pub(super) fn take(word: &AtomicU32) -> Option<Guard<'_>> {
     let own = holder();
     match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Some(Guard(word)),
@@ -123,7 +123,7 @@ pub fn take(word: &AtomicU32) -> Option<Guard<'_>> {
 
 /// As [`take`], for a caller that can do without: it waits about as long as a holder that runs
 /// needs.
-pub fn take_soon(word: &AtomicU32) -> Option<Guard<'_>> {
+pub(super) fn take_soon(word: &AtomicU32) -> Option<Guard<'_>> {
     let own = holder();
     match word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
         Ok(_) => Some(Guard(word)),
@@ -196,19 +196,19 @@ pub fn is_dead(holder: u32) -> bool {
 
 /// What a caller has left of the time that it gives the holders of a word, all of them together.
 #[derive(Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     turns: u32,
 }
 
 impl Budget {
     /// Looks, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
         Self { turns: if restricted { RESTRICTED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
     }
 
     /// For a caller that has waited for this holder in vain before.
-    pub fn spent() -> Self {
+    pub(super) fn spent() -> Self {
         Self { turns: 0 }
     }
 }
@@ -216,7 +216,7 @@ impl Budget {
 /// Waits until a word that holds a thread for as long as that is at something is 0, or the caller's
 /// own thread. A thread that is dead is taken off the word. False: the budget is spent.
 #[cold]
-pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
+pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     loop {
         let found = word.load(Ordering::Acquire);
@@ -240,7 +240,7 @@ pub fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
 
 /// Takes a word from a thread that is no more.
 #[cold]
-pub fn free_of_dead(word: &AtomicU32) {
+pub(super) fn free_of_dead(word: &AtomicU32) {
     // To ask the kernel who lives may end a process that gave up system calls.
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     let found = word.load(Ordering::Relaxed);

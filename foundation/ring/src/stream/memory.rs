@@ -168,7 +168,7 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// Maps the first `length` bytes of `file`, which must be exactly so long and sealed.
-    pub fn of(file: BorrowedFd<'_>, length: usize) -> Result<Self, AttachError> {
+    pub(super) fn of(file: BorrowedFd<'_>, length: usize) -> Result<Self, AttachError> {
         let io = |error: rustix::io::Errno| AttachError::Io(error.into());
         let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| AttachError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -194,7 +194,7 @@ impl Mapped {
 impl Mapped {
     /// Makes the pages of a part be there, where the kernel could refuse them when they are
     /// touched. False: there is no memory for them.
-    pub fn reserve(&self, from: usize, length: usize) -> bool {
+    pub(super) fn reserve(&self, from: usize, length: usize) -> bool {
         REFUSES_PAGES.load(Relaxed) != 2 || self.populate(from, length)
     }
 
@@ -210,7 +210,7 @@ impl Mapped {
     }
 
     /// It stays mapped when this is dropped.
-    pub const fn stay(&mut self) {
+    pub(super) const fn stay(&mut self) {
         self.length = 0;
     }
 }

@@ -13,11 +13,11 @@ use sietch_persist::{Applied, Durability, Entry, FormatOptions, Log, OpenError, 
 
 use crate::disk::{CrashDisk, Media, Phase, Random};
 
-pub const CAPACITY: usize = 16384 + 16 * 16384;
+pub(super) const CAPACITY: usize = 16384 + 16 * 16384;
 const SNAPSHOT_RECORDS: u64 = 3;
 
 /// The content of record `n`.
-pub fn payload(n: u64) -> Vec<u8> {
+pub(super) fn payload(n: u64) -> Vec<u8> {
     let mut random = Random::new(n + 1);
     let length = match random.below(40) {
         0..=2 => 9000 + random.below(14000),
@@ -39,7 +39,7 @@ fn snapshot_payload(n: u64, part: u64) -> Vec<u8> {
 /// The state, rebuilt from what recovery delivers. Records before the first one may have been given
 /// up.
 #[derive(Default)]
-pub struct Rebuilt {
+pub(super) struct Rebuilt {
     pub n: u64,
     parts: u64,
     /// The first record, by its number.
@@ -47,7 +47,7 @@ pub struct Rebuilt {
 }
 
 impl Rebuilt {
-    pub fn apply(&mut self, entry: Entry<'_>) -> Applied {
+    pub(super) fn apply(&mut self, entry: Entry<'_>) -> Applied {
         match entry {
             Entry::Snapshot(bytes) => {
                 let n = u64::from_le_bytes(bytes[..8].try_into()?);
@@ -72,7 +72,7 @@ impl Rebuilt {
 }
 
 /// Opens a log and rebuilds the state.
-pub fn recover<D: DiskQueue>(
+pub(super) fn recover<D: DiskQueue>(
     disk: D,
     durability: Durability,
 ) -> Result<(Log<D>, Rebuilt, RecoveryReport), OpenError> {
@@ -85,7 +85,7 @@ pub fn recover<D: DiskQueue>(
 
 /// What the application knows of its records when the disk dies.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known {
+pub(super) struct Known {
     pub formatted: bool,
     pub closed: bool,
     pub acknowledged: u64,
@@ -99,7 +99,7 @@ pub struct Known {
 
 impl Known {
     /// What is wrong with a state that recovery found.
-    pub fn judge(&self, found: &Rebuilt) -> Result<(), String> {
+    pub(super) fn judge(&self, found: &Rebuilt) -> Result<(), String> {
         let n = found.n;
         if n < self.acknowledged || n > self.appended {
             return Err(format!("found {n} records with {self:?}"));
@@ -115,7 +115,7 @@ impl Known {
 }
 
 /// One life of the application, from open to the death of the disk or the end of its steps.
-pub struct Life {
+pub(super) struct Life {
     pub known: Known,
     waiting: VecDeque<(u64, u64)>,
     snapshot_left: u64,
@@ -136,7 +136,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn new(known: Known) -> Self {
+    pub(super) fn new(known: Known) -> Self {
         Self {
             known,
             waiting: VecDeque::new(),
@@ -154,7 +154,7 @@ impl Life {
     }
 
     /// The life after `last`, which knows what that one knew.
-    pub fn next(last: &Self) -> Self {
+    pub(super) fn next(last: &Self) -> Self {
         Self {
             snapshots: last.snapshots,
             compacts: last.compacts,
@@ -167,7 +167,7 @@ impl Life {
     }
 
     /// Formats, if that was not done. `None`: the disk died.
-    pub fn format(&mut self, media: &Rc<RefCell<Media>>, identity: u128) -> Option<()> {
+    pub(super) fn format(&mut self, media: &Rc<RefCell<Media>>, identity: u128) -> Option<()> {
         media.borrow_mut().phase = Phase::Format;
         Log::format(&mut CrashDisk::new(media), FormatOptions::new(identity)).ok()?;
         self.known.formatted = true;
@@ -175,7 +175,7 @@ impl Life {
     }
 
     /// Opens, works, and perhaps closes. `None`: the disk died.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         media: &Rc<RefCell<Media>>,
         durability: Durability,

@@ -17,17 +17,17 @@ use sietch_persist::{
 use crate::disk::{CrashDisk, Media, Phase, Random};
 
 /// Where the first segment begins, and how large segments are.
-pub const START: u64 = 16384;
-pub const SEGMENT: u64 = 16384;
+pub(super) const START: u64 = 16384;
+pub(super) const SEGMENT: u64 = 16384;
 /// Bytes of an area at most, and at first.
-pub const MOST: u64 = START + 44 * SEGMENT;
+pub(super) const MOST: u64 = START + 44 * SEGMENT;
 const FIRST: u64 = START + 18 * SEGMENT;
 
 /// A violation of the promise, in words.
-pub type Verdict = Result<(), String>;
+pub(super) type Verdict = Result<(), String>;
 
 /// A queue that reaches only the first bytes of the medium.
-pub struct Sized {
+pub(super) struct Sized {
     disk: CrashDisk,
     capacity: u64,
 }
@@ -77,7 +77,7 @@ impl DiskQueue for Sized {
 }
 
 /// The content of record `n`.
-pub fn payload(n: u64) -> Vec<u8> {
+pub(super) fn payload(n: u64) -> Vec<u8> {
     let mut random = Random::new(n + 1);
     let length = [40, 700, 3000, 9000, 20_000][random.below(5) as usize % 5];
     let mut bytes = n.to_le_bytes().to_vec();
@@ -86,7 +86,7 @@ pub fn payload(n: u64) -> Vec<u8> {
 }
 
 /// Opens a log and tells the number of its last record.
-pub fn recover<D: DiskQueue>(disk: D, durability: Durability) -> Result<(Log<D>, u64), OpenError> {
+pub(super) fn recover<D: DiskQueue>(disk: D, durability: Durability) -> Result<(Log<D>, u64), OpenError> {
     let mut last = 0;
     let options = Options { durability, in_flight: 3 };
     let (log, _) = Log::open(disk, options, &mut |entry| {
@@ -106,7 +106,7 @@ pub fn recover<D: DiskQueue>(disk: D, durability: Durability) -> Result<(Log<D>,
 }
 
 /// One application and its area.
-pub struct Life {
+pub(super) struct Life {
     pub media: Rc<RefCell<Media>>,
     random: Random,
     durability: Durability,
@@ -123,7 +123,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn new(media: Rc<RefCell<Media>>, seed: u64) -> Self {
+    pub(super) fn new(media: Rc<RefCell<Media>>, seed: u64) -> Self {
         let durability = if seed.is_multiple_of(3) { Durability::Deferred } else { Durability::Always };
         Self {
             media,
@@ -145,7 +145,7 @@ impl Life {
     }
 
     /// What is wrong with a state that recovery found.
-    pub fn judge(&self, found: u64) -> Verdict {
+    pub(super) fn judge(&self, found: u64) -> Verdict {
         if found < self.acknowledged || found > self.appended {
             return Err(format!(
                 "{found} records, acknowledged {}, appended {}",
@@ -156,7 +156,7 @@ impl Life {
     }
 
     /// `None`: the disk died.
-    pub fn format(&mut self) -> Option<()> {
+    pub(super) fn format(&mut self) -> Option<()> {
         self.media.borrow_mut().phase = Phase::Format;
         let options = FormatOptions { identity: 5, segment_bytes: Some(SEGMENT as u32) };
         Log::format(&mut self.queue(), options).ok()?;
@@ -165,7 +165,7 @@ impl Life {
     }
 
     /// Opens and works. `None`: the disk died.
-    pub fn run(&mut self, steps: u64) -> Option<()> {
+    pub(super) fn run(&mut self, steps: u64) -> Option<()> {
         self.media.borrow_mut().phase = Phase::Open;
         let (mut log, found) = match recover(self.queue(), self.durability) {
             Ok(opened) => opened,

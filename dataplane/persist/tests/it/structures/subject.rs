@@ -13,14 +13,14 @@ use crate::disk::Random;
 use crate::history::{Change, History, State};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Queue,
     Map,
 }
 
 /// What can be done.
 #[derive(Clone, Copy, Debug)]
-pub enum Operation {
+pub(super) enum Operation {
     Send,
     Receive,
     Acknowledge,
@@ -35,7 +35,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    pub fn draw(kind: Kind, random: &mut Random) -> Self {
+    pub(super) fn draw(kind: Kind, random: &mut Random) -> Self {
         match (kind, random.below(20)) {
             (Kind::Queue, 0..=4) => Self::Send,
             (Kind::Queue, 5..=8) => Self::Receive,
@@ -58,7 +58,7 @@ enum Opened<D: DiskQueue> {
 
 /// What a test knows of a structure beside its state.
 #[derive(Clone, Default)]
-pub struct Knowledge {
+pub(super) struct Knowledge {
     pub history: History,
     /// Deliveries of each entry, at most.
     deliveries: BTreeMap<u64, u32>,
@@ -70,7 +70,7 @@ pub struct Knowledge {
 }
 
 /// An open structure.
-pub struct Subject<D: DiskQueue> {
+pub(super) struct Subject<D: DiskQueue> {
     opened: Opened<D>,
     durability: Durability,
     /// It knows that it was closed in order.
@@ -79,7 +79,7 @@ pub struct Subject<D: DiskQueue> {
     now: u64,
 }
 
-pub fn format<D: DiskQueue>(kind: Kind, disk: &mut D, identity: u128) -> Result<(), FormatError> {
+pub(super) fn format<D: DiskQueue>(kind: Kind, disk: &mut D, identity: u128) -> Result<(), FormatError> {
     match kind {
         Kind::Queue => Queue::format(disk, FormatOptions::new(identity)),
         Kind::Map => Map::format(disk, FormatOptions::new(identity)),
@@ -95,7 +95,7 @@ fn full(error: AppendError) -> Result<(), Failure> {
 }
 
 impl<D: DiskQueue> Subject<D> {
-    pub fn open(kind: Kind, disk: D, durability: Durability) -> Result<Self, OpenError> {
+    pub(super) fn open(kind: Kind, disk: D, durability: Durability) -> Result<Self, OpenError> {
         let log = Options { durability, in_flight: 3 };
         let (opened, report) = match kind {
             Kind::Queue => {
@@ -111,14 +111,14 @@ impl<D: DiskQueue> Subject<D> {
         Ok(Self { opened, durability, clean: report.clean, held: Vec::new(), now: 0 })
     }
 
-    pub fn log(&self) -> &Log<D> {
+    pub(super) fn log(&self) -> &Log<D> {
         match &self.opened {
             Opened::Queue(queue) => queue.log(),
             Opened::Map(map) => map.log(),
         }
     }
 
-    pub fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         match &self.opened {
             Opened::Queue(queue) => {
                 queue.iter().map(|(id, payload, _)| (id.to_be_bytes().to_vec(), payload.to_vec())).collect()
@@ -128,7 +128,7 @@ impl<D: DiskQueue> Subject<D> {
     }
 
     /// What is wrong with the structure as it was opened.
-    pub fn judge(&self, known: &Knowledge) -> Result<(), String> {
+    pub(super) fn judge(&self, known: &Knowledge) -> Result<(), String> {
         known.history.judge(&self.state())?;
         if known.closed && !self.clean {
             return Err("closed in order, but does not know it".into());
@@ -151,7 +151,7 @@ impl<D: DiskQueue> Subject<D> {
         Ok(())
     }
 
-    pub fn step(
+    pub(super) fn step(
         &mut self,
         operation: Operation,
         known: &mut Knowledge,
@@ -257,7 +257,7 @@ impl<D: DiskQueue> Subject<D> {
     }
 
     /// Polls until everything is done, the compaction that is due included.
-    pub fn settle(&mut self, known: &mut Knowledge) -> Result<(), Failure> {
+    pub(super) fn settle(&mut self, known: &mut Knowledge) -> Result<(), Failure> {
         // A real disk takes its time.
         for _ in 0..1_000_000 {
             if self.durability == Durability::Deferred && self.log().is_idle() {
@@ -280,7 +280,7 @@ impl<D: DiskQueue> Subject<D> {
         panic!("it never settles");
     }
 
-    pub fn close(self, known: &mut Knowledge) -> Result<D, Failure> {
+    pub(super) fn close(self, known: &mut Knowledge) -> Result<D, Failure> {
         let disk = match self.opened {
             Opened::Queue(queue) => queue.close(self.now)?,
             Opened::Map(map) => map.close()?,
@@ -290,7 +290,7 @@ impl<D: DiskQueue> Subject<D> {
         Ok(disk)
     }
 
-    pub fn into_disk(self) -> D {
+    pub(super) fn into_disk(self) -> D {
         match self.opened {
             Opened::Queue(queue) => queue.into_disk(),
             Opened::Map(map) => map.into_disk(),

@@ -8,14 +8,14 @@ use std::time::Duration;
 use sietch_disk::{Buffer, DiskQueue, Operation, area};
 
 /// Bytes in an area of these tests.
-pub const CAPACITY: usize = sietch_disk::conformance::CAPACITY;
+pub(crate) const CAPACITY: usize = sietch_disk::conformance::CAPACITY;
 
 /// A directory that goes away with the test.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
     /// A new directory in `parent`, if that is one.
-    pub fn new(parent: &Path) -> Result<Self, String> {
+    pub(crate) fn new(parent: &Path) -> Result<Self, String> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = parent.join(format!("sietch-disk-{}-{number}", std::process::id()));
@@ -25,23 +25,23 @@ impl Folder {
     }
 
     /// A new directory where temporary files go.
-    pub fn temporary() -> Self {
+    pub(crate) fn temporary() -> Self {
         Self::new(&std::env::temp_dir()).expect("a writable temporary directory")
     }
 
     /// The area's file.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.join("area")
     }
 
     /// A new area and its descriptor.
-    pub fn area(&self) -> OwnedFd {
+    pub(crate) fn area(&self) -> OwnedFd {
         area::create(&self.path(), CAPACITY as u64, &mut |_| {}).expect("room for 64 KiB");
         self.again()
     }
 
     /// The area once more; whoever had it must have let go.
-    pub fn again(&self) -> OwnedFd {
+    pub(crate) fn again(&self) -> OwnedFd {
         area::open(&self.path(), CAPACITY as u64).expect("an area that nobody has")
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Folder {
 }
 
 /// Sealed memory of `bytes`.
-pub fn sealed(bytes: u64) -> OwnedFd {
+pub(crate) fn sealed(bytes: u64) -> OwnedFd {
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING.union(rustix::fs::MemfdFlags::CLOEXEC);
     let memory = rustix::fs::memfd_create("area", flags).expect("a memfd");
     rustix::fs::ftruncate(&memory, bytes).expect("memory");
@@ -61,14 +61,17 @@ pub fn sealed(bytes: u64) -> OwnedFd {
     memory
 }
 
-pub fn filled(length: usize, byte: u8) -> Buffer {
+pub(crate) fn filled(length: usize, byte: u8) -> Buffer {
     let mut buffer = Buffer::new(length);
     buffer[..length].fill(byte);
     buffer
 }
 
 /// Does one request on an idle queue; its result and its buffer.
-pub fn attempt(queue: &mut dyn DiskQueue, operation: Operation) -> (std::io::Result<()>, Option<Buffer>) {
+pub(crate) fn attempt(
+    queue: &mut dyn DiskQueue,
+    operation: Operation,
+) -> (std::io::Result<()>, Option<Buffer>) {
     queue.submit(7, operation).expect("room in an idle queue");
     let mut done = Vec::new();
     for _ in 0..100 {
@@ -83,7 +86,7 @@ pub fn attempt(queue: &mut dyn DiskQueue, operation: Operation) -> (std::io::Res
 }
 
 /// Does one request that must succeed.
-pub fn execute(queue: &mut dyn DiskQueue, operation: Operation) -> Option<Buffer> {
+pub(crate) fn execute(queue: &mut dyn DiskQueue, operation: Operation) -> Option<Buffer> {
     let (result, buffer) = attempt(queue, operation);
     result.expect("a request inside the area");
     buffer

@@ -7,17 +7,17 @@ use proptest::prelude::*;
 use crate::xdp::frame::Direction;
 use crate::xdp::{Ipv4Prefix, Reason, VnicSpec};
 
-pub mod ipv6;
+pub(super) mod ipv6;
 
-pub const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
-pub const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
-pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-pub const STRANGER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+pub(super) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(super) const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
+pub(super) const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+pub(super) const STRANGER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const CLIENT_PORT: u16 = 40_007;
 
-pub fn spec() -> VnicSpec {
+pub(super) fn spec() -> VnicSpec {
     VnicSpec {
         mac: MAC,
         address: ADDRESS,
@@ -34,14 +34,14 @@ pub fn spec() -> VnicSpec {
     }
 }
 
-pub fn prefixes() -> Vec<Ipv4Prefix> {
+pub(super) fn prefixes() -> Vec<Ipv4Prefix> {
     vec![
         Ipv4Prefix::new(Ipv4Addr::new(10, 77, 0, 77), 24).unwrap(),
         Ipv4Prefix::new(Ipv4Addr::new(192, 0, 2, 7), 32).unwrap(),
     ]
 }
 
-pub fn ethernet(destination: [u8; 6], source: [u8; 6], kind: u16, payload: &[u8]) -> Vec<u8> {
+pub(super) fn ethernet(destination: [u8; 6], source: [u8; 6], kind: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend_from_slice(&destination);
     frame.extend_from_slice(&source);
@@ -50,7 +50,7 @@ pub fn ethernet(destination: [u8; 6], source: [u8; 6], kind: u16, payload: &[u8]
     frame
 }
 
-pub fn arp(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> Vec<u8> {
+pub(super) fn arp(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> Vec<u8> {
     let mut packet = vec![0, 1, 8, 0, 6, 4];
     packet.extend_from_slice(&operation.to_be_bytes());
     packet.extend_from_slice(&sender.0);
@@ -60,7 +60,7 @@ pub fn arp(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Ad
     packet
 }
 
-pub fn ipv4(
+pub(super) fn ipv4(
     protocol: u8,
     source: Ipv4Addr,
     destination: Ipv4Addr,
@@ -81,7 +81,7 @@ pub fn ipv4(
     packet
 }
 
-pub fn ports(source: u16, destination: u16, length: usize) -> Vec<u8> {
+pub(super) fn ports(source: u16, destination: u16, length: usize) -> Vec<u8> {
     let mut segment = vec![0; length];
     segment[..2].copy_from_slice(&source.to_be_bytes());
     segment[2..4].copy_from_slice(&destination.to_be_bytes());
@@ -89,7 +89,7 @@ pub fn ports(source: u16, destination: u16, length: usize) -> Vec<u8> {
 }
 
 /// One direction's frame of `protocol`, the VNIC's port and address on the right side.
-pub fn talk(direction: Direction, protocol: u8, own_port: u16, options: usize) -> Vec<u8> {
+pub(super) fn talk(direction: Direction, protocol: u8, own_port: u16, options: usize) -> Vec<u8> {
     let length = if protocol == 6 { 20 } else { 8 };
     match direction {
         Direction::Receive => {
@@ -117,7 +117,7 @@ fn icmp(direction: Direction, kind: u8, about: Ipv4Addr) -> Vec<u8> {
     ethernet(destination, source, 0x0800, &ipv4(1, from, to, 0, &message))
 }
 
-pub fn legal(direction: Direction) -> Vec<Vec<u8>> {
+pub(super) fn legal(direction: Direction) -> Vec<Vec<u8>> {
     let mut frames = vec![
         talk(direction, 6, 6379, 0),
         talk(direction, 6, CLIENT_PORT, 0),
@@ -161,7 +161,7 @@ fn changed(frame: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Named attacks and the reason for which each is dropped (no peer list, no uplink).
-pub fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
+pub(super) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
     let tcp = talk(direction, 6, 6379, 0);
     let udp = talk(direction, 17, 53, 0);
     let own = if direction == Direction::Receive { 30 } else { 26 };
@@ -228,7 +228,7 @@ pub fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
 }
 
 /// A legal frame with a few bytes changed, cut or lengthened.
-pub fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         any::<u8>(),
         prop::sample::select(vec![
@@ -256,7 +256,7 @@ pub fn damaged(direction: Direction) -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The test's rules, with and without a peer list, an uplink, and an IPv6 address.
-pub fn rules(uplink: u32) -> [VnicSpec; 9] {
+pub(super) fn rules(uplink: u32) -> [VnicSpec; 9] {
     let [a, b, c, d] =
         [(false, None), (true, None), (false, Some(uplink)), (true, Some(uplink))].map(|(listed, uplink)| {
             VnicSpec { peers: if listed { prefixes() } else { Vec::new() }, uplink, ..spec() }

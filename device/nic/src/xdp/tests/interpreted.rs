@@ -128,7 +128,7 @@ fn pretend(number: i32) -> MapReference {
     MapReference::pretend(number)
 }
 
-pub fn receive_program() -> Vec<u8> {
+pub(super) fn receive_program() -> Vec<u8> {
     let maps = ReceiveMaps {
         config: pretend(CONFIG),
         ports: pretend(PORTS),
@@ -140,7 +140,7 @@ pub fn receive_program() -> Vec<u8> {
     code(receive::assemble(maps, Context::INTERPRETER).unwrap())
 }
 
-pub fn transmit_program() -> Vec<u8> {
+pub(super) fn transmit_program() -> Vec<u8> {
     let maps = TransmitMaps {
         config: pretend(CONFIG),
         ports: pretend(PORTS),
@@ -153,7 +153,7 @@ pub fn transmit_program() -> Vec<u8> {
     code(transmit::assemble(maps, Context::INTERPRETER).unwrap())
 }
 
-pub fn uplink_program() -> Vec<u8> {
+pub(super) fn uplink_program() -> Vec<u8> {
     let maps = UplinkMaps {
         config: pretend(CONFIG),
         vnics: pretend(VNICS),

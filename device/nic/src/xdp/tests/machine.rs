@@ -7,7 +7,7 @@ use crate::xdp::netlink;
 
 /// Runs `test` on its own thread in its own network namespace, which goes with the thread. Says so
 /// and does nothing without root.
-pub fn in_namespace(name: &str, test: impl FnOnce() + Send) {
+pub(super) fn in_namespace(name: &str, test: impl FnOnce() + Send) {
     // SAFETY: no pointers.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("SKIPPED {name}: needs root (CAP_NET_ADMIN, CAP_BPF) for XDP programs");
@@ -51,7 +51,7 @@ fn end(name: &str, mac: [u8; 6]) -> Vec<u8> {
     body
 }
 
-pub fn interface(name: &str) -> u32 {
+pub(super) fn interface(name: &str) -> u32 {
     let name = std::ffi::CString::new(name).unwrap();
     // SAFETY: `name` ends with a zero and outlives the call.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
@@ -60,7 +60,7 @@ pub fn interface(name: &str) -> u32 {
 }
 
 /// Makes a veth, both ends up, of one queue each; the ends' indices.
-pub fn veth(first: (&str, [u8; 6]), second: (&str, [u8; 6])) -> (u32, u32) {
+pub(super) fn veth(first: (&str, [u8; 6]), second: (&str, [u8; 6])) -> (u32, u32) {
     let mut data = Vec::new();
     netlink::attribute(&mut data, VETH_INFO_PEER, &end(second.0, second.1));
     let mut info = Vec::new();
@@ -85,7 +85,7 @@ pub fn veth(first: (&str, [u8; 6]), second: (&str, [u8; 6])) -> (u32, u32) {
 }
 
 /// Deletes an interface; a veth's other end goes with it.
-pub fn remove(ifindex: u32) {
+pub(super) fn remove(ifindex: u32) {
     let mut body = vec![0; 4];
     body.extend_from_slice(&ifindex.to_ne_bytes());
     body.extend_from_slice(&[0; 8]);
@@ -95,7 +95,7 @@ pub fn remove(ifindex: u32) {
 }
 
 /// An AF_XDP socket with a UMEM, so that a socket map takes it. It is bound to nothing.
-pub struct Socket {
+pub(super) struct Socket {
     fd: OwnedFd,
     memory: *mut libc::c_void,
 }
@@ -103,7 +103,7 @@ pub struct Socket {
 const UMEM_BYTES: usize = 64 << 10;
 
 impl Socket {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         #[repr(C)]
         struct Registration {
             address: u64,
@@ -153,7 +153,7 @@ impl Socket {
         Self { fd, memory }
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
@@ -166,10 +166,10 @@ impl Drop for Socket {
 }
 
 /// Raw frames at one interface, past every filter of the kernel's stack.
-pub struct Raw(OwnedFd);
+pub(super) struct Raw(OwnedFd);
 
 impl Raw {
-    pub fn at(ifindex: u32) -> Self {
+    pub(super) fn at(ifindex: u32) -> Self {
         let every = (libc::ETH_P_ALL as u16).to_be();
         // SAFETY: no pointers.
         let fd =
@@ -193,7 +193,7 @@ impl Raw {
         Self(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    pub fn send(&self, frame: &[u8]) {
+    pub(super) fn send(&self, frame: &[u8]) {
         // SAFETY: reads `frame` to its length.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
         assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
@@ -201,7 +201,7 @@ impl Raw {
 
     /// The frames that arrived, without waiting; those that this namespace itself sent here are
     /// left out.
-    pub fn received(&self) -> Vec<Vec<u8>> {
+    pub(super) fn received(&self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         loop {
             let mut buffer = vec![0_u8; 2048];
@@ -231,7 +231,7 @@ impl Raw {
 }
 
 /// Repeats `ask` until it gives something. Frames cross a veth in softirqs: soon, but not at once.
-pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(super) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();
     loop {
         if let Some(answer) = ask() {

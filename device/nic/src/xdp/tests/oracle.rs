@@ -65,7 +65,7 @@ fn port_granted(spec: &VnicSpec, protocol: u8, port: u16) -> bool {
     ranges.iter().any(|range| range.contains(&port))
 }
 
-pub fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
+pub(super) fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
     let kind = ether_type(spec, frame)?;
     let to_us = mac(frame, 0) == spec.mac;
     let to_all = mac(frame, 0) == [0xff; 6] && kind == 0x0806;
@@ -100,7 +100,7 @@ pub fn receive(spec: &VnicSpec, frame: &[u8]) -> Verdict {
     Ok(REDIRECT)
 }
 
-pub fn transmit(spec: &VnicSpec, frame: &[u8]) -> Verdict {
+pub(super) fn transmit(spec: &VnicSpec, frame: &[u8]) -> Verdict {
     let kind = ether_type(spec, frame)?;
     ensure(mac(frame, 6) == spec.mac, Reason::SourceMac)?;
     let destination = mac(frame, 0);

@@ -6,11 +6,11 @@ use super::{HOST_MAC, MAC, OTHER_MAC, changed, ethernet, ports, prefixes, spec};
 use crate::xdp::frame::Direction;
 use crate::xdp::{Ipv6Prefix, Reason, VnicSpec};
 
-pub const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 2);
+pub(crate) const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 2);
 /// What MAC 02:00:00:00:00:01 makes (RFC 4291 appendix A).
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
 const PEER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 1);
-pub const STRANGER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
+pub(crate) const STRANGER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const PEER_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0xfe);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -19,17 +19,17 @@ const ASKED: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 2);
 const ASKED_PEER: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 1);
 
 /// The rules with an IPv6 address.
-pub fn spec6() -> VnicSpec {
+pub(crate) fn spec6() -> VnicSpec {
     VnicSpec { address6: Some(ADDRESS), ..spec() }
 }
 
 /// A list with [`PEER`] and without [`STRANGER`].
-pub fn prefixes6() -> Vec<Ipv6Prefix> {
+pub(crate) fn prefixes6() -> Vec<Ipv6Prefix> {
     vec![Ipv6Prefix::new(PEER, 64).unwrap(), Ipv6Prefix::new("2001:db8::7".parse().unwrap(), 128).unwrap()]
 }
 
 /// With and without an uplink and peer lists.
-pub fn rules6(uplink: u32) -> [VnicSpec; 5] {
+pub(crate) fn rules6(uplink: u32) -> [VnicSpec; 5] {
     let base = spec6();
     [
         VnicSpec { uplink: Some(uplink), ..base.clone() },
@@ -68,7 +68,7 @@ fn frame(
     ethernet(destination, source, 0x86dd, &packet(protocol, hops, from, to, payload))
 }
 
-pub fn talk(direction: Direction, protocol: u8, own_port: u16) -> Vec<u8> {
+pub(crate) fn talk(direction: Direction, protocol: u8, own_port: u16) -> Vec<u8> {
     let length = if protocol == 6 { 20 } else { 8 };
     let payload = match direction {
         Direction::Receive => ports(5, own_port, length),
@@ -97,7 +97,7 @@ fn discovery(kind: u8, target: Ipv6Addr, mac: Option<[u8; 6]>) -> Vec<u8> {
     message
 }
 
-pub fn legal(direction: Direction) -> Vec<Vec<u8>> {
+pub(crate) fn legal(direction: Direction) -> Vec<Vec<u8>> {
     let message = |own, other, bytes: &[u8]| frame(direction, 58, 255, own, other, bytes);
     let mut frames = vec![
         talk(direction, 6, 6379),
@@ -135,7 +135,7 @@ pub fn legal(direction: Direction) -> Vec<Vec<u8>> {
 }
 
 /// Named attacks, and the reason for which each is dropped under [`spec6`].
-pub fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
+pub(crate) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reason)> {
     let tcp = talk(direction, 6, 6379);
     let message = |own, other, bytes: &[u8]| frame(direction, 58, 255, own, other, bytes);
     let own = if direction == Direction::Receive { 38 } else { 22 };

@@ -46,7 +46,7 @@ fn is_peer(spec: &VnicSpec, other: Ipv6Addr) -> bool {
 }
 
 /// Judges what follows the Ethernet header.
-pub fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Result<(), Reason> {
+pub(super) fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Result<(), Reason> {
     ensure(frame.len() >= 54, Reason::Short)?;
     let packet = &frame[14..];
     let length = usize::from(be16(packet, 4));
