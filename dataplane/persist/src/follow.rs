@@ -38,9 +38,11 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
+use crate::disk_request::execute;
 use crate::error::{FollowError, OpenError};
 use crate::layout::Superblock;
-use crate::scan::{self, Applied, Entry, Scan, execute};
+use crate::scan::{Applied, Entry, Scan};
+use crate::superblocks::{self, Found};
 use crate::walk::{Step, Walker};
 
 /// Reads a log beside its owner. See the module's account.
@@ -174,9 +176,9 @@ impl<D: DiskQueue> Follower<D> {
 
 /// The newest superblock of an area, if `disk` reaches all of the log.
 fn newest<D: DiskQueue>(disk: &mut D) -> Result<Superblock, FollowError> {
-    match scan::superblock(disk) {
+    match superblocks::newest(disk) {
         Ok(found) if found.formatted <= disk.capacity() => Ok(found.superblock),
-        Ok(scan::Found { formatted, .. }) | Err(OpenError::AreaTooSmall { formatted, .. }) => {
+        Ok(Found { formatted, .. }) | Err(OpenError::AreaTooSmall { formatted, .. }) => {
             Err(FollowError::Grown { formatted, capacity: disk.capacity() })
         }
         Err(other) => Err(other.into()),

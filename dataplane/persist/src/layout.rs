@@ -19,6 +19,11 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use crate::limits::{DATA_START, MARK_BYTES, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
 
+/// Version of the queue's records.
+pub const QUEUE_VERSION: u32 = 1;
+/// Version of the map's records.
+pub const MAP_VERSION: u32 = 1;
+
 /// Version of the format that this code writes and reads.
 pub const VERSION: u32 = 1;
 
@@ -315,11 +320,9 @@ impl Content {
     /// Records of an application.
     pub(crate) const LOG: Self = Self { kind: 0, version: 0 };
     /// A queue.
-    pub(crate) const QUEUE: Self =
-        Self { kind: u32::from_le_bytes(*b"QUEU"), version: crate::queue::QUEUE_VERSION };
+    pub(crate) const QUEUE: Self = Self { kind: u32::from_le_bytes(*b"QUEU"), version: QUEUE_VERSION };
     /// A map.
-    pub(crate) const MAP: Self =
-        Self { kind: u32::from_le_bytes(*b"HMAP"), version: crate::map::MAP_VERSION };
+    pub(crate) const MAP: Self = Self { kind: u32::from_le_bytes(*b"HMAP"), version: MAP_VERSION };
 
     /// What it is called in messages.
     pub(crate) fn name(self) -> String {

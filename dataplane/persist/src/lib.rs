@@ -33,6 +33,7 @@
 #![forbid(unsafe_code)]
 
 mod compaction;
+mod disk_request;
 mod error;
 pub mod follow;
 mod layout;

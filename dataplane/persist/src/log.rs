@@ -23,84 +23,45 @@
 //!    (`mark`).
 //! 10. The area may grow and shrink while the log runs (`resize`).
 
-mod mark;
 mod metrics;
 mod open;
+mod options;
+mod proof;
 mod read;
 mod resize;
 mod snapshot;
+mod state;
 mod truncate;
 mod verify;
-mod wait;
 
 use std::time::Duration;
 
 use sietch_disk::{Completion, DiskQueue, Operation, SubmitError};
 
+use crate::disk_request::{failure, refused};
 use crate::error::{AppendError, Failure};
 use crate::layout::{Superblock, log_stream};
-use crate::limits::{DEFAULT_IN_FLIGHT, MANY_RUNS, MAX_QUEUED, MAX_RECORD};
-use crate::scan::{failure, refused};
+use crate::limits::{MANY_RUNS, MAX_QUEUED, MAX_RECORD};
 use crate::space::Space;
 use crate::stream::{Pool, Stream};
-use mark::{Mark, Tending};
-use read::Reads;
-use resize::Resize;
-use snapshot::Snapshot;
-use truncate::Truncation;
-use wait::Waiters;
+use crate::typed::{Record, typed};
+use state::proof::{Mark, Tending};
+use state::reads::Reads;
+use state::requests::{
+    CLASS_FLUSH, CLASS_LOG, CLASS_MARK_SUPERBLOCK, CLASS_READ, CLASS_RESIZE_SUPERBLOCK, CLASS_SHIFT,
+    CLASS_SNAPSHOT, CLASS_SUPERBLOCK, CLASS_TRUNCATE_FLUSH, CLASS_TRUNCATE_SUPERBLOCK, no_segment, token,
+};
+use state::resize::Resize;
+use state::snapshot::Snapshot;
+use state::truncation::Truncation;
+use state::waiters::Waiters;
 
 pub use metrics::LogMetrics;
 pub use open::{FormatOptions, check, is_formatted};
+pub use options::{Durability, Options, Sequence};
 pub use read::{Cursor, Read};
+pub use state::waiters::Waiter;
 pub use verify::verify;
-pub use wait::Waiter;
-
-/// Position of a record in the order of the log. Grows; not every number is a record.
-pub type Sequence = u64;
-
-/// When a record counts as durable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// As soon as its write has completed: each write survives power loss by itself (`RWF_DSYNC`).
-    #[default]
-    Always,
-    /// Once a [`Log::flush`] that followed its write has completed. For stores that flush at
-    /// intervals or never.
-    Deferred,
-}
-
-/// How a log is driven.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// When records become durable.
-    pub durability: Durability,
-    /// Writes of the log in flight together, at least 1; bounded by the depth of the disk queue.
-    pub in_flight: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { durability: Durability::default(), in_flight: DEFAULT_IN_FLIGHT }
-    }
-}
-
-/// Which part of the log a completion belongs to: the high byte of its token.
-const CLASS_LOG: u64 = 1;
-const CLASS_SNAPSHOT: u64 = 2;
-const CLASS_FLUSH: u64 = 3;
-const CLASS_SNAPSHOT_FLUSH: u64 = 4;
-const CLASS_SUPERBLOCK: u64 = 5;
-const CLASS_TRUNCATE_FLUSH: u64 = 6;
-const CLASS_TRUNCATE_SUPERBLOCK: u64 = 7;
-const CLASS_READ: u64 = 8;
-const CLASS_RESIZE_SUPERBLOCK: u64 = 9;
-const CLASS_MARK_SUPERBLOCK: u64 = 10;
-const CLASS_SHIFT: u32 = 56;
-
-const fn token(class: u64, ticket: u64) -> u64 {
-    class << CLASS_SHIFT | ticket
-}
 
 /// A flush of a log with deferred durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +122,14 @@ impl<D: DiskQueue> Log<D> {
     /// As [`Log::append`].
     pub fn append_parts(&mut self, payload: &[&[u8]]) -> Result<Sequence, AppendError> {
         self.append_within(payload, self.growing_limit())
+    }
+
+    /// Appends a typed record with a tail (which may be empty).
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_record<R: Record>(&mut self, record: &R, tail: &[u8]) -> Result<Sequence, AppendError> {
+        self.append_parts(&[&typed::<R>(), record.as_bytes(), tail])
     }
 
     /// Appends several payloads, or none of them if not all have room. Returns the sequence of the
@@ -306,6 +275,15 @@ impl<D: DiskQueue> Log<D> {
             self.disk.wait(timeout).map_err(|e| self.fail("waiting for the disk", 0, e))?;
         }
         self.poll()
+    }
+
+    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log
+    /// has failed; at once if that is so already.
+    pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
+        self.waiters.insert(sequence, waiter);
+        if sequence <= self.durable || self.failure.is_some() {
+            self.waiters.tell(self.durable, self.failure.as_ref());
+        }
     }
 
     /// The sequence up to which everything is durable.
@@ -559,8 +537,4 @@ impl<D: DiskQueue> Log<D> {
             _ => self.finish_snapshot_request(class, ticket, buffer),
         }
     }
-}
-
-fn no_segment() -> std::io::Error {
-    std::io::Error::other("no free segment")
 }

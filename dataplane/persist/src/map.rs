@@ -45,15 +45,13 @@ use zerocopy::IntoBytes;
 use crate::compaction::{Compaction, SLICE};
 use crate::error::{AppendError, Failure, FormatError, OpenError, ResizeError, SnapshotError};
 use crate::layout::Content;
+pub use crate::layout::MAP_VERSION;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 pub use stored::{Fetch, Fetched, StoredMap, StoredMapOptions, Value};
 
 use record::{Change, Deleted, KEY_START, Put, key_of, read, value_of};
-
-/// Version of the map's records.
-pub const MAP_VERSION: u32 = 1;
 
 /// What a map has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -54,15 +54,13 @@ use zerocopy::IntoBytes;
 use crate::compaction::Compaction;
 use crate::error::{AppendError, Failure, FormatError, OpenError, QueueError, ResizeError};
 use crate::layout::Content;
+pub use crate::layout::QUEUE_VERSION;
 use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 use entries::{Entries, Entry, State};
 use record::{Acknowledged, Handed, Sent};
 use stored::Stored;
-
-/// Version of the queue's records.
-pub const QUEUE_VERSION: u32 = 1;
 
 /// Entries of a queue at most: what is kept of each beside its payload takes less than 200 bytes.
 pub const MAX_ENTRIES: usize = 1 << 24;

@@ -17,25 +17,19 @@
 //!    still be there.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
-use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, SubmitError, superblock_copies};
+use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, superblock_copies};
 
+use crate::disk_request::{failure, refused, wait_for};
 use crate::error::{Failure, OpenError};
 use crate::layout::{
     ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Spot, Superblock, Tag,
     log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
 use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS};
-pub(crate) use crate::superblocks::{Found, superblock};
 
 /// Reads of segment heads in flight: what a disk does at once anyway.
 const HEADS_IN_FLIGHT: usize = 32;
-
-/// Times one second that a read may take before the disk counts as broken: longer than any reset of
-/// a disk.
-const PATIENCE: usize = 120;
 
 /// Something that recovery found.
 #[derive(Debug)]
@@ -126,49 +120,6 @@ pub(crate) struct Outcome {
     pub last_segment: u32,
     /// Places of the log to read from and to truncate at.
     pub marks: Vec<Run>,
-}
-
-pub(crate) fn failure(action: &'static str, offset: u64, source: io::Error) -> Failure {
-    Failure { action, offset, source: Arc::new(source) }
-}
-
-/// Waits until `disk` has a completion.
-pub(crate) fn wait_for<D: DiskQueue>(
-    disk: &mut D,
-    action: &'static str,
-    offset: u64,
-    out: &mut Vec<Completion>,
-) -> Result<(), Failure> {
-    for _ in 0..PATIENCE {
-        disk.wait(Duration::from_secs(1)).map_err(|e| failure(action, offset, e))?;
-        if disk.complete(out) > 0 {
-            return Ok(());
-        }
-    }
-    Err(failure(action, offset, io::ErrorKind::TimedOut.into()))
-}
-
-pub(crate) fn refused(action: &'static str, offset: u64, error: &SubmitError) -> Failure {
-    let message = match error {
-        SubmitError::Full(_) => "the disk queue is in use by somebody else",
-        SubmitError::OutOfRange(_) => "the disk queue refused a request inside its area",
-    };
-    failure(action, offset, io::Error::other(message))
-}
-
-/// Does one request and waits for it.
-pub(crate) fn execute<D: DiskQueue>(
-    disk: &mut D,
-    action: &'static str,
-    offset: u64,
-    operation: Operation,
-) -> Result<Option<Buffer>, Failure> {
-    disk.submit(0, operation).map_err(|e| refused(action, offset, &e))?;
-    let mut completions = Vec::new();
-    wait_for(disk, action, offset, &mut completions)?;
-    let completion = completions.pop().ok_or_else(|| failure(action, offset, io::ErrorKind::Other.into()))?;
-    completion.result.map_err(|e| failure(action, offset, e))?;
-    Ok(completion.buffer)
 }
 
 /// Reads whole segments, and those that likely follow ahead of time: the more, the more often that

@@ -11,13 +11,13 @@
 use sietch_disk::superblock_copies::{self, SuperblockCopies};
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
+use crate::disk_request::{failure, refused, wait_for};
 use crate::error::{Failure, OpenError};
 use crate::layout::{ALIGN, Superblock, VERSION, peek};
 use crate::limits::{
     BATCH, DATA_START, MIN_SEGMENTS, SEARCH_IN_FLIGHT, SEARCHED_BYTES, SEARCHED_HEADS, SUPERBLOCK,
     usual_segment,
 };
-use crate::scan::{failure, refused, wait_for};
 
 const READING: &str = "reading the superblocks";
 
@@ -31,7 +31,7 @@ pub(crate) struct Found {
 }
 
 /// Reads all superblock copies and chooses one.
-pub(crate) fn superblock<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError> {
+pub(crate) fn newest<D: DiskQueue>(disk: &mut D) -> Result<Found, OpenError> {
     if disk.capacity() < DATA_START + SUPERBLOCK as u64 {
         return Err(OpenError::NotFormatted);
     }

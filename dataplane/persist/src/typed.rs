@@ -32,11 +32,9 @@
 //! # Ok::<(), sietch_persist::TypeError>(())
 //! ```
 
-use sietch_disk::DiskQueue;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::{AppendError, TypeError};
-use crate::log::{Log, Sequence};
+use crate::error::TypeError;
 
 /// Bytes before the fixed part of a typed record.
 pub const TYPE_HEADER: usize = 8;
@@ -88,14 +86,4 @@ pub(crate) fn check_type<R: Record>(payload: &[u8]) -> Result<(), TypeError> {
         return Err(TypeError::Version { name: R::NAME, found: version, known: R::VERSION });
     }
     Ok(())
-}
-
-impl<D: DiskQueue> Log<D> {
-    /// Appends a typed record with a tail (which may be empty).
-    ///
-    /// # Errors
-    /// As [`Log::append`].
-    pub fn append_record<R: Record>(&mut self, record: &R, tail: &[u8]) -> Result<Sequence, AppendError> {
-        self.append_parts(&[&typed::<R>(), record.as_bytes(), tail])
-    }
 }

@@ -17,18 +17,23 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::read::Reads;
-use super::snapshot::Snapshot;
-use super::wait::Waiters;
-use super::{Flush, Log, LogMetrics, Options};
+use super::metrics::LogMetrics;
+use super::options::Options;
+use super::state::reads::Reads;
+use super::state::snapshot::Snapshot;
+use super::state::waiters::Waiters;
+use super::{Flush, Log};
+use crate::disk_request::execute;
 use crate::error::{Failure, FormatError, OpenError};
 use crate::layout::{Content, KIND_LOG, Run, Superblock, log_stream};
 use crate::limits::{
     DATA_START, MAX_RUNS, MIN_CAPACITY, MIN_SEGMENTS, RESERVED_REQUESTS, SEGMENT_RANGE, SUPERBLOCK,
     SUPERBLOCKS, usual_segment,
 };
-use crate::scan::{self, Applied, Entry, RecoveryReport, Scan, execute};
+use crate::scan::{Applied, Apply, Entry, RecoveryReport, Scan};
+use crate::space::Space;
 use crate::stream::{Pool, Stream, batch_bytes};
+use crate::superblocks::{self, Found};
 
 /// Segments left alone after the former owner's last one, so that its writes in flight, should any
 /// still land, meet nothing.
@@ -81,7 +86,7 @@ pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
 /// Blanks all superblock copies, the newest generation last: a crash meanwhile finds the former log
 /// as it was, or none, but never an older state of it.
 fn blank<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
-    let newest = scan::superblock(disk).map_or(0, |found| found.superblock.generation);
+    let newest = superblocks::newest(disk).map_or(0, |found| found.superblock.generation);
     for generation in [newest + 1, newest] {
         let offset = Superblock::place(generation, 0);
         let length = SUPERBLOCKS / 2 * SUPERBLOCK;
@@ -162,9 +167,9 @@ impl<D: DiskQueue> Log<D> {
         mut disk: D,
         options: Options,
         content: Content,
-        apply: scan::Apply<'_>,
+        apply: Apply<'_>,
     ) -> Result<(Self, RecoveryReport), OpenError> {
-        let scan::Found { superblock, damaged, formatted } = scan::superblock(&mut disk)?;
+        let Found { superblock, damaged, formatted } = superblocks::newest(&mut disk)?;
         expect_content(superblock.content, content)?;
         let outcome = Scan::new(&mut disk, &superblock).run(apply)?;
         let mut report = outcome.report;
@@ -174,7 +179,7 @@ impl<D: DiskQueue> Log<D> {
             return Err(OpenError::Worn { epoch: superblock.epoch });
         };
         report.epoch = epoch;
-        let mut space = super::verify::claim(&superblock, &outcome.log_segments, &outcome.snapshot_segments)?;
+        let mut space = claim(&superblock, &outcome.log_segments, &outcome.snapshot_segments)?;
         let unused = superblock.runs.is_empty() && superblock.epoch == 0;
         space.seek(if unused { 0 } else { outcome.last_segment + 1 + SKIPPED });
         settle(&mut disk)?;
@@ -249,7 +254,7 @@ pub(crate) fn expect_content(found: Content, known: Content) -> Result<(), OpenE
 /// # Errors
 /// The first damage found, as [`Log::open`] would report it.
 pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
-    let scan::Found { superblock, damaged, formatted } = scan::superblock(disk)?;
+    let Found { superblock, damaged, formatted } = superblocks::newest(disk)?;
     let mut report = Scan::new(disk, &superblock).run(&mut |_, _| Ok(()))?.report;
     report.damaged_superblocks = damaged;
     (report.formatted, report.area) = (formatted, disk.capacity());
@@ -261,9 +266,22 @@ pub fn check<D: DiskQueue>(disk: &mut D) -> Result<RecoveryReport, OpenError> {
 /// # Errors
 /// It held one and its superblocks are damaged, or the device failed.
 pub fn is_formatted<D: DiskQueue>(disk: &mut D) -> Result<bool, OpenError> {
-    match scan::superblock(disk) {
+    match superblocks::newest(disk) {
         Ok(_) => Ok(true),
         Err(OpenError::NotFormatted) => Ok(false),
         Err(other) => Err(other),
     }
+}
+
+/// Marks the segments of all chains; no two may claim one.
+pub(super) fn claim(superblock: &Superblock, log: &[u32], snapshot: &[u32]) -> Result<Space, OpenError> {
+    let mut space = Space::new(superblock.segment_count);
+    for &segment in log.iter().chain(snapshot) {
+        if !space.mark(segment) {
+            let offset = superblock.segment_start(segment);
+            let evidence = "two chains claim its segment".to_owned();
+            return Err(OpenError::Corrupt { what: "link", sequence: 0, offset, evidence });
+        }
+    }
+    Ok(space)
 }

@@ -10,14 +10,15 @@
 //! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{CLASS_READ, Log, Sequence, token};
+use super::Log;
+use super::options::Sequence;
+use super::state::requests::{CLASS_READ, token};
 use crate::error::ReadError;
 use crate::layout::{Run, Spot};
-use crate::limits::MAX_READS;
 use crate::walk::{Place, Step, Walker};
 
 /// A place in the log to read from. See [`Log::cursor`].
@@ -69,69 +70,6 @@ pub enum Read<'a> {
     Waiting,
     /// Nothing more has been written yet.
     End,
-}
-
-enum Slot {
-    Free,
-    Flying(Weak<()>),
-    Done(Weak<()>, io::Result<()>, Buffer),
-}
-
-/// The reads in flight.
-#[derive(Default)]
-pub(super) struct Reads {
-    slots: Vec<Slot>,
-}
-
-impl Reads {
-    /// A slot that nobody uses.
-    fn take(&mut self, life: &Arc<()>) -> Option<usize> {
-        let unused = |slot: &Slot| match slot {
-            Slot::Free => true,
-            Slot::Flying(_) => false,
-            Slot::Done(owner, ..) => owner.strong_count() == 0,
-        };
-        let slot = match self.slots.iter().position(unused) {
-            Some(slot) => slot,
-            None if self.slots.len() < MAX_READS => {
-                self.slots.push(Slot::Free);
-                self.slots.len() - 1
-            }
-            None => return None,
-        };
-        self.slots[slot] = Slot::Flying(Arc::downgrade(life));
-        Some(slot)
-    }
-
-    fn free(&mut self, slot: usize) {
-        if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = Slot::Free;
-        }
-    }
-
-    /// What came of the read in `slot`; `None`: it is in flight.
-    fn collect(&mut self, slot: usize) -> Option<(io::Result<()>, Buffer)> {
-        let place = self.slots.get_mut(slot)?;
-        match std::mem::replace(place, Slot::Free) {
-            Slot::Done(_, result, buffer) => Some((result, buffer)),
-            other => {
-                *place = other;
-                None
-            }
-        }
-    }
-
-    /// Takes a completion.
-    pub(super) fn finish(&mut self, ticket: u64, result: io::Result<()>, buffer: Option<Buffer>) {
-        let Some(slot) = usize::try_from(ticket).ok().and_then(|ticket| self.slots.get_mut(ticket)) else {
-            return;
-        };
-        if let (Slot::Flying(owner), Some(buffer)) = (std::mem::replace(slot, Slot::Free), buffer)
-            && owner.strong_count() > 0
-        {
-            *slot = Slot::Done(owner, result, buffer);
-        }
-    }
 }
 
 impl<D: DiskQueue> Log<D> {

@@ -20,35 +20,13 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{CLASS_RESIZE_SUPERBLOCK, Log, token};
+use super::Log;
+use super::state::requests::{CLASS_RESIZE_SUPERBLOCK, token};
+use super::state::resize::{Phase, Resize};
 use crate::error::{Failure, ResizeError};
 use crate::layout::Superblock;
 use crate::limits::{DATA_START, MIN_SEGMENTS, SUPERBLOCK};
 use crate::space::Space;
-
-/// How far a change of size has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Segments beyond the new end are in use, or another superblock is in the making.
-    Waiting,
-    /// Superblock copies still to be handed to the queue, and copies in flight.
-    Switching { unsent: u64, flying: u64 },
-}
-
-/// A change of size on its way.
-pub(super) struct Resize {
-    capacity: u64,
-    count: u32,
-    phase: Phase,
-    /// The superblock being written.
-    next: Option<Superblock>,
-}
-
-impl Resize {
-    pub(super) fn is_switching(&self) -> bool {
-        self.phase != Phase::Waiting
-    }
-}
 
 impl<D: DiskQueue> Log<D> {
     /// Bytes of the area that the log is laid out over. See [`Log::capacity`] for how much of that

@@ -14,67 +14,14 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, Log, Sequence, no_segment, token};
+use super::Log;
+use super::options::Sequence;
+use super::state::requests::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, no_segment, token};
+use super::state::snapshot::{Building, Phase};
 use crate::error::{Failure, SnapshotError};
 use crate::layout::{KIND_SNAPSHOT, Run, SnapshotPlace, Spot, Superblock, log_stream};
 use crate::limits::{MAX_QUEUED, MAX_RECORD, SNAPSHOT_IN_FLIGHT, SUPERBLOCK};
 use crate::stream::Stream;
-
-/// How far a snapshot has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Between begin and finish.
-    Writing,
-    /// Sealed; its writes and those of the log before it are not all done.
-    Draining,
-    /// A flush should be started.
-    FlushWanted,
-    /// The flush is in flight.
-    Flushing,
-    /// Superblock copies still to be handed to the queue, and copies in flight.
-    Switching { unsent: u64, flying: u64 },
-    /// Given up; its writes are not all done.
-    Aborting,
-}
-
-struct Building {
-    stream: Stream,
-    phase: Phase,
-    /// First record of the log that the snapshot does not stand for, and where it lies.
-    start: Run,
-    /// Last record of the log that the snapshot may hold traces of.
-    end: Sequence,
-    /// Segments of the log that the snapshot makes free: the oldest ones.
-    replaces: usize,
-    /// The superblock to be written.
-    next: Option<Superblock>,
-}
-
-/// The snapshot in progress, if there is one.
-pub(super) struct Snapshot {
-    building: Option<Box<Building>>,
-    /// Snapshots begun in this epoch: part of their identity.
-    begun: u32,
-}
-
-impl Snapshot {
-    pub(super) fn new() -> Self {
-        Self { building: None, begun: 0 }
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.building.is_none()
-    }
-
-    /// Whether its superblock is being written.
-    pub(super) fn is_switching(&self) -> bool {
-        self.building.as_ref().is_some_and(|building| building.next.is_some())
-    }
-
-    pub(super) fn offset_of(&self, ticket: u64) -> u64 {
-        self.building.as_ref().map_or(0, |building| building.stream.offset_of(ticket))
-    }
-}
 
 impl<D: DiskQueue> Log<D> {
     /// Begins a snapshot of the state as it is after everything appended so far. Returns the first

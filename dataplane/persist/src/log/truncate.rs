@@ -13,38 +13,13 @@
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{CLASS_TRUNCATE_FLUSH, CLASS_TRUNCATE_SUPERBLOCK, Durability, Log, Sequence, token};
+use super::Log;
+use super::options::{Durability, Sequence};
+use super::state::requests::{CLASS_TRUNCATE_FLUSH, CLASS_TRUNCATE_SUPERBLOCK, token};
+use super::state::truncation::{Phase, Truncation};
 use crate::error::{Failure, TruncateError};
 use crate::layout::{Run, Superblock};
 use crate::limits::{MAX_RUNS, SUPERBLOCK};
-
-/// How far a truncation has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Waits for writes of the log.
-    Draining,
-    /// A flush should be started.
-    FlushWanted,
-    /// The flush is in flight.
-    Flushing,
-    /// Superblock copies still to be handed to the queue, and copies in flight.
-    Switching { unsent: u64, flying: u64 },
-}
-
-/// A truncation on its way.
-pub(super) struct Truncation {
-    phase: Phase,
-    /// Last record that must be durable before.
-    end: Sequence,
-    /// The superblock to be written.
-    next: Superblock,
-    /// Segments of the log that it makes free: the oldest ones.
-    replaces: usize,
-    /// Whether the snapshot is given up too.
-    drops_snapshot: bool,
-    /// Whether it names the run of this epoch, which no superblock did.
-    heads: bool,
-}
 
 impl<D: DiskQueue> Log<D> {
     /// The first sequence that recovery would deliver, and that a [`super::Cursor`] can read.

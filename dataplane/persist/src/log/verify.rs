@@ -8,11 +8,11 @@
 
 use sietch_disk::DiskQueue;
 
-use super::open::expect_content;
+use super::open::{claim, expect_content};
 use crate::error::OpenError;
-use crate::layout::{Content, Superblock};
-use crate::scan::{self, Applied, Entry, RecoveryReport, Scan};
-use crate::space::Space;
+use crate::layout::Content;
+use crate::scan::{Applied, Entry, RecoveryReport, Scan};
+use crate::superblocks;
 
 /// Reads an area as [`crate::Log::open`] would, hands every payload to `apply`, and changes
 /// nothing.
@@ -23,7 +23,7 @@ pub fn verify<D: DiskQueue>(
     disk: &mut D,
     apply: &mut dyn FnMut(Entry<'_>) -> Applied,
 ) -> Result<RecoveryReport, OpenError> {
-    let found = scan::superblock(disk)?;
+    let found = superblocks::newest(disk)?;
     expect_content(found.superblock.content, Content::LOG)?;
     let outcome = Scan::new(disk, &found.superblock).run(&mut |entry, _| apply(entry))?;
     claim(&found.superblock, &outcome.log_segments, &outcome.snapshot_segments)?;
@@ -34,17 +34,4 @@ pub fn verify<D: DiskQueue>(
     report.damaged_superblocks = found.damaged;
     (report.formatted, report.area) = (found.formatted, disk.capacity());
     Ok(report)
-}
-
-/// Marks the segments of all chains; no two may claim one.
-pub(super) fn claim(superblock: &Superblock, log: &[u32], snapshot: &[u32]) -> Result<Space, OpenError> {
-    let mut space = Space::new(superblock.segment_count);
-    for &segment in log.iter().chain(snapshot) {
-        if !space.mark(segment) {
-            let offset = superblock.segment_start(segment);
-            let evidence = "two chains claim its segment".to_owned();
-            return Err(OpenError::Corrupt { what: "link", sequence: 0, offset, evidence });
-        }
-    }
-    Ok(space)
 }

@@ -1,20 +1,18 @@
 //! Who waits for records to become durable.
 //!
 //! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and
-//!    [`Log::poll`] serves its front.
+//!    [`crate::Log::poll`] serves its front.
 //! 2. After a failure everyone is told of it at once: nothing will become durable any more.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use sietch_disk::DiskQueue;
-
-use super::{Log, Sequence};
 use crate::error::Failure;
+use crate::log::options::Sequence;
 
 /// What is done when a record is durable, or never will be.
 pub enum Waiter {
-    /// A task is woken; it asks [`Log::durable`] and [`Log::failed`].
+    /// A task is woken; it asks [`crate::Log::durable`] and [`crate::Log::failed`].
     Wake(Waker),
     /// A function is called. It has no access to the log.
     Call(Box<dyn FnOnce(Result<Sequence, Failure>) + Send>),
@@ -45,18 +43,18 @@ impl std::fmt::Debug for Waiter {
 
 /// Waiters in the order of their sequences.
 #[derive(Default)]
-pub(super) struct Waiters {
+pub(in crate::log) struct Waiters {
     list: VecDeque<(Sequence, Waiter)>,
 }
 
 impl Waiters {
-    fn insert(&mut self, sequence: Sequence, waiter: Waiter) {
+    pub(in crate::log) fn insert(&mut self, sequence: Sequence, waiter: Waiter) {
         let place = self.list.partition_point(|(other, _)| *other <= sequence);
         self.list.insert(place, (sequence, waiter));
     }
 
     /// Tells everyone whose record is durable, or everyone of a failure.
-    pub(super) fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
+    pub(in crate::log) fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
         while let Some((sequence, _)) = self.list.front()
             && (*sequence <= durable || failure.is_some())
         {
@@ -64,17 +62,6 @@ impl Waiters {
             if let Some((_, waiter)) = self.list.pop_front() {
                 waiter.tell(durable, failure.filter(|_| !reached));
             }
-        }
-    }
-}
-
-impl<D: DiskQueue> Log<D> {
-    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log
-    /// has failed; at once if that is so already.
-    pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
-        self.waiters.insert(sequence, waiter);
-        if sequence <= self.durable || self.failure.is_some() {
-            self.waiters.tell(self.durable, self.failure.as_ref());
         }
     }
 }

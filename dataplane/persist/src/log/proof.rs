@@ -5,41 +5,20 @@
 //!    reports damage. The superblock lies far from the end of the log, and has two copies, so
 //!    damage to the last blocks does not reach it.
 //! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet
-//!    for [`MARK_QUIET`], and [`MARK_INTERVAL`] after the first record that the last one does not
+//!    for [`crate::limits::MARK_QUIET`], and [`crate::limits::MARK_INTERVAL`] after the first record that the last one does not
 //!    cover. No record waits for it.
 //! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is
 //!    in the making at a time: a mark waits for the others, and they wait for it.
 
 use sietch_disk::{Buffer, DiskQueue, Operation};
 
-use super::{CLASS_MARK_SUPERBLOCK, Log, Sequence, token};
+use super::Log;
+use super::options::Sequence;
+use super::state::proof::{Mark, Tending};
+use super::state::requests::{CLASS_MARK_SUPERBLOCK, token};
 use crate::error::Failure;
 use crate::layout::Superblock;
-use crate::limits::{MARK_INTERVAL, MARK_QUIET, SUPERBLOCK};
-
-/// A mark on its way.
-pub(super) struct Mark {
-    next: Superblock,
-    /// Copies still to be handed to the queue, and copies in flight.
-    unsent: u64,
-    flying: u64,
-}
-
-/// When the next mark is due, in nanoseconds of the caller's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tending {
-    /// Since when records are durable that no mark covers.
-    since: u64,
-    /// How far the log was durable when that last changed, and when it did.
-    durable: Sequence,
-    changed: u64,
-}
-
-impl Tending {
-    fn due(&self) -> u64 {
-        (self.since.saturating_add(MARK_INTERVAL)).min(self.changed.saturating_add(MARK_QUIET))
-    }
-}
+use crate::limits::SUPERBLOCK;
 
 impl<D: DiskQueue> Log<D> {
     /// The sequence up to which the superblock on the medium proves that everything was durable:
