@@ -45,6 +45,7 @@
 //! ```
 
 mod entries;
+mod payloads;
 mod record;
 mod stored;
 
@@ -59,8 +60,8 @@ use crate::log::{FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
 use entries::{Entries, Entry, State};
+use payloads::Stored;
 use record::{Acknowledged, Handed, Sent};
-use stored::Stored;
 
 /// Entries of a queue at most: what is kept of each beside its payload takes less than 200 bytes.
 pub const MAX_ENTRIES: usize = 1 << 24;

@@ -29,18 +29,11 @@ use crate::{Completion, DEFAULT_DEPTH, DiskQueue, Operation, Part, Priority, Sub
 
 pub use mapped::Mapped;
 pub(crate) use mapped::is_sealed_memory;
-pub use medium::Medium;
+pub use medium::{LINE, Medium, TEAR};
 pub use model::Model;
-
-/// Unit of requests, in bytes: a cache line. Stores of whole lines never read the line first.
-pub const LINE: usize = 64;
 
 /// Zeros that a discard stores at a time.
 const ZEROS: [u8; 4096] = [0; 4096];
-
-/// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory
-/// Programming", 2-3).
-pub const TEAR: usize = 8;
 
 /// See the module's account.
 pub struct NvmQueue<M: Medium = Mapped> {

@@ -15,6 +15,7 @@
 //! Layout and rules: `docs/spec/vnic.md`.
 
 mod chain;
+mod counters;
 mod create;
 mod error;
 mod layout;
@@ -23,10 +24,11 @@ mod rings;
 mod runs;
 mod watch;
 
+pub use counters::QueueCounters;
 pub use create::{bind_queue, create};
 pub use error::{CreateError, OpenError, XskLayoutError};
 pub use layout::{MAX_SINGLE_MTU, XskLayout};
-pub use queue::{DeviceDrops, Queue, QueueCounters};
+pub use queue::{DeviceDrops, Queue};
 pub use watch::RingWatch;
 
 use std::os::fd::OwnedFd;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use crate::{BACKLOG, LAST_BYTES_MS};
+use crate::limits::{BACKLOG, LAST_BYTES_MS};
 
 /// A listening socket on `address`, and the address it got.
 pub(crate) fn listener(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {

@@ -20,7 +20,9 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketFlags};
 
 use sietch_structures::{Key, Slab};
 
-use crate::{Appetite, ConnectionId, Handler, RECEIVE_BYTES, Verdict, address};
+use crate::address;
+use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
+use crate::limits::RECEIVE_BYTES;
 
 /// Events taken in one turn.
 const BATCH: usize = 256;

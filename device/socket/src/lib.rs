@@ -20,7 +20,9 @@
 
 mod address;
 mod epoll;
+mod handler;
 pub mod kernel;
+mod limits;
 pub mod patience;
 mod uring;
 
@@ -29,64 +31,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use sietch_structures::Key;
-
-/// Bytes taken from one connection in one go: one receive buffer.
-pub const RECEIVE_BYTES: usize = 16 * 1024;
-
-/// Bytes that one connection may have waiting for the kernel beyond those it is sending: two
-/// megabyte-sized replies overlap, a peer that never reads holds no more.
-pub const SEND_QUEUE_BYTES: usize = 256 * 1024;
-
-/// Pending connections that the kernel keeps for a listener; it caps this by `net.core.somaxconn`.
-pub const BACKLOG: i32 = 4096;
-
-/// How long the kernel keeps trying to deliver the last bytes of a closed connection, in
-/// milliseconds: a peer that stopped reading must not hold them for ever.
-pub const LAST_BYTES_MS: u32 = 30_000;
-
-/// A connection. The id of one that is closed is recognised as stale and ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnectionId(Key);
-
-/// What a handler makes of a new connection.
-#[derive(Debug, Clone, Copy)]
-pub enum Verdict {
-    /// Take it. The word comes back with everything about the connection.
-    Accept(u64),
-    /// Say these last words and close it.
-    Refuse(&'static [u8]),
-}
-
-/// Whether a connection should be read further.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appetite {
-    /// Go on reading.
-    More,
-    /// Stop until [`SocketQueue::resume`].
-    Enough,
-}
-
-/// What the owner of a queue does with what happens on it. `user` is the word given at acceptance.
-pub trait Handler {
-    /// A peer has connected.
-    fn accepted(&mut self, id: ConnectionId, peer: SocketAddr, local: SocketAddr) -> Verdict;
-
-    /// Bytes have arrived.
-    fn received(&mut self, user: u64, bytes: &[u8]) -> Appetite;
-
-    /// The peer will send nothing more; it may still read.
-    fn ended(&mut self, user: u64);
-
-    /// The connection is gone and its id is dead.
-    fn broken(&mut self, user: u64);
-
-    /// There is room again after a [`SocketQueue::send`] that took less than it was given.
-    fn writable(&mut self, user: u64);
-
-    /// A watched descriptor has become readable.
-    fn doorbell(&mut self, token: u64);
-}
+pub use handler::{Appetite, ConnectionId, Handler, Verdict};
+pub use limits::{BACKLOG, LAST_BYTES_MS, RECEIVE_BYTES, SEND_QUEUE_BYTES};
 
 /// Why a queue could not be made or used.
 #[derive(Debug, thiserror::Error)]

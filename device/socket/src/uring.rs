@@ -27,8 +27,11 @@ use rustix::net::Shutdown;
 
 use sietch_structures::{Key, Slab};
 
-use crate::{Appetite, ConnectionId, Handler, SEND_QUEUE_BYTES, Verdict, address};
 use buffers::Buffers;
+
+use crate::address;
+use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
+use crate::limits::SEND_QUEUE_BYTES;
 
 /// Submission entries: a turn with more requests submits in several calls.
 const ENTRIES: u32 = 1024;

@@ -45,6 +45,12 @@
 
 pub mod arrivals;
 #[cfg(not(loom))]
+mod clock;
+#[cfg(not(loom))]
+mod close;
+#[cfg(not(loom))]
+mod copy_fault;
+#[cfg(not(loom))]
 pub mod cork;
 #[cfg(not(loom))]
 mod endpoint;
@@ -53,6 +59,8 @@ pub mod layout;
 mod lock;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+mod notify;
 #[cfg(not(loom))]
 mod private;
 #[cfg(not(loom))]
@@ -67,18 +75,24 @@ pub mod waiters;
 mod tests;
 
 #[cfg(not(loom))]
-pub use endpoint::{Edge, Endpoint, Hangup, Hint, Notification, Want};
+pub use close::{Hangup, Hint};
+#[cfg(not(loom))]
+pub use copy_fault::CopyFault;
+#[cfg(not(loom))]
+pub use endpoint::{Edge, Endpoint};
 pub use layout::{MAGIC, Names, RegionSizes};
 #[cfg(not(loom))]
 pub use lock::{after_fork, holder, is_dead, lives, own as thread, restrict_system_calls};
 #[cfg(not(loom))]
 pub use memory::{AttachError, Memory, check_overcommit, set_served};
 #[cfg(not(loom))]
+pub use notify::{Notification, Want};
+#[cfg(not(loom))]
 pub use private::{OPTIONS_OFFSET, Private, STATE_OFFSET, flag, option, state};
 #[cfg(not(loom))]
 pub use receive::Receive;
 #[cfg(not(loom))]
-pub use send::{CopyFault, Send};
+pub use send::{SEGMENT, Send};
 
 /// Up to this size (256 KiB) a full ring is left for a larger one at once: the larger half of a
 /// core's second-level cache stays free.

@@ -19,12 +19,12 @@ use zerocopy::IntoBytes;
 
 use super::Queue;
 use super::entries::State;
+use super::payloads::{PAYLOAD, Reading, reading};
 use super::record::Sent;
 use crate::compaction::SLICE;
 use crate::error::{Failure, SnapshotError};
-use crate::layout::Spot;
-use crate::log::{Cursor, Log, Sequence};
-use crate::typed::{TYPE_HEADER, typed};
+use crate::log::Sequence;
+use crate::typed::typed;
 
 /// Payloads read ahead at a time, and copied at a time: each is half of [`crate::MAX_READS`].
 const READS: usize = 8;
@@ -32,61 +32,6 @@ const READS: usize = 8;
 /// How long an entry is put off that cannot be read, in nanoseconds: a disk that recovers does so
 /// within seconds.
 const RETRY: u64 = 1_000_000_000;
-
-/// Where the payload begins in its record.
-const PAYLOAD: usize = TYPE_HEADER + size_of::<Sent>();
-
-/// A payload on its way from the area.
-struct Reading {
-    id: Sequence,
-    spot: Spot,
-    length: usize,
-    cursor: Cursor,
-}
-
-/// What a queue reads.
-#[derive(Default)]
-pub(super) struct Stored {
-    /// Bytes of payloads in memory, where that is bounded.
-    window: Option<usize>,
-    /// Sent, and in memory until they are written.
-    fresh: VecDeque<Sequence>,
-    /// Handed out: the first to be let go of.
-    out: VecDeque<Sequence>,
-    loads: VecDeque<Reading>,
-    copies: VecDeque<Reading>,
-    /// Copied into the snapshot: entries, where they were, and where they are.
-    moved: Vec<(Sequence, Spot, Spot)>,
-    /// The snapshot is complete, and takes effect when the log is done with it.
-    pub switching: bool,
-}
-
-impl Stored {
-    pub(super) fn new(window: Option<usize>) -> Self {
-        Self { window, ..Self::default() }
-    }
-
-    /// Whether memory is a window on the entries.
-    pub(super) fn is_window(&self) -> bool {
-        self.window.is_some()
-    }
-
-    pub(super) fn sent(&mut self, id: Sequence) {
-        if self.window.is_some() {
-            self.fresh.push_back(id);
-        }
-    }
-
-    pub(super) fn handed(&mut self, id: Sequence) {
-        if self.window.is_some() {
-            self.out.push_back(id);
-        }
-    }
-}
-
-fn reading<D: DiskQueue>(log: &Log<D>, id: Sequence, spot: Spot, length: usize) -> Reading {
-    Reading { id, spot, length, cursor: log.cursor_at(spot, PAYLOAD + length) }
-}
 
 impl<D: DiskQueue> Queue<D> {
     /// Takes new places, and lets go of payloads that memory is too short for.

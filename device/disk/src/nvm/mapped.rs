@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use sietch_ring::{Mapping, Untrusted};
 
-use super::{LINE, Medium};
+use super::medium::{LINE, Medium};
 use crate::file::io;
 use crate::{BLOCK, OpenError};
 

@@ -1,7 +1,14 @@
 //! The seam under [`super::NvmQueue`]: memory as loads, stores and fences.
 
+/// Unit of requests, in bytes: a cache line. Stores of whole lines never read the line first.
+pub const LINE: usize = 64;
+
+/// What the memory stores in one piece, in bytes: an aligned word (Intel, "Persistent Memory
+/// Programming", 2-3).
+pub const TEAR: usize = 8;
+
 /// Persistent memory of a fixed size. Offsets and lengths of stores are multiples of
-/// [`super::LINE`].
+/// [`LINE`].
 pub trait Medium {
     /// Bytes.
     fn len(&self) -> usize;
@@ -18,7 +25,7 @@ pub trait Medium {
     fn load(&self, offset: usize, out: &mut [u8]);
 
     /// Stores `bytes` at `offset`. Until the next fence, a power loss keeps any part of them, in
-    /// pieces of [`super::TEAR`] bytes.
+    /// pieces of [`TEAR`] bytes.
     ///
     /// # Panics
     /// If the range is not inside, or not whole lines.

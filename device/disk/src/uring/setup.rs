@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use io_uring::{IoUring, Probe, opcode};
 
-use super::Mode;
+use super::mode::Mode;
 use crate::OpenError;
 use crate::features::{Device, Feature};
 

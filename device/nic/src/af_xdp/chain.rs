@@ -13,7 +13,7 @@
 
 use sietch_ring::{Piece, Pieces};
 
-use super::queue::QueueCounters;
+use super::counters::QueueCounters;
 use crate::queue::LEAST_HEAD;
 
 /// Why a frame in several pieces is dropped.

@@ -23,7 +23,6 @@ use super::counters::Reason;
 use super::layout::Word;
 
 mod ipv6;
-pub use ipv6::ETHERTYPE_IPV6;
 
 /// `XDP_DROP`
 pub const DROP: i32 = 1;
@@ -54,6 +53,8 @@ const PREFIX_KEY6: i16 = -76;
 const ADDRESS6: i16 = PREFIX_KEY6 + 4;
 
 const ETHERNET: i32 = 14;
+/// The ethertype of IPv6 as a program loads it.
+pub(super) const ETHERTYPE_IPV6: i32 = wire16(0x86dd);
 const ETHERTYPE: i16 = 12;
 const ARP_END: i32 = 42;
 const IPV4_END: i32 = 34;

@@ -9,32 +9,17 @@
 //!    everybody's for ARP, and a group's for IPv6.
 
 use std::net::Ipv4Addr;
-use std::ops::RangeInclusive;
 
 use super::{Reason, VnicSpec};
 
+mod checks;
 mod ipv6;
+
+use checks::{Verdict, chunk, ensure, granted};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV6: [u8; 2] = [0x86, 0xdd];
-
-type Verdict = Result<(), Reason>;
-
-#[inline]
-fn ensure(holds: bool, reason: Reason) -> Verdict {
-    if holds { Ok(()) } else { Err(reason) }
-}
-
-#[inline]
-fn chunk<const SIZE: usize>(bytes: &[u8], at: usize, reason: Reason) -> Result<[u8; SIZE], Reason> {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(reason)
-}
-
-#[inline]
-fn be16(bytes: &[u8], at: usize, reason: Reason) -> Result<u16, Reason> {
-    chunk(bytes, at, reason).map(u16::from_be_bytes)
-}
 
 #[inline]
 fn address(bytes: &[u8], at: usize, reason: Reason) -> Result<Ipv4Addr, Reason> {
@@ -82,12 +67,6 @@ fn check_port(spec: &VnicSpec, head: &[u8], at: usize, payload: usize, own: usiz
     let (least, ranges) = if head[23] == 6 { (20, &spec.tcp_ports) } else { (8, &spec.udp_ports) };
     ensure(payload >= least, Reason::Header)?;
     granted(ranges, head, at + own)
-}
-
-#[inline]
-fn granted(ranges: &[RangeInclusive<u16>], head: &[u8], at: usize) -> Verdict {
-    let port = be16(head, at, Reason::Header)?;
-    ensure(ranges.iter().any(|range| range.contains(&port)), Reason::Port)
 }
 
 /// ARP goes to everybody, IPv6 to the MACs of groups.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 
-use crate::RECEIVE_BYTES;
+use crate::limits::RECEIVE_BYTES;
 
 /// Buffers in the ring: 4 MiB in all, so that 256 connections can deliver in one turn. Running out
 /// only costs a re-arm.

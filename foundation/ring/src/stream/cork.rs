@@ -17,22 +17,19 @@
 //!    ring, which the other could publish as well, and have the consumer wake, as any byte of the
 //!    doorbell does.
 
+use super::clock::{MILLISECOND, now};
+use super::endpoint::Endpoint;
 use super::layout::tail;
 use super::private::flag;
-use super::{Endpoint, Send};
+use super::send::Send;
 use crate::sync::Ordering;
 
 /// Milliseconds that bytes are held back at most (`TCP_RTO_MIN` of Linux, after which its timer
 /// sends what is corked).
 pub const LONGEST: u64 = 200;
 
-/// Bytes of a segment of the kernel's loopback: so many leave whatever was asked.
-pub const SEGMENT: u64 = 65_483;
-
 /// Bits of a position in a word; the others are milliseconds.
 const POSITION: u32 = 40;
-
-const MILLISECOND: u64 = 1_000_000;
 
 /// A word that says that bytes before `position` are due at `at` milliseconds. Never 0.
 const fn word(position: u64, at: u64) -> u64 {
@@ -45,16 +42,6 @@ const fn word(position: u64, at: u64) -> u64 {
 const fn left(word: u64, now: u64) -> Option<u64> {
     let left = (word >> POSITION).wrapping_sub(now) & ((1 << (u64::BITS - POSITION)) - 1);
     if left == 0 || left > LONGEST { None } else { Some(left) }
-}
-
-/// Milliseconds of the monotonic clock, some behind; two processes agree unless they are in
-/// different time namespaces, and then what is held is due.
-pub(super) fn now() -> u64 {
-    if cfg!(miri) {
-        return 0;
-    }
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    time.tv_sec.cast_unsigned() * 1000 + time.tv_nsec.cast_unsigned() / MILLISECOND
 }
 
 impl Endpoint {

@@ -1,8 +1,9 @@
 //! Reading: steps 2 and 3 of [`super`], the consumer's side.
 
+use super::copy_fault::CopyFault;
+use super::endpoint::Endpoint;
 use super::layout::{REGIONS, moved, tail};
-use super::lock::Guard;
-use super::{CopyFault, Endpoint};
+use super::lock::{self, Guard};
 use crate::guarded;
 use crate::sync::Ordering;
 use crate::untrusted::Untrusted;
@@ -222,5 +223,13 @@ impl<'a> Receive<'a> {
     fn publish(&self) {
         self.end.private().receiving.head.store(self.at.position, Ordering::Release);
         self.end.inbound().consumer.head.store(self.at.position, Ordering::Release);
+    }
+}
+
+impl Endpoint {
+    /// Begins to read; `None` if this very thread is at it already (a signal handler).
+    #[inline]
+    pub fn receive(&self) -> Option<Receive<'_>> {
+        Some(Receive::new(self, lock::take(&self.private().receiving.lock)?))
     }
 }

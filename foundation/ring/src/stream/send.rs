@@ -1,32 +1,15 @@
 //! Writing: steps 2 to 4 of [`super`], the producer's side.
 
-use super::cork::SEGMENT;
+use super::EAGER_LOG2;
+use super::copy_fault::CopyFault;
+use super::endpoint::Endpoint;
 use super::layout::{REGIONS, moved, tail};
-use super::lock::Guard;
-use super::{EAGER_LOG2, Endpoint};
-use crate::guarded::{self, Fault};
+use super::lock::{self, Guard};
+use crate::guarded;
 use crate::sync::Ordering;
 
-/// Why a copy between a program's memory and a ring ended early. None of its bytes count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyFault {
-    /// The program's memory is not there.
-    Buffer,
-    /// A page of the common memory was refused ([`super::refused_pages`]): the connection is reset.
-    RefusedPage,
-}
-
-impl CopyFault {
-    /// Where the fault lies, at an end that is told if it was its memory.
-    #[cold]
-    pub(super) fn at(fault: Fault, end: &Endpoint) -> Self {
-        if !end.contains(fault.0.get()) {
-            return Self::Buffer;
-        }
-        end.distrust();
-        Self::RefusedPage
-    }
-}
+/// Bytes of a segment of the kernel's loopback: so many leave whatever was asked.
+pub const SEGMENT: u64 = 65_483;
 
 /// The right to write to an end, until it is dropped; what was staged is published then, unless it
 /// is held back ([`super::cork`]).
@@ -332,5 +315,80 @@ impl Drop for Send<'_> {
     #[inline]
     fn drop(&mut self) {
         self.publish();
+    }
+}
+
+impl Endpoint {
+    /// Begins to write; `None` if this very thread is at it already (a signal handler).
+    #[inline]
+    pub fn send(&self) -> Option<Send<'_>> {
+        Some(Send::new(self, lock::take(&self.private().sending.lock)?))
+    }
+
+    /// Bytes that fit now.
+    pub fn writable(&self) -> usize {
+        let sending = &self.private().sending;
+        let word = sending.region.load(Ordering::Acquire);
+        let (since, log2) = (moved::at(word), moved::log2(word));
+        if !self.geometry.has(log2) {
+            return 0;
+        }
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        let used = self.staged().saturating_sub(head.max(since));
+        (1_u64 << log2).saturating_sub(used) as usize
+    }
+
+    /// Bytes of the largest region that this end may write into.
+    pub fn most_sent(&self) -> usize {
+        1 << Send::largest(self)
+    }
+
+    /// Whether `poll(2)` would call it writable: a quarter of the ring is free, or it may still
+    /// grow without asking.
+    pub fn is_writable(&self) -> bool {
+        let log2 =
+            moved::log2(self.private().sending.region.load(Ordering::Acquire)).min(self.geometry.largest);
+        let size = 1_usize << log2;
+        self.writable() >= size / 4 || Send::would_grow(self)
+    }
+
+    /// Somebody found no room. Whether that is news.
+    #[cold]
+    pub fn note_full(&self) -> bool {
+        self.private().sending.space.fetch_or(1, Ordering::AcqRel) & 1 == 0
+    }
+
+    /// Whether somebody found no room, and nobody has found some since.
+    #[inline]
+    pub fn is_short_of_room(&self) -> bool {
+        self.private().sending.space.load(Ordering::Acquire) & 1 != 0
+    }
+
+    /// How often there was room again after somebody had found none (wrapping): what wakes those
+    /// who wait for room.
+    #[inline]
+    pub fn spaces(&self) -> u32 {
+        let word = &self.private().sending.space;
+        let now = word.load(Ordering::Acquire);
+        if now & 1 == 0 || !self.is_writable() {
+            return now >> 1;
+        }
+        // The bit is taken back and one more is counted in one step.
+        match word.compare_exchange(now, now.wrapping_add(1), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => now.wrapping_add(1) >> 1,
+            Err(other) => other >> 1,
+        }
+    }
+
+    /// Bytes sent that the other has not read.
+    pub fn unread_by_peer(&self) -> usize {
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        self.staged().saturating_sub(head).min(2 << self.geometry.largest) as usize
+    }
+
+    /// What the other has read, as it says.
+    #[inline]
+    pub fn read_by_peer(&self) -> u64 {
+        self.outbound().consumer.head.load(Ordering::Acquire)
     }
 }

@@ -534,7 +534,7 @@ fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
     write(&mine, b"third");
     assert_eq!((read(&theirs, 100), theirs.corked_for()), (b"second third".to_vec(), None));
     // More than a segment is not held, the rest is; the end takes it along.
-    let much = vec![7; cork::SEGMENT as usize + 10];
+    let much = vec![7; SEGMENT as usize + 10];
     hold(&much);
     assert!(theirs.readable() > 0);
     mine.finish();

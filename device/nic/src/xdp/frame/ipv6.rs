@@ -15,10 +15,10 @@ use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R9, R10}
 use super::super::assembler::{Alu, Condition, Label, MapReference, Size};
 use super::super::counters::Reason;
 use super::super::layout::{PORT_WORDS, Word, word_of};
-use super::{Direction, ETHERTYPE, FrameProgram, PREFIX_KEY6, TCP_MINIMUM, TRANSPORT_MINIMUM, wire16};
+use super::{
+    Direction, ETHERTYPE, ETHERTYPE_IPV6, FrameProgram, PREFIX_KEY6, TCP_MINIMUM, TRANSPORT_MINIMUM, wire16,
+};
 
-/// IPv6 as loaded.
-pub const ETHERTYPE_IPV6: i32 = wire16(0x86dd);
 /// Where the header ends.
 const IPV6_END: i32 = 54;
 /// Where the payload's length is.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Verdict, chunk, ensure, granted};
+use super::checks::{Verdict, chunk, ensure, granted};
 use crate::xdp::{Reason, VnicSpec};
 
 const HEADER: usize = 14 + 40;

@@ -1,0 +1,182 @@
+//! Closing an end, and what it means that the other end is gone: step 6 of [`super`].
+
+use super::endpoint::Endpoint;
+use super::layout::tail;
+use super::lock;
+use super::private::flag;
+use super::send::Send;
+use crate::sync::Ordering;
+
+/// Times that who closes tries to say so beside somebody who publishes: that takes a copy each
+/// time.
+const PUBLICATIONS: u32 = 64;
+
+/// What it meant that the other end is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hangup {
+    /// It had read everything and closed: FIN.
+    Finished,
+    /// It left something unread, wanted to abort, or was not to be believed: RST.
+    Reset,
+}
+
+/// What an end said about closing, as it was read once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint(u64);
+
+impl Endpoint {
+    /// Publishes FIN: nothing more will be sent. The caller rings ([`Endpoint::data_notification`]).
+    pub fn finish(&self) {
+        self.private().set(flag::SHUT_WR);
+        self.publish_flags(0);
+    }
+
+    /// Whether the other sees a reset when this end's last holder is gone (`SO_LINGER` with a time
+    /// of zero).
+    pub fn abort_on_close(&self, yes: bool) {
+        let private = self.private();
+        if yes {
+            private.set(flag::ABORT_ON_CLOSE)
+        } else {
+            private.clear(flag::ABORT_ON_CLOSE)
+        };
+        self.publish_flags(0);
+    }
+
+    /// To be called by a process that closes its last descriptor of this end, before it closes it:
+    /// the other asks the kernel soon whether it was the last of all. The caller rings
+    /// ([`Endpoint::data_notification`]) only if it must not rely on the hang-up itself.
+    pub fn closing(&self) {
+        let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
+        self.publish_flags(tail::CLOSING | unread);
+    }
+
+    /// Resets the connection, whoever else holds this end: the other has a reset from now on, and
+    /// so have all holders here, who know of it. The caller rings ([`Endpoint::data_notification`]).
+    pub fn reset(&self) {
+        self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
+        self.publish_flags(0);
+    }
+
+    fn publish_flags(&self, more: u64) {
+        let sending = &self.private().sending;
+        // A process that closes goes on without the lock if it does not get it soon: the sender of
+        // this end may have written the word.
+        let closes = more & tail::CLOSING != 0;
+        let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
+        let published = &self.outbound().producer.tail;
+        // Read back from where the other could have changed it, which would lose it a hint of its
+        // own peer's end.
+        let mut before = published.load(Ordering::Relaxed);
+        let flags = |before: u64| {
+            let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
+            self.tail_flags() | more | turn
+        };
+        // Only what makes the other side ready is an arrival.
+        let news = |word: u64, before: u64| (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0;
+        if let Some(_guard) = guard {
+            // What is held back is so no longer, and the other may have taken it already.
+            let position = self.staged();
+            sending.tail.store(position, Ordering::Release);
+            let word = tail::word(position, flags(before));
+            if news(word, before) {
+                self.note_arrival(position);
+            }
+            published.store(word, Ordering::Release);
+            if sending.held.load(Ordering::Relaxed) != 0 {
+                Send::complete_begun_move(self);
+                self.clear_corked();
+            }
+            return;
+        }
+        // Who has the lock may be publishing, and has the say about positions. With these flags the
+        // other takes what is held back by itself.
+        for _ in 0..PUBLICATIONS {
+            let word = tail::word(tail::position(before), flags(before));
+            match published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => before = other,
+            }
+        }
+    }
+
+    /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the
+    /// kernel (`POLLHUP` of the own descriptor), then call [`Endpoint::hung_up`] or
+    /// [`Endpoint::still_there`].
+    #[inline]
+    pub fn may_be_gone(&self) -> bool {
+        self.is_closing() && self.is_new(self.hint())
+    }
+
+    /// As [`Endpoint::may_be_gone`], and also, however often the kernel was asked, while nobody has
+    /// accepted this connection: the end of a queue in which it waits leaves no hint. For who acts,
+    /// not for who waits: asking changes nothing as long as it waits.
+    #[inline]
+    pub fn is_worth_asking(&self) -> bool {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        word & tail::CLOSING != 0
+            && (self.private().receiving.vetted.load(Ordering::Relaxed) != word || word == tail::UNACCEPTED)
+    }
+
+    /// Whether the other has reset the connection: it counts as gone, whatever the kernel says.
+    pub fn is_reset_by_peer(&self) -> bool {
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        word & (tail::RESET | tail::CLOSING) == tail::RESET | tail::CLOSING
+    }
+
+    /// Whether a process has closed the other end since anything was sent, looked into or not.
+    #[inline]
+    pub fn is_closing(&self) -> bool {
+        self.inbound().producer.tail.load(Ordering::Acquire) & tail::CLOSING != 0
+    }
+
+    /// What the other says about closing now: to be read before the kernel is asked.
+    pub fn hint(&self) -> Hint {
+        Hint(self.inbound().producer.tail.load(Ordering::Acquire))
+    }
+
+    fn is_new(&self, hint: Hint) -> bool {
+        !self.is_vetted(hint.0)
+    }
+
+    /// Whether it is known that this tail does not mean that the other is gone.
+    pub(super) fn is_vetted(&self, word: u64) -> bool {
+        self.private().receiving.vetted.load(Ordering::Relaxed) == word
+    }
+
+    /// The hint was one of several holders that closed.
+    pub fn still_there(&self, hint: Hint) {
+        self.private().receiving.vetted.store(hint.0, Ordering::Relaxed);
+    }
+
+    /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE`
+    /// of this end's descriptor). What that meant; the same however often it is asked.
+    pub fn hung_up(&self) -> Hangup {
+        let private = self.private();
+        let before = private.flags.load(Ordering::Acquire);
+        if before & flag::HUNG_UP != 0 {
+            return if before & flag::RESET == 0 { Hangup::Finished } else { Hangup::Reset };
+        }
+        let word = self.inbound().producer.tail.load(Ordering::Acquire);
+        // In this order: what another thread publishes meanwhile is not taken for held back.
+        let held = private.sending.held.load(Ordering::Acquire);
+        let sent = private.sending.tail.load(Ordering::Acquire);
+        let head = self.outbound().consumer.head.load(Ordering::Acquire);
+        // What was sent after it closed does not count; that is known if the last that it said is
+        // that it closes, having read everything. The hint of another holder, who was not the last,
+        // says nothing.
+        let vetted = private.receiving.vetted.load(Ordering::Relaxed) == word;
+        let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
+        // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds
+        // TCP_CLOSE.
+        let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
+        // What is held back may have been read when it was due. What was not counts as unsent:
+        // Linux sends it when the other closes, and hears of a reset which its reader is not told
+        // of either.
+        let unread = !(sent..=held.max(sent)).contains(&head) || head < held;
+        let aborted = (unread && !read_all) || word & tail::ABORT != 0;
+        let reset = word & tail::RESET != 0 || aborted && !over;
+        private.set(if reset { flag::HUNG_UP | flag::RESET } else { flag::HUNG_UP });
+        if reset { Hangup::Reset } else { Hangup::Finished }
+    }
+}

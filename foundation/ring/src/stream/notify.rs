@@ -1,0 +1,304 @@
+//! Waiting at an end, and notifying who waits at the other: step 5 of [`super`].
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::endpoint::Endpoint;
+use super::layout::moved;
+use super::{clock, lock, waiters};
+use crate::sync::{AtomicU64, Ordering};
+
+/// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more
+/// than a few in turn are those of a process that holds this end and means harm to it.
+const DRAINS: u32 = 64;
+
+/// Nanoseconds of a sleep while somebody drains the doorbell and does not come to an end.
+const UNSURE: u64 = 20_000_000;
+
+/// Milliseconds beside the same drainer after which it counts as dead.
+const STUCK: u32 = 20_000;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Something to read: bytes, or the end.
+    Data,
+    /// Room to write.
+    Room,
+}
+
+/// What a ringer owes to who waits at the other end.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "who is not rung sleeps on"]
+pub struct Notification {
+    want: Want,
+    request: Option<u64>,
+    sleep: u64,
+}
+
+impl Notification {
+    const fn of(want: Want, request: Option<u64>) -> Self {
+        Self { want, request, sleep: 0 }
+    }
+
+    /// Whether a byte is to be written.
+    #[inline]
+    pub const fn is_needed(&self) -> bool {
+        self.request.is_some()
+    }
+
+    /// The sleep for which the byte is, to be remembered once it is written; 0 for none.
+    #[inline]
+    pub const fn sleep(&self) -> u64 {
+        self.sleep
+    }
+}
+
+impl Endpoint {
+    #[inline]
+    fn waiters(&self, want: Want) -> &AtomicU64 {
+        match want {
+            Want::Data => &self.inbound().waiters.data,
+            Want::Room => &self.outbound().waiters.room,
+        }
+    }
+
+    /// What the other answered last of the requests of this end.
+    #[inline]
+    fn answered(&self, want: Want) -> &AtomicU64 {
+        let rung = self.own_notified();
+        if want == Want::Data { &rung.data } else { &rung.room }
+    }
+
+    /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from its
+    /// sleep. It must look once more before it sleeps on its descriptor. The number of its request.
+    #[inline]
+    pub fn arm(&self, want: Want) -> u64 {
+        let word = self.waiters(want);
+        let request = waiters::arm(word);
+        if self.is_draining() { self.arm_after_drain(want) } else { request }
+    }
+
+    /// As [`Endpoint::arm`], for a caller that is counted and sleeps again.
+    #[inline]
+    pub fn arm_again(&self, want: Want) -> u64 {
+        let request = waiters::arm_again(self.waiters(want));
+        if self.is_draining() { self.arm_after_drain(want) } else { request }
+    }
+
+    /// Takes the caller off the count.
+    #[inline]
+    pub fn disarm(&self, want: Want) {
+        waiters::disarm(self.waiters(want));
+    }
+
+    /// Asks to be rung in the place of others at this end who sleep without being counted, until
+    /// [`Endpoint::asked_no_more`].
+    pub fn ask_for_others(&self, want: Want) {
+        waiters::ask(self.waiters(want));
+        if self.is_draining() {
+            self.arm_after_drain(want);
+        }
+    }
+
+    /// They have been woken, or need not be.
+    #[inline]
+    pub fn asked_no_more(&self, want: Want) {
+        waiters::asked_no_more(self.waiters(want));
+    }
+
+    /// As [`Endpoint::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for
+    /// all of them. None: somebody else waits here as well, so it has to be [`Endpoint::arm`]. The
+    /// caller fences once for all that it arms so, asks each [`Endpoint::is_draining`], and then looks
+    /// at all.
+    #[inline]
+    #[must_use = "who is not counted is not rung"]
+    pub fn arm_among_many(&self, sleep: u64) -> Option<u64> {
+        let request = waiters::arm_among_many(self.waiters(Want::Data))?;
+        self.number_sleep(sleep);
+        Some(request)
+    }
+
+    /// As [`Endpoint::arm_among_many`], for a caller that is counted so and sleeps again.
+    #[inline]
+    pub fn arm_again_among_many(&self, sleep: u64) -> u64 {
+        let request = waiters::arm_again_among_many(self.waiters(Want::Data));
+        self.number_sleep(sleep);
+        request
+    }
+
+    /// Who is counted still has come to another sleep, or to one that is for this end alone (0).
+    /// Then as [`Endpoint::arm_among_many`].
+    #[inline]
+    pub fn number_sleep(&self, sleep: u64) {
+        self.inbound().waiters.sleep.store(sleep, Ordering::Release);
+    }
+
+    /// Takes the caller off the count that was counted with [`Endpoint::arm_among_many`].
+    #[inline]
+    pub fn disarm_among_many(&self) {
+        waiters::disarm_among_many(self.waiters(Want::Data));
+    }
+
+    /// How many wait at this end, for data and for room.
+    #[inline]
+    pub fn waiting(&self) -> u32 {
+        waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
+    }
+
+    /// Whether a request of the caller has been answered: it is rung for no more before it arms
+    /// again. The lower half of its number is enough.
+    #[inline]
+    pub fn is_answered(&self, want: Want, request: u32) -> bool {
+        waiters::is_answered(self.answered(want), request)
+    }
+
+    /// Whether somebody takes bytes from the doorbell: who has armed waits for the end of it, and
+    /// arms again.
+    #[inline]
+    pub fn is_draining(&self) -> bool {
+        waiters::is_draining(&self.private().doorbell.draining) != 0
+    }
+
+    /// Waits until nobody drains the doorbell, and makes the request again: all of it within one
+    /// budget, because any holder of this end can write that word. If the budget is spent the
+    /// caller does not sleep for long ([`Endpoint::longest_sleep`]).
+    #[cold]
+    fn arm_after_drain(&self, want: Want) -> u64 {
+        let word = &self.private().doorbell.draining;
+        let before = self.stuck.load(Relaxed);
+        let mut budget = if before == 0 { lock::Budget::new() } else { lock::Budget::spent() };
+        for _ in 0..DRAINS {
+            let free = lock::wait_for(word, &mut budget);
+            let request = waiters::arm_again(self.waiters(want));
+            let thread = waiters::is_draining(word);
+            // A handler that interrupted its own thread must not wait for it: it sleeps too short
+            // at worst.
+            if thread == 0 || thread == lock::holder() {
+                self.stuck.store(0, Relaxed);
+                return request;
+            }
+            if !free {
+                break;
+            }
+        }
+        self.note_stuck(before);
+        waiters::arm_again(self.waiters(want))
+    }
+
+    /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another
+    /// PID namespace, or there is none. `before` is what was noted last. From one that is there for
+    /// [`STUCK`] the word is taken.
+    fn note_stuck(&self, before: u64) {
+        let word = &self.private().doorbell.draining;
+        let thread = waiters::is_draining(word);
+        let now = clock::now() as u32;
+        let since = if before as u32 == thread { (before >> 32) as u32 } else { now };
+        let mut noted = u64::from(since) << 32 | u64::from(thread);
+        if now.wrapping_sub(since) > STUCK {
+            let _ = word.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed);
+            noted = 0;
+        } else {
+            lock::free_of_dead(word);
+        }
+        self.stuck.store(noted, Relaxed);
+    }
+
+    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other
+    /// holds bytes back ([`Endpoint::corked_for`]), or somebody drains the doorbell, who may take the byte
+    /// that answers the caller.
+    #[inline]
+    pub fn longest_sleep(&self) -> Option<u64> {
+        let held = self.corked_for();
+        if self.is_draining() { Some(held.unwrap_or(UNSURE).min(UNSURE)) } else { held }
+    }
+
+    /// Bytes of the doorbell that were taken so far, wrapping: for [`Endpoint::notified_since`].
+    #[inline]
+    pub fn drained(&self) -> u32 {
+        self.private().doorbell.drained.load(Ordering::Acquire)
+    }
+
+    /// Bytes that the other end has counted as written since `drained` bytes were taken. More than
+    /// these lie in the doorbell only for a moment, or where a writer was killed before it counted
+    /// its byte.
+    #[inline]
+    pub fn notified_since(&self, drained: u32) -> u32 {
+        let rung = self.own_notified().bytes.load(Ordering::Acquire);
+        rung.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
+    }
+
+    /// Bytes that should lie in the doorbell: a hint.
+    #[inline]
+    pub fn undrained(&self) -> u32 {
+        let rung = self.own_notified().bytes.load(Ordering::Acquire);
+        let left = rung.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
+        // Who connected may have been rung by whoever set the connection up, which nobody counts.
+        if left.cast_signed() < 0 { 0 } else { left }
+    }
+
+    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if
+    /// nobody is counted as a waiter at this end but `own`; it returns whether it did. Says whether
+    /// none was to be left; false also if another thread is taking some.
+    pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
+        let doorbell = &self.private().doorbell;
+        let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
+            lock::free_of_dead(&doorbell.draining);
+            return false;
+        };
+        let rung = self.own_notified().bytes.load(Ordering::Acquire);
+        let leave = self.waiting() > own;
+        if take(leave) {
+            doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Release);
+        }
+        drop(drain);
+        !leave
+    }
+
+    /// After sending, finishing or closing: what is due to who waits for data at the other end: if
+    /// anything, a byte written to the own descriptor, and then [`Endpoint::mark_notified`].
+    #[inline]
+    pub fn data_notification(&self) -> Notification {
+        let rung = self.peer_notified();
+        Notification::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
+    }
+
+    /// As [`Endpoint::data_notification`], by who remembers for which sleeps it has rung ([`Notification::sleep`]):
+    /// nothing is due if the consumer is in one of them.
+    #[inline]
+    pub fn data_notification_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Notification {
+        let (waiters, rung) = (&self.outbound().waiters, self.peer_notified());
+        match waiters::due_unless(&waiters.data, &rung.data, &waiters.sleep, is_rung) {
+            None => Notification::of(Want::Data, None),
+            Some((request, sleep)) => Notification { sleep, ..Notification::of(Want::Data, Some(request)) },
+        }
+    }
+
+    /// After receiving: as [`Endpoint::data_notification`], for a producer that waits for room. A producer
+    /// is rung when a quarter of its ring is free.
+    #[inline]
+    pub fn room_notification(&self) -> Notification {
+        let rung = self.peer_notified();
+        let due = Notification::of(Want::Room, waiters::due(&self.inbound().waiters.room, &rung.room));
+        if due.is_needed() && !self.is_room_worth_a_ring() { Notification::of(Want::Room, None) } else { due }
+    }
+
+    #[cold]
+    fn is_room_worth_a_ring(&self) -> bool {
+        let mine = self.private().receiving.region.load(Ordering::Relaxed);
+        let log2 = moved::log2(mine).min(self.geometry.largest);
+        let left = self.inbound().moves.left[usize::from(log2)].load(Ordering::Acquire);
+        // Room is counted in the region that the producer is in, so there is none before the
+        // consumer has come there.
+        moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
+    }
+
+    /// What was due has been done: a byte lies in the other's doorbell.
+    #[inline]
+    pub fn mark_notified(&self, due: Notification) {
+        if let Some(request) = due.request {
+            let rung = self.peer_notified();
+            waiters::answer(if due.want == Want::Data { &rung.data } else { &rung.room }, request);
+            rung.bytes.fetch_add(1, Ordering::Release);
+        }
+    }
+}
