@@ -161,7 +161,7 @@ pub(crate) struct Superblock {
 
 impl Superblock {
     /// Offset of copy `index` (0 or 1) of generation `generation`.
-    pub(crate) fn place(generation: u64, index: u64) -> u64 {
+    pub(crate) fn copy_offset(generation: u64, index: u64) -> u64 {
         superblock_copies::offset(generation, index)
     }
 

@@ -465,7 +465,7 @@ fn whole(size: u64) -> Result<u64, VolumeError> {
 fn write_superblocks<D: DiskQueue>(disk: &mut D, superblock: &Superblock) -> Result<(), Failure> {
     let bytes = superblock.write();
     for index in 0..2 {
-        let offset = Superblock::place(superblock.generation, index);
+        let offset = Superblock::copy_offset(superblock.generation, index);
         write(disk, "writing a superblock", offset, &bytes, true)?;
     }
     Ok(())

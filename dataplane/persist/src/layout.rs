@@ -17,7 +17,7 @@ use sietch_disk::superblock_copies::{self, CopyDamage};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::limits::{DATA_START, MARK_BYTES, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
+use crate::limits::{DATA_START, INDEX_BYTES, MAX_RUNS, MIN_SEGMENTS, SEGMENT_RANGE, SUPERBLOCK};
 
 /// Version of the queue's records.
 pub const QUEUE_VERSION: u32 = 1;
@@ -275,7 +275,7 @@ pub(crate) struct Run {
 
 /// The snapshot that the log starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotPlace {
+pub(crate) struct SnapshotLocation {
     pub stream: u64,
     pub segment: u32,
     /// Sequence of its last record; the first is 1. 0: it has none.
@@ -299,7 +299,7 @@ pub(crate) struct Superblock {
     /// The log was known to be durable up to this sequence when the superblock was written. 0:
     /// nothing was known.
     pub proven: u64,
-    pub snapshot: Option<SnapshotPlace>,
+    pub snapshot: Option<SnapshotLocation>,
     pub runs: Vec<Run>,
     /// Records before this sequence were given up, though some may still lie in the first segment.
     /// 0: none were.
@@ -337,7 +337,7 @@ impl Content {
 
 /// Where a payload lies: its first record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct RecordLocation {
     /// Of the log, or of a snapshot.
     pub stream: u64,
     pub sequence: u64,
@@ -346,7 +346,7 @@ pub(crate) struct Spot {
     pub position: u32,
 }
 
-impl Spot {
+impl RecordLocation {
     /// [`KIND_LOG`] or [`KIND_SNAPSHOT`].
     pub(crate) fn kind(&self) -> u8 {
         if self.stream == log_stream(stream_epoch(self.stream)) { KIND_LOG } else { KIND_SNAPSHOT }
@@ -355,7 +355,7 @@ impl Spot {
 
 impl Superblock {
     /// Area offset of copy `index` (0 or 1) of generation `generation`.
-    pub(crate) fn place(generation: u64, index: u64) -> u64 {
+    pub(crate) fn copy_offset(generation: u64, index: u64) -> u64 {
         superblock_copies::offset(generation, index)
     }
 
@@ -426,7 +426,7 @@ impl Superblock {
             closed: raw.closed.get() != 0 || raw.clean.get() != 0,
             clean: raw.clean.get(),
             proven: raw.proven.get(),
-            snapshot: (raw.snapshot_stream.get() != 0).then(|| SnapshotPlace {
+            snapshot: (raw.snapshot_stream.get() != 0).then(|| SnapshotLocation {
                 stream: raw.snapshot_stream.get(),
                 segment: raw.snapshot_segment.get(),
                 last: raw.snapshot_last.get(),
@@ -468,12 +468,12 @@ impl Superblock {
 
 impl Run {
     /// Whether a place should be remembered when `last` was the one before: in each segment the
-    /// first, and then one each [`MARK_BYTES`].
+    /// first, and then one each [`INDEX_BYTES`].
     pub(crate) fn is_worth(&self, last: Option<&Self>) -> bool {
         last.is_none_or(|last| {
             last.segment != self.segment
                 || last.epoch != self.epoch
-                || self.position.saturating_sub(last.position) >= MARK_BYTES
+                || self.position.saturating_sub(last.position) >= INDEX_BYTES
         })
     }
 }

@@ -35,24 +35,24 @@
 mod compaction;
 mod disk_request;
 mod error;
-pub mod follow;
+pub mod follower;
 mod layout;
 mod limits;
 mod log;
 pub mod map;
 pub mod queue;
+mod record_reader;
 mod scan;
 mod space;
 mod stream;
 mod superblocks;
 pub mod typed;
-mod walk;
 
 pub use error::{
     AppendError, Failure, FollowError, FormatError, OpenError, QueueError, ReadError, ResizeError,
     SnapshotError, TruncateError, TypeError,
 };
-pub use follow::Follower;
+pub use follower::Follower;
 pub use layout::{HEADER, VERSION};
 pub use limits::{BATCH, DEFAULT_IN_FLIGHT, MAX_QUEUED, MAX_READS, MAX_RECORD, MIN_CAPACITY};
 pub use log::{

@@ -74,7 +74,7 @@ pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0
 /// Bytes of the log between two places that it remembers, to read from and to truncate at: reading
 /// one record by its sequence reads no more than this before it, and a terabyte of log costs 400 MB
 /// of memory.
-pub(crate) const MARK_BYTES: u32 = 64 << 10;
+pub(crate) const INDEX_BYTES: u32 = 64 << 10;
 
 /// Bytes of segments that recovery fetches ahead of what it parses: the bandwidth of the fastest
 /// disks (14 GB/s) for a millisecond, ten times what one of their reads takes. More only costs
@@ -87,11 +87,11 @@ pub(crate) const PREFETCH_SEGMENTS: usize = 16;
 
 /// Nanoseconds without a further durable record after which a mark is written: long enough that a
 /// busy log writes none for it, short enough that an idle area is soon proven whole.
-pub(crate) const MARK_QUIET: u64 = 100_000_000;
+pub(crate) const PROOF_QUIET: u64 = 100_000_000;
 
 /// Nanoseconds after which a mark is written although the log is busy: two writes of 4 KiB a
 /// second.
-pub(crate) const MARK_INTERVAL: u64 = 1_000_000_000;
+pub(crate) const PROOF_INTERVAL: u64 = 1_000_000_000;
 
 /// Reads of cursors in flight together: each holds a buffer of a batch.
 pub const MAX_READS: usize = 16;

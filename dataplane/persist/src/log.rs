@@ -45,10 +45,10 @@ use crate::limits::{MANY_RUNS, MAX_QUEUED, MAX_RECORD};
 use crate::space::Space;
 use crate::stream::{Pool, Stream};
 use crate::typed::{Record, typed};
-use state::proof::{Mark, Tending};
+use state::proof::{ProofSchedule, ProofWrite};
 use state::reads::Reads;
 use state::requests::{
-    CLASS_FLUSH, CLASS_LOG, CLASS_MARK_SUPERBLOCK, CLASS_READ, CLASS_RESIZE_SUPERBLOCK, CLASS_SHIFT,
+    CLASS_FLUSH, CLASS_LOG, CLASS_PROOF_SUPERBLOCK, CLASS_READ, CLASS_RESIZE_SUPERBLOCK, CLASS_SHIFT,
     CLASS_SNAPSHOT, CLASS_SUPERBLOCK, CLASS_TRUNCATE_FLUSH, CLASS_TRUNCATE_SUPERBLOCK, no_segment, token,
 };
 use state::resize::Resize;
@@ -95,8 +95,8 @@ pub struct Log<D: DiskQueue> {
     snapshot_segments: Vec<u32>,
     truncation: Option<Box<Truncation>>,
     resize: Option<Box<Resize>>,
-    marking: Option<Box<Mark>>,
-    tending: Option<Tending>,
+    proof_write: Option<Box<ProofWrite>>,
+    proof_schedule: Option<ProofSchedule>,
     /// The disk queue that takes over when nothing is in flight.
     replacement: Option<Box<D>>,
     reads: Reads,
@@ -319,7 +319,7 @@ impl<D: DiskQueue> Log<D> {
             && self.snapshot.is_idle()
             && self.truncation.is_none()
             && !self.is_resizing()
-            && self.marking.is_none()
+            && self.proof_write.is_none()
             && self.disk.in_flight() == 0
     }
 
@@ -488,7 +488,7 @@ impl<D: DiskQueue> Log<D> {
                 Some(_) => Flush::Wanted,
             };
         }
-        self.pump_mark()?;
+        self.pump_proof()?;
         self.pump_snapshot()?;
         self.pump_truncation()?;
         self.pump_resize()
@@ -511,7 +511,7 @@ impl<D: DiskQueue> Log<D> {
                 CLASS_SUPERBLOCK
                 | CLASS_TRUNCATE_SUPERBLOCK
                 | CLASS_RESIZE_SUPERBLOCK
-                | CLASS_MARK_SUPERBLOCK => ("writing a superblock", ticket),
+                | CLASS_PROOF_SUPERBLOCK => ("writing a superblock", ticket),
                 _ => ("flushing", 0),
             };
             self.fail(action, offset, error);
@@ -532,7 +532,7 @@ impl<D: DiskQueue> Log<D> {
                 }
             }
             CLASS_RESIZE_SUPERBLOCK => self.finish_resize_request(),
-            CLASS_MARK_SUPERBLOCK => self.finish_mark_request(),
+            CLASS_PROOF_SUPERBLOCK => self.finish_proof_request(),
             CLASS_TRUNCATE_FLUSH | CLASS_TRUNCATE_SUPERBLOCK => self.finish_truncation_request(class),
             _ => self.finish_snapshot_request(class, ticket, buffer),
         }

@@ -23,8 +23,8 @@ use sietch_disk::{BLOCK, Buffer, Completion, DiskQueue, Operation, superblock_co
 use crate::disk_request::{failure, refused, wait_for};
 use crate::error::{Failure, OpenError};
 use crate::layout::{
-    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, Run, Spot, Superblock, Tag,
-    log_stream, peek, read_record, record_size, seed, stream_epoch,
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, KIND_SNAPSHOT, RecordLocation, Run,
+    Superblock, Tag, log_stream, peek, read_record, record_size, seed, stream_epoch,
 };
 use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS};
 
@@ -108,7 +108,7 @@ struct Chain {
     bytes: u64,
     fragments_open: bool,
     /// Where the last payload begins.
-    begun: Spot,
+    begun: RecordLocation,
 }
 
 /// What there is to know about an area after a scan.
@@ -318,10 +318,10 @@ pub(crate) struct Scan<'a, D> {
 }
 
 /// Takes a sequence, a payload, and where that begins.
-type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8], Spot) -> Applied;
+type Deliver<'a> = &'a mut dyn FnMut(u64, &[u8], RecordLocation) -> Applied;
 
 /// Takes an entry, and where its payload begins.
-pub(crate) type Apply<'a> = &'a mut dyn FnMut(Entry<'_>, Spot) -> Applied;
+pub(crate) type Apply<'a> = &'a mut dyn FnMut(Entry<'_>, RecordLocation) -> Applied;
 
 impl<'a, D: DiskQueue> Scan<'a, D> {
     pub(crate) fn new(disk: &'a mut D, superblock: &'a Superblock) -> Self {
@@ -470,7 +470,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         while wanted.stop.is_none_or(|stop| chain.expected < stop) {
             let at = start + chain.position as u64;
             let rest = bytes.get(chain.position..).unwrap_or_default();
-            let sought = Sought {
+            let sought = ExpectedRecord {
                 kind: wanted.kind,
                 stream: wanted.stream,
                 sequence: chain.expected,
@@ -510,7 +510,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             }
             if link.is_none() && tag.flags & FLAG_FIRST != 0 {
                 let (stream, sequence) = (tag.stream, tag.sequence);
-                chain.begun = Spot { stream, sequence, segment: number, position: chain.position as u32 };
+                chain.begun =
+                    RecordLocation { stream, sequence, segment: number, position: chain.position as u32 };
             }
             chain.expected += 1;
             chain.position += record_size(payload.len());
@@ -673,7 +674,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
 
 /// The record that should come next in a chain.
 #[derive(Clone, Copy)]
-pub(crate) struct Sought {
+pub(crate) struct ExpectedRecord {
     pub kind: u8,
     pub stream: u64,
     pub sequence: u64,
@@ -681,7 +682,7 @@ pub(crate) struct Sought {
     pub inside: bool,
 }
 
-impl Sought {
+impl ExpectedRecord {
     /// Whether a record with this tag and length is the one.
     pub(crate) fn fits(self, tag: &Tag, length: usize) -> bool {
         let first = tag.flags & FLAG_FIRST != 0;
@@ -694,7 +695,12 @@ impl Sought {
 }
 
 /// The record at the start of `bytes`, if it is the one that the chain expects.
-pub(crate) fn expected_record(seed: u32, offset: u64, bytes: &[u8], sought: Sought) -> Option<(Tag, &[u8])> {
+pub(crate) fn expected_record(
+    seed: u32,
+    offset: u64,
+    bytes: &[u8],
+    sought: ExpectedRecord,
+) -> Option<(Tag, &[u8])> {
     let (tag, length) = peek(bytes)?;
     if !sought.fits(&tag, length) {
         return None;

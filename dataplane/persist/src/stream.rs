@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use sietch_disk::{BLOCK, Buffer, Operation};
 
 use crate::layout::{
-    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, Parts, Run, Spot, Superblock, Tag,
+    ALIGN, FLAG_FIRST, FLAG_LAST, HEADER, KIND_LINK, KIND_LOG, Parts, RecordLocation, Run, Superblock, Tag,
     record_size, seed, stream_epoch, write_record,
 };
 use crate::limits::BATCH;
@@ -102,7 +102,7 @@ pub(crate) struct Stream {
     /// Of the log: places where payloads begin, oldest first, to read from and to truncate at.
     marks: VecDeque<Run>,
     /// Where the last payload begins.
-    placed: Spot,
+    placed: RecordLocation,
 }
 
 impl Stream {
@@ -129,7 +129,7 @@ impl Stream {
             first_ticket: 0,
             segments: VecDeque::from([segment]),
             marks: VecDeque::new(),
-            placed: Spot { stream: id, sequence: 0, segment, position: 0 },
+            placed: RecordLocation { stream: id, sequence: 0, segment, position: 0 },
         }
     }
 
@@ -143,7 +143,7 @@ impl Stream {
     }
 
     /// Where the payload begins that was appended last.
-    pub(crate) fn placed(&self) -> Spot {
+    pub(crate) fn placed(&self) -> RecordLocation {
         self.placed
     }
 
@@ -315,7 +315,7 @@ impl Stream {
             let segment = self.segments.back().copied().unwrap_or_default();
             // Inside a segment, whose size has 32 bits.
             let position = (open.base - self.start) as u32 + open.length as u32;
-            self.placed = Spot { stream: self.id, sequence: self.next, segment, position };
+            self.placed = RecordLocation { stream: self.id, sequence: self.next, segment, position };
             let mark = Run { epoch: stream_epoch(self.id), segment, position, first: self.next };
             if kind == KIND_LOG && open.length == 0 && mark.is_worth(self.marks.back()) {
                 self.marks.push_back(mark);

@@ -8,7 +8,7 @@
 //!   be the kernel or another process.
 //! - [`split_ownership`]: such a ring between two regions, each of which only its owner can write.
 //! - [`tail_hint`]: its newest entry, beside the word that is polled.
-//! - [`wake`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up
+//! - [`need_wakeup`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up
 //!   and without a system call that nobody asked for.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
 //! - [`pool`]: which buffer of a queue belongs to whom.
@@ -24,6 +24,7 @@ pub mod guarded;
 pub mod mapped;
 #[cfg(not(loom))]
 pub mod mapping;
+pub mod need_wakeup;
 pub mod pool;
 #[cfg(not(loom))]
 pub mod spin;
@@ -34,7 +35,6 @@ pub mod stream;
 mod sync;
 pub mod tail_hint;
 pub mod untrusted;
-pub mod wake;
 
 #[cfg(not(loom))]
 pub use mapped::{Descriptor, MappedRing, RingLayout};

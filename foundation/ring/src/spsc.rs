@@ -21,8 +21,8 @@
 //!
 //! What an entry *says* is not judged here: whoever pops it copies it once and validates the copy.
 
+use crate::need_wakeup;
 use crate::sync::{AtomicU32, Ordering};
-use crate::wake;
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -35,7 +35,7 @@ pub trait RingMemory<T> {
     fn producer(&self) -> &AtomicU32;
     /// The consumer's published index.
     fn consumer(&self) -> &AtomicU32;
-    /// The flags word; see [`wake`].
+    /// The flags word; see [`need_wakeup`].
     fn flags(&self) -> &AtomicU32;
     /// Copies the entry with running index `index` out of its slot (`index` modulo the capacity).
     fn read(&self, index: u32) -> T;
@@ -165,7 +165,7 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
     /// Whether the peer asks to be woken. Call it after [`Producer::submit`].
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
-        wake::is_armed(self.memory.flags())
+        need_wakeup::is_armed(self.memory.flags())
     }
 
     /// Times the peer's word was impossible.

@@ -10,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use sietch_ring::{Consumer, Producer, RingMemory, lead, wake};
+use sietch_ring::{Consumer, Producer, RingMemory, lead, need_wakeup};
 
 const CAPACITY: u32 = 2;
 
@@ -179,14 +179,14 @@ fn wakes(arm: fn(&AtomicU32), disarm: fn(&AtomicU32), claim: fn(&AtomicU32, &mut
 
 #[test]
 fn no_wake_up_is_lost() {
-    wakes(wake::arm, wake::disarm, |word, _| wake::claim(word));
+    wakes(need_wakeup::arm, need_wakeup::disarm, |word, _| need_wakeup::claim(word));
 }
 
 /// The same with a word that the ringer can only read.
 #[test]
 fn no_wake_up_is_lost_with_a_counted_word() {
-    wakes(wake::arm_counted, wake::disarm_counted, |word, rung| {
-        wake::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), rung)
+    wakes(need_wakeup::arm_counted, need_wakeup::disarm_counted, |word, rung| {
+        need_wakeup::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), rung)
     });
 }
 

@@ -69,7 +69,7 @@ fn block_for(unit: usize) -> u32 {
 /// Writes both copies of a superblock, durably.
 pub(super) fn write_superblock<D: DiskQueue>(disk: &mut D, superblock: &Superblock) -> Result<(), Failure> {
     for index in 0..2 {
-        let offset = Superblock::place(superblock.generation, index);
+        let offset = Superblock::copy_offset(superblock.generation, index);
         let mut buffer = Buffer::new(SUPERBLOCK);
         superblock.write(&mut buffer);
         let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
@@ -88,7 +88,7 @@ pub(super) fn settle<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
 fn blank<D: DiskQueue>(disk: &mut D) -> Result<(), Failure> {
     let newest = superblocks::newest(disk).map_or(0, |found| found.superblock.generation);
     for generation in [newest + 1, newest] {
-        let offset = Superblock::place(generation, 0);
+        let offset = Superblock::copy_offset(generation, 0);
         let length = SUPERBLOCKS / 2 * SUPERBLOCK;
         let buffer = Buffer::new(length);
         let write = Operation::Write { offset, length, buffer, durable: true };
@@ -219,8 +219,8 @@ impl<D: DiskQueue> Log<D> {
             snapshot_segments: outcome.snapshot_segments,
             truncation: None,
             resize: None,
-            marking: None,
-            tending: None,
+            proof_write: None,
+            proof_schedule: None,
             replacement: None,
             reads: Reads::default(),
             waiters: Waiters::default(),

@@ -5,7 +5,7 @@
 //!    reports damage. The superblock lies far from the end of the log, and has two copies, so
 //!    damage to the last blocks does not reach it.
 //! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet
-//!    for [`crate::limits::MARK_QUIET`], and [`crate::limits::MARK_INTERVAL`] after the first record that the last one does not
+//!    for [`crate::limits::PROOF_QUIET`], and [`crate::limits::PROOF_INTERVAL`] after the first record that the last one does not
 //!    cover. No record waits for it.
 //! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is
 //!    in the making at a time: a mark waits for the others, and they wait for it.
@@ -14,8 +14,8 @@ use sietch_disk::{Buffer, DiskQueue, Operation};
 
 use super::Log;
 use super::options::Sequence;
-use super::state::proof::{Mark, Tending};
-use super::state::requests::{CLASS_MARK_SUPERBLOCK, token};
+use super::state::proof::{ProofSchedule, ProofWrite};
+use super::state::requests::{CLASS_PROOF_SUPERBLOCK, token};
 use crate::error::Failure;
 use crate::layout::Superblock;
 use crate::limits::SUPERBLOCK;
@@ -35,11 +35,11 @@ impl<D: DiskQueue> Log<D> {
     /// The log has failed.
     pub fn tend(&mut self, now: u64) -> Result<(), Failure> {
         if self.durable <= self.superblock.proven {
-            self.tending = None;
+            self.proof_schedule = None;
             return Ok(());
         }
         let durable = self.durable;
-        let tending = self.tending.get_or_insert(Tending { since: now, durable, changed: now });
+        let tending = self.proof_schedule.get_or_insert(ProofSchedule { since: now, durable, changed: now });
         if tending.durable != durable {
             (tending.durable, tending.changed) = (durable, now);
         }
@@ -51,8 +51,8 @@ impl<D: DiskQueue> Log<D> {
 
     /// When [`Log::tend`] has something to do even if the disk has not; `None`: when the disk has.
     pub fn next_deadline(&self) -> Option<u64> {
-        let waits = self.failure.is_some() || self.marking.is_some() || self.is_switching();
-        self.tending.as_ref().filter(|_| !waits).map(Tending::due)
+        let waits = self.failure.is_some() || self.proof_write.is_some() || self.is_switching();
+        self.proof_schedule.as_ref().filter(|_| !waits).map(ProofSchedule::due)
     }
 
     /// Writes a mark now, if records are durable that none covers and no other superblock is on its
@@ -62,10 +62,10 @@ impl<D: DiskQueue> Log<D> {
     /// The log has failed.
     pub fn mark(&mut self) -> Result<(), Failure> {
         self.check()?;
-        if self.durable > self.superblock.proven && self.marking.is_none() && !self.is_switching() {
-            self.tending = None;
-            self.marking = Some(Box::new(Mark { next: self.successor(), unsent: 2, flying: 0 }));
-            self.pump_mark()?;
+        if self.durable > self.superblock.proven && self.proof_write.is_none() && !self.is_switching() {
+            self.proof_schedule = None;
+            self.proof_write = Some(Box::new(ProofWrite { next: self.successor(), unsent: 2, flying: 0 }));
+            self.pump_proof()?;
         }
         self.notify()
     }
@@ -86,25 +86,25 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Takes the next step of a mark.
-    pub(super) fn pump_mark(&mut self) -> Result<(), Failure> {
-        let Some(mut mark) = self.marking.take() else { return Ok(()) };
-        let pumped = self.write_mark(&mut mark);
+    pub(super) fn pump_proof(&mut self) -> Result<(), Failure> {
+        let Some(mut mark) = self.proof_write.take() else { return Ok(()) };
+        let pumped = self.write_proof(&mut mark);
         if (mark.unsent, mark.flying) == (0, 0) {
             self.superblock = mark.next;
             self.metrics.marks += 1;
         } else {
-            self.marking = Some(mark);
+            self.proof_write = Some(mark);
         }
         pumped
     }
 
-    fn write_mark(&mut self, mark: &mut Mark) -> Result<(), Failure> {
+    fn write_proof(&mut self, mark: &mut ProofWrite) -> Result<(), Failure> {
         while mark.unsent > 0 {
-            let offset = Superblock::place(mark.next.generation, mark.unsent - 1);
+            let offset = Superblock::copy_offset(mark.next.generation, mark.unsent - 1);
             let mut buffer = Buffer::new(SUPERBLOCK);
             mark.next.write(&mut buffer);
             let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
-            if self.start(token(CLASS_MARK_SUPERBLOCK, offset), write)?.is_some() {
+            if self.start(token(CLASS_PROOF_SUPERBLOCK, offset), write)?.is_some() {
                 break;
             }
             mark.unsent -= 1;
@@ -114,8 +114,8 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Takes a completion.
-    pub(super) fn finish_mark_request(&mut self) {
-        if let Some(mark) = &mut self.marking {
+    pub(super) fn finish_proof_request(&mut self) {
+        if let Some(mark) = &mut self.proof_write {
             mark.flying = mark.flying.saturating_sub(1);
         }
     }

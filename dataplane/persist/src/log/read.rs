@@ -4,7 +4,7 @@
 //!    bytes of the area are on their way (then [`Log::poll`] takes them, and the caller asks
 //!    again), or that it has come to the end of what was written.
 //! 2. It starts at the last remembered place at or before the record asked for and walks on from
-//!    there (`walk`).
+//!    there (`record_reader`).
 //! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to
 //!    whoever needs one next.
 //! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
@@ -18,12 +18,12 @@ use super::Log;
 use super::options::Sequence;
 use super::state::requests::{CLASS_READ, token};
 use crate::error::ReadError;
-use crate::layout::{Run, Spot};
-use crate::walk::{Place, Step, Walker};
+use crate::layout::{RecordLocation, Run};
+use crate::record_reader::{PayloadSource, RecordReader, Step};
 
 /// A place in the log to read from. See [`Log::cursor`].
 pub struct Cursor {
-    walker: Walker,
+    walker: RecordReader,
     /// Payloads before this one are passed over.
     from: Sequence,
     /// What is in flight for this cursor.
@@ -31,7 +31,7 @@ pub struct Cursor {
     /// The log was written up to here when the bytes at hand were asked for.
     fresh: Sequence,
     /// The payload that a place was read for.
-    found: Option<Place>,
+    found: Option<PayloadSource>,
     /// Alive as long as the cursor is.
     life: Arc<()>,
 }
@@ -112,7 +112,7 @@ impl<D: DiskQueue> Log<D> {
     pub fn cursor(&self, from: Sequence) -> Result<Cursor, ReadError> {
         let run = self.place_before(from)?;
         Ok(Cursor {
-            walker: Walker::new(&self.superblock, run),
+            walker: RecordReader::new(&self.superblock, run),
             from,
             fetching: None,
             fresh: 0,
@@ -189,9 +189,9 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// A cursor for the payload of `length` bytes that begins at `spot` and was written.
-    pub(crate) fn cursor_at(&self, spot: Spot, length: usize) -> Cursor {
+    pub(crate) fn cursor_at(&self, spot: RecordLocation, length: usize) -> Cursor {
         Cursor {
-            walker: Walker::at(&self.superblock, spot, length),
+            walker: RecordReader::at(&self.superblock, spot, length),
             from: 0,
             fetching: None,
             fresh: 0,
@@ -226,7 +226,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Where the payload begins that was appended last.
-    pub(crate) fn placed(&self) -> Spot {
+    pub(crate) fn placed(&self) -> RecordLocation {
         self.stream.placed()
     }
 

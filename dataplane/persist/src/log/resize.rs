@@ -186,7 +186,7 @@ impl<D: DiskQueue> Log<D> {
     /// Takes the next step of a change of size.
     pub(super) fn pump_resize(&mut self) -> Result<(), Failure> {
         let Some(mut resize) = self.resize.take() else { return Ok(()) };
-        let other = self.truncation.is_some() || self.snapshot.is_switching() || self.marking.is_some();
+        let other = self.truncation.is_some() || self.snapshot.is_switching() || self.proof_write.is_some();
         if resize.phase == Phase::Waiting && !other && !self.must_move() {
             resize.phase = Phase::Switching { unsent: 2, flying: 0 };
             resize.next = Some(Superblock {
@@ -209,7 +209,7 @@ impl<D: DiskQueue> Log<D> {
         while let Phase::Switching { unsent, flying } = resize.phase
             && unsent > 0
         {
-            let offset = Superblock::place(next.generation, unsent - 1);
+            let offset = Superblock::copy_offset(next.generation, unsent - 1);
             let mut buffer = Buffer::new(SUPERBLOCK);
             next.write(&mut buffer);
             let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };

@@ -19,7 +19,7 @@ use super::options::Sequence;
 use super::state::requests::{CLASS_SNAPSHOT, CLASS_SNAPSHOT_FLUSH, CLASS_SUPERBLOCK, no_segment, token};
 use super::state::snapshot::{Building, Phase};
 use crate::error::{Failure, SnapshotError};
-use crate::layout::{KIND_SNAPSHOT, Run, SnapshotPlace, Spot, Superblock, log_stream};
+use crate::layout::{KIND_SNAPSHOT, RecordLocation, Run, SnapshotLocation, Superblock, log_stream};
 use crate::limits::{MAX_QUEUED, MAX_RECORD, SNAPSHOT_IN_FLIGHT, SUPERBLOCK};
 use crate::stream::Stream;
 
@@ -73,7 +73,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Where the payload begins that was appended last to the snapshot in progress.
-    pub(crate) fn snapshot_placed(&self) -> Option<Spot> {
+    pub(crate) fn snapshot_placed(&self) -> Option<RecordLocation> {
         self.snapshot.building.as_ref().map(|building| building.stream.placed())
     }
 
@@ -200,11 +200,11 @@ impl<D: DiskQueue> Log<D> {
             && unsent > 0
             // One superblock is in the making at a time.
             && !self.is_switching_size()
-            && self.marking.is_none()
+            && self.proof_write.is_none()
         {
             let next =
                 building.next.get_or_insert_with(|| self.next_superblock(building.start, &building.stream));
-            let offset = Superblock::place(next.generation, unsent - 1);
+            let offset = Superblock::copy_offset(next.generation, unsent - 1);
             let mut buffer = Buffer::new(SUPERBLOCK);
             next.write(&mut buffer);
             let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };
@@ -219,7 +219,7 @@ impl<D: DiskQueue> Log<D> {
     /// The superblock that names the finished snapshot.
     fn next_superblock(&self, start: Run, stream: &Stream) -> Superblock {
         Superblock {
-            snapshot: Some(SnapshotPlace {
+            snapshot: Some(SnapshotLocation {
                 stream: stream.id(),
                 segment: stream.segments().front().copied().unwrap_or_default(),
                 last: stream.next() - 1,

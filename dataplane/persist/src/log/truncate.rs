@@ -150,14 +150,14 @@ impl<D: DiskQueue> Log<D> {
         while let Phase::Switching { unsent, flying } = truncation.phase
             && unsent > 0
             // One superblock is in the making at a time.
-            && self.marking.is_none()
+            && self.proof_write.is_none()
         {
             if unsent == 2 {
                 // A mark may have been written since.
                 let Superblock { generation, proven, .. } = self.successor();
                 (truncation.next.generation, truncation.next.proven) = (generation, proven);
             }
-            let offset = Superblock::place(truncation.next.generation, unsent - 1);
+            let offset = Superblock::copy_offset(truncation.next.generation, unsent - 1);
             let mut buffer = Buffer::new(SUPERBLOCK);
             truncation.next.write(&mut buffer);
             let write = Operation::Write { offset, length: SUPERBLOCK, buffer, durable: true };

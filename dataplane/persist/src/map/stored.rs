@@ -47,7 +47,7 @@ use super::MapMetrics;
 use super::record::{Change, Deleted, KEY_START, Put, key_of, read, value_of};
 use crate::compaction::{Compaction, SLICE};
 use crate::error::{AppendError, Failure, FormatError, OpenError, ReadError, ResizeError, SnapshotError};
-use crate::layout::{Content, Spot};
+use crate::layout::{Content, RecordLocation};
 use crate::log::{Cursor, FormatOptions, Log, Options, Sequence, Waiter};
 use crate::scan::{Applied, Entry as LogEntry, RecoveryReport};
 use crate::typed::typed;
@@ -85,7 +85,7 @@ pub enum Value<'a> {
 #[derive(Debug)]
 pub struct Fetch {
     key: Box<[u8]>,
-    spot: Spot,
+    spot: RecordLocation,
     cursor: Box<Cursor>,
 }
 
@@ -105,9 +105,9 @@ enum Held {
     /// All of its record.
     Near(Box<[u8]>),
     /// Its record, which is not written yet, and where that lies.
-    Fresh(Box<[u8]>, Spot),
+    Fresh(Box<[u8]>, RecordLocation),
     /// Its key, the bytes of its record, and where that lies.
-    Far(Box<[u8]>, usize, Spot),
+    Far(Box<[u8]>, usize, RecordLocation),
 }
 
 impl Held {
@@ -126,7 +126,7 @@ impl Held {
         }
     }
 
-    fn spot(&self) -> Option<Spot> {
+    fn spot(&self) -> Option<RecordLocation> {
         match self {
             Self::Near(_) => None,
             Self::Fresh(_, spot) | Self::Far(.., spot) => Some(*spot),
@@ -206,11 +206,11 @@ impl Index {
     }
 
     /// Whether a slot still holds what lay at `spot`.
-    fn is_at(&self, slot: u32, spot: Spot) -> bool {
+    fn is_at(&self, slot: u32, spot: RecordLocation) -> bool {
         self.held(slot).and_then(Held::spot) == Some(spot)
     }
 
-    fn replay(&mut self, payload: &[u8], spot: Spot, inline: usize) -> Applied {
+    fn replay(&mut self, payload: &[u8], spot: RecordLocation, inline: usize) -> Applied {
         match read(payload)? {
             Change::Put if payload.len() <= inline => drop(self.put(Held::Near(payload.into()))),
             Change::Put => drop(self.put(Held::Far(key_of(payload).into(), payload.len(), spot))),
@@ -223,7 +223,7 @@ impl Index {
 /// A value that a compaction reads.
 struct Copied {
     slot: u32,
-    spot: Spot,
+    spot: RecordLocation,
     cursor: Cursor,
 }
 
@@ -233,11 +233,11 @@ pub struct StoredMap<D: DiskQueue> {
     inline: usize,
     index: Index,
     /// What is in memory until the log has written it.
-    fresh: VecDeque<(Sequence, u32, Spot)>,
+    fresh: VecDeque<(Sequence, u32, RecordLocation)>,
     compaction: Compaction<u32>,
     copies: VecDeque<Copied>,
     /// Copied into the snapshot: slots, where it was, and where it is.
-    moved: Vec<(u32, Spot, Spot)>,
+    moved: Vec<(u32, RecordLocation, RecordLocation)>,
     /// The snapshot is complete, and takes effect when the log is done with it.
     switching: bool,
     /// Something was refused for want of room.
@@ -529,7 +529,7 @@ impl<D: DiskQueue> StoredMap<D> {
         &mut self,
         appended: Result<(), SnapshotError>,
         slot: u32,
-        old: Option<Spot>,
+        old: Option<RecordLocation>,
     ) -> Result<bool, Failure> {
         match appended {
             Ok(()) => {

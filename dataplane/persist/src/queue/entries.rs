@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::record::{Change, read};
-use crate::layout::Spot;
+use crate::layout::RecordLocation;
 use crate::log::Sequence;
 use crate::scan::Applied;
 
@@ -30,7 +30,7 @@ pub(super) struct Entry {
     /// `None`: it is in the area alone.
     pub payload: Option<Box<[u8]>>,
     pub length: usize,
-    pub spot: Spot,
+    pub spot: RecordLocation,
     pub deliveries: u32,
     pub state: State,
 }
@@ -51,7 +51,14 @@ pub(super) struct Entries {
 
 impl Entries {
     /// A new entry, ready. Its payload is held if `keep`.
-    pub(super) fn insert(&mut self, id: Sequence, deliveries: u32, payload: &[u8], spot: Spot, keep: bool) {
+    pub(super) fn insert(
+        &mut self,
+        id: Sequence,
+        deliveries: u32,
+        payload: &[u8],
+        spot: RecordLocation,
+        keep: bool,
+    ) {
         self.remove(id);
         let length = payload.len();
         self.bytes += length;
@@ -127,7 +134,7 @@ impl Entries {
     }
 
     /// Where an entry lies.
-    pub(super) fn spot(&self, id: Sequence) -> Option<Spot> {
+    pub(super) fn spot(&self, id: Sequence) -> Option<RecordLocation> {
         self.by_id.get(&id).map(|entry| entry.spot)
     }
 
@@ -136,7 +143,7 @@ impl Entries {
         &mut self,
         sequence: Option<Sequence>,
         payload: &[u8],
-        spot: Spot,
+        spot: RecordLocation,
         window: Option<usize>,
     ) -> Applied {
         match read(payload)? {

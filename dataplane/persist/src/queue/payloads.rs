@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use sietch_disk::DiskQueue;
 
 use super::record::Sent;
-use crate::layout::Spot;
+use crate::layout::RecordLocation;
 use crate::log::{Cursor, Log, Sequence};
 use crate::typed::TYPE_HEADER;
 
@@ -16,7 +16,7 @@ pub(super) const PAYLOAD: usize = TYPE_HEADER + size_of::<Sent>();
 /// A payload on its way from the area.
 pub(super) struct Reading {
     pub(super) id: Sequence,
-    pub(super) spot: Spot,
+    pub(super) spot: RecordLocation,
     pub(super) length: usize,
     pub(super) cursor: Cursor,
 }
@@ -33,7 +33,7 @@ pub(super) struct Stored {
     pub(super) loads: VecDeque<Reading>,
     pub(super) copies: VecDeque<Reading>,
     /// Copied into the snapshot: entries, where they were, and where they are.
-    pub(super) moved: Vec<(Sequence, Spot, Spot)>,
+    pub(super) moved: Vec<(Sequence, RecordLocation, RecordLocation)>,
     /// The snapshot is complete, and takes effect when the log is done with it.
     pub(super) switching: bool,
 }
@@ -61,6 +61,11 @@ impl Stored {
     }
 }
 
-pub(super) fn reading<D: DiskQueue>(log: &Log<D>, id: Sequence, spot: Spot, length: usize) -> Reading {
+pub(super) fn reading<D: DiskQueue>(
+    log: &Log<D>,
+    id: Sequence,
+    spot: RecordLocation,
+    length: usize,
+) -> Reading {
     Reading { id, spot, length, cursor: log.cursor_at(spot, PAYLOAD + length) }
 }

@@ -35,9 +35,9 @@ pub const COMPLETION_PRODUCER: usize = 0x200;
 /// See the diagram.
 pub const COMPLETION_CONSUMER: usize = 0x280;
 /// The word with which the broker asks to be rung.
-pub const BROKER_WAKE: usize = 0x300;
+pub const BROKER_NEED_WAKEUP: usize = 0x300;
 /// The word with which the application asks to be rung.
-pub const APPLICATION_WAKE: usize = 0x380;
+pub const APPLICATION_NEED_WAKEUP: usize = 0x380;
 /// Where submissions begin.
 pub const SUBMISSIONS: usize = BLOCK;
 

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, wake};
+use sietch_ring::{MappedRing, Mapping, RingLayout, Untrusted, need_wakeup};
 
 use super::grant::BrokerFds;
 use super::layout::{
-    APPLICATION_WAKE, BROKER_WAKE, BrokerLayout, COMPLETION_CONSUMER, COMPLETION_PRODUCER, Completed, HEADER,
-    SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
+    APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP, BrokerLayout, COMPLETION_CONSUMER, COMPLETION_PRODUCER,
+    Completed, HEADER, SUBMISSION_CONSUMER, SUBMISSION_PRODUCER, SUBMISSIONS, Submission,
 };
 use crate::OpenError;
 
@@ -79,9 +79,9 @@ impl Region {
             slots,
             capacity: geometry.slots,
         };
-        let submissions = ring(SUBMISSION_PRODUCER, SUBMISSION_CONSUMER, BROKER_WAKE, SUBMISSIONS);
+        let submissions = ring(SUBMISSION_PRODUCER, SUBMISSION_CONSUMER, BROKER_NEED_WAKEUP, SUBMISSIONS);
         let completions =
-            ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_WAKE, geometry.completions());
+            ring(COMPLETION_PRODUCER, COMPLETION_CONSUMER, APPLICATION_NEED_WAKEUP, geometry.completions());
         // SAFETY: the mapping is new; one producer and one consumer are made of the two rings, and
         // their words and slots are used through them alone.
         let rings = unsafe {
@@ -92,8 +92,8 @@ impl Region {
         };
         let (Ok(submissions), Ok(completions)) = rings else { return Err(unsound("its rings do not fit")) };
         let (own, peer) = match side {
-            Side::Application => (APPLICATION_WAKE, BROKER_WAKE),
-            Side::Host => (BROKER_WAKE, APPLICATION_WAKE),
+            Side::Application => (APPLICATION_NEED_WAKEUP, BROKER_NEED_WAKEUP),
+            Side::Host => (BROKER_NEED_WAKEUP, APPLICATION_NEED_WAKEUP),
         };
         let region = Self {
             mapping,
@@ -161,14 +161,14 @@ impl Region {
 
     /// Asks to be rung. Look for work once more before sleeping.
     pub(super) fn arm(&mut self) {
-        self.word(self.own).inspect(|word| wake::arm(word));
+        self.word(self.own).inspect(|word| need_wakeup::arm(word));
         self.armed = true;
     }
 
     /// Whether a request to be rung stands that nobody has answered yet. One that was answered is
     /// over.
     pub(super) fn is_armed(&mut self) -> bool {
-        if self.armed && !self.word(self.own).is_some_and(wake::is_armed) {
+        if self.armed && !self.word(self.own).is_some_and(need_wakeup::is_armed) {
             self.disarm();
         }
         self.armed
@@ -179,7 +179,7 @@ impl Region {
         if !std::mem::take(&mut self.armed) {
             return;
         }
-        self.word(self.own).inspect(|word| wake::disarm(word));
+        self.word(self.own).inspect(|word| need_wakeup::disarm(word));
         self.drain();
     }
 
@@ -194,7 +194,7 @@ impl Region {
 
     /// Wakes the other side if it asked for it; says whether it had.
     pub(super) fn notify(&mut self) -> bool {
-        if !self.word(self.peer).is_some_and(wake::claim) {
+        if !self.word(self.peer).is_some_and(need_wakeup::claim) {
             return false;
         }
         match send(&self.doorbell, &[1], SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL)) {

@@ -28,11 +28,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sietch_ring::{
-    BufferPool, Consumer, Mapping, Owner, Producer, SplitOwnershipRing, Untrusted, UntrustedMapping, wake,
+    BufferPool, Consumer, Mapping, Owner, Producer, SplitOwnershipRing, Untrusted, UntrustedMapping,
+    need_wakeup,
 };
 
 use super::grant::{EndpointFds, OpenError, open};
-use super::layout::{self, ALIGNMENT, LinkLayout, REVOKED, WAKE};
+use super::layout::{self, ALIGNMENT, LinkLayout, NEED_WAKEUP_WORD, REVOKED};
 use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, TransmitError};
 
 /// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than
@@ -130,7 +131,7 @@ pub struct Endpoint {
 
     doorbell: OwnedFd,
     /// The value of the peer's word that was last rung for.
-    rung: u32,
+    notified: u32,
     /// The error after which nothing works any more.
     gone: Option<Errno>,
     counters: EndpointCounters,
@@ -171,7 +172,7 @@ impl Endpoint {
             popped: 0,
             returned: 0,
             doorbell: opened.doorbell,
-            rung: 0,
+            notified: 0,
             gone: None,
             counters: EndpointCounters::default(),
         })
@@ -190,13 +191,13 @@ impl Endpoint {
     /// Asks the peer to ring when it sends. Returns whether something is there already: then do not
     /// sleep.
     pub fn arm(&mut self) -> bool {
-        self.mine.word(WAKE).inspect(|word| wake::arm_counted(word));
+        self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::arm_counted(word));
         self.is_over() || self.consumer.ready(1) > 0
     }
 
     /// Takes the request back, and makes the descriptor unreadable again.
     pub fn disarm(&mut self) {
-        self.mine.word(WAKE).inspect(|word| wake::disarm_counted(word));
+        self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::disarm_counted(word));
         // One call takes all that an honest peer can have rung. One that rings more wakes us more,
         // as sending more would.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
@@ -394,7 +395,7 @@ impl Endpoint {
     /// nonsense.
     #[inline]
     fn accept(&mut self, descriptor: u64, chunk: u32, index: u32) -> Option<Frame> {
-        let (offset, length) = layout::place(descriptor);
+        let (offset, length) = layout::frame_range(descriptor);
         let sound = length as usize >= ETHERNET_HEADER
             && length as usize <= self.mtu + ETHERNET_HEADER
             && u64::from(offset) + u64::from(length) <= u64::from(self.geometry.data);
@@ -435,9 +436,9 @@ impl Endpoint {
         start..start + (frame.head as usize).min(COPIED)
     }
 
-    fn ring(&mut self) -> io::Result<()> {
+    fn notify(&mut self) -> io::Result<()> {
         let theirs = &self.theirs;
-        if !wake::claim_counted(|| theirs.load(WAKE), &mut self.rung) {
+        if !need_wakeup::claim_counted(|| theirs.load(NEED_WAKEUP_WORD), &mut self.notified) {
             return Ok(());
         }
         self.counters.rings += 1;
@@ -581,7 +582,7 @@ impl NicQueue for Endpoint {
         }
         self.counters.tx_frames += u64::from(published);
         self.counters.tx_bytes += std::mem::take(&mut self.unpublished_bytes);
-        self.ring()
+        self.notify()
     }
 
     fn free_buffers(&self) -> usize {

@@ -19,7 +19,7 @@ pub(super) const PRODUCER: usize = 0x100;
 /// The owner's consumer word, for the peer's ring.
 pub(super) const CONSUMER: usize = 0x180;
 /// The owner's need-wakeup word.
-pub(super) const WAKE: usize = 0x200;
+pub(super) const NEED_WAKEUP_WORD: usize = 0x200;
 /// The owner's ring.
 pub(super) const RING: usize = 0x1000;
 /// Frames start at multiples of this: a cache line.
@@ -37,16 +37,16 @@ pub(super) const fn descriptor(offset: u32, length: u32) -> u64 {
 }
 
 /// Offset and length in a descriptor, whatever it says.
-pub(super) const fn place(descriptor: u64) -> (u32, u32) {
-    let (unit, length) = (descriptor as u32 & PLACES, (descriptor >> LENGTH_AT) as u32 & PLACES);
+pub(super) const fn frame_range(descriptor: u64) -> (u32, u32) {
+    let (unit, length) = (descriptor as u32 & FIELD, (descriptor >> LENGTH_AT) as u32 & FIELD);
     // Below 2^30.
     (unit * ALIGNMENT, length)
 }
 
 const LENGTH_AT: u32 = 24;
-const PLACES: u32 = (1 << LENGTH_AT) - 1;
+const FIELD: u32 = (1 << LENGTH_AT) - 1;
 const _: () = assert!(
-    MOST_DATA / ALIGNMENT <= PLACES + 1
+    MOST_DATA / ALIGNMENT <= FIELD + 1
         && 2 * LENGTH_AT <= tail_hint::BITS
         && MOST_SLOTS <= tail_hint::MOST_SLOTS
 );
@@ -73,7 +73,7 @@ pub(super) const HEADER: usize = size_of::<Header>();
 const _: () = assert!(HEADER == 40 && HEADER <= REVOKED);
 const _: () = assert!(std::mem::offset_of!(Header, generation) == 16);
 const _: () = assert!(std::mem::offset_of!(Header, checksum) == 32);
-const _: () = assert!(WAKE + 128 <= RING);
+const _: () = assert!(NEED_WAKEUP_WORD + 128 <= RING);
 
 impl Header {
     pub(super) fn new(geometry: LinkLayout, side: u32, generation: u64) -> Self {

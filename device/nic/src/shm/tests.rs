@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::AsRawFd;
 
-use super::layout::{CONSUMER, PRODUCER, REVOKED, RING, WAKE, descriptor};
+use super::layout::{CONSUMER, NEED_WAKEUP_WORD, PRODUCER, REVOKED, RING, descriptor};
 use super::{Endpoint, LinkLayout, OpenError, Pair, Revocation, create_pair};
 use crate::queue::{Frame, NicQueue};
 use sietch_ring::Mapping;
@@ -175,7 +175,7 @@ proptest! {
             match what {
                 0 => word(PRODUCER).store(word(PRODUCER).load(Ordering::Relaxed).wrapping_add(place % 20), Ordering::Release),
                 1 => word(CONSUMER).store(word(CONSUMER).load(Ordering::Relaxed).wrapping_add(place % 3), Ordering::Release),
-                2 => word(WAKE).store(value as u32, Ordering::Release),
+                2 => word(NEED_WAKEUP_WORD).store(value as u32, Ordering::Release),
                 3 => word((place as usize % SMALL.region_bytes()) & !3).store(value as u32, Ordering::Release),
                 4 => word(PRODUCER).store(value as u32, Ordering::Release),
                 _ => {

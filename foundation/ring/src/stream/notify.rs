@@ -65,8 +65,8 @@ impl Endpoint {
     /// What the other answered last of the requests of this end.
     #[inline]
     fn answered(&self, want: Want) -> &AtomicU64 {
-        let rung = self.own_notified();
-        if want == Want::Data { &rung.data } else { &rung.room }
+        let notified = self.own_notified();
+        if want == Want::Data { &notified.data } else { &notified.room }
     }
 
     /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from its
@@ -223,15 +223,15 @@ impl Endpoint {
     /// its byte.
     #[inline]
     pub fn notified_since(&self, drained: u32) -> u32 {
-        let rung = self.own_notified().bytes.load(Ordering::Acquire);
-        rung.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
+        let notified = self.own_notified().bytes.load(Ordering::Acquire);
+        notified.wrapping_sub(drained).cast_signed().max(0).cast_unsigned()
     }
 
     /// Bytes that should lie in the doorbell: a hint.
     #[inline]
     pub fn undrained(&self) -> u32 {
-        let rung = self.own_notified().bytes.load(Ordering::Acquire);
-        let left = rung.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
+        let notified = self.own_notified().bytes.load(Ordering::Acquire);
+        let left = notified.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
         // Who connected may have been rung by whoever set the connection up, which nobody counts.
         if left.cast_signed() < 0 { 0 } else { left }
     }
@@ -245,10 +245,10 @@ impl Endpoint {
             lock::free_of_dead(&doorbell.draining);
             return false;
         };
-        let rung = self.own_notified().bytes.load(Ordering::Acquire);
+        let notified = self.own_notified().bytes.load(Ordering::Acquire);
         let leave = self.waiting() > own;
         if take(leave) {
-            doorbell.drained.store(rung.wrapping_sub(u32::from(leave)), Ordering::Release);
+            doorbell.drained.store(notified.wrapping_sub(u32::from(leave)), Ordering::Release);
         }
         drop(drain);
         !leave
@@ -258,16 +258,16 @@ impl Endpoint {
     /// anything, a byte written to the own descriptor, and then [`Endpoint::mark_notified`].
     #[inline]
     pub fn data_notification(&self) -> Notification {
-        let rung = self.peer_notified();
-        Notification::of(Want::Data, waiters::due(&self.outbound().waiters.data, &rung.data))
+        let notified = self.peer_notified();
+        Notification::of(Want::Data, waiters::due(&self.outbound().waiters.data, &notified.data))
     }
 
     /// As [`Endpoint::data_notification`], by who remembers for which sleeps it has rung ([`Notification::sleep`]):
     /// nothing is due if the consumer is in one of them.
     #[inline]
     pub fn data_notification_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Notification {
-        let (waiters, rung) = (&self.outbound().waiters, self.peer_notified());
-        match waiters::due_unless(&waiters.data, &rung.data, &waiters.sleep, is_rung) {
+        let (waiters, notified) = (&self.outbound().waiters, self.peer_notified());
+        match waiters::due_unless(&waiters.data, &notified.data, &waiters.sleep, is_rung) {
             None => Notification::of(Want::Data, None),
             Some((request, sleep)) => Notification { sleep, ..Notification::of(Want::Data, Some(request)) },
         }
@@ -277,8 +277,8 @@ impl Endpoint {
     /// is rung when a quarter of its ring is free.
     #[inline]
     pub fn room_notification(&self) -> Notification {
-        let rung = self.peer_notified();
-        let due = Notification::of(Want::Room, waiters::due(&self.inbound().waiters.room, &rung.room));
+        let notified = self.peer_notified();
+        let due = Notification::of(Want::Room, waiters::due(&self.inbound().waiters.room, &notified.room));
         if due.is_needed() && !self.is_room_worth_a_ring() { Notification::of(Want::Room, None) } else { due }
     }
 
@@ -296,9 +296,9 @@ impl Endpoint {
     #[inline]
     pub fn mark_notified(&self, due: Notification) {
         if let Some(request) = due.request {
-            let rung = self.peer_notified();
-            waiters::answer(if due.want == Want::Data { &rung.data } else { &rung.room }, request);
-            rung.bytes.fetch_add(1, Ordering::Release);
+            let notified = self.peer_notified();
+            waiters::answer(if due.want == Want::Data { &notified.data } else { &notified.room }, request);
+            notified.bytes.fetch_add(1, Ordering::Release);
         }
     }
 }

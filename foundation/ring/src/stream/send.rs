@@ -82,7 +82,7 @@ impl<'a> Send<'a> {
 
     /// Looks at the consumer's head, once, and judges it.
     #[inline]
-    fn look(&mut self) {
+    fn refresh_head(&mut self) {
         let head = self.end.outbound().consumer.head.load(Ordering::Acquire);
         if head < self.head || head > self.readable {
             self.end.distrust();
@@ -124,7 +124,7 @@ impl<'a> Send<'a> {
     #[inline]
     pub fn room(&mut self) -> usize {
         if self.free() == 0 {
-            self.look();
+            self.refresh_head();
             if self.free() == 0 {
                 self.grow();
             }
@@ -219,7 +219,7 @@ impl<'a> Send<'a> {
         while copied < length {
             // A region that is left as it is full gives a second space.
             if self.free() < (length - copied) as u64 {
-                self.look();
+                self.refresh_head();
             }
             let space = self.space();
             let before = copied;

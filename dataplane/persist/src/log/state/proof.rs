@@ -2,11 +2,11 @@
 //! due (`super::super::proof`).
 
 use crate::layout::Superblock;
-use crate::limits::{MARK_INTERVAL, MARK_QUIET};
+use crate::limits::{PROOF_INTERVAL, PROOF_QUIET};
 use crate::log::options::Sequence;
 
 /// A mark on its way.
-pub(in crate::log) struct Mark {
+pub(in crate::log) struct ProofWrite {
     pub(in crate::log) next: Superblock,
     /// Copies still to be handed to the queue, and copies in flight.
     pub(in crate::log) unsent: u64,
@@ -15,7 +15,7 @@ pub(in crate::log) struct Mark {
 
 /// When the next mark is due, in nanoseconds of the caller's clock.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::log) struct Tending {
+pub(in crate::log) struct ProofSchedule {
     /// Since when records are durable that no mark covers.
     pub(in crate::log) since: u64,
     /// How far the log was durable when that last changed, and when it did.
@@ -23,8 +23,8 @@ pub(in crate::log) struct Tending {
     pub(in crate::log) changed: u64,
 }
 
-impl Tending {
+impl ProofSchedule {
     pub(in crate::log) fn due(&self) -> u64 {
-        (self.since.saturating_add(MARK_INTERVAL)).min(self.changed.saturating_add(MARK_QUIET))
+        (self.since.saturating_add(PROOF_INTERVAL)).min(self.changed.saturating_add(PROOF_QUIET))
     }
 }

@@ -11,7 +11,7 @@ pub(in crate::log) const CLASS_TRUNCATE_FLUSH: u64 = 6;
 pub(in crate::log) const CLASS_TRUNCATE_SUPERBLOCK: u64 = 7;
 pub(in crate::log) const CLASS_READ: u64 = 8;
 pub(in crate::log) const CLASS_RESIZE_SUPERBLOCK: u64 = 9;
-pub(in crate::log) const CLASS_MARK_SUPERBLOCK: u64 = 10;
+pub(in crate::log) const CLASS_PROOF_SUPERBLOCK: u64 = 10;
 pub(in crate::log) const CLASS_SHIFT: u32 = 56;
 
 pub(in crate::log) const fn token(class: u64, ticket: u64) -> u64 {

@@ -41,15 +41,15 @@ use sietch_disk::{Buffer, DiskQueue, Operation};
 use crate::disk_request::execute;
 use crate::error::{FollowError, OpenError};
 use crate::layout::Superblock;
+use crate::record_reader::{RecordReader, Step};
 use crate::scan::{Applied, Entry, Scan};
 use crate::superblocks::{self, Found};
-use crate::walk::{Step, Walker};
 
 /// Reads a log beside its owner. See the module's account.
 pub struct Follower<D: DiskQueue> {
     disk: D,
     superblock: Superblock,
-    walker: Option<Walker>,
+    walker: Option<RecordReader>,
     /// Records from here on are delivered.
     from: u64,
     delivered: u64,
@@ -73,7 +73,7 @@ impl<D: DiskQueue> Follower<D> {
 
     /// Records up to here are known to be durable: later ones say so.
     pub fn proven(&self) -> u64 {
-        self.walker.as_ref().map_or(0, Walker::proven)
+        self.walker.as_ref().map_or(0, RecordReader::proven)
     }
 
     /// Gives the disk queue back.
@@ -141,7 +141,7 @@ impl<D: DiskQueue> Follower<D> {
             return Err(if moved { FollowError::Behind { next: 0, head } } else { error.into() });
         }
         self.from = self.superblock.head;
-        self.walker = self.superblock.runs.first().map(|run| Walker::new(&self.superblock, *run));
+        self.walker = self.superblock.runs.first().map(|run| RecordReader::new(&self.superblock, *run));
         Ok(count)
     }
 

@@ -52,12 +52,12 @@ pub fn disarm_counted(word: &AtomicU32) {
 /// once for each value.
 #[inline]
 #[must_use = "whoever claims the word must ring, or the sleeper sleeps on"]
-pub fn claim_counted(load: impl FnOnce() -> u32, rung: &mut u32) -> bool {
+pub fn claim_counted(load: impl FnOnce() -> u32, notified: &mut u32) -> bool {
     fence(Ordering::SeqCst);
     let value = load();
-    let wanted = value & NEED_WAKEUP != 0 && value != *rung;
+    let wanted = value & NEED_WAKEUP != 0 && value != *notified;
     if wanted {
-        *rung = value;
+        *notified = value;
     }
     wanted
 }

@@ -1,26 +1,26 @@
 //! Reading a log record by record, a piece at a time.
 //!
-//! 1. A [`Walker`] stands before a record: it knows the stream, the place and the sequence. It asks
-//!    for the bytes there ([`Step::Fetch`]), is given them ([`Walker::feed`]), and returns whole
+//! 1. A [`RecordReader`] stands before a record: it knows the stream, the place and the sequence. It asks
+//!    for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and returns whole
 //!    payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends
 //!    in padding; then it is missing ([`Step::Missing`]), as far as those bytes can say. Who walks
 //!    decides what that means: the end, bytes that were read too early, the end of a run
-//!    ([`Walker::turn`]), or damage.
+//!    ([`RecordReader::turn`]), or damage.
 
 use std::ops::Range;
 
 use sietch_disk::Buffer;
 
 use crate::layout::{
-    FLAG_FIRST, FLAG_LAST, KIND_LINK, KIND_LOG, Run, Spot, Superblock, log_stream, peek, record_size,
-    stream_epoch,
+    FLAG_FIRST, FLAG_LAST, KIND_LINK, KIND_LOG, RecordLocation, Run, Superblock, log_stream, peek,
+    record_size, stream_epoch,
 };
 use crate::limits::BATCH;
-use crate::scan::{Sought, expected_record, link_target};
+use crate::scan::{ExpectedRecord, expected_record, link_target};
 
 /// See the module's account.
-pub(crate) struct Walker {
+pub(crate) struct RecordReader {
     seed: u32,
     data_start: u64,
     block: usize,
@@ -49,8 +49,8 @@ pub(crate) struct Walker {
 
 /// What a walker found.
 pub(crate) enum Step {
-    /// A whole payload: see [`Walker::payload`].
-    Payload { sequence: u64, place: Place },
+    /// A whole payload: see [`RecordReader::payload`].
+    Payload { sequence: u64, place: PayloadSource },
     /// These bytes of the area are needed.
     Fetch { offset: u64, length: usize },
     /// The bytes at hand do not hold the expected record.
@@ -59,12 +59,12 @@ pub(crate) enum Step {
 
 /// Where a payload was put together.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum PayloadSource {
     Bytes(Range<usize>),
     Assembly,
 }
 
-impl Walker {
+impl RecordReader {
     /// A walker before the first record of `run`.
     pub(crate) fn new(superblock: &Superblock, run: Run) -> Self {
         let mut walker = Self {
@@ -92,7 +92,7 @@ impl Walker {
     }
 
     /// A walker before the payload at `spot`, of `length` bytes.
-    pub(crate) fn at(superblock: &Superblock, spot: Spot, length: usize) -> Self {
+    pub(crate) fn at(superblock: &Superblock, spot: RecordLocation, length: usize) -> Self {
         let run = Run {
             epoch: stream_epoch(spot.stream),
             segment: spot.segment,
@@ -183,10 +183,10 @@ impl Walker {
     }
 
     /// The payload of a step.
-    pub(crate) fn payload(&self, place: &Place) -> &[u8] {
+    pub(crate) fn payload(&self, place: &PayloadSource) -> &[u8] {
         match place {
-            Place::Assembly => &self.assembly,
-            Place::Bytes(range) => {
+            PayloadSource::Assembly => &self.assembly,
+            PayloadSource::Bytes(range) => {
                 self.bytes.as_ref().and_then(|bytes| bytes.get(range.clone())).unwrap_or_default()
             }
         }
@@ -209,8 +209,12 @@ impl Walker {
                 return self.fetch();
             }
             let at = self.position - self.base;
-            let sought =
-                Sought { kind: self.kind, stream: self.stream, sequence: self.expected, inside: self.inside };
+            let sought = ExpectedRecord {
+                kind: self.kind,
+                stream: self.stream,
+                sequence: self.expected,
+                inside: self.inside,
+            };
             let bytes = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes[at..self.length]);
             let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, sought) else {
                 // It may only be cut off by the end of the bytes at hand.
@@ -250,7 +254,7 @@ impl Walker {
                 self.settled = self.expected;
             }
             if tag.flags == FLAG_FIRST | FLAG_LAST {
-                return Step::Payload { sequence: tag.sequence, place: Place::Bytes(range) };
+                return Step::Payload { sequence: tag.sequence, place: PayloadSource::Bytes(range) };
             }
             if tag.flags & FLAG_FIRST != 0 {
                 self.assembly.clear();
@@ -258,7 +262,7 @@ impl Walker {
             self.assembly.extend_from_slice(payload);
             self.inside = tag.flags & FLAG_LAST == 0;
             if !self.inside {
-                return Step::Payload { sequence: tag.sequence, place: Place::Assembly };
+                return Step::Payload { sequence: tag.sequence, place: PayloadSource::Assembly };
             }
         }
     }
