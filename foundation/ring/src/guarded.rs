@@ -1,5 +1,5 @@
-//! Copies and looks at memory that may not be there, which then say so instead of ending the
-//! process.
+//! Copies to and from memory that may not be mapped, and checks of it. They return the fault
+//! instead of ending the process.
 //!
 //! The library answers calls of programs that know nothing of it. Their buffers may not be mapped,
 //! which the kernel answers with EFAULT, and a page of the memory that a peer shares may be refused

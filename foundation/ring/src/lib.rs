@@ -1,22 +1,42 @@
-//! Memory that two sides share, and how they take turns in it.
+//! Memory that two processes share, and how they take turns in it.
 //!
-//! - [`mapping`]: shared memory, unmapped when its owner goes.
-//! - [`untrusted`]: bytes that the other side may write at any time, and that can only be copied out.
-//! - [`guarded`]: copies to and from memory that may not be there.
+//! - [`mapping`]: shared memory, unmapped when its owner is dropped.
+//! - [`untrusted`]: bytes that another process may write at any time, and that can only be copied
+//!   out.
+//! - [`guarded`]: copies to and from memory that may not be mapped.
 //! - [`spsc`]: a ring with one producer and one consumer, over any memory.
 //! - [`mapped`]: such a ring in mapped memory, laid out as AF_XDP lays out its rings. The peer may
 //!   be the kernel or another process.
 //! - [`split_ownership`]: such a ring between two regions, each of which only its owner can write.
-//! - [`tail_hint`]: its newest entry, beside the word that is polled.
-//! - [`need_wakeup`] and [`doorbell`]: how one side sleeps and the other wakes it, without a lost wake-up
-//!   and without a system call that nobody asked for.
+//! - [`tail_hint`]: the newest entry of such a ring, beside the word that its consumer polls.
+//! - [`need_wakeup`]: how one side sleeps and the other wakes it, without a lost wake-up and
+//!   without a system call while both are awake.
+//! - [`spin`]: how long an idle loop polls before it sleeps.
 //! - [`stream`]: a stream of bytes each way between two processes that share memory, as TCP has it.
-//! - [`pool`]: which buffer of a queue belongs to whom.
+//! - [`pool`]: the owner of each buffer of a queue.
 //!
-//! The other side of a ring is never trusted: whatever it writes into the shared words, no access
+//! The other side of a ring is never trusted. Whatever it writes into the shared words, no access
 //! leaves the mapping, nothing panics, and no call does more work than the ring has slots.
 //!
-//! With `--cfg loom` the atomics come from loom, and only what is free of system calls is built.
+//! With `--cfg loom` the atomics come from loom, and only what makes no system call is built.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use sietch_ring::{Consumer, MappedRing, Mapping, Producer, RingLayout};
+//!
+//! let memory = Arc::new(Mapping::anonymous(4096)?);
+//! let layout = RingLayout { producer: 0, consumer: 128, flags: 256, slots: 512, capacity: 8 };
+//! // SAFETY: one producer and one consumer are made, and nothing else uses the memory.
+//! let (out, back) = unsafe {
+//!     (MappedRing::<u32>::new(Arc::clone(&memory), layout)?, MappedRing::new(memory, layout)?)
+//! };
+//! let (mut producer, mut consumer) = (Producer::attach(out)?, Consumer::attach(back)?);
+//! producer.push(7).expect("there is room");
+//! assert_eq!(consumer.pop(), None, "it is not submitted yet");
+//! producer.submit();
+//! assert_eq!(consumer.pop(), Some(7));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #[cfg(not(loom))]
 pub mod guarded;

@@ -4,7 +4,7 @@
 //!  producer -> | u32 |  ...  consumer -> | u32 |  ...  flags -> | u32 |  ...  slots -> | T | T | ... | T |
 //! ```
 //!
-//! The offsets are what the kernel (or whoever made the memory) says; they are checked once against
+//! The offsets come from the kernel, or from the maker of the memory. They are checked once against
 //! the mapping, and every access afterwards masks its index.
 
 use std::marker::PhantomData;

@@ -123,8 +123,8 @@ impl Mapping {
             return None;
         }
         // SAFETY: inside the mapping, aligned (it starts on a page), alive as long as `self`; every
-        // access to a word that this crate makes is atomic, and no bit pattern is invalid whoever
-        // else writes it.
+        // access to a word that this crate makes is atomic, and no bit pattern is invalid, whatever
+        // another process writes.
         Some(unsafe { AtomicU32::from_ptr(self.address.add(offset).cast::<u32>().as_ptr()) })
     }
 
@@ -134,7 +134,7 @@ impl Mapping {
     /// If `range` is not inside the mapping.
     ///
     /// # Safety
-    /// While the slice lives nobody writes these bytes.
+    /// While the slice lives nothing writes these bytes.
     #[inline]
     pub unsafe fn bytes(&self, range: Range<usize>) -> &[u8] {
         self.check(&range);
@@ -148,7 +148,7 @@ impl Mapping {
     /// If `range` is not inside the mapping.
     ///
     /// # Safety
-    /// While the slice lives nobody else reads or writes these bytes.
+    /// While the slice lives nothing else reads or writes these bytes.
     #[inline]
     #[allow(clippy::mut_from_ref)] // Exclusiveness is per range, and the caller answers for it.
     pub unsafe fn bytes_mut(&self, range: Range<usize>) -> &mut [u8] {
@@ -177,8 +177,8 @@ impl Drop for Mapping {
     }
 }
 
-/// A shared mapping that this process can only read. What lies in it belongs to somebody else and
-/// may change at any time.
+/// A shared mapping that this process can only read. Another process writes it, and may do so at
+/// any time.
 #[derive(Debug)]
 pub struct UntrustedMapping {
     address: NonNull<u8>,

@@ -1,25 +1,24 @@
-//! A pool of equal buffers, known by their index, and who owns each.
+//! A pool of equal buffers, known by their index, and the owner of each.
 //!
-//! 1. Every buffer has exactly one [`Owner`]. It changes hands only through [`BufferPool::take`]
-//!    (free to somebody), [`BufferPool::pass`] (somebody to somebody else) and [`BufferPool::put`]
-//!    (somebody to free).
-//! 2. `pass` and `put` name the owner they expect. If the index is out of range or somebody else
-//!    owns the buffer they change nothing and say so. An index that came out of shared memory is
-//!    therefore checked by the very step that uses it: a forged or repeated one cannot make the
-//!    pool hand a buffer out twice.
-//! 3. Free buffers lie on a stack, so that the one used last, still in the cache, is used next.
+//! 1. Every buffer has exactly one [`Owner`]. It changes owner only through [`BufferPool::take`]
+//!    (free to owned), [`BufferPool::pass`] (from one owner to another) and [`BufferPool::put`]
+//!    (owned to free).
+//! 2. `pass` and `put` name the owner they expect. If the index is out of range, or the buffer has
+//!    another owner, they change nothing and say so. So the very step that uses an index from
+//!    shared memory also checks it: a forged or repeated index cannot give one buffer two owners.
+//! 3. Free buffers lie on a stack: the one used last, still in the cache, is used next.
 //! 4. Nothing is allocated after [`BufferPool::new`].
 
 #[cfg(test)]
 mod tests;
 
-/// Who may touch a buffer.
+/// The one that may use a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Owner {
-    /// Nobody: it lies in the pool.
+    /// None: the buffer lies in the pool.
     Free,
-    /// The engine, as a frame in its hands.
+    /// The engine, as a frame.
     Engine,
     /// The device, to be filled by something received.
     Receive,
@@ -49,7 +48,7 @@ impl BufferPool {
         self.owners.len()
     }
 
-    /// Buffers that nobody owns.
+    /// Buffers without an owner.
     pub fn free(&self) -> usize {
         self.free.len()
     }

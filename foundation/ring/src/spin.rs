@@ -1,26 +1,24 @@
-//! How long an idle loop looks at its rings before it sleeps.
+//! How long an idle loop polls its rings before it sleeps.
 //!
-//! 1. To fall asleep and be woken costs about 10 microseconds of processor time and more in
-//!    latency. Looking at the rings instead pays if the next frame comes soon, and is a waste if it
-//!    does not.
-//! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] was one that
-//!    spinning could have bridged: the budget becomes at least twice its length. A longer one
+//! 1. Falling asleep and being woken costs about 10 microseconds of processor time, and more in
+//!    latency. Polling instead pays if the next frame comes soon, and is a waste if it does not.
+//! 2. So the loop learns from its pauses. A pause that ended within [`LONGEST`] is one that
+//!    spinning could have bridged: the budget becomes at least twice its length. A longer pause
 //!    halves the budget, down to [`SHORTEST`]. Traffic with gaps of microseconds is thus never put
-//!    to sleep, and a loop that is asked once a millisecond spins for one part in three hundred of
+//!    to sleep, and a loop with one request a millisecond spins for one part in three hundred of
 //!    its time.
 //! 3. Two loops that wait for each other can put each other to sleep: each finds its pauses long
 //!    because the other has to be woken. So every [`TRIAL`]th long pause is followed by the longest
-//!    spin. If that meets the answer, both are awake from then on.
-//! 4. While it spins it yields the core now and then ([`YIELD_EVERY`]): where others are runnable
-//!    (on a machine with two cores: the very peer that is waited for) they run at once; where
-//!    nobody is, yielding costs less than a microsecond. It does not yield before an answer from
-//!    memory can have come, or that would be looked at late.
-//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to somebody else who
-//!    has use for the core. Who yields there waits for a slice each time; who sleeps is put before
-//!    the others when it is woken. So for a while ([`BACKOFF`], longer each time that it is found so
-//!    again) the loop sleeps at once.
-//! 6. Where there is one core only, spinning keeps it from those who are waited for: the budget is
-//!    zero.
+//!    spin. If the answer comes within it, both stay awake from then on.
+//! 4. A spinning loop yields the core every [`YIELD_EVERY`]. A runnable thread then runs at once;
+//!    on a machine with two cores that may be the very peer that the loop waits for. Where nothing
+//!    else is runnable, a yield costs less than a microsecond. The loop does not yield before an
+//!    answer from memory can have arrived, because it would see that answer late.
+//! 5. A yield that took as long as a slice of the scheduler ([`CROWDED`]) went to another thread
+//!    that needs the core. A loop that keeps yielding waits for a slice each time, while the
+//!    scheduler prefers a thread that it has just woken. So the loop sleeps at once for a while
+//!    ([`BACKOFF`], doubled each time that the core is still crowded).
+//! 6. On a machine with one core spinning keeps the core from the peer, so the budget is zero.
 
 /// The longest spin, in nanoseconds: five times what sleeping and waking cost.
 pub const LONGEST: u64 = 50_000;
@@ -29,14 +27,14 @@ pub const LONGEST: u64 = 50_000;
 pub const SHORTEST: u64 = 3_000;
 
 /// Nanoseconds from the beginning of a pause to the first yield, and between two: more than a round
-/// trip over shared memory to somebody who is awake, a fifth of what sleeping and waking cost.
+/// trip over shared memory to a peer that is awake, a fifth of what sleeping and waking cost.
 pub const YIELD_EVERY: u64 = 2_000;
 
 /// Long pauses between two trials of the longest spin: at a pause a millisecond that is a third of
 /// a percent of the core.
 pub const TRIAL: u32 = 16;
 
-/// Nanoseconds of a yield that went to somebody else than the peer: what a peer does between two
+/// Nanoseconds of a yield that went to another thread than the peer: what a peer does between two
 /// waits, fifty requests maybe, is shorter, the slices of the scheduler are longer
 /// (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
 pub const CROWDED: u64 = 1_000_000;
@@ -52,9 +50,9 @@ pub const LONGEST_BACKOFF: u64 = 320_000_000;
 /// What an idle loop does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// Look again at once.
+    /// Poll again at once.
     Poll,
-    /// Give the core away, then look again.
+    /// Yield the core, then poll again.
     Yield,
     /// Arm the doorbells and sleep.
     Sleep,
@@ -66,7 +64,7 @@ pub struct Spin {
     budget: u64,
     most: u64,
     idle_since: Option<u64>,
-    /// When the core was last given away, or the pause began.
+    /// When the core was last yielded, or the pause began.
     yielded: u64,
     long_pauses: u32,
     /// During a trial: the budget to go back to.
@@ -100,13 +98,13 @@ impl Spin {
         }
     }
 
-    /// Spins without an end, giving the core away now and then: for measurements, and for who has
-    /// cores to spare.
+    /// Never sleeps, and yields the core now and then: for measurements, and for machines with cores
+    /// to spare.
     pub const fn for_ever() -> Self {
         Self::up_to(u64::MAX)
     }
 
-    /// Something happened in the turn that began at `now`.
+    /// Something happened in the iteration that began at `now`.
     #[inline]
     pub fn busy(&mut self, now: u64) {
         if self.yielding {
@@ -135,7 +133,7 @@ impl Spin {
         .clamp(SHORTEST.min(self.most), self.most);
     }
 
-    /// Nothing happened in the turn that began at `now`.
+    /// Nothing happened in the iteration that began at `now`.
     #[inline]
     pub fn idle(&mut self, now: u64) -> Idle {
         if self.yielding {
@@ -159,7 +157,7 @@ impl Spin {
         Idle::Yield
     }
 
-    /// The core was given away at `yielded`, and is back at `now`.
+    /// The core was yielded at `yielded`, and is back at `now`.
     fn resumed(&mut self, now: u64) {
         self.yielding = false;
         if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CROWDED {

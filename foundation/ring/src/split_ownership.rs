@@ -1,8 +1,8 @@
-//! A ring between two regions of memory, each written by one side only.
+//! A split-ownership ring: it lies in two regions of memory, each written by one side only.
 //!
 //! ```text
-//!  producer's region:  producer -> | u32 | 0 | newest u64 |  ...  slots -> | u64 | u64 | ... |      (read-only for the consumer)
-//!  consumer's region:  consumer -> | u32 |                                                        (read-only for the producer)
+//!  producer's region:  producer -> | u32 | 0 | newest u64 |  ...  slots -> | u64 | ... |
+//!  consumer's region:  consumer -> | u32 |
 //! ```
 //!
 //! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::tail_hint`]).
@@ -43,7 +43,7 @@ pub struct SplitOwnershipRing {
     consumer: NonNull<u32>,
     slots: NonNull<u64>,
     capacity: u32,
-    /// Whoever waits here is woken otherwise.
+    /// Unused: a waiter is woken through the counted need-wakeup word of its region.
     flags: AtomicU32,
     _mine: Arc<Mapping>,
     _theirs: Arc<UntrustedMapping>,

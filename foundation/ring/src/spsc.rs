@@ -11,7 +11,7 @@
 //! 3. Each side remembers the other's index as it last saw it, and looks again only when the memory
 //!    it has is not enough: a batch costs one access to the other side's cache line.
 //! 4. A store of an index is a release, a load of the other's an acquire: entries written before a
-//!    submit are seen by whoever sees the submit, and a slot is not written again before its reader
+//!    submit are visible with the submit, and a slot is not written again before its reader
 //!    has released it.
 //! 5. The other side's word is judged when it is read. It may advance by at most what it could
 //!    honestly have done: the consumer by what was submitted and not yet consumed, the producer by
@@ -19,7 +19,8 @@
 //!    ignored: the ring looks as it did before. So no entry is read that the rules do not allow,
 //!    and one call never does more work than the ring has slots.
 //!
-//! What an entry *says* is not judged here: whoever pops it copies it once and validates the copy.
+//! What an entry *says* is not checked here: the consumer copies an entry once and validates the
+//! copy.
 
 use crate::need_wakeup;
 use crate::sync::{AtomicU32, Ordering};
@@ -53,7 +54,7 @@ pub trait RingMemory<T> {
     }
 }
 
-/// The words of a ring contradict each other, so nobody can attach to it.
+/// The words of a ring contradict each other, so it cannot be attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "ring of {capacity} slots is inconsistent: producer {producer}, consumer {consumer}; make a new ring"
@@ -110,7 +111,7 @@ impl<T, M: RingMemory<T>> Producer<T, M> {
         })
     }
 
-    /// Entries that can be pushed now. Looks at the peer's word only if fewer than `wanted` are
+    /// Entries that can be pushed now. Reads the peer's word only if fewer than `wanted` are
     /// known.
     #[inline]
     pub fn room(&mut self, wanted: u32) -> u32 {
@@ -230,7 +231,7 @@ impl<T, M: RingMemory<T>> Consumer<T, M> {
         })
     }
 
-    /// Entries that can be popped now. Looks at the peer's word only if fewer than `wanted` are
+    /// Entries that can be popped now. Reads the peer's word only if fewer than `wanted` are
     /// known.
     #[inline]
     pub fn ready(&mut self, wanted: u32) -> u32 {

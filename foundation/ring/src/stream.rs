@@ -1,47 +1,45 @@
 //! A stream of bytes in each direction between two processes that do not trust one another: what a
 //! TCP connection is on one host.
 //!
-//! 1. **Three memories.** The *common* one is mapped by both ends; each end has a *private* page
-//!    that only those who hold that end map. Whatever an end relies on (its positions, which region
-//!    it is in, locks, what became of the connection) is in its private page; in the common memory
-//!    it only publishes. Whoever reads what the other published validates a copy of it, and takes
-//!    nonsense for a reset.
-//! 2. **Positions** count bytes from the beginning, so that there is one order of everything. The
-//!    producer publishes its *tail* with what else the other has to know in the same word
-//!    ([`layout::tail`]): one load tells the consumer all. The consumer publishes its *head*.
-//! 3. **Regions.** For each power of two from [`RegionSizes::smallest`] to [`RegionSizes::largest`] a
-//!    direction has a region of that size. The producer writes into one of them and may move to
-//!    another, in which nothing unread is left, at any byte: beside the region that it leaves it
-//!    publishes (position, next region), and the consumer follows once it has read everything
-//!    before that position. So a connection of small messages stays in the cache, one with a slow
-//!    reader takes what a kernel's socket would, and nothing is ever copied from one ring to
-//!    another.
+//! 1. **Three memories.** Both ends map the *common* memory. Each end has a *private* page that
+//!    only its holders map. Everything an end relies on (its positions, its current region, locks,
+//!    the state of the connection) is in its private page; in the common memory it only publishes.
+//!    A reader of what the other end published validates a copy of it, and takes an invalid value
+//!    for a reset.
+//! 2. **Positions** count bytes from the beginning, so that everything has one order. The producer
+//!    publishes its *tail* in one word with the flags that the other end needs ([`layout::tail`]),
+//!    so the consumer reads all of it with one load. The consumer publishes its *head*.
+//! 3. **Regions.** For each power of two from [`RegionSizes::smallest`] to [`RegionSizes::largest`]
+//!    a direction has a region of that size. The producer writes into one of them. At any byte it
+//!    may move to another that holds nothing unread: beside the region that it leaves it publishes
+//!    the position and the next region, and the consumer follows once it has read everything before
+//!    that position. So a connection of small messages stays in the cache, and one with a slow
+//!    reader takes what a kernel's socket would. Nothing is ever copied from one ring to another.
 //! 4. **Growing.** A full region below [`EAGER_LOG2`] is left for the next size at once. Above it,
-//!    only if the consumer has read nothing since the ring was last found full: who reads steadily
-//!    is served best by a small ring, and who does not read at all must be able to leave as much
-//!    lying there as programs are used to (a program that writes a megabyte before it reads would
-//!    otherwise wait for itself). A larger one that is found full although the consumer reads is
-//!    left for one of that size again.
+//!    the producer grows only if the consumer has read nothing since the ring was last found full.
+//!    A steady reader is served best by a small ring. A program that writes a megabyte before it
+//!    reads needs a large one: it would otherwise wait for itself. A larger region that is found
+//!    full although the consumer reads is left for one of [`EAGER_LOG2`] again.
 //! 5. **Sleeping.** A waiter that finds nothing to do *arms* (counts itself, and makes a request),
-//!    fences, looks once more, and sleeps on a descriptor that the other can make readable. A
-//!    producer that has published fences, and if there is a request that it has not answered writes
-//!    a byte. One of the two sees the other ([`waiters`], checked with loom). A waiter is counted
-//!    until it has returned: as long as others are counted, nobody takes the last byte. Data and
-//!    room have waiters of their own.
-//! 6. **The end.** A producer that is done publishes FIN. An end that is gone is what the kernel
-//!    says is gone (the other end of the descriptor hung up), never what memory says: any number of
-//!    processes may hold an end, and any of them may be killed. A closing process leaves a hint in
-//!    its tail, so that the other asks the kernel soon. What a hang-up means, a finish or a reset,
-//!    follows from the positions, as RFC 9293 section 3.10.4 and RFC 2525 section 2.17 have it: who
-//!    leaves data unread resets.
-//! 7. **Holding back.** Bytes that a program wants to be sent together with later ones are written
-//!    and not published, for 200 ms at most ([`cork`]).
-//! 8. **Holes.** A peer can make the kernel refuse a page of the common memory. Where a handler
-//!    answers faults that resets the connection ([`refused_pages`]).
+//!    fences, polls once more, and sleeps on a descriptor that the other end can make readable. A
+//!    producer that has published fences, and writes a byte if there is a request that it has not
+//!    answered. One of the two sees the other ([`waiters`], checked with loom). A waiter is counted
+//!    until it has returned: as long as others are counted, the last byte stays. Data and room have
+//!    waiters of their own.
+//! 6. **Closing.** A producer that is done publishes FIN. Whether the other end is gone is decided
+//!    by the kernel (its descriptor hung up), never by memory: any number of processes may hold an
+//!    end, and any of them may be killed. A closing process leaves a hint in its tail, so that the
+//!    other end asks the kernel soon. Whether a hang-up was a finish or a reset follows from the
+//!    positions, as in RFC 9293 section 3.10.4 and RFC 2525 section 2.17: an end that leaves data
+//!    unread resets.
+//! 7. **Corking.** Bytes that a program wants to be sent together with later ones are written and
+//!    not published, for 200 ms at most ([`cork`]).
+//! 8. **Refused pages.** A peer can make the kernel refuse a page of the common memory. Where a
+//!    handler answers faults, that resets the connection ([`refused_pages`]).
 //!
-//! This module never allocates, never blocks in the kernel but for a lock whose holder sleeps, and
-//! never panics: it runs inside `read` and `write` of programs that know nothing of it. No write of
-//! the other end makes it leave the mapping or loop. The format is in `docs/spec/stream.md`.
+//! This module never allocates and never panics: it runs inside `read` and `write` of unmodified
+//! programs. It blocks in the kernel only for a lock whose holder sleeps. No write of the other end
+//! makes it leave the mapping or loop. The format is in `docs/spec/stream.md`.
 
 pub mod arrivals;
 #[cfg(not(loom))]

@@ -1,22 +1,22 @@
-//! The newest entry of a ring, beside the producer word: whoever polls that word has the entry with
-//! the same cache line, and need not wait for the slot's.
+//! The newest entry of a ring, beside the producer word: a consumer that polls that word has the
+//! entry on the same cache line, and need not wait for the slot's line.
 //!
 //! 1. The word holds an entry of 48 bits and the last sixteen bits of its index. The producer
 //!    writes it just before it publishes.
-//! 2. The consumer knows that an entry is published and looks here first. What it finds is that
-//!    entry or a later one, for the word was written before the index that it saw; the sixteen bits
-//!    tell. A ring has at most 2^15 slots, so they are the index's own.
-//! 3. A later one means that the entry is taken from its slot, as ever. The word is a copy, and
-//!    never the only place of anything.
+//! 2. The consumer sees that an entry is published and reads the hint first. It finds that entry or
+//!    a later one, because the word was written before the index that it saw; the sixteen bits tell
+//!    which. A ring has at most 2^15 slots, so the sixteen bits name the index.
+//! 3. If the hint holds a later entry, the consumer reads the slot. The hint is a copy, and never
+//!    the only place of an entry.
 //!
-//! A hostile producer can write anything here, as it can into its slots: an entry is validated by
-//! whoever takes it.
+//! A hostile producer can write anything here, as it can into its slots. The consumer validates an
+//! entry from either place.
 
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bits of an entry.
 pub const BITS: u32 = 48;
-/// The most slots of a ring with such a word.
+/// The most slots of a ring with a tail hint.
 pub const MOST_SLOTS: u32 = 1 << 15;
 
 const MASK: u64 = (1 << BITS) - 1;

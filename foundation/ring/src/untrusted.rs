@@ -1,19 +1,18 @@
-//! Bytes that somebody else may be writing.
+//! Bytes that another process may be writing.
 //!
 //! 1. A peer that owns a region of shared memory can change any byte of it at any time. A `&[u8]`
-//!    over such bytes would promise the compiler that they stand still, which nobody can promise.
-//!    [`Untrusted`] therefore names bytes by address and length, never as a slice, and all that can
-//!    be done with them is to copy them out.
-//! 2. What was copied is the reader's own. Whoever validates, validates the copy, and reads the
-//!    original no second time.
+//!    over such bytes would promise the compiler that they do not change, and nothing can keep that
+//!    promise. [`Untrusted`] therefore names bytes by address and length, never as a slice, and
+//!    bytes can only be copied out of it.
+//! 2. The copy belongs to the reader. The reader validates the copy, and does not read the original
+//!    a second time.
 //! 3. A barrier after each copy keeps the compiler from fetching from the original what it could
 //!    take from the copy.
+//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that is
+//!    larger than its buffers. Copying them out works the same.
 //!
-//! 4. The bytes may lie in several [`Pieces`] of one mapping, as a device leaves a frame that no
-//!    buffer of it holds; whoever copies them out does not notice.
-//!
-//! A copy that races with the peer's writes may hold a mixture of old and new bytes. That is the
-//! peer's own doing, and no different from having been sent that mixture.
+//! A copy that races with the peer's writes may hold a mixture of old and new bytes. The peer could
+//! have sent that mixture as well.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -34,7 +33,7 @@ pub struct Piece {
     pub length: u32,
 }
 
-/// Where bytes lie that are no neighbours, in order.
+/// Where bytes lie that are not contiguous, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     count: u32,
@@ -67,14 +66,14 @@ impl Pieces {
         self.total as usize
     }
 
-    /// No pieces any more.
+    /// Removes all pieces.
     pub const fn clear(&mut self) {
         self.count = 0;
         self.total = 0;
     }
 }
 
-/// Bytes in memory that others may write meanwhile. Can only be copied out.
+/// Bytes in memory that another process may write meanwhile. They can only be copied out.
 #[derive(Clone, Copy)]
 pub struct Untrusted<'memory> {
     /// The first byte; of bytes in pieces, the first of the mapping that they lie in.
@@ -100,7 +99,7 @@ impl<'memory> Untrusted<'memory> {
     ///
     /// # Safety
     /// They lie in one mapping that stays readable as long as `'memory`. Other processes may write
-    /// them; in this process nobody holds a reference through which they could be written.
+    /// them; this process holds no reference through which they could be written.
     #[inline]
     pub const unsafe fn from_raw(start: *const u8, length: usize) -> Self {
         Self::at(start, length)
@@ -117,7 +116,7 @@ impl<'memory> Untrusted<'memory> {
         all.skip(skip)
     }
 
-    /// Bytes of one's own, for whoever takes both kinds.
+    /// Bytes of this process, for code that takes both kinds.
     #[inline]
     pub const fn from_slice(bytes: &'memory [u8]) -> Self {
         Self::at(bytes.as_ptr(), bytes.len())

@@ -21,12 +21,7 @@ use resolve::Crate;
 
 /// Source folders that may still have cycles: the most files that may lie on one. The numbers only
 /// shrink.
-const EXCEPTIONS: [(&str, usize); 6] = [
-    ("dataplane/persist/src/", 22),
-    ("device/disk/src/", 4),
-    ("device/nic/src/", 6),
-    ("device/socket/src/", 5),
-    ("foundation/ring/src/", 4),
+const EXCEPTIONS: [(&str, usize); 1] = [
     ("xtask/src/", 2),
 ];
 

@@ -115,7 +115,7 @@ impl Call {
             locked.sweep();
         }
         let now = cycles();
-        let due = locked.is_needed(now);
+        let due = locked.is_due(now);
         let streams_first = std::mem::take(&mut locked.streams_first);
         if due && !streams_first {
             self.ask(&mut locked, now, ptr::null())?;

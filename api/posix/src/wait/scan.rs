@@ -160,7 +160,7 @@ impl Registrations {
 
     /// Whether the kernel may have an event of its own, or it is time to ask again.
     #[inline]
-    pub(crate) fn is_needed(&self, now: u64) -> bool {
+    pub(crate) fn is_due(&self, now: u64) -> bool {
         // Without streams the kernel is asked once, by the sleep.
         self.watched != 0
             && (self.natives

@@ -1,7 +1,7 @@
 //! What the operations of a log remember between two polls.
 //!
 //! The log owns one value of each type here. The operations themselves (`super::snapshot`,
-//! `super::truncate`, …) are methods of the log in files above.
+//! `super::truncate` and others) are methods of the log in files above.
 
 pub(in crate::log) mod proof;
 pub(in crate::log) mod reads;

@@ -91,7 +91,7 @@ enum Record {
     /// A revoked application.
     Revoked { uid: u32, application: [u8; 16] },
     /// The last record.
-    Endpoint,
+    End,
     /// The successor has everything.
     Taken,
 }
@@ -242,7 +242,7 @@ impl SocketService {
         for Application { uid, id: application } in self.revoked.iter() {
             send(to, &Record::Revoked { uid, application }, &[])?;
         }
-        send(to, &Record::Endpoint, &[])?;
+        send(to, &Record::End, &[])?;
         match receive(to, &mut Descriptors::default())? {
             Record::Taken => Ok(()),
             _ => Err(broken("the successor sends something else than its confirmation")),
@@ -320,7 +320,7 @@ impl SocketService {
                 Record::Revoked { uid, application } => {
                     self.revoked.insert(Application { uid, id: application }, RevokedBy::Administrator);
                 }
-                Record::Endpoint => break,
+                Record::End => break,
                 Record::Begin { .. } | Record::Taken => return Err(broken("a record is out of order")),
             }
         }

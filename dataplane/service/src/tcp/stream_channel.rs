@@ -257,7 +257,7 @@ impl Channel for StreamChannel {
         let took = std::mem::take(&mut self.took);
         let data = gave.then(|| self.end.data_notification_unless(|sleep| notified.has(sleep)));
         let room = took.then(|| self.end.room_notification());
-        let due = data.into_iter().chain(room).filter(|due| due.is_due());
+        let due = data.into_iter().chain(room).filter(|due| due.is_needed());
         if due.clone().next().is_some() && self.wake() {
             for due in due {
                 self.end.mark_notified(due);

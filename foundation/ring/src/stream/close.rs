@@ -7,8 +7,8 @@ use super::private::flag;
 use super::send::Send;
 use crate::sync::Ordering;
 
-/// Times that who closes tries to say so beside somebody who publishes: that takes a copy each
-/// time.
+/// Times that a closing process tries to publish its flags beside a producer that publishes: each
+/// attempt of the producer takes a copy.
 const PUBLICATIONS: u32 = 64;
 
 /// What it meant that the other end is gone.
@@ -51,8 +51,8 @@ impl Endpoint {
         self.publish_flags(tail::CLOSING | unread);
     }
 
-    /// Resets the connection, whoever else holds this end: the other has a reset from now on, and
-    /// so have all holders here, who know of it. The caller rings ([`Endpoint::data_notification`]).
+    /// Resets the connection, also for other holders of this end: the other end has a reset from now
+    /// on, and all holders here see it. The caller rings ([`Endpoint::data_notification`]).
     pub fn reset(&self) {
         self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
         self.publish_flags(0);
@@ -89,8 +89,8 @@ impl Endpoint {
             }
             return;
         }
-        // Who has the lock may be publishing, and has the say about positions. With these flags the
-        // other takes what is held back by itself.
+        // The lock holder may be publishing, and decides about positions. With these flags the other
+        // end takes corked bytes by itself.
         for _ in 0..PUBLICATIONS {
             let word = tail::word(tail::position(before), flags(before));
             match published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed) {

@@ -1,21 +1,20 @@
-//! Bytes that are held back: what `MSG_MORE` and `TCP_CORK` ask for.
+//! Corked bytes: what `MSG_MORE` and `TCP_CORK` ask for.
 //!
-//! 1. A producer that is to hold bytes back stages them and does not publish them. How far they go
-//!    stands in its private page, so that whoever writes next, in any process, goes on behind them
-//!    and publishes them with its own. A shutdown, a close, a full ring and a full segment publish
-//!    them as well.
-//! 2. Linux holds for [`LONGEST`] at most, by a timer. Here there is none: a producer may be busy
-//!    with something else for ever, and nobody is to wait for that. So the producer says beside its
-//!    tail how far the bytes go and when they are due, and rings. The consumer that is woken finds
-//!    nothing, sleeps no longer than until then ([`Endpoint::corked_for`], asked *before* its last look),
-//!    and publishes them itself, in the producer's place ([`Endpoint::inbound_tail`]).
-//! 3. That is one compare-and-exchange of the tail: who of the two is second finds another word
-//!    there, with these bytes in it or behind them. A producer takes no tail from the common
-//!    memory, so for itself it has not published what its consumer may have read; it only believes
-//!    a head that is as far as what it staged.
-//! 4. The word is the other's, like all else there. It can say when bytes are due that lie in the
-//!    ring, which the other could publish as well, and have the consumer wake, as any byte of the
-//!    doorbell does.
+//! 1. A producer that corks bytes stages them and does not publish them. Its private page says how
+//!    far they go, so the next writer, in any process, goes on behind them and publishes them with
+//!    its own. A shutdown, a close, a full ring and a full segment publish them as well.
+//! 2. Linux holds bytes for [`LONGEST`] at most, by a timer. Here there is no timer, because a
+//!    producer may be busy with something else for ever. Instead the producer writes beside its
+//!    tail how far the bytes go and when they are due, and notifies. The consumer wakes, finds
+//!    nothing, sleeps until then at most ([`Endpoint::corked_for`], read *before* its last poll),
+//!    and publishes the bytes itself in the producer's place ([`Endpoint::inbound_tail`]).
+//! 3. That is one compare-and-exchange of the tail: the second of the two finds another word there,
+//!    with these bytes in it or behind them. A producer takes no tail from the common memory, so
+//!    its own view is that it has not published what its consumer may have read; it only accepts a
+//!    head that is as far as what it staged.
+//! 4. The peer can write this word, like everything in the common memory. At worst it publishes
+//!    bytes that lie in the ring, which it could publish anyway, and wakes the consumer, as any
+//!    byte of the doorbell does.
 
 use super::clock::{MILLISECOND, now};
 use super::endpoint::Endpoint;

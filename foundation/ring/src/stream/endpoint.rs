@@ -1,4 +1,4 @@
-//! One end of a stream.
+//! One end of a stream: its memories, and what can be read from them without a lock.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +12,7 @@ use crate::sync::Ordering;
 /// those who poll the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
-    /// Bytes that the other has published: more of them wake who waits for data.
+    /// Bytes that the other has published: more of them wake waiters for data.
     pub arrived: u64,
     /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the
     /// own shutdowns.
@@ -59,7 +59,7 @@ impl Endpoint {
     pub fn attach(common: BorrowedFd<'_>, private: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let private = Mapped::of(private, PRIVATE)?;
         // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it
-        // is atomics but for the names, which nobody writes any more.
+        // is atomics but for the names, which are not written any more.
         let page = unsafe { private.address.cast::<Private>().as_ref() };
         let geometry = page.geometry();
         let index = page.end.load(Ordering::Relaxed) as usize;
@@ -136,7 +136,7 @@ impl Endpoint {
     pub fn readable(&self) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
         let published = tail::position(self.inbound_tail());
-        // At most what all regions hold; more is nonsense, which whoever reads finds out.
+        // At most what all regions hold; more is invalid, which the next read finds out.
         let most = 2 << self.geometry.largest;
         published.saturating_sub(head).min(most) as usize
     }

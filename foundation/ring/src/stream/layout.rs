@@ -104,7 +104,7 @@ pub struct Consumer {
     pub head: AtomicU64,
 }
 
-/// Who waits, on a line that nobody writes while nobody sleeps. See [`super::waiters`].
+/// The waiters, on a line that is not written while none sleeps. See [`super::waiters`].
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Waiters {
@@ -131,7 +131,7 @@ pub struct Direction {
     pub moves: Moves,
 }
 
-/// How an end was rung, written by the other, on a line of its own.
+/// How an end was notified, written by the other, on a line of its own.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Notified {
@@ -184,7 +184,7 @@ pub mod tail {
     /// Counts closings at one position (modulo 8), so that the hint of the last differs from that
     /// of the one before.
     pub const TURN: u64 = 0xe0;
-    /// What stands there while nobody has accepted the connection.
+    /// The tail of a connection that was not accepted yet.
     pub const UNACCEPTED: u64 = word(0, ABORT | CLOSING);
 
     /// The word for a position and flags.

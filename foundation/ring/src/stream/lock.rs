@@ -1,19 +1,19 @@
 //! A lock between threads of several processes, any of which may be killed while it holds it.
 //!
-//! 1. The word holds the thread id of the holder and a mark of its PID namespace, 0 for nobody.
-//!    What the lock protects is published by single stores, so it is whole at any moment, and a
-//!    lock whose holder is dead may simply be taken over. Of a holder in another PID namespace
-//!    nobody here knows whether it lives: its number means another thread here, or none.
-//! 2. A caller that finds it taken spins, then yields and asks the kernel whether the holder still
-//!    lives, then naps between its looks. After [`NAPS`] of them with the same holder it gets
-//!    nothing: the holder is stopped, or the word was written by somebody who never meant to let
-//!    go. A process that received this end from another user must not hang in it.
-//! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread,
-//!    and gets nothing: it must not wait for itself.
-//! 4. A caller that closes waits for a moment alone ([`take_soon`]).
+//! 1. The word holds the thread id of the holder and bits that tell its PID namespace; 0 is free.
+//!    What the lock protects is published by single stores, so it is whole at any moment, and the
+//!    lock of a dead holder may simply be taken over. A process cannot tell whether a holder in
+//!    another PID namespace lives: its number means another thread here, or none.
+//! 2. A caller that finds the lock taken spins, then yields and asks the kernel whether the holder
+//!    still lives, then naps between its attempts. After [`NAPS`] of them with the same holder it
+//!    gives up: the holder is stopped, or the word was written by a process that never releases it.
+//!    A process that received this end from another user must not hang in it.
+//! 3. A thread that finds itself the holder is a signal handler that interrupted its own thread. It
+//!    does not get the lock: it must not wait for itself.
+//! 4. A caller that closes the end waits only for a moment ([`take_soon`]).
 //!
-//! Only holders of the same end can write the word: they make one another's calls fail, and nobody
-//! else's.
+//! Only holders of the same end can write the word. They can make one another's calls fail, and no
+//! others.
 
 use std::cell::Cell;
 

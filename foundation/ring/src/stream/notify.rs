@@ -1,4 +1,4 @@
-//! Waiting at an end, and notifying who waits at the other: step 5 of [`super`].
+//! Waiting at one end, and notifying the waiters at the other: step 5 of [`super`].
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// than a few in turn are those of a process that holds this end and means harm to it.
 const DRAINS: u32 = 64;
 
-/// Nanoseconds of a sleep while somebody drains the doorbell and does not come to an end.
+/// Nanoseconds of a sleep while a drain of the doorbell does not end.
 const UNSURE: u64 = 20_000_000;
 
 /// Milliseconds beside the same drainer after which it counts as dead.
@@ -26,9 +26,9 @@ pub enum Want {
     Room,
 }
 
-/// What a ringer owes to who waits at the other end.
+/// What is due to a waiter at the other end: perhaps a byte in its doorbell.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "who is not rung sleeps on"]
+#[must_use = "a waiter that is not notified sleeps on"]
 pub struct Notification {
     want: Want,
     request: Option<u64>,
@@ -70,7 +70,7 @@ impl Endpoint {
     }
 
     /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from its
-    /// sleep. It must look once more before it sleeps on its descriptor. The number of its request.
+    /// sleep. It must poll once more before it sleeps on its descriptor. The number of its request.
     #[inline]
     pub fn arm(&self, want: Want) -> u64 {
         let word = self.waiters(want);
@@ -91,7 +91,7 @@ impl Endpoint {
         waiters::disarm(self.waiters(want));
     }
 
-    /// Asks to be rung in the place of others at this end who sleep without being counted, until
+    /// Makes a request for others at this end that sleep without being counted, until
     /// [`Endpoint::asked_no_more`].
     pub fn ask_for_others(&self, want: Want) {
         waiters::ask(self.waiters(want));
@@ -111,7 +111,7 @@ impl Endpoint {
     /// caller fences once for all that it arms so, asks each [`Endpoint::is_draining`], and then looks
     /// at all.
     #[inline]
-    #[must_use = "who is not counted is not rung"]
+    #[must_use = "a waiter that is not counted is not notified"]
     pub fn arm_among_many(&self, sleep: u64) -> Option<u64> {
         let request = waiters::arm_among_many(self.waiters(Want::Data))?;
         self.number_sleep(sleep);
@@ -126,7 +126,7 @@ impl Endpoint {
         request
     }
 
-    /// Who is counted still has come to another sleep, or to one that is for this end alone (0).
+    /// A counted waiter begins another sleep, or one that is for this end alone (0).
     /// Then as [`Endpoint::arm_among_many`].
     #[inline]
     pub fn number_sleep(&self, sleep: u64) {
@@ -159,7 +159,7 @@ impl Endpoint {
         waiters::is_draining(&self.private().doorbell.draining) != 0
     }
 
-    /// Waits until nobody drains the doorbell, and makes the request again: all of it within one
+    /// Waits until no thread drains the doorbell, and makes the request again: all of it within one
     /// budget, because any holder of this end can write that word. If the budget is spent the
     /// caller does not sleep for long ([`Endpoint::longest_sleep`]).
     #[cold]
@@ -232,7 +232,7 @@ impl Endpoint {
     pub fn undrained(&self) -> u32 {
         let notified = self.own_notified().bytes.load(Ordering::Acquire);
         let left = notified.wrapping_sub(self.private().doorbell.drained.load(Ordering::Relaxed));
-        // Who connected may have been rung by whoever set the connection up, which nobody counts.
+        // The service that sets a connection up may notify the connecting end without counting it.
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
@@ -254,8 +254,8 @@ impl Endpoint {
         !leave
     }
 
-    /// After sending, finishing or closing: what is due to who waits for data at the other end: if
-    /// anything, a byte written to the own descriptor, and then [`Endpoint::mark_notified`].
+    /// After sending, finishing or closing: what is due to a waiter for data at the other end. If a
+    /// byte is, the caller writes it to its own descriptor, then calls [`Endpoint::mark_notified`].
     #[inline]
     pub fn data_notification(&self) -> Notification {
         let notified = self.peer_notified();

@@ -1,5 +1,4 @@
-//! The page of an end: what its holders (any number of processes and threads) share with nobody
-//! else.
+//! The private page of an end: shared by its holders (any number of processes and threads) alone.
 
 use super::layout::{Names, PRIVATE, RegionSizes};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -8,7 +7,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 pub mod state {
     /// Bytes may go both ways.
     pub const ESTABLISHED: u32 = 0;
-    /// Not yet: whoever set the connection up is at it.
+    /// Not yet: the service is still setting the connection up.
     pub const CONNECTING: u32 = 1;
     /// It did not come to be; [`super::Private::error`] says why.
     pub const FAILED: u32 = 2;
@@ -44,7 +43,7 @@ pub mod flag {
     pub const WOKEN: u32 = 1 << 20;
 }
 
-/// Words of [`Private::options`]: 0 for what nobody set, or [`option::SET`] and a value, as
+/// Words of [`Private::options`]: 0 for an option that was not set, or [`option::SET`] and a value, as
 /// `docs/spec/stream.md` has them.
 pub mod option {
     /// Words there are.
@@ -107,7 +106,7 @@ pub(super) struct Sending {
     pub head: AtomicU64,
     /// The other's head when the ring was last found full; `u64::MAX`: never.
     pub full_at: AtomicU64,
-    /// Lowest bit: somebody found no room since there last was some (`SOCK_NOSPACE` of Linux). The
+    /// Lowest bit: a writer found no room since there last was some (`SOCK_NOSPACE` of Linux). The
     /// others: how often there was room again.
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
@@ -153,17 +152,17 @@ pub struct Private {
     pub(super) doorbell: Doorbell,
     /// Socket options, see [`option`]. Zero at first.
     pub options: [AtomicU64; option::COUNT],
-    /// Bytes that were sent to nobody: nothing but a reset answers them. A holder's word; zero at
+    /// Bytes sent to a vanished peer: nothing but a reset answers them. A holder's word; zero at
     /// first.
     pub lost: AtomicU32,
 }
 
-/// Where whoever set the connection up writes [`Private::state`] and, right behind it,
+/// Where the service that sets the connection up writes [`Private::state`] and, right behind it,
 /// [`Private::error`], with `pwrite(2)`.
 #[cfg(not(loom))]
 pub const STATE_OFFSET: usize = std::mem::offset_of!(Private, state);
 
-/// Where [`Private::options`] are, for whoever reads them with `pread(2)`.
+/// Where [`Private::options`] are, for a process that reads them with `pread(2)`.
 #[cfg(not(loom))]
 pub const OPTIONS_OFFSET: usize = std::mem::offset_of!(Private, options);
 
@@ -176,7 +175,7 @@ const _: () = {
 };
 
 impl Private {
-    /// Sizes of the regions, as whoever set the connection up wrote them.
+    /// Sizes of the regions, as the service wrote them.
     pub(super) fn geometry(&self) -> RegionSizes {
         let word = self.geometry.load(Ordering::Relaxed);
         RegionSizes { smallest: (word & 0xff) as u8, largest: (word >> 8 & 0xff) as u8 }
@@ -204,7 +203,7 @@ impl Private {
         self.flags.fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Wakes everybody who watches this end: an edge.
+    /// Wakes everything that watches this end: an edge.
     pub fn wake_watchers(&self) {
         self.flags.fetch_add(flag::WOKEN, Ordering::AcqRel);
     }

@@ -1,31 +1,32 @@
 //! Pages of the common memory that the kernel refuses.
 //!
-//! A peer can make holes in the common memory. They read as zeros, unless the kernel has no page
-//! for whoever touches one next (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes
-//! and allows bytes, so the fault is answered.
+//! A peer can punch holes into the common memory. They read as zeros, unless the kernel has no page
+//! for the next access (`vm.overcommit_memory=2`): that is SIGBUS. No seal forbids holes and allows
+//! writes, so the fault is handled.
 //!
 //! 1. Each mapped end is listed here ([`List`]): where its common memory lies, and its private
 //!    page.
 //! 2. A fault in one of them resets its connection, in its private page. If it was a copy of bytes
 //!    ([`crate::guarded`]), the copy ends.
 //! 3. Any other access is one of this crate's to a word that the peer may write anyhow, or a copy
-//!    of a service core. It goes on in a page of this process that takes the hole's place. That
-//!    page was there before: when pages are refused there is no new one to be had. It is put there
-//!    as a second mapping of the same memory (`mremap` of no bytes), for which nothing has to be
-//!    promised. All holes share it, also with children of a fork: only what a reset connection
-//!    publishes is written there.
-//! 4. The list is of words alone. The handler waits for nothing, allocates nothing, and uses no
-//!    memory of the thread's own.
-//! 5. An entry is used again, and what it names is unmapped. So the handler pins an entry
-//!    ([`Pinned`]): it counts itself, then looks whether the entry is still of the generation in
-//!    which the address lay. Who takes an end off the list begins another generation, then waits
-//!    until nothing is counted. One of the two sees the other, and the handler never waits. The
-//!    wait is bounded: a handler that another one interrupted or jumped out of, or of a thread that
-//!    a fork left behind, counts for ever. Then the end stays mapped, and its entry is not used
-//!    again.
+//!    of a service core. It goes on in a spare page of this process, mapped over the hole. That
+//!    page was allocated before, because there may be no new one when pages are refused. It is
+//!    mapped a second time (`mremap` of no bytes), for which the kernel commits no memory. All
+//!    holes share it, also with children of a fork: only what a reset connection publishes is
+//!    written there.
+//! 4. The list consists of words alone. The handler waits for nothing, allocates nothing, and uses
+//!    no thread-local memory.
+//! 5. An entry is used again after its end is unmapped. So the handler pins an entry ([`Pinned`]):
+//!    it counts itself, then checks that the entry is still of the generation in which the address
+//!    lay. A thread that takes an end off the list begins another generation, then waits until no
+//!    pin is counted. One of the two sees the other, and the handler never waits. The wait is
+//!    bounded, because a pin may stay for ever: of a handler that another one interrupted or jumped
+//!    out of, or of a thread that a fork left behind. Then the end stays mapped, and its entry is
+//!    not reused.
 //!
-//! A process that runs only code of Sietch calls [`install_handler`]. The library for other programs
-//! has a handler of its own, because theirs come after it, and calls [`prepare`] and [`answer`].
+//! A process that runs only code of Sietch calls [`install_handler`]. The library for unmodified
+//! programs has a handler of its own, because the programs' handlers come after it. It calls
+//! [`prepare`] and [`handle_fault`].
 
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};

@@ -352,13 +352,13 @@ impl Endpoint {
         self.writable() >= size / 4 || Send::would_grow(self)
     }
 
-    /// Somebody found no room. Whether that is news.
+    /// Records that a writer found no room. Returns whether it was not recorded yet.
     #[cold]
     pub fn note_full(&self) -> bool {
         self.private().sending.space.fetch_or(1, Ordering::AcqRel) & 1 == 0
     }
 
-    /// Whether somebody found no room, and nobody has found some since.
+    /// Whether a writer found no room, and none has found some since.
     #[inline]
     pub fn is_short_of_room(&self) -> bool {
         self.private().sending.space.load(Ordering::Acquire) & 1 != 0

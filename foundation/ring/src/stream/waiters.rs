@@ -1,35 +1,36 @@
 //! Counted waiters and the doorbell that wakes them: step 5 of [`super`].
 //!
 //! 1. **Requests.** A waiter adds 1 to the count and 1 to the number of *requests* in one step
-//!    ([`arm`]), fences, looks once more, and sleeps. It takes itself off the count when it has
-//!    returned ([`disarm`]), never before, and nobody else takes it off. A waiter that was woken
-//!    for nothing and sleeps again makes another request ([`arm_again`]).
-//! 2. **Notifications.** A ringer publishes, fences, and reads the word ([`due`]). If anybody is
-//!    counted and the last request is another than the one that was last answered, it writes one
-//!    byte to the doorbell and then notes that request as answered ([`answer`]). The byte wakes all
-//!    who sleep there; each looks. The fences are sequentially consistent, so of a waiter that
-//!    still finds nothing and a ringer that still finds no new request at most one can be. A ringer
-//!    that is killed before the byte was written has noted nothing. A waiter that is killed stays
-//!    counted, and costs nothing: it makes no requests.
-//! 3. **Bytes.** Every sleeper is woken by a byte that is written, and sees that it is there; so a
-//!    byte may be taken only if no sleeper still needs it. Whoever takes bytes says so first
-//!    ([`Drain`]), fences, and looks at the count: if others are counted, one byte at least must
-//!    stay. A waiter that has counted itself and finds that somebody is taking bytes waits for the
-//!    end of it and makes its request again ([`is_draining`]). Of the two at least one sees the
-//!    other, so no byte that answers a request is taken before its waiter has returned.
-//! 4. **One ring a sleep.** Who sleeps for many streams at once ([`arm_among_many`]) says beside
-//!    each in which of its sleeps it is: a number that it never uses twice. A ringer that has rung
-//!    for that sleep somewhere need not ring again ([`due_unless`]), because whoever wakes looks at
-//!    all of them before it sleeps again. The waiter numbers its sleep, fences, and looks at each;
-//!    a ringer publishes, fences, and looks at the number.
+//!    ([`arm`]), fences, polls once more, and sleeps. It takes itself off the count after it has
+//!    returned ([`disarm`]); nothing else takes it off. A waiter that was woken for nothing and
+//!    sleeps again makes another request ([`arm_again`]).
+//! 2. **Notifications.** A notifier publishes, fences, and reads the word ([`due`]). If a waiter is
+//!    counted and the last request differs from the last one answered, it writes one byte to the
+//!    doorbell and then records that request as answered ([`answer`]). The byte wakes all sleepers
+//!    there, and each polls. The fences are sequentially consistent, so at most one of the two
+//!    fails to see the other: the waiter that finds nothing, or the notifier that finds no new
+//!    request. A notifier that is killed before the byte was written has recorded nothing. A waiter
+//!    that is killed stays counted, and costs nothing: it makes no requests.
+//! 3. **Bytes.** Every sleeper is woken by a byte, and sees that it is there. So a byte may be
+//!    taken only if no sleeper still needs it. A thread that takes bytes announces it first
+//!    ([`Drain`]), fences, and reads the count: if others are counted, one byte at least must stay.
+//!    A waiter that has counted itself and finds a drain in progress waits for its end and makes
+//!    its request again ([`is_draining`]). At least one of the two sees the other, so no byte that
+//!    answers a request is taken before its waiter has returned.
+//! 4. **One notification a sleep.** A thread that sleeps for many streams at once
+//!    ([`arm_among_many`]) writes the number of its sleep beside each; it never uses a number
+//!    twice. A notifier that has already notified that sleep through another stream skips the
+//!    notification ([`due_unless`]), because the thread polls all its streams before it sleeps
+//!    again. The waiter numbers its sleep, fences, and polls each; a notifier publishes, fences,
+//!    and reads the number.
 //!
 //! The other side may write these words too. A count that is too small, or a request that counts as
-//! answered, loses its own peer's wake-up; others cost a write.
+//! answered, loses that side's own wake-up; any other value costs a write.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// The sleeps for which a ringer has rung lately: as many as an application has processes that
-/// sleep by turns.
+/// The sleeps that a notifier has notified lately: as many as an application has processes that
+/// sleep in turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotifiedSleeps {
     sleeps: [u64; 8],
@@ -37,13 +38,13 @@ pub struct NotifiedSleeps {
 }
 
 impl NotifiedSleeps {
-    /// Whether it has rung for this one. One that was forgotten is rung for once more.
+    /// Whether this sleep was notified. One that was forgotten is notified once more.
     #[inline]
     pub fn has(&self, sleep: u64) -> bool {
         self.sleeps.contains(&sleep)
     }
 
-    /// It has; 0 is none.
+    /// Records that this sleep was notified; 0 is none.
     #[inline]
     pub fn note(&mut self, sleep: u64) {
         if sleep != 0 {
@@ -58,12 +59,11 @@ impl NotifiedSleeps {
 const COUNT: u64 = (1 << 22) - 1;
 /// Beside the number of waiters: one of them sleeps for many streams.
 const AMONG_MANY: u64 = 1 << 22;
-/// Beside the number of waiters: somebody asked in the place of others who sleep without being
-/// counted ([`ask`]).
+/// Beside the number of waiters: a request was made for sleepers that are not counted ([`ask`]).
 const ASKED: u64 = 1 << 23;
 /// One request.
 const REQUEST: u64 = 1 << 24;
-/// Whoever is to be woken.
+/// Anything that is to be woken.
 const ANYBODY: u64 = COUNT | ASKED;
 /// 40 bits of requests: a waiter that makes one each microsecond comes round after twelve days, and
 /// then the number in [`answer`] has moved as well.
@@ -82,7 +82,7 @@ pub fn count(word: &AtomicU64) -> u32 {
     (word & COUNT) as u32 + u32::from(word & ASKED != 0)
 }
 
-/// Counts the caller, who must look once more before it sleeps. The number of its request.
+/// Counts the caller, which must poll once more before it sleeps. Returns the number of its request.
 #[inline]
 pub fn arm(word: &AtomicU64) -> u64 {
     let before = word.fetch_add(REQUEST + 1, Ordering::AcqRel);
@@ -90,8 +90,8 @@ pub fn arm(word: &AtomicU64) -> u64 {
     request(before.wrapping_add(REQUEST))
 }
 
-/// The caller, who is counted, is about to sleep again, and must look once more before. The number
-/// of its request.
+/// The caller, which is counted, is about to sleep again, and must poll once more before. Returns
+/// the number of its request.
 #[inline]
 pub fn arm_again(word: &AtomicU64) -> u64 {
     let before = word.fetch_add(REQUEST, Ordering::AcqRel);
@@ -105,14 +105,14 @@ pub fn disarm(word: &AtomicU64) {
     change(word, |seen| if seen & COUNT == 0 { seen } else { seen - 1 });
 }
 
-/// Asks in the place of others who sleep at this end, not counted, and that still do: until
+/// Makes a request for others that sleep at this end without being counted. It stands until
 /// [`asked_no_more`].
 pub fn ask(word: &AtomicU64) {
     change(word, |seen| (seen | ASKED).wrapping_add(REQUEST));
     fence(Ordering::SeqCst);
 }
 
-/// Those for whom it was asked have been woken.
+/// The sleepers of [`ask`] have been woken.
 #[inline]
 pub fn asked_no_more(word: &AtomicU64) {
     if word.load(Ordering::Relaxed) & ASKED != 0 {
@@ -120,11 +120,11 @@ pub fn asked_no_more(word: &AtomicU64) {
     }
 }
 
-/// Counts the caller as one who sleeps for many, if nobody else waits: the number of the sleep
+/// Counts the caller as a sleeper for many, if nothing else waits: the number of the sleep
 /// would be understood as theirs. The caller then stores that number, fences once for all that it
 /// arms so, and looks at all of them. The number of its request.
 #[inline]
-#[must_use = "who is not counted is not rung"]
+#[must_use = "a waiter that is not counted is not notified"]
 pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
     let before = word.load(Ordering::Relaxed);
     if before & ANYBODY != 0 {
@@ -163,7 +163,7 @@ fn change(word: &AtomicU64, to: impl Fn(u64) -> u64) {
 
 /// After publishing: the request that is to be answered by a byte, and then by [`answer`].
 #[inline]
-#[must_use = "who is not rung sleeps on"]
+#[must_use = "a waiter that is not notified sleeps on"]
 pub fn due(word: &AtomicU64, answered: &AtomicU64) -> Option<u64> {
     fence(Ordering::SeqCst);
     let seen = word.load(Ordering::Relaxed);
@@ -171,10 +171,10 @@ pub fn due(word: &AtomicU64, answered: &AtomicU64) -> Option<u64> {
     (seen & ANYBODY != 0 && answered.load(Ordering::Relaxed) != last).then_some(last)
 }
 
-/// As [`due`], but none if the only one who waits does so in a sleep that the ringer has rung for.
-/// Beside it the sleep that is rung for by that, 0 for none.
+/// As [`due`], but none if the only waiter is in a sleep that was already notified. Beside the
+/// request, the sleep that its byte notifies; 0 for none.
 #[inline]
-#[must_use = "who is not rung sleeps on"]
+#[must_use = "a waiter that is not notified sleeps on"]
 pub fn due_unless(
     word: &AtomicU64,
     answered: &AtomicU64,
@@ -203,13 +203,13 @@ pub fn answer(answered: &AtomicU64, request: u64) {
 }
 
 /// Whether a byte was written since the caller made its request (its lower half is enough): the
-/// caller is then rung for no more unless it arms again.
+/// caller is then not notified again unless it arms again.
 #[inline]
 pub fn is_answered(answered: &AtomicU64, request: u32) -> bool {
     (answered.load(Ordering::Acquire) as u32).wrapping_sub(request).cast_signed() >= 0
 }
 
-/// Somebody takes bytes from the doorbell, and nobody else does, until this is dropped.
+/// The exclusive right to take bytes from the doorbell, until it is dropped.
 #[derive(Debug)]
 pub struct Drain<'a> {
     word: &'a AtomicU32,
@@ -217,8 +217,8 @@ pub struct Drain<'a> {
 }
 
 impl<'a> Drain<'a> {
-    /// Begins; `thread` is not 0. None: somebody else is at it. Who waits is to be counted
-    /// afterwards.
+    /// Begins; `thread` is not 0. `None`: another thread is draining. Waiters are to be counted
+    /// after this.
     #[inline]
     pub fn begin(word: &'a AtomicU32, thread: u32) -> Option<Self> {
         word.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).ok()?;
