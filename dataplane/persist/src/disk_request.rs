@@ -35,7 +35,7 @@ pub(crate) fn wait_for<D: DiskQueue>(
 
 pub(crate) fn refused(action: &'static str, offset: u64, error: &SubmitError) -> Failure {
     let message = match error {
-        SubmitError::Full(_) => "the disk queue is in use by somebody else",
+        SubmitError::Full(_) => "the disk queue has requests of another user in flight",
         SubmitError::OutOfRange(_) => "the disk queue refused a request inside its area",
     };
     failure(action, offset, io::Error::other(message))

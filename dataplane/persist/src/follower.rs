@@ -1,4 +1,4 @@
-//! Following a log that somebody else writes.
+//! Reading a log while another process writes it.
 //!
 //! 1. [`Follower::open`] reads the newest superblock, as opening does, and never writes. Any queue
 //!    over the area does; a file that was opened for reading alone is best.
@@ -23,7 +23,7 @@
 //! # log.submit()?;
 //! # while log.poll()? < sequence {}
 //! # let same_area = log.into_disk();
-//! // A queue of one's own over the area that somebody else writes.
+//! // A queue of its own over the area that another process writes.
 //! let mut follower = Follower::open(same_area)?;
 //! let mut seen = Vec::new();
 //! let count = follower.poll(&mut |entry| {

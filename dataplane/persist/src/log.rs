@@ -1,4 +1,4 @@
-//! The log: appending, making durable, and telling how far.
+//! The log: appends records, makes them durable, and says how far they are.
 //!
 //! 1. [`Log::append`] copies a payload into the open batch. [`Log::submit`] writes the batch unless
 //!    as many writes as allowed are in flight; then the batch keeps growing (group commit) and
@@ -15,12 +15,12 @@
 //!    no longer its own.
 //! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it
 //!    (`snapshot`).
-//! 7. Records are read back while the log goes on through a [`Cursor`] (`read`); who waits for
-//!    durability is told (`wait`).
+//! 7. Records are read back through a [`Cursor`] while the log goes on (`read`). A [`Waiter`] is
+//!    called when a record is durable.
 //! 8. There is always room for the next snapshot (`space`), so a full log refuses appends *before*
 //!    they are acknowledged.
-//! 9. How far the log is durable is proven on the medium when it is idle, and at intervals
-//!    (`mark`).
+//! 9. The medium holds proof of how far the log is durable, written when the log is idle and at
+//!    intervals (`proof`).
 //! 10. The area may grow and shrink while the log runs (`resize`).
 
 mod metrics;

@@ -1,5 +1,5 @@
 //! A queue of payloads for several consumers, with acknowledgement: what was sent is delivered
-//! until somebody has acknowledged it, whatever crashes meanwhile.
+//! until a consumer has acknowledged it, whatever crashes meanwhile.
 //!
 //! 1. The log holds what happened, as typed records: an *entry* was sent, entries were *handed* to
 //!    consumers (how often, each), entries were *acknowledged*. An entry's id is the sequence of
@@ -13,8 +13,8 @@
 //! 4. Deliveries are counted, so that an entry that kills its consumers can be told. A crash of the
 //!    machine can lose the count of deliveries of the last turn, never the entry.
 //! 5. The head of the log is given up when nothing before it is needed. Where an old entry that
-//!    nobody acknowledges holds it, the entries that are left are written as a snapshot, a slice a
-//!    turn. While a snapshot holds entries the head stays: an acknowledgement that is given up
+//!    is never acknowledged holds it, the entries that are left are written as a snapshot, a slice
+//!    an iteration. While a snapshot holds entries the head stays: an acknowledgement that is given up
 //!    would bring its entry back from the snapshot.
 //! 6. Memory is bounded ([`QueueOptions::memory`], [`MAX_ENTRIES`]), and so is the area: sending to
 //!    a full queue is refused, and acknowledging always has room. With [`Queue::open_stored`]
@@ -146,7 +146,7 @@ impl<D: DiskQueue> Queue<D> {
         Log::format_as(disk, options, Content::QUEUE)
     }
 
-    /// Opens the queue of an area. Every entry is ready: who had it before a crash no longer has.
+    /// Opens the queue of an area. Every entry is ready: leases end with a crash.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -239,7 +239,7 @@ impl<D: DiskQueue> Queue<D> {
     /// least the sequence that this returns.
     ///
     /// # Errors
-    /// [`QueueError::Stale`]: somebody else has one of them now, or has acknowledged it.
+    /// [`QueueError::Stale`]: another consumer has one of them now, or has acknowledged it.
     pub fn acknowledge(&mut self, receipts: &[Receipt]) -> Result<Sequence, QueueError> {
         if receipts.is_empty() {
             return Ok(self.log.last());
@@ -381,7 +381,7 @@ impl<D: DiskQueue> Queue<D> {
         Ok(())
     }
 
-    /// Entries in the queue, whoever has them.
+    /// Entries in the queue, leased or not.
     pub fn len(&self) -> usize {
         self.entries.by_id.len()
     }

@@ -4,7 +4,7 @@
 //!    for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and returns whole
 //!    payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends
-//!    in padding; then it is missing ([`Step::Missing`]), as far as those bytes can say. Who walks
+//!    in padding; then it is missing ([`Step::Missing`]), as far as those bytes can say. The caller
 //!    decides what that means: the end, bytes that were read too early, the end of a run
 //!    ([`RecordReader::turn`]), or damage.
 

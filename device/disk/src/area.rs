@@ -7,8 +7,8 @@
 //! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the
 //!    next attempt.
 //! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long
-//!    as the description, and a request in flight holds the description: who gets the lock knows
-//!    that no write of the former owner can land any more, even if that owner was killed with
+//!    as the description, and a request in flight holds the description: a process that gets the
+//!    lock knows that no write of the former owner can land any more, even if that owner was killed with
 //!    writes in flight. So the daemon opens the file anew for each grant and keeps no copy of the
 //!    descriptor.
 //! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved,
@@ -298,7 +298,7 @@ pub fn open(path: &Path, size: u64) -> Result<OwnedFd, AreaError> {
     open_as(path, size, OFlags::RDWR)
 }
 
-/// As [`open`], for who may read the file and not write it: a backup, or a file system that is
+/// As [`open`], for a process that may only read the file: a backup, or a file system that is
 /// mounted read-only.
 ///
 /// # Errors

@@ -1,15 +1,15 @@
-//! What a queue found out about kernel and device when it was opened, for people: `sietch doctor`
-//! shows it.
+//! Features of the kernel and the device that a queue uses or cannot use, found when it was opened.
+//! `sietch doctor` shows them.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::FileType;
 
-/// One thing that a queue could make use of, whether it does, and why.
+/// A feature that a queue could use, whether it does, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
-    /// The thing, by the name it is known by.
+    /// Its usual name.
     pub what: &'static str,
     /// Whether the queue uses it.
     pub used: bool,

@@ -1,4 +1,4 @@
-//! What both file queues need to know about a descriptor before the first request.
+//! How requests reach a file: what both file queues find out before the first request.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -163,7 +163,7 @@ fn direct_alignment(fd: BorrowedFd<'_>) -> usize {
 }
 
 /// Has the next reads come from the device. After a failed write-back the page cache holds, as
-/// clean, what never reached it: whoever reads that after a restart would build on writes that are
+/// clean, what never reached it: a reader after a restart would build on writes that are
 /// not there.
 fn forget_cached(fd: BorrowedFd<'_>) -> Result<(), OpenError> {
     // What is dirty is written first, for dirty pages stay. An error of an earlier write-back shows

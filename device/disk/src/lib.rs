@@ -1,16 +1,34 @@
 //! Disk queues: the one way in which blocks reach stable storage.
 //!
-//! A log sees [`DiskQueue`] and nothing else. Behind it stand
+//! A log sees [`DiskQueue`] and nothing else. Its implementations:
 //!
-//! - [`uring`]: a file or block device through io_uring, O_DIRECT,
-//! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers),
-//! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it,
+//! - [`uring`]: a file or block device through io_uring, O_DIRECT.
+//! - [`blocking`]: the same through `pwritev2(2)`, where io_uring is refused (containers).
+//! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it.
 //! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application
-//!   may have,
-//! - [`memory`]: DRAM; for tests, and for stores that want no durability.
+//!   may open itself.
+//! - [`memory`]: DRAM, for tests and for stores that want no durability.
 //!
 //! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work
-//! on. The simulator (`sietch-sim`) has one more that tears writes and drops what was not flushed.
+//! on. The simulator (`sietch-sim`) has one more, which tears writes and drops what was not
+//! flushed.
+//!
+//! ```
+//! use sietch_disk::{Buffer, DiskQueue, MemoryQueue, Operation};
+//!
+//! let mut disk = MemoryQueue::new(1 << 20);
+//! let mut buffer = Buffer::new(4096);
+//! buffer.fill(7);
+//! disk.submit(1, Operation::Write { offset: 0, length: 4096, buffer, durable: true })
+//!     .expect("room in the queue");
+//! disk.notify()?;
+//!
+//! let mut completions = Vec::new();
+//! while disk.complete(&mut completions) == 0 {}
+//! assert_eq!(completions[0].token, 1);
+//! completions.remove(0).result?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub mod area;
 pub mod blocking;

@@ -1,7 +1,7 @@
 //! The queue-pair seam between a persistent structure and a device (docs/spec/vsic.md).
 //!
 //! 1. Requests carry their buffers by value and bring them back in the [`Completion`]: while the
-//!    device may touch them, nobody else can.
+//!    device may use them, nothing else can.
 //! 2. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] hands everything queued to the device with
 //!    at most one system call; [`DiskQueue::complete`] takes what has finished without waiting.
 //!    Completions come in any order.
@@ -237,14 +237,14 @@ pub const MAX_PARTS: usize = 1024;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Priority {
-    /// Somebody waits for this very request: a commit, a read for a client. First.
+    /// A client waits for this very request: a commit, a read. Served first.
     #[default]
     Latency = 0,
-    /// Somebody waits for the sum of many: recovery, a scan. After [`Priority::Latency`], without
-    /// being starved by it.
+    /// A client waits for the sum of many: recovery, a scan. Served after [`Priority::Latency`],
+    /// without being starved by it.
     Throughput = 1,
-    /// Nobody waits: compaction, zeroing, copies. When there is nothing else, or it has waited
-    /// long.
+    /// Nothing waits for it: compaction, zeroing, copies. Served when there is nothing else, or
+    /// when it has waited long.
     Bulk = 2,
 }
 
@@ -298,7 +298,7 @@ pub trait DiskQueue {
     /// Requests that may be in flight together.
     fn depth(&self) -> usize;
 
-    /// Queues `operation`, for which somebody waits ([`Priority::Latency`]); `token` comes back in
+    /// Queues `operation`, for which a client waits ([`Priority::Latency`]); `token` comes back in
     /// its completion.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ pub trait DiskQueue {
     /// Appends what has finished to `out` and returns how many; never waits.
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize;
 
-    /// Rings, then waits until at least one completion can be taken, nothing is in flight, or
+    /// Notifies the device, then waits until at least one completion can be taken, nothing is in flight, or
     /// `timeout` has passed. For start-up and shutdown; the data path sleeps on the doorbell
     /// instead.
     ///

@@ -1,4 +1,4 @@
-//! Copies of a superblock: which one counts, although some cannot be read.
+//! Copies of a superblock: which of them is current, although some cannot be read.
 //!
 //! 1. A format keeps two copies of each of two generations, a block of [`BLOCK`] bytes each from
 //!    the beginning of the area. Generation `g` goes to copies `2 * (g % 2)` and the one behind it:
@@ -6,8 +6,8 @@
 //!    nothing.
 //! 2. Each copy is read by itself. One that the device cannot read is one that does not validate:
 //!    the others count, and the next superblocks that are written make it readable again.
-//! 3. Where none counts and one could not be read, nobody knows what the area holds: that is the
-//!    read's error, never an empty area.
+//! 3. Where no copy validates and one could not be read, the content of the area is unknown. That
+//!    is the read's error, never an empty area.
 
 use std::io;
 use std::time::Duration;
@@ -133,7 +133,7 @@ fn read_block<D: DiskQueue>(disk: &mut D, offset: u64) -> io::Result<io::Result<
     let read = Operation::Read { offset, length: BLOCK, buffer: Buffer::new(BLOCK) };
     disk.submit(0, read).map_err(|refusal| {
         io::Error::other(match refusal {
-            SubmitError::Full(_) => "the disk queue is in use by somebody else",
+            SubmitError::Full(_) => "the disk queue has requests of another user in flight",
             SubmitError::OutOfRange(_) => "the disk queue refused a request inside its area",
         })
     })?;

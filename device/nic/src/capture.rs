@@ -1,14 +1,14 @@
-//! The ring tap: a copy of every frame that passes a queue, for whoever runs `sietch capture`.
+//! The ring tap: a copy of every frame that passes a queue, for `sietch capture`.
 //!
-//! 1. Who wants the frames makes a ring in a sealed memfd ([`Reader::create`]) and passes it,
-//!    through the control plane, to the process that drives the queue. That one maps it
-//!    ([`Tap::open`]) and puts it beside its queue ([`Tapped`]): one branch a batch and a frame
-//!    while nobody captures.
+//! 1. The capturing process makes a ring in a sealed memfd ([`Reader::create`]) and passes it,
+//!    through the control plane, to the process that drives the queue. That process maps it
+//!    ([`Tap::open`]) and puts it beside its queue ([`Tapped`]). While nothing captures, this costs
+//!    one branch a batch and one a frame.
 //! 2. The ring is bytes: records of a header and the first bytes of a frame, each a whole number of
 //!    words. The writer never waits: what does not fit is counted in the ring and dropped. A frame
 //!    to be sent is staged before it is queued and becomes visible when it was.
 //! 3. `producer` and `consumer` count bytes since the start, modulo 2^32. The writer publishes with
-//!    one store (release); the reader looks now and then, so nobody rings.
+//!    one store (release); the reader polls at intervals, so no doorbell is needed.
 //! 4. Both sides map all of it for reading and writing, and each is hostile to the other: every
 //!    access is a load or store of one word inside the mapping, so there is nothing to race with
 //!    but values; every number that is read is checked. A broken ring ends the capture and nothing

@@ -8,10 +8,10 @@
 //! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill
 //!    [`NicQueue::bytes_mut`], [`NicQueue::transmit`] it. Nothing reaches the device before
 //!    [`NicQueue::flush`]: one doorbell a batch.
-//! 4. A received frame has a *head*, in memory that nobody else writes ([`NicQueue::bytes`]): all
+//! 4. A received frame has a *head*, in memory that no other process writes ([`NicQueue::bytes`]): all
 //!    of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is missing is
 //!    its *tail* ([`NicQueue::tail`]): bytes in memory that the sender may still write, so they are
-//!    copied out once and never looked at in place. Only queues over shared memory have tails.
+//!    copied out once and never read in place. Only queues over shared memory have tails.
 //! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted
 //!    again.
 //! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing
@@ -65,7 +65,7 @@ pub struct Frame {
 
 impl Frame {
     /// A frame over buffer `chunk`, without a tail. For implementations of [`NicQueue`] alone:
-    /// whoever calls it asserts that nobody else owns that buffer.
+    /// the caller asserts that the buffer has no other owner.
     pub const fn from_parts(chunk: u32, offset: u32, length: u32) -> Self {
         Self { chunk, offset, length, head: length }
     }
@@ -179,7 +179,7 @@ pub trait NicQueue {
     /// [`TransmitError::RingFull`] hands the frame back.
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError>;
 
-    /// Hands everything queued to the device and rings its doorbell at most once. Does nothing when
+    /// Hands everything queued to the device and notifies it at most once. Does nothing when
     /// nothing is queued.
     ///
     /// # Errors
@@ -190,8 +190,8 @@ pub trait NicQueue {
     /// Buffers that neither the device nor a frame owns. For tests and metrics.
     fn free_buffers(&self) -> usize;
 
-    /// Whether the last [`NicQueue::flush`] left frames that only another one gets moving: no
-    /// doorbell rings for them.
+    /// Whether the last [`NicQueue::flush`] left frames that only another flush sends: no doorbell
+    /// announces them.
     fn must_flush_again(&self) -> bool {
         false
     }

@@ -4,8 +4,8 @@
 //!    reads another.
 //! 2. [`pair`] joins two queues back to back: what one flushes the other receives, in order and
 //!    without loss.
-//! 3. [`tapped`] gives one queue and its [`WireTap`]. Whoever holds the tap takes each frame that
-//!    the queue sent and decides what the queue gets to see: a simulator loses, repeats, reorders,
+//! 3. [`tapped`] gives one queue and its [`WireTap`]. The holder of the tap takes each frame that
+//!    the queue sent and decides what the queue receives: a simulator loses, repeats, reorders,
 //!    changes and delays there.
 //! 4. A cable that holds as many frames as its queue has buffers is a full device: frames stay
 //!    queued at the sender until a later flush. [`WireTap::deliver`] drops instead, as a NIC
@@ -129,7 +129,7 @@ pub fn tapped_with(mac: [u8; 6], mtu: usize, buffers: u32, medium: Medium) -> (W
 }
 
 impl WireTap {
-    /// The oldest frame that the queue has flushed and nobody has taken.
+    /// The oldest frame that the queue has flushed and that was not taken yet.
     pub fn take_transmitted(&self) -> Option<Vec<u8>> {
         self.from_queue.borrow_mut().frames.pop_front()
     }
@@ -141,7 +141,7 @@ impl WireTap {
         bytes.len() <= self.frame_limit && self.to_queue.borrow_mut().push(bytes)
     }
 
-    /// Frames that the queue has flushed and nobody has taken.
+    /// Frames that the queue has flushed and that were not taken yet.
     pub fn transmitted(&self) -> usize {
         self.from_queue.borrow().frames.len()
     }

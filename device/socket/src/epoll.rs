@@ -1,11 +1,11 @@
 //! Kernel sockets through epoll, for where io_uring is refused (many containers do).
 //!
 //! 1. Level-triggered: what is not read now is reported again.
-//! 2. A readable connection is read once a turn, up to one buffer: a fast peer cannot starve the
+//! 2. A readable connection is read once an iteration, up to one buffer: a fast peer cannot starve the
 //!    others.
 //! 3. A connection that has had enough is not polled for reading at all.
-//! 4. Bytes are sent at once; what the kernel does not take stays with the owner, who hears
-//!    [`Handler::writable`] later.
+//! 4. Bytes are sent at once; what the kernel does not take stays with the owner, whose
+//!    [`Handler::writable`] is called later.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,10 +24,10 @@ use crate::address;
 use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
 use crate::limits::RECEIVE_BYTES;
 
-/// Events taken in one turn.
+/// Events taken in one iteration.
 const BATCH: usize = 256;
 
-/// Connections accepted in one turn: established ones must go on meanwhile.
+/// Connections accepted in one iteration: established ones must go on meanwhile.
 const ACCEPTS: usize = 64;
 
 const LISTENER: u64 = 1 << 62;
@@ -87,8 +87,8 @@ impl Epoll {
 
     pub(crate) fn watch(&mut self, descriptor: OwnedFd, token: u64) -> io::Result<()> {
         let place = WATCH | self.watches.len() as u64;
-        // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain rings
-        // once, not for ever.
+        // Edge-triggered, as io_uring's polls are: a doorbell that its owner does not drain is
+        // reported once, not for ever.
         epoll::add(&self.poll, &descriptor, EventData::new_u64(place), EventFlags::IN | EventFlags::ET)?;
         self.watches.push(Some((descriptor, token)));
         Ok(())
@@ -243,7 +243,7 @@ impl Epoll {
         {
             self.read(index, handler);
         } else if flags.contains(EventFlags::HUP) && !connection.reading {
-            // Both directions are shut and nobody wants the rest.
+            // Both directions are shut, and the owner does not want the rest.
             self.remove(index);
             handler.broken(user);
         }

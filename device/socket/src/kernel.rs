@@ -36,7 +36,7 @@ pub struct Peer {
     pub uid: u32,
 }
 
-/// Who is at the other end of a Unix socket (`SO_PEERCRED`). The kernel says pid 0 of a process
+/// The process at the other end of a Unix socket (`SO_PEERCRED`). The kernel says pid 0 of a process
 /// that has no number here; `rustix::net::UCred` has no value for that.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Lets no descriptors come over a Unix socket from now on: who sends some has `EPERM`
+/// Refuses descriptors over a Unix socket from now on: a sender of some has `EPERM`
 /// (`SO_PASSRIGHTS`, Linux 6.16). What lies in it stays.
 ///
 /// # Errors

@@ -1,10 +1,10 @@
-//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback door
-//! beside one, and the honest baseline (same program, other data path).
+//! Kernel TCP sockets as a device: the fallback where no VNIC can be granted, the loopback listener
+//! beside one, and the baseline of measurements (same program, other data path).
 //!
 //! It is also where a data plane sleeps: [`SocketQueue::wait`] returns when a socket, or any
 //! doorbell given to [`SocketQueue::watch`], has something to say.
 //!
-//! 1. [`SocketQueue::poll`] takes what has happened, never waits, and tells it to a [`Handler`].
+//! 1. [`SocketQueue::poll`] takes what has happened, never waits, and calls a [`Handler`] for it.
 //! 2. A handler answers received bytes with its [`Appetite`]: after [`Appetite::Enough`] nothing
 //!    more is read from that connection until [`SocketQueue::resume`]; the peer feels it as a
 //!    closed TCP window.
@@ -17,6 +17,15 @@
 //!
 //! Two implementations: io_uring (multishot accept and receive, buffers shared by all connections,
 //! one system call a batch), and epoll for where io_uring is refused.
+//!
+//! ```
+//! use sietch_socket::{Choice, SocketQueue};
+//!
+//! let mut queue = SocketQueue::open(Choice::Automatic)?;
+//! let address = queue.listen("127.0.0.1:0".parse().expect("an address"))?;
+//! assert_ne!(address.port(), 0, "the kernel has chosen a port");
+//! # Ok::<(), sietch_socket::Error>(())
+//! ```
 
 mod address;
 mod epoll;
@@ -132,7 +141,7 @@ impl SocketQueue {
         either!(self, queue => queue.set_keepalive(seconds));
     }
 
-    /// Takes what has happened and tells it to `handler`; never waits. Returns how many things
+    /// Takes what has happened and calls `handler` for it; never waits. Returns how many things
     /// happened.
     ///
     /// # Errors
@@ -168,8 +177,8 @@ impl SocketQueue {
         either!(self, queue => queue.resume(id));
     }
 
-    /// Closes a connection after the bytes taken from the owner have been sent. The handler hears
-    /// no more of it.
+    /// Closes a connection after the bytes taken from the owner have been sent. The handler is not
+    /// called for it any more.
     pub fn close(&mut self, id: ConnectionId) {
         either!(self, queue => queue.close(id));
     }

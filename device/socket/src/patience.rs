@@ -1,8 +1,8 @@
-//! `accept` on a blocking socket, which ends though nobody connects.
+//! A bounded `accept` on a blocking socket: it ends although no peer connects.
 //!
 //! A listening socket may have several holders, and whether it blocks is one flag for all of them:
-//! who sets O_NONBLOCK for its own call has the others fail with EAGAIN. `accept4` takes no such
-//! flag for the call alone. So:
+//! a holder that sets O_NONBLOCK for its own call makes the others fail with EAGAIN. `accept4` takes
+//! no such flag for the call alone. So:
 //!
 //! 1. A queue that is empty is not asked: `poll` takes nothing from the other holders.
 //! 2. Another may take the last connection just before the call. A timer of this thread sends it a

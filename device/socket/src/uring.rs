@@ -5,8 +5,8 @@
 //! 2. Received bytes lie in buffers that all connections share ([`buffers`]).
 //! 3. A connection has one send in flight. What is sent meanwhile gathers in a second buffer; the
 //!    two swap on completion. The buffer in flight is never touched.
-//! 4. One `io_uring_enter` a turn submits everything and runs what the kernel has to finish.
-//!    Without anything to submit or to finish a turn makes no system call at all.
+//! 4. One `io_uring_enter` an iteration submits everything and runs what the kernel has to finish.
+//!    Without anything to submit or to finish, an iteration makes no system call at all.
 //! 5. A connection's slot is freed only when no request names it any more: the socket is shut down
 //!    first, which ends them.
 //! 6. Doorbells are one-shot polls, armed before each sleep: readiness is checked when they are
@@ -354,8 +354,8 @@ impl Uring {
         if result < 0 {
             return;
         }
-        // SAFETY: the kernel made this descriptor for the accept that has just completed; nobody
-        // else has it.
+        // SAFETY: the kernel made this descriptor for the accept that has just completed; it has no
+        // other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(result) };
         let peer = address::peer(&socket);
         let Some(local) = address::local(&socket) else {

@@ -32,7 +32,7 @@ pub struct LogMetrics {
 }
 
 impl LogMetrics {
-    /// Every counter with its name, in the order of the fields. Whoever shows them shows all: a
+    /// Every counter with its name, in the order of the fields. A report shows all of them: a
     /// field that is missing here does not compile.
     pub fn each(&self, mut show: impl FnMut(&'static str, u64)) {
         let Self {

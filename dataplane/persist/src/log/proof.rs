@@ -1,4 +1,4 @@
-//! The mark: proof on the medium of how far the log was durable.
+//! The mark: a superblock written only to prove how far the log was durable.
 //!
 //! 1. Each record says how far the log was durable when it was made, but nothing follows the last
 //!    ones. The field `proven` of the superblock says it of them: recovery that ends before it

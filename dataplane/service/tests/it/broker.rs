@@ -200,7 +200,7 @@ conformance!(over_a_device, OverFile::on_device());
 mod hostile {
     use proptest::prelude::*;
     use sietch_disk::broker::layout::{
-        APPLICATION_WAKE, COMPLETION_CONSUMER, COMPLETION_PRODUCER, MAX_PIECE, SUBMISSION_CONSUMER,
+        APPLICATION_NEED_WAKEUP, COMPLETION_CONSUMER, COMPLETION_PRODUCER, MAX_PIECE, SUBMISSION_CONSUMER,
     };
     use sietch_disk::{Buffer, Operation};
     use sietch_ring::Mapping;
@@ -239,7 +239,7 @@ mod hostile {
                         add(COMPLETION_PRODUCER, 1);
                     }
                     4 => add(COMPLETION_CONSUMER, value % 2),
-                    _ => word(APPLICATION_WAKE).store(value, Ordering::Release),
+                    _ => word(APPLICATION_NEED_WAKEUP).store(value, Ordering::Release),
                 }
                 let length = 512 + place as usize % 400 * 512;
                 let operation = match value % 3 {

@@ -2,13 +2,13 @@
 //!
 //! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::notify`] *stages* what waits, in order: it
 //!    cuts a piece off the front request, gives it pages of the data region, copies what is to be
-//!    written there, and submits it; then it rings the broker if that sleeps. What finds no page or
-//!    no place in the ring waits for a completion.
+//!    written there, and submits it; then it notifies the broker if that sleeps. A piece that finds
+//!    no page or no slot waits for a completion.
 //! 2. [`DiskQueue::complete`] takes completions, copies what was read, gives pages back, stages
 //!    more. A request is done when all of its pieces are; the first error ends it, and nothing more
 //!    of it is submitted.
-//! 3. One that finds nothing asks to be rung before it says so, and looks once more. So whoever
-//!    sleeps on the doorbell after an empty call is woken.
+//! 3. A call that finds nothing asks to be notified, and polls once more before it says so. So a
+//!    caller that sleeps on the doorbell after an empty call is woken.
 //! 4. What the broker says is believed of data alone. A completion of nothing that is under way is
 //!    counted and ignored; an impossible word, or a hang-up, ends the queue: everything under way
 //!    fails with `ENOTCONN`.
@@ -300,7 +300,7 @@ impl BrokerQueue {
         }
     }
 
-    /// Whether to sleep: asks to be rung, and looks once more.
+    /// Whether to sleep: asks to be notified, and polls once more.
     fn arm(&mut self) {
         if self.region.is_armed() {
             // Woken, or asked again: has the other side gone?

@@ -1,7 +1,7 @@
 //! What the control plane hands out for an area behind a broker.
 //!
 //! 1. The memory is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
-//!    it is sealed: nobody can shrink it under somebody who has it mapped. Only the control plane's
+//!    it is sealed: no process can shrink it while another has it mapped. Only the control plane's
 //!    user can open it anew.
 //! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
 //!    can make the other block.

@@ -1,10 +1,10 @@
 //! The service core's side of a brokered area.
 //!
 //! 1. [`BrokerHost::take`] copies one submission out of its ring. It is refused while the
-//!    completion ring could not hold the completion of everything that was taken: whoever does not
-//!    look at its completions waits for itself.
+//!    completion ring could not hold the completion of everything that was taken: an application
+//!    that does not take its completions waits for itself.
 //! 2. [`BrokerHost::complete`] queues a completion, [`BrokerHost::publish`] shows all of them at
-//!    once, gives the submissions' slots back, and rings if the application sleeps.
+//!    once, frees the submissions' slots, and notifies the application if it sleeps.
 //! 3. A word that is impossible, or a hang-up, ends it: [`BrokerHost::is_over`].
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -96,7 +96,7 @@ impl BrokerHost {
         }
     }
 
-    /// Times that the application was rung.
+    /// Times that the application was notified.
     pub fn rings(&self) -> u64 {
         self.rings
     }
@@ -117,7 +117,7 @@ impl BrokerHost {
         self.is_over()
     }
 
-    /// Asks to be rung. Returns whether there is something already: then do not sleep.
+    /// Asks to be notified. Returns whether there is something already: then do not sleep.
     pub fn arm(&mut self) -> bool {
         self.region.arm();
         self.has_work() || self.is_over()

@@ -9,7 +9,7 @@
 //!    pieces than a socket buffer, or if its first piece does not hold the headers. What still
 //!    comes of such a frame is dropped too. It is counted once. A chain without an end therefore
 //!    costs no more than a few chunks.
-//! 3. A sound one is noted at its first chunk, for as long as the frame is somebody's.
+//! 3. A sound chain is recorded at its first chunk until the frame is released.
 
 use sietch_ring::{Piece, Pieces};
 

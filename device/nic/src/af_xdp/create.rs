@@ -82,7 +82,7 @@ pub fn bind_queue(socket: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), Cr
     })
 }
 
-/// Zeroed memory whose size nobody can change.
+/// Zeroed memory whose size cannot be changed.
 fn sealed_memory(length: usize) -> Result<OwnedFd, CreateError> {
     let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
     let memory = memfd_create("sietch-umem", flags).creating("memfd_create for the UMEM")?;

@@ -82,7 +82,7 @@ pub enum CreateError {
         #[source]
         source: io::Error,
     },
-    /// Somebody holds the queue.
+    /// Another process holds the queue.
     #[error(
         "queue {queue} of interface {ifindex}: held by another AF_XDP socket, or this one is bound already ({source}); \
          end the process that has it mapped, or choose another queue"
@@ -138,7 +138,7 @@ pub enum OpenError {
         /// By `fstat(2)`.
         actual: u64,
     },
-    /// Somebody could shrink the memory under us.
+    /// Another process could shrink the memory under us.
     #[error("grant: the UMEM is not sealed against shrinking; ask for a new grant")]
     NotSealed,
     /// A ring does not lie where the kernel says.
@@ -159,7 +159,7 @@ pub enum OpenError {
         #[source]
         source: Inconsistent,
     },
-    /// Somebody has used it: which chunks belong to whom is not known any more.
+    /// It was used before: the owners of its chunks are not known any more.
     #[error("grant: the queue has been used before, and a grant opens once; ask for a new grant")]
     AlreadyUsed,
     /// A system call.

@@ -8,7 +8,7 @@
 //!    then top up the fill ring with free chunks. As many chunks as the fill ring has slots (at
 //!    most half of all) are kept for receiving: `allocate` does not touch what the fill ring is
 //!    short of, so sending cannot starve receiving.
-//! 3. *Transmit*: push a descriptor; nobody sees it yet. *Flush*: publish them all in one store,
+//! 3. *Transmit*: push a descriptor; the kernel does not see it yet. *Flush*: publish them all in one store,
 //!    and if the kernel asks for it (always so on veth) make one `sendto` without data. The kernel
 //!    may stop early, for lack of buffers or at the end of its budget; as long as it makes progress
 //!    it is asked again, at most `kick_limit` times. What is left stays in the ring, and the next

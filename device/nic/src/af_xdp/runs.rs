@@ -34,7 +34,7 @@ impl Runs {
         }
     }
 
-    /// Runs that nobody owns.
+    /// Runs without an owner.
     pub(super) fn free(&self) -> usize {
         self.pool.free()
     }

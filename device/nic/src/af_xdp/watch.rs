@@ -41,7 +41,7 @@ struct Watched {
     count: u32,
 }
 
-/// The fill and the transmit ring of a socket that somebody else holds.
+/// The fill and the transmit ring of a socket that another process holds.
 #[derive(Debug)]
 pub struct RingWatch {
     rings: [Watched; 2],

@@ -9,7 +9,7 @@ use sietch_ring::Untrusted;
 use super::{Direction, Tap};
 use crate::queue::{Frame, NicQueue, Offloads, TransmitError};
 
-/// A queue that copies its frames while somebody captures them.
+/// A queue that copies its frames while a capture runs.
 #[derive(Debug)]
 pub struct Tapped<Q> {
     queue: Q,
@@ -17,7 +17,7 @@ pub struct Tapped<Q> {
 }
 
 impl<Q> Tapped<Q> {
-    /// `queue`, and nobody captures yet.
+    /// `queue`, without a capture.
     pub const fn new(queue: Q) -> Self {
         Self { queue, tap: None }
     }

@@ -3,17 +3,17 @@
 //! 1. *Allocate* reserves bytes in our own region, first in first out: frames lie one behind the
 //!    other, each on a cache line of its own start, none across the end. While little is in flight
 //!    only the first [`WARM`] bytes are used, which then stay in the cache. The engine writes the
-//!    frame right there; nobody else can write it.
+//!    frame in place; no other process can write it.
 //! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes
-//!    all of it with one store and rings the bell if the peer asks for it. Frames released unsent
+//!    all of it with one store and notifies the peer if it asks for that. Frames released unsent
 //!    never get a slot.
-//! 3. What the peer has consumed is looked at when memory runs short. Bytes come back in the order
+//! 3. What the peer has consumed is read when memory runs short. Bytes are freed in the order
 //!    of allocation.
 //! 4. *Receive* copies each descriptor once and checks the copy: length and bounds. A frame of at
 //!    most [`COPIED`] bytes is copied whole into a private chunk, the one used last, and its slot
 //!    is free at once. Of a larger one the first [`LEAST_HEAD`] bytes are copied; the rest is a
-//!    foreign tail, and the slot is held until the frame is released. Slots go back to the peer in
-//!    order.
+//!    untrusted tail, and the slot stays taken until the frame is released. Slots are returned to
+//!    the peer in order.
 //! 5. A received frame that is transmitted is copied into our region.
 //! 6. A wrong descriptor costs its frame. An impossible producer or consumer word, the word
 //!    `revoked`, or a doorbell that the peer has closed end the link: nothing more is received, and
@@ -56,7 +56,7 @@ pub struct EndpointCounters {
     pub tx_frames: u64,
     /// Their bytes.
     pub tx_bytes: u64,
-    /// Times the peer's bell was rung.
+    /// Times the peer was notified.
     pub rings: u64,
     /// Allocations refused because the peer holds all slots or bytes.
     pub tx_backpressure: u64,
@@ -130,7 +130,7 @@ pub struct Endpoint {
     returned: u32,
 
     doorbell: OwnedFd,
-    /// The value of the peer's word that was last rung for.
+    /// The value of the peer's word for which it was last notified.
     notified: u32,
     /// The error after which nothing works any more.
     gone: Option<Errno>,
@@ -188,8 +188,8 @@ impl Endpoint {
         self.generation
     }
 
-    /// Asks the peer to ring when it sends. Returns whether something is there already: then do not
-    /// sleep.
+    /// Asks the peer to notify when it sends. Returns whether something is there already: then do
+    /// not sleep.
     pub fn arm(&mut self) -> bool {
         self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::arm_counted(word));
         self.is_over() || self.consumer.ready(1) > 0
@@ -198,8 +198,8 @@ impl Endpoint {
     /// Takes the request back, and makes the descriptor unreadable again.
     pub fn disarm(&mut self) {
         self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::disarm_counted(word));
-        // One call takes all that an honest peer can have rung. One that rings more wakes us more,
-        // as sending more would.
+        // One call takes all that an honest peer can have written. A peer that writes more wakes us
+        // more often, as sending more would.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = self.gone.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -454,7 +454,7 @@ impl Endpoint {
 }
 
 impl AsFd for Endpoint {
-    /// Readable (POLLIN) when the peer rang, POLLHUP when it is gone. See [`Endpoint::arm`].
+    /// Readable (POLLIN) when the peer has notified, POLLHUP when it is gone. See [`Endpoint::arm`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
     }
@@ -518,7 +518,7 @@ impl NicQueue for Endpoint {
             return &mut self.chunks[range];
         }
         // SAFETY: as in `bytes`, and `self` is borrowed exclusively. The peer can read these bytes
-        // at any time, which harms nobody.
+        // at any time, which is harmless.
         unsafe { self.mine.bytes_mut(self.locate(frame)) }
     }
 

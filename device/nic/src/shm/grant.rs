@@ -1,7 +1,7 @@
 //! What the control plane hands out for a link, and how it takes it back.
 //!
 //! 1. Each region is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
-//!    it is sealed: nobody can shrink it under somebody who has it mapped.
+//!    it is sealed: no process can shrink it while another has it mapped.
 //! 2. Its owner gets the descriptor that can write. The other side gets one that was opened for
 //!    reading: a mapping of it cannot be made writable. To keep it from being opened anew through
 //!    /proc, the file's mode lets only the control plane's user open it (`fchmod` 0600). So sides
@@ -95,7 +95,7 @@ pub enum OpenError {
     /// A region is not what it should be.
     #[error("the link's header has a wrong {0}: the regions are not two sides of one link of this version")]
     Header(&'static str),
-    /// Somebody opened it before.
+    /// It was opened before.
     #[error("the link was opened before: ask the control plane for a new one")]
     Used,
     /// A system call failed.

@@ -323,7 +323,7 @@ impl Uplink {
     /// Removes the program from the interface.
     ///
     /// # Errors
-    /// Somebody replaced it, or the kernel refused.
+    /// It was replaced, or the kernel refused.
     pub fn detach(self) -> Result<(), XdpError> {
         super::detach_if_there(self.ifindex, &self.program)
     }

@@ -150,7 +150,7 @@ pub struct VnicSpec {
     pub uplink: Option<u32>,
     /// MAC of the host's end of the veth.
     pub host_mac: [u8; 6],
-    /// Generation of the grant, for whoever reads the configuration.
+    /// Generation of the grant, for readers of the configuration.
     pub generation: u64,
 }
 
@@ -306,7 +306,7 @@ impl VnicMaps {
         })
     }
 
-    /// The bucket's map is the transmit program's own: nobody else ever needs it.
+    /// The bucket's map is the transmit program's own: nothing else needs it.
     fn load_programs(&self, buffers: Buffers) -> Result<(Program, Program), XdpError> {
         let context = match buffers {
             Buffers::One => Context::KERNEL,
@@ -606,7 +606,7 @@ impl VnicPrograms {
     /// instead, or revoke and switch the application's end off first.
     ///
     /// # Errors
-    /// Somebody replaced a filter, or the kernel refused.
+    /// A filter was replaced, or the kernel refused.
     pub fn detach(self) -> Result<(), XdpError> {
         let (application, peer) = self.interfaces();
         // The transmit filter last: it is the one that others rely on.

@@ -20,7 +20,7 @@ pub(in crate::log) struct Reads {
 }
 
 impl Reads {
-    /// A slot that nobody uses.
+    /// An unused slot.
     pub(in crate::log) fn take(&mut self, life: &Arc<()>) -> Option<usize> {
         let unused = |slot: &Slot| match slot {
             Slot::Free => true,

@@ -1,8 +1,8 @@
-//! Who waits for records to become durable.
+//! Tasks and functions that wait for records to become durable.
 //!
 //! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and
 //!    [`crate::Log::poll`] serves its front.
-//! 2. After a failure everyone is told of it at once: nothing will become durable any more.
+//! 2. After a failure all waiters are called at once: nothing will become durable any more.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -53,7 +53,7 @@ impl Waiters {
         self.list.insert(place, (sequence, waiter));
     }
 
-    /// Tells everyone whose record is durable, or everyone of a failure.
+    /// Calls the waiters whose record is durable, or all of them after a failure.
     pub(in crate::log) fn tell(&mut self, durable: Sequence, failure: Option<&Failure>) {
         while let Some((sequence, _)) = self.list.front()
             && (*sequence <= durable || failure.is_some())
