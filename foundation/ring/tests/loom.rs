@@ -10,7 +10,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use sietch_ring::{Consumer, Producer, RingMemory, lead, need_wakeup};
+use sietch_ring::{Consumer, Producer, RingMemory, need_wakeup, tail_hint};
 
 const CAPACITY: u32 = 2;
 

@@ -21,9 +21,7 @@ use resolve::Crate;
 
 /// Source folders that may still have cycles: the most files that may lie on one. The numbers only
 /// shrink.
-const EXCEPTIONS: [(&str, usize); 1] = [
-    ("xtask/src/", 2),
-];
+const EXCEPTIONS: [(&str, usize); 1] = [("xtask/src/", 2)];
 
 /// Which file depends on which, and by which names.
 type Graph = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
