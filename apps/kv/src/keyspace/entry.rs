@@ -94,7 +94,6 @@ impl Entry {
     }
 }
 
-#[inline]
 pub(super) fn access_time(now: Now) -> u32 {
     (now.unix_ms >> 6) as u32
 }

@@ -276,7 +276,6 @@ impl Store {
 
     /// As [`Store::put`] with a string. A string of the same length and without an expiry is
     /// overwritten in place.
-    #[inline]
     pub(super) fn put_string(&mut self, database: usize, key: &[u8], bytes: &[u8], now: Now) {
         if let Some(entry) = self.databases[database].index.get_mut(key)
             && entry.expire_at == NEVER
