@@ -8,9 +8,9 @@
 //! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range.
 //!    They use no stack and call nothing, so at each of their instructions the stack pointer is at
 //!    the return address.
-//! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter lies in the range,
-//!    the handler makes the routine return the address of the fault. Nothing is set up before an
-//!    access: one without a fault costs what it would cost anyhow.
+//! 2. The handler of SIGSEGV and SIGBUS calls [`recover`]. If the program counter lies in the
+//!    range, the handler makes the routine return the address of the fault. No setup precedes an
+//!    access, so an access without a fault costs nothing extra.
 //! 3. No record says that a copy is in progress, so none can be stale: a fault of a signal handler
 //!    that has interrupted a copy has a program counter outside of the range.
 //! 4. A copy that has met a fault may have written anything up to it. Callers count none of it, as
@@ -27,7 +27,7 @@ use std::num::NonZeroUsize;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Bytes of a page on every machine that we know: looks are this far apart at most.
+/// Bytes of the smallest page on every supported machine: probes are at most this far apart.
 const PAGE: usize = 4096;
 
 /// The address at which a copy met no memory.
@@ -72,7 +72,7 @@ pub fn prepare() {
 /// Copies `length` bytes.
 ///
 /// # Safety
-/// Writing `to` can harm nobody but the caller, who may have been given any address; the two do not
+/// Only the caller may depend on the bytes at `to`, which may be any address; the two ranges do not
 /// overlap.
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fa
 /// store buffer.
 ///
 /// # Safety
-/// Reading `from` harms nobody but the caller, who may have been given any address.
+/// The read affects only the caller, which may pass any address.
 ///
 /// # Errors
 /// As [`copy`].

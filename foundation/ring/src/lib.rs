@@ -1,4 +1,4 @@
-//! Memory that two processes share, and how they take turns in it.
+//! Memory that two processes share, and how they alternate in it.
 //!
 //! - [`mapping`]: shared memory, unmapped when its owner is dropped.
 //! - [`untrusted`]: bytes that another process may write at any time, and that can only be copied

@@ -1,7 +1,7 @@
 //! A ring in mapped memory, laid out as AF_XDP lays out its rings.
 //!
 //! ```text
-//!  producer -> | u32 |  ...  consumer -> | u32 |  ...  flags -> | u32 |  ...  slots -> | T | T | ... | T |
+//!  producer -> | u32 | .. consumer -> | u32 | .. flags -> | u32 | .. slots -> | T | T | .. | T |
 //! ```
 //!
 //! The offsets come from the kernel, or from the maker of the memory. They are checked once against

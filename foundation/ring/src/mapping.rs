@@ -60,8 +60,8 @@ impl Mapping {
         let protection = ProtFlags::READ.union(ProtFlags::WRITE);
         let mut at = 0;
         for (file, length) in files {
-            // SAFETY: these bytes lie inside the range reserved above, which nobody else knows: the
-            // lengths add up to it.
+            // SAFETY: these bytes lie inside the range reserved above, to which no other pointer
+            // exists: the lengths add up to it.
             unsafe { mmap(mapping.as_ptr().add(at).cast(), *length, protection, flags, file, 0) }?;
             at += length;
         }

@@ -38,7 +38,7 @@ impl BufferPool {
     pub fn new(count: u32) -> Self {
         Self {
             owners: vec![Owner::Free; count as usize].into_boxed_slice(),
-            // Reversed, so that the stack hands out buffer 0 first.
+            // Reversed, so that the stack returns buffer 0 first.
             free: (0..count).rev().collect(),
         }
     }

@@ -98,8 +98,8 @@ impl Spin {
         }
     }
 
-    /// Never sleeps, and yields the core now and then: for measurements, and for machines with cores
-    /// to spare.
+    /// Never sleeps, and yields the core now and then: for measurements, and for machines with
+    /// spare cores.
     pub const fn for_ever() -> Self {
         Self::up_to(u64::MAX)
     }

@@ -26,14 +26,14 @@
 //!    answered. One of the two sees the other ([`waiters`], checked with loom). A waiter is counted
 //!    until it has returned: as long as others are counted, the last byte stays. Data and room have
 //!    waiters of their own.
-//! 6. **Closing.** A producer that is done publishes FIN. Whether the other end is gone is decided
-//!    by the kernel (its descriptor hung up), never by memory: any number of processes may hold an
+//! 6. **Closing.** A producer that is done publishes FIN. The kernel, never memory, decides whether
+//!    the other end is dead: this end's descriptor hangs up. Any number of processes may hold an
 //!    end, and any of them may be killed. A closing process leaves a hint in its tail, so that the
 //!    other end asks the kernel soon. Whether a hang-up was a finish or a reset follows from the
 //!    positions, as in RFC 9293 section 3.10.4 and RFC 2525 section 2.17: an end that leaves data
 //!    unread resets.
-//! 7. **Corking.** Bytes that a program wants to be sent together with later ones are written and
-//!    not published, for 200 ms at most ([`cork`]).
+//! 7. **Corking.** Bytes that a program sends together with later ones are written and not
+//!    published, for 200 ms at most ([`cork`]).
 //! 8. **Refused pages.** A peer can make the kernel refuse a page of the common memory. Where a
 //!    handler answers faults, that resets the connection ([`refused_pages`]).
 //!

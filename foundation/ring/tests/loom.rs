@@ -129,14 +129,14 @@ struct Event {
 
 impl Event {
     fn raise(&self) {
-        *self.raised.lock().expect("nobody panics with it") = true;
+        *self.raised.lock().expect("no thread panics with it") = true;
         self.changed.notify_one();
     }
 
     fn wait(&self) {
-        let mut raised = self.raised.lock().expect("nobody panics with it");
+        let mut raised = self.raised.lock().expect("no thread panics with it");
         while !*raised {
-            raised = self.changed.wait(raised).expect("nobody panics with it");
+            raised = self.changed.wait(raised).expect("no thread panics with it");
         }
         *raised = false;
     }
@@ -182,46 +182,46 @@ fn no_wake_up_is_lost() {
     wakes(need_wakeup::arm, need_wakeup::disarm, |word, _| need_wakeup::claim(word));
 }
 
-/// The same with a word that the ringer can only read.
+/// The same with a word that the notifier can only read.
 #[test]
 fn no_wake_up_is_lost_with_a_counted_word() {
-    wakes(need_wakeup::arm_counted, need_wakeup::disarm_counted, |word, rung| {
-        need_wakeup::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), rung)
+    wakes(need_wakeup::arm_counted, need_wakeup::disarm_counted, |word, notified| {
+        need_wakeup::claim_counted(|| word.load(loom::sync::atomic::Ordering::Relaxed), notified)
     });
 }
 
-/// A waiter that finds nothing after it has armed is rung; no request is answered twice.
+/// A waiter that finds nothing after it has armed is notified; no request is answered twice.
 #[test]
 fn a_counted_waiter_is_not_lost() {
     use sietch_ring::stream::waiters;
     loom::model(|| {
         let words = Arc::new((AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU32::new(0)));
         let theirs = Arc::clone(&words);
-        let ringer = thread::spawn(move || {
-            let (waiting, answered, published, rung) = &*theirs;
+        let notifier = thread::spawn(move || {
+            let (waiting, answered, published, notified) = &*theirs;
             published.store(1, Ordering::Release);
             for _ in 0..2 {
                 if let Some(request) = waiters::due(waiting, answered) {
-                    rung.fetch_add(1, Ordering::AcqRel);
+                    notified.fetch_add(1, Ordering::AcqRel);
                     waiters::answer(answered, request);
                 }
             }
         });
-        let (waiting, _, published, rung) = &*words;
+        let (waiting, _, published, notified) = &*words;
         waiters::arm(waiting);
         let sleeps = published.load(Ordering::Acquire) == 0;
         if !sleeps {
             waiters::disarm(waiting);
         }
-        ringer.join().expect("ringer");
-        let rung = rung.load(Ordering::Acquire);
-        assert!(!sleeps || rung == 1, "asleep, and nobody rings");
-        assert!(rung <= 1);
+        notifier.join().expect("notifier");
+        let notified = notified.load(Ordering::Acquire);
+        assert!(!sleeps || notified == 1, "asleep without a notification");
+        assert!(notified <= 1);
     });
 }
 
-/// Somebody sleeps for two streams and is rung once: whatever was published is seen by it, or it is
-/// rung after it began to sleep.
+/// A thread sleeps for two streams and is notified once: it sees whatever was published, or it is
+/// notified after it began to sleep.
 #[test]
 fn one_ring_wakes_who_sleeps_for_many() {
     use sietch_ring::stream::waiters;
@@ -235,8 +235,8 @@ fn one_ring_wakes_who_sleeps_for_many() {
         }
         let words = Arc::new(([Stream::default(), Stream::default()], AtomicU32::new(0)));
         let theirs = Arc::clone(&words);
-        let ringer = thread::spawn(move || {
-            let (streams, rung) = &*theirs;
+        let notifier = thread::spawn(move || {
+            let (streams, notified) = &*theirs;
             let mut known = 0;
             for stream in streams {
                 stream.published.store(1, Ordering::Release);
@@ -244,13 +244,13 @@ fn one_ring_wakes_who_sleeps_for_many() {
                     sleep == known
                 });
                 if let Some((request, sleep)) = due {
-                    rung.fetch_add(1, Ordering::AcqRel);
+                    notified.fetch_add(1, Ordering::AcqRel);
                     waiters::answer(&stream.answered, request);
                     known = sleep;
                 }
             }
         });
-        let (streams, rung) = &*words;
+        let (streams, notified) = &*words;
         for stream in streams {
             // Nothing else waits.
             assert!(waiters::arm_among_many(&stream.waiting).is_some());
@@ -258,8 +258,11 @@ fn one_ring_wakes_who_sleeps_for_many() {
         }
         loom::sync::atomic::fence(Ordering::SeqCst);
         let seen = streams.iter().filter(|stream| stream.published.load(Ordering::Acquire) != 0).count();
-        ringer.join().expect("ringer");
-        assert!(seen == streams.len() || rung.load(Ordering::Acquire) != 0, "asleep, and nobody rings");
+        notifier.join().expect("notifier");
+        assert!(
+            seen == streams.len() || notified.load(Ordering::Acquire) != 0,
+            "asleep without a notification"
+        );
     });
 }
 

@@ -71,8 +71,8 @@ fn two_loops_that_wait_for_each_other_wake_up_for_good() {
     }
     let mut asleep = [true, true];
     let mut waits = [0, 0];
-    for turn in 0..200 {
-        let (me, other) = (turn % 2, 1 - turn % 2);
+    for round in 0..200 {
+        let (me, other) = (round % 2, 1 - round % 2);
         // The other side waits for as long as I take, on top of what I was waited for.
         waits[other] = work + if asleep[me] { wake } else { 0 };
         asleep[other] = sides[other].budget() < waits[other];
@@ -101,7 +101,7 @@ fn on_a_crowded_core_the_loop_sleeps_at_once_and_tries_more_and_more_seldom() {
         }
     }
     assert!((20..60).contains(&tried), "{tried}");
-    // Who has cores to spare goes on.
+    // With spare cores the spinner never sleeps.
     let mut spin = Spin::for_ever();
     for _ in 0..100 {
         now += 4_000_000;

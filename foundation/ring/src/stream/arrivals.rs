@@ -21,7 +21,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 /// Notes of a direction: what the 64 bytes with the tail have room for.
 pub const KEPT: usize = 5;
 
-/// Cycles of a tick, as a power of two: less than two messages are apart.
+/// Cycles of a tick, as a power of two: less than the time between two messages.
 const TICK: u32 = 4;
 /// Bits of a position in a note: 64 MiB, more than regions of the usual geometry hold.
 const POSITION: u32 = 26;

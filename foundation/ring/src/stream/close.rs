@@ -1,4 +1,4 @@
-//! Closing an end, and what it means that the other end is gone: step 6 of [`super`].
+//! Closing an end, and what the death of the other end means: step 6 of [`super`].
 
 use super::endpoint::Endpoint;
 use super::layout::tail;
@@ -11,7 +11,7 @@ use crate::sync::Ordering;
 /// attempt of the producer takes a copy.
 const PUBLICATIONS: u32 = 64;
 
-/// What it meant that the other end is gone.
+/// How the other end died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
     /// It had read everything and closed: FIN.
@@ -25,14 +25,15 @@ pub enum Hangup {
 pub struct Hint(u64);
 
 impl Endpoint {
-    /// Publishes FIN: nothing more will be sent. The caller rings ([`Endpoint::data_notification`]).
+    /// Publishes FIN: nothing more will be sent. The caller then notifies
+    /// ([`Endpoint::data_notification`]).
     pub fn finish(&self) {
         self.private().set(flag::SHUT_WR);
         self.publish_flags(0);
     }
 
-    /// Whether the other sees a reset when this end's last holder is gone (`SO_LINGER` with a time
-    /// of zero).
+    /// Whether the other end sees a reset once this end's last holder has closed (`SO_LINGER` with
+    /// a time of zero).
     pub fn abort_on_close(&self, yes: bool) {
         let private = self.private();
         if yes {
@@ -51,8 +52,9 @@ impl Endpoint {
         self.publish_flags(tail::CLOSING | unread);
     }
 
-    /// Resets the connection, also for other holders of this end: the other end has a reset from now
-    /// on, and all holders here see it. The caller rings ([`Endpoint::data_notification`]).
+    /// Resets the connection, also for other holders of this end: from now on the other end has a
+    /// reset, and all holders here see it. The caller then notifies
+    /// ([`Endpoint::data_notification`]).
     pub fn reset(&self) {
         self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
         self.publish_flags(0);
@@ -89,8 +91,8 @@ impl Endpoint {
             }
             return;
         }
-        // The lock holder may be publishing, and decides about positions. With these flags the other
-        // end takes corked bytes by itself.
+        // The lock holder may be publishing, and decides about positions. With these flags the
+        // other end takes corked bytes by itself.
         for _ in 0..PUBLICATIONS {
             let word = tail::word(tail::position(before), flags(before));
             match published.compare_exchange(before, word, Ordering::Release, Ordering::Relaxed) {
@@ -100,17 +102,18 @@ impl Endpoint {
         }
     }
 
-    /// Whether the other left a hint that it may be gone, which was not looked into yet: ask the
-    /// kernel (`POLLHUP` of the own descriptor), then call [`Endpoint::hung_up`] or
+    /// Whether the other end left a hint that it may be dead, which was not checked yet. The caller
+    /// asks the kernel (`POLLHUP` of its own descriptor), then calls [`Endpoint::hung_up`] or
     /// [`Endpoint::still_there`].
     #[inline]
     pub fn may_be_gone(&self) -> bool {
         self.is_closing() && self.is_new(self.hint())
     }
 
-    /// As [`Endpoint::may_be_gone`], and also, however often the kernel was asked, while nobody has
-    /// accepted this connection: the end of a queue in which it waits leaves no hint. For who acts,
-    /// not for who waits: asking changes nothing as long as it waits.
+    /// As [`Endpoint::may_be_gone`]. Also true, however often the kernel was asked, while no
+    /// process has accepted this connection: a queue that ends while the connection waits in it
+    /// leaves no hint. For callers that act, not for callers that wait: asking changes nothing
+    /// while the connection waits.
     #[inline]
     pub fn is_worth_asking(&self) -> bool {
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
@@ -118,7 +121,7 @@ impl Endpoint {
             && (self.private().receiving.vetted.load(Ordering::Relaxed) != word || word == tail::UNACCEPTED)
     }
 
-    /// Whether the other has reset the connection: it counts as gone, whatever the kernel says.
+    /// Whether the other end has reset the connection: it counts as dead, whatever the kernel says.
     pub fn is_reset_by_peer(&self) -> bool {
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
         word & (tail::RESET | tail::CLOSING) == tail::RESET | tail::CLOSING
@@ -139,7 +142,7 @@ impl Endpoint {
         !self.is_vetted(hint.0)
     }
 
-    /// Whether it is known that this tail does not mean that the other is gone.
+    /// Whether this tail is known not to mean that the other end is dead.
     pub(super) fn is_vetted(&self, word: u64) -> bool {
         self.private().receiving.vetted.load(Ordering::Relaxed) == word
     }
@@ -149,8 +152,9 @@ impl Endpoint {
         self.private().receiving.vetted.store(hint.0, Ordering::Relaxed);
     }
 
-    /// The kernel says that nobody holds the other end any more (`POLLHUP`, end of file or `EPIPE`
-    /// of this end's descriptor). What that meant; the same however often it is asked.
+    /// The kernel says that no process holds the other end any more (`POLLHUP`, end of file or
+    /// `EPIPE` of this end's descriptor). Returns what that meant, the same however often it is
+    /// asked.
     pub fn hung_up(&self) -> Hangup {
         let private = self.private();
         let before = private.flags.load(Ordering::Acquire);
@@ -162,17 +166,17 @@ impl Endpoint {
         let held = private.sending.held.load(Ordering::Acquire);
         let sent = private.sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);
-        // What was sent after it closed does not count; that is known if the last that it said is
-        // that it closes, having read everything. The hint of another holder, who was not the last,
+        // Bytes sent after the other end closed do not count. That is known if its last word says
+        // that it closes, having read everything. A hint by another holder, which was not the last,
         // says nothing.
         let vetted = private.receiving.vetted.load(Ordering::Relaxed) == word;
         let read_all = word & (tail::CLOSING | tail::UNREAD) == tail::CLOSING && !vetted;
         // Where both have sent FIN nothing is left to be reset: Linux's tcp_close() finds
         // TCP_CLOSE.
         let over = word & tail::FIN != 0 && before & flag::SHUT_WR != 0;
-        // What is held back may have been read when it was due. What was not counts as unsent:
-        // Linux sends it when the other closes, and hears of a reset which its reader is not told
-        // of either.
+        // Held-back bytes may have been read when they were due. Held-back bytes that were not read
+        // count as unsent: Linux sends them when the other end closes and then receives a reset, of
+        // which its reader is not notified either.
         let unread = !(sent..=held.max(sent)).contains(&head) || head < held;
         let aborted = (unread && !read_all) || word & tail::ABORT != 0;
         let reset = word & tail::RESET != 0 || aborted && !over;

@@ -36,8 +36,8 @@ const fn word(position: u64, at: u64) -> u64 {
     if word == 0 { 1 << POSITION } else { word }
 }
 
-/// Milliseconds that are left of a word at `now`: none of what is due, or would be later than
-/// anybody may say.
+/// Milliseconds that are left of a word at `now`: none if it is due, or if it exceeds the longest
+/// time that may be set.
 const fn left(word: u64, now: u64) -> Option<u64> {
     let left = (word >> POSITION).wrapping_sub(now) & ((1 << (u64::BITS - POSITION)) - 1);
     if left == 0 || left > LONGEST { None } else { Some(left) }
@@ -60,8 +60,8 @@ impl Endpoint {
         let producer = &self.inbound().producer;
         let word = producer.held.load(Ordering::Acquire);
         let before = producer.tail.load(Ordering::Acquire);
-        // Who is gone, or sends nothing more, holds nothing back. Of one of several who has closed
-        // that is not known before the kernel was asked.
+        // An end that is dead, or sends nothing more, holds nothing back. If one of several holders
+        // has closed, that is not known before the kernel was asked.
         let closing = before & tail::CLOSING != 0 && !self.is_vetted(before);
         let over = before & tail::FIN != 0 || closing || self.private().has(flag::HUNG_UP);
         if word == 0 || left(word, now()).is_some() && !over {
@@ -77,9 +77,9 @@ impl Endpoint {
         let _ = producer.held.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Nanoseconds after which there may be more to read, though nobody rings: the other holds
-    /// bytes back until then. To be asked before the last look ahead of a sleep: another reader of
-    /// this end may take them when they are due, and rings nobody.
+    /// Nanoseconds after which there may be more to read without a notification: the other end
+    /// holds bytes back until then. A caller asks this before the last poll ahead of a sleep:
+    /// another reader of this end may take the bytes when they are due, and notifies no waiter.
     #[inline]
     pub fn corked_for(&self) -> Option<u64> {
         match self.inbound().producer.held.load(Ordering::Acquire) {
@@ -120,7 +120,7 @@ impl Send<'_> {
             return;
         }
         let (now, held) = (now(), &self.end().outbound().producer.held);
-        // The time of what was held back first counts. If it is over, nobody has looked yet.
+        // The time of the bytes held back first counts. If it is over, no reader has polled yet.
         let at = match held.load(Ordering::Relaxed) {
             0 => LONGEST,
             before => left(before, now).unwrap_or(0),

@@ -8,8 +8,8 @@ use super::private::{Private, flag};
 use super::{arrivals, refused_pages};
 use crate::sync::Ordering;
 
-/// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake
-/// those who poll the socket.
+/// What an edge-triggered watcher compares: each changes when, and only when, Linux would wake the
+/// threads that poll the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// Bytes that the other has published: more of them wake waiters for data.
@@ -55,7 +55,8 @@ impl Endpoint {
     /// `common`.
     ///
     /// # Errors
-    /// [`AttachError`]: memory that did not come from [`super::Memory::create`], or not both from the same one's geometry.
+    /// [`AttachError`]: memory that did not come from [`super::Memory::create`], or two memories of
+    /// different geometries.
     pub fn attach(common: BorrowedFd<'_>, private: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let private = Mapped::of(private, PRIVATE)?;
         // SAFETY: the mapping is a page, which is as aligned as a `Private` and as long; all of it
@@ -141,7 +142,7 @@ impl Endpoint {
         published.saturating_sub(head).min(most) as usize
     }
 
-    /// Whether the other will send nothing more (FIN, or it is gone) and everything is read.
+    /// Whether the other end will send nothing more (FIN, or it is dead) and everything is read.
     #[inline]
     pub fn ended(&self) -> bool {
         let word = self.inbound_tail();
@@ -204,8 +205,8 @@ impl Endpoint {
         self.private().distrust();
     }
 
-    /// A page of the common memory was refused to somebody who writes or reads it for this process,
-    /// as the kernel: as if the other were not to be believed.
+    /// The kernel, writing or reading the common memory for this process, was refused a page. This
+    /// end is reset as if the other end had proved untrustworthy.
     pub fn page_refused(&self) {
         self.distrust();
     }

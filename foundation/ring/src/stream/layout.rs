@@ -149,8 +149,8 @@ pub struct Notified {
 pub struct Common {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// [`RegionSizes::smallest`] and, shifted by 8, [`RegionSizes::largest`]. For display: each end has
-    /// it in its private page.
+    /// [`RegionSizes::smallest`] and, shifted by 8, [`RegionSizes::largest`]. For display: each end
+    /// has it in its private page.
     pub geometry: AtomicU32,
     /// Direction `n` is produced by end `n`.
     pub directions: [Direction; 2],
@@ -179,7 +179,7 @@ pub mod tail {
     pub const CLOSING: u64 = 4;
     /// With `CLOSING`: there was something that it had not read.
     pub const UNREAD: u64 = 8;
-    /// With `CLOSING`: this end has reset the connection, whoever else may hold it.
+    /// With `CLOSING`: this end has reset the connection, whichever other processes hold it.
     pub const RESET: u64 = 16;
     /// Counts closings at one position (modulo 8), so that the hint of the last differs from that
     /// of the one before.
@@ -199,7 +199,7 @@ pub mod tail {
         word >> 8
     }
 
-    /// The turn after that of `word`.
+    /// The next value of the `TURN` bits after those of `word`.
     #[inline]
     pub const fn next_turn(word: u64) -> u64 {
         (word & TURN).wrapping_add(TURN & TURN.wrapping_neg()) & TURN

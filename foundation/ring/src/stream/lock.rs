@@ -21,7 +21,7 @@ use rustix::time::Timespec;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Looks at a taken lock between two yields: a copy of 16 KiB takes about so long.
+/// Polls of a taken lock between two yields: a copy of 16 KiB takes about so long.
 const SPINS: u32 = 200;
 /// The same where the processor cannot be given away: some milliseconds.
 const RESTRICTED_SPINS: u32 = 1 << 20;
@@ -29,12 +29,13 @@ const RESTRICTED_SPINS: u32 = 1 << 20;
 const YIELDS: u32 = 64;
 /// Looks with a yield before naps begin: where others run, each gives a whole slice away.
 const YIELDING: u32 = 4096;
-/// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder copies 16
-/// KiB and lets go.
+/// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder only copies
+/// 16 KiB before it releases the lock.
 const NAPS: u32 = 2000;
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// Yields of a caller that waits for who drains a doorbell, and naps after them. Draining takes
-/// microseconds, and a thread that has lost its processor to others has it back sooner.
+/// Yields of a caller that waits for the thread that drains a doorbell, and naps after them.
+/// Draining takes microseconds, and a thread that has lost its processor to others has it back
+/// sooner.
 const DRAIN_YIELDS: u32 = 256;
 const DRAIN_NAPS: u32 = 50;
 /// The same where a process may not sleep: some seconds.
@@ -66,7 +67,7 @@ fn mark() -> u32 {
         return known;
     }
     let inode = rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino);
-    // The numbers of namespaces follow one another (fs/nsfs.c): their low bits tell them apart.
+    // The numbers of namespaces follow one another (fs/nsfs.c): their low bits distinguish them.
     let mark = (inode as u32) << ID_BITS;
     MARK.store(mark, std::sync::atomic::Ordering::Relaxed);
     mark
@@ -89,7 +90,7 @@ pub fn restrict_system_calls() {
 }
 
 /// The caller's thread id; 1 (the first process of all, which holds no end) where thread-local
-/// memory is gone already.
+/// memory is already freed.
 pub fn own() -> u32 {
     ID.try_with(|id| {
         if id.get() == 0 {
@@ -111,7 +112,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Takes the lock; `None` if this very thread holds it, or if whoever holds it does not let go.
+/// Takes the lock; `None` if this very thread holds it, or if the holder does not release it.
 #[inline]
 pub(super) fn take(word: &AtomicU32) -> Option<Guard<'_>> {
     let own = holder();
@@ -139,7 +140,7 @@ enum Patience {
 
 #[cold]
 fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
-    let mut turns: u32 = 0;
+    let mut polls: u32 = 0;
     let mut since = 0;
     let mut last = 0;
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
@@ -155,27 +156,28 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
             return None;
         }
         if holder != last {
-            // Another one: somebody lets go. The count begins anew, but not for ever.
-            (last, since) = (holder, turns.min(most));
+            // Another holder: the lock was released meanwhile. The count begins anew, but not for
+            // ever.
+            (last, since) = (holder, polls.min(most));
         }
-        let dead = turns >= spins && turns.is_multiple_of(YIELDS) && holder != 0 && is_dead(holder);
+        let dead = polls >= spins && polls.is_multiple_of(YIELDS) && holder != 0 && is_dead(holder);
         if (holder == 0 || dead)
             && word.compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
         {
             return Some(Guard(word));
         }
-        if turns - since >= most {
+        if polls - since >= most {
             return None;
         }
-        if turns < spins || restricted {
+        if polls < spins || restricted {
             std::hint::spin_loop();
-        } else if turns < spins + YIELDING {
+        } else if polls < spins + YIELDING {
             rustix::thread::sched_yield();
         } else {
             // Cut short by a signal, it is looked at sooner.
             let _ = rustix::thread::nanosleep(&NAP);
         }
-        turns += 1;
+        polls += 1;
     }
 }
 
@@ -197,19 +199,19 @@ pub fn is_dead(holder: u32) -> bool {
 /// What a caller has left of the time that it gives the holders of a word, all of them together.
 #[derive(Debug)]
 pub(super) struct Budget {
-    turns: u32,
+    polls: u32,
 }
 
 impl Budget {
     /// Looks, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
     pub(super) fn new() -> Self {
         let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
-        Self { turns: if restricted { RESTRICTED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
+        Self { polls: if restricted { RESTRICTED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
     }
 
     /// For a caller that has waited for this holder in vain before.
     pub(super) fn spent() -> Self {
-        Self { turns: 0 }
+        Self { polls: 0 }
     }
 }
 
@@ -223,8 +225,8 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
         if found == 0 || found == holder() {
             return true;
         }
-        let Some(left) = budget.turns.checked_sub(1) else { return false };
-        budget.turns = left;
+        let Some(left) = budget.polls.checked_sub(1) else { return false };
+        budget.polls = left;
         if restricted || left >= DRAIN_YIELDS + DRAIN_NAPS {
             std::hint::spin_loop();
         } else if left >= DRAIN_NAPS {
@@ -241,7 +243,7 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
 /// Takes a word from a thread that is no more.
 #[cold]
 pub(super) fn free_of_dead(word: &AtomicU32) {
-    // To ask the kernel who lives may end a process that gave up system calls.
+    // Asking the kernel which threads live may end a process that gave up system calls.
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
     let found = word.load(Ordering::Relaxed);
     if found != 0 && !restricted && is_dead(found) {

@@ -16,7 +16,7 @@ use super::private::{Private, flag};
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Whether a page of a memfd can be refused when it is first touched, which is SIGBUS: with
-/// `vm.overcommit_memory=2` the kernel counts it then. 0 if nobody has looked.
+/// `vm.overcommit_memory=2` the kernel counts it then. 0 if not determined yet.
 static REFUSES_PAGES: AtomicU8 = AtomicU8::new(0);
 
 /// Where the kernel says how it counts memory (`vm.overcommit_memory`); 2 is a limit for what is
@@ -45,7 +45,7 @@ pub enum AttachError {
     /// A system call failed.
     #[error("a stream's memory: {0}; see whether memory or address space is short")]
     Io(#[source] io::Error),
-    /// Somebody could make it shorter under our feet, or it is no memfd.
+    /// Another process could make it shorter while it is mapped, or it is no memfd.
     #[error(
         "a stream's memory: not a memfd sealed against a change of its size; it did not come from the service"
     )]
@@ -66,8 +66,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memories for a connection that nothing has gone through; `names` of end 0 (who connected)
-    /// and end 1.
+    /// Memories for a connection that has carried no bytes; `names` of end 0 (which connected) and
+    /// end 1.
     ///
     /// # Errors
     /// Those of `memfd_create(2)`, `ftruncate(2)`, `pwrite(2)`; [`io::ErrorKind::InvalidInput`] for
@@ -85,8 +85,8 @@ impl Memory {
         head[8..12].copy_from_slice(&sizes.to_ne_bytes());
         write(&common, 0, &head)?;
         if check_overcommit() {
-            // What a direction begins with is there before anybody writes; each larger region is
-            // asked for by its writer ([`Mapped::reserve`]).
+            // The first regions of a direction are reserved before any write; each larger region is
+            // reserved by its writer ([`Mapped::reserve`]).
             for direction in 0..2 {
                 let at = HEADER + direction * geometry.area() + (1 << geometry.smallest);
                 let bytes = 1_u64 << geometry.smallest;
@@ -98,10 +98,10 @@ impl Memory {
         Ok(Self { common, private })
     }
 
-    /// Lets the end of end 1 be a reset until who accepts it says otherwise
-    /// (`Endpoint::abort_on_close(false)`): a connection that waits in a queue that goes away has been
-    /// refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks the
-    /// kernel once, before it relies on it.
+    /// Makes the end of end 1 a reset until the process that accepts it says otherwise
+    /// (`Endpoint::abort_on_close(false)`). A connection that waits in a queue that is closed has
+    /// been refused, as RFC 9293 section 3.10.4 aborts what a listener leaves. The other end asks
+    /// the kernel once, before it relies on it.
     ///
     /// # Errors
     /// Those of `pwrite(2)`.

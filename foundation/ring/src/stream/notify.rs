@@ -7,8 +7,8 @@ use super::layout::moved;
 use super::{clock, lock, waiters};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Times that an armed waiter waits for others to have taken bytes. Each takes a moment, so more
-/// than a few in turn are those of a process that holds this end and means harm to it.
+/// How often an armed waiter waits for other threads to finish a drain. Each drain takes a moment.
+/// More than a few in a row come from a hostile process that holds this end.
 const DRAINS: u32 = 64;
 
 /// Nanoseconds of a sleep while a drain of the doorbell does not end.
@@ -69,8 +69,9 @@ impl Endpoint {
         if want == Want::Data { &notified.data } else { &notified.room }
     }
 
-    /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from its
-    /// sleep. It must poll once more before it sleeps on its descriptor. The number of its request.
+    /// Counts the caller as a waiter until it calls [`Endpoint::disarm`], once it has returned from
+    /// its sleep. The caller must poll once more before it sleeps on its descriptor. Returns the
+    /// number of its request.
     #[inline]
     pub fn arm(&self, want: Want) -> u64 {
         let word = self.waiters(want);
@@ -106,10 +107,10 @@ impl Endpoint {
         waiters::asked_no_more(self.waiters(want));
     }
 
-    /// As [`Endpoint::arm`] for data, of who sleeps for many: a ringer that knows of it rings once for
-    /// all of them. None: somebody else waits here as well, so it has to be [`Endpoint::arm`]. The
-    /// caller fences once for all that it arms so, asks each [`Endpoint::is_draining`], and then looks
-    /// at all.
+    /// As [`Endpoint::arm`] for data, for a caller that sleeps for many streams: a notifier that
+    /// remembers the sleep notifies once for all of them. `None`: another waiter is counted here,
+    /// so the caller must use [`Endpoint::arm`]. The caller fences once for all streams that it
+    /// arms this way, asks each [`Endpoint::is_draining`], and then polls all of them.
     #[inline]
     #[must_use = "a waiter that is not counted is not notified"]
     pub fn arm_among_many(&self, sleep: u64) -> Option<u64> {
@@ -145,15 +146,15 @@ impl Endpoint {
         waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
     }
 
-    /// Whether a request of the caller has been answered: it is rung for no more before it arms
+    /// Whether a request of the caller has been answered: it is not notified again before it arms
     /// again. The lower half of its number is enough.
     #[inline]
     pub fn is_answered(&self, want: Want, request: u32) -> bool {
         waiters::is_answered(self.answered(want), request)
     }
 
-    /// Whether somebody takes bytes from the doorbell: who has armed waits for the end of it, and
-    /// arms again.
+    /// Whether a thread takes bytes from the doorbell: a caller that has armed waits for the end of
+    /// that, and arms again.
     #[inline]
     pub fn is_draining(&self) -> bool {
         waiters::is_draining(&self.private().doorbell.draining) != 0
@@ -204,8 +205,8 @@ impl Endpoint {
     }
 
     /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other
-    /// holds bytes back ([`Endpoint::corked_for`]), or somebody drains the doorbell, who may take the byte
-    /// that answers the caller.
+    /// end holds bytes back ([`Endpoint::corked_for`]), or a thread drains the doorbell and may
+    /// take the byte that answers the caller.
     #[inline]
     pub fn longest_sleep(&self) -> Option<u64> {
         let held = self.corked_for();
@@ -236,9 +237,9 @@ impl Endpoint {
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
-    /// Takes bytes from the doorbell: `take(leave)` takes all but one, or all (`leave` is false) if
-    /// nobody is counted as a waiter at this end but `own`; it returns whether it did. Says whether
-    /// none was to be left; false also if another thread is taking some.
+    /// Takes bytes from the doorbell: `take(leave)` takes all but one. With `leave` false it takes
+    /// all, because no waiter is counted at this end but `own`. It returns whether it did. Returns
+    /// whether no byte had to be left; false also if another thread is taking some.
     pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
         let doorbell = &self.private().doorbell;
         let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
@@ -262,19 +263,19 @@ impl Endpoint {
         Notification::of(Want::Data, waiters::due(&self.outbound().waiters.data, &notified.data))
     }
 
-    /// As [`Endpoint::data_notification`], by who remembers for which sleeps it has rung ([`Notification::sleep`]):
-    /// nothing is due if the consumer is in one of them.
+    /// As [`Endpoint::data_notification`], for a caller that remembers for which sleeps it has
+    /// notified ([`Notification::sleep`]): nothing is due if the consumer is in one of them.
     #[inline]
-    pub fn data_notification_unless(&self, is_rung: impl FnOnce(u64) -> bool) -> Notification {
+    pub fn data_notification_unless(&self, is_notified: impl FnOnce(u64) -> bool) -> Notification {
         let (waiters, notified) = (&self.outbound().waiters, self.peer_notified());
-        match waiters::due_unless(&waiters.data, &notified.data, &waiters.sleep, is_rung) {
+        match waiters::due_unless(&waiters.data, &notified.data, &waiters.sleep, is_notified) {
             None => Notification::of(Want::Data, None),
             Some((request, sleep)) => Notification { sleep, ..Notification::of(Want::Data, Some(request)) },
         }
     }
 
-    /// After receiving: as [`Endpoint::data_notification`], for a producer that waits for room. A producer
-    /// is rung when a quarter of its ring is free.
+    /// After receiving: as [`Endpoint::data_notification`], for a producer that waits for room. A
+    /// producer is notified when a quarter of its ring is free.
     #[inline]
     pub fn room_notification(&self) -> Notification {
         let notified = self.peer_notified();

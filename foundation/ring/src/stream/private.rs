@@ -19,7 +19,7 @@ pub mod flag {
     pub const SHUT_RD: u32 = 1;
     /// Its holders write no more (`shutdown(SHUT_WR)`).
     pub const SHUT_WR: u32 = 2;
-    /// The other end is gone.
+    /// The other end is dead.
     pub const HUNG_UP: u32 = 4;
     /// ... and that was a reset.
     pub const RESET: u32 = 8;
@@ -29,8 +29,8 @@ pub mod flag {
     pub const NONBLOCKING: u32 = 32;
     /// `SO_LINGER` with a time of zero.
     pub const ABORT_ON_CLOSE: u32 = 64;
-    /// The other end is a service core with a connection of the network behind it: it is told of
-    /// options ([`super::super::Endpoint::announce`]).
+    /// The other end is a service core with a connection of the network behind it: options are
+    /// announced to it ([`super::super::Endpoint::announce`]).
     pub const SERVED: u32 = 128;
     /// This end has reset the connection.
     pub const HAS_RESET: u32 = 256;
@@ -38,19 +38,19 @@ pub mod flag {
     pub const CORKED: u32 = 512;
     /// The first bit of four for uses that this crate does not know.
     pub const FREE: u32 = 1 << 16;
-    /// From here on: how often a holder did what wakes everybody who watches this end, changing
+    /// From here on: how often a holder did what wakes every thread that watches this end, changing
     /// anything or not (`shutdown(2)`), wrapping.
     pub const WOKEN: u32 = 1 << 20;
 }
 
-/// Words of [`Private::options`]: 0 for an option that was not set, or [`option::SET`] and a value, as
-/// `docs/spec/stream.md` has them.
+/// Words of [`Private::options`]: 0 for an option that was not set, or [`option::SET`] and a value,
+/// as `docs/spec/stream.md` has them.
 pub mod option {
     /// Words there are.
     pub const COUNT: usize = 40;
     /// A word that was set has this bit; its value is in the others.
     pub const SET: u64 = 1 << 63;
-    /// SO_RCVBUF: bytes, as they are told back.
+    /// SO_RCVBUF: bytes, as `getsockopt(2)` returns them.
     pub const RECEIVE_BUFFER: usize = 5;
     /// SO_KEEPALIVE: 0 or 1.
     pub const KEEPALIVE: usize = 8;
@@ -89,7 +89,7 @@ pub(super) struct Receiving {
     pub head: AtomicU64,
     /// The region in which the head is, and since which byte: as [`super::layout::moved`].
     pub region: AtomicU64,
-    /// The other's tail that was last found not to mean that it is gone.
+    /// The other's tail that was last found not to mean that it is dead.
     pub vetted: AtomicU64,
 }
 

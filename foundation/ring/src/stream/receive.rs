@@ -127,8 +127,8 @@ impl<'a> Receive<'a> {
     #[inline]
     pub unsafe fn copy_to(&self, to: *mut u8, length: usize, skip: usize) -> Result<usize, CopyFault> {
         let (mut copied, mut skip, mut place) = (0, skip as u64, self.at);
-        // Each turn but the last leaves a region for good: no more turns than regions, whatever the
-        // producer does.
+        // Each iteration but the last leaves a region for good, so there are no more iterations
+        // than regions, whatever the producer does.
         for _ in 0..=REGIONS {
             let (run, end) = self.run(place);
             let passed = skip.min(run);
@@ -169,7 +169,8 @@ impl<'a> Receive<'a> {
             }
             let Some(next) = end.and_then(|word| self.enter(word)) else { break };
             self.at = next;
-            // In this order: who is killed in between has read the old region to its end.
+            // In this order: a process that is killed in between has read the old region to its
+            // end.
             let receiving = &self.end.private().receiving;
             receiving.head.store(next.position, Ordering::Release);
             receiving.region.store(moved::word(next.since, next.log2), Ordering::Release);

@@ -46,8 +46,8 @@ const PART: usize = 1024;
 /// part comes when it is needed.
 const PARTS: usize = 512;
 
-/// Looks of who takes an end off the list at handlers that have it pinned: a handler stores two
-/// words and maps a page.
+/// How often a thread that takes an end off the list polls for handlers that have it pinned: a
+/// handler stores two words and maps a page.
 const LOOKS: u32 = 4096;
 
 /// One mapped end.
@@ -95,8 +95,8 @@ impl Entry {
         self.generation.fetch_add(1, SeqCst);
     }
 
-    /// Nothing is found here any more, and the entry is free. False: something has it pinned and
-    /// does not let go.
+    /// Handlers find nothing here any more, and the entry is free. False: a handler keeps it
+    /// pinned.
     fn clear(&self) -> bool {
         self.generation.fetch_add(1, SeqCst);
         for _ in 0..LOOKS {
@@ -156,7 +156,7 @@ impl List {
             part = match slot.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
                 Ok(_) => made,
                 Err(other) => {
-                    // SAFETY: mapped above, and nobody has seen it.
+                    // SAFETY: mapped above, and no pointer to it was shared.
                     let _ = unsafe { rustix::mm::munmap(made.cast(), size_of::<Part>()) };
                     other
                 }
@@ -234,7 +234,7 @@ pub fn prepare() {
     // SAFETY: a new page of this process.
     unsafe { page.as_ptr().cast::<u8>().write_volatile(0) };
     if SPARE.compare_exchange(0, page.as_ptr().expose_provenance(), AcqRel, Acquire).is_err() {
-        // SAFETY: mapped above, and nobody has seen it.
+        // SAFETY: mapped above, and no pointer to it was shared.
         let _ = unsafe { rustix::mm::munmap(page.as_ptr(), PAGE) };
     }
 }

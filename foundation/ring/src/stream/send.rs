@@ -80,7 +80,7 @@ impl<'a> Send<'a> {
         self.size().saturating_sub(self.tail.saturating_sub(self.head.max(self.since)))
     }
 
-    /// Looks at the consumer's head, once, and judges it.
+    /// Reads the consumer's head, once, and judges it.
     #[inline]
     fn refresh_head(&mut self) {
         let head = self.end.outbound().consumer.head.load(Ordering::Acquire);
@@ -143,8 +143,8 @@ impl<'a> Send<'a> {
             return;
         }
         if !self.end.reserve(log2) {
-            // This region has to do from now on, and who polls is not to be told of room that will
-            // not come.
+            // This region has to do from now on. A thread that polls must not be notified of room
+            // that will not come.
             self.end.private().send_limit.store(u32::from(self.log2), Ordering::Relaxed);
             return;
         }
@@ -162,7 +162,7 @@ impl<'a> Send<'a> {
 
     /// Publishes where region `old` was left, then takes the next one for one's own.
     fn complete_move(end: &Endpoint, old: u8, word: u64) {
-        // Before the tail goes on: whoever sees a byte of the new region sees this.
+        // Before the tail is published: a reader that sees a byte of the new region sees this too.
         end.outbound().moves.left[usize::from(old) % REGIONS].store(word, Ordering::Release);
         end.private().sending.region.store(word, Ordering::Release);
     }
@@ -225,8 +225,8 @@ impl<'a> Send<'a> {
             let before = copied;
             for (to, bytes) in space {
                 let now = bytes.min(length - copied);
-                // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to nobody but
-                // this producer until they are published; the source is the caller's.
+                // SAFETY: `to` is inside the mapping for `bytes` bytes, which belong to this
+                // producer alone until they are published; the source is the caller's.
                 unsafe { guarded::copy(to, from.wrapping_add(copied), now) }
                     .map_err(|fault| CopyFault::at(fault, self.end))?;
                 copied += now;
@@ -364,8 +364,8 @@ impl Endpoint {
         self.private().sending.space.load(Ordering::Acquire) & 1 != 0
     }
 
-    /// How often there was room again after somebody had found none (wrapping): what wakes those
-    /// who wait for room.
+    /// How often there was room again after a caller had found none (wrapping): it wakes the
+    /// threads that wait for room.
     #[inline]
     pub fn spaces(&self) -> u32 {
         let word = &self.private().sending.space;

@@ -47,7 +47,7 @@ fn names_and_both_directions() {
 }
 
 #[test]
-fn memory_of_somebody_else_is_refused() {
+fn memory_of_another_kind_is_refused() {
     let memory = Memory::create(SMALL, [Names::default(); 2]).expect("memfds");
     let other = Memory::create(RegionSizes::default(), [Names::default(); 2]).expect("memfds");
     let attach = |common, private| Endpoint::attach(common, private).map(|_| ());
@@ -161,11 +161,11 @@ proptest! {
             let _ = mine.drain(0, |_| true);
             let _ = (mine.readable(), mine.writable(), mine.is_writable(), mine.ended(), mine.may_be_gone());
             prop_assert!(read(&mine, 100_000).len() <= 3 << SMALL.largest);
-            // Whoever reads on while something can be read comes to an end, and knows why.
-            let mut turns = 0;
+            // A reader that reads on while something can be read reaches an end, with its reason.
+            let mut iterations = 0;
             while mine.readable() != 0 {
-                turns += 1;
-                prop_assert!(turns < 40, "{} bytes that cannot be read", mine.readable());
+                iterations += 1;
+                prop_assert!(iterations < 40, "{} bytes that cannot be read", mine.readable());
                 prop_assert!(!read(&mine, 100_000).is_empty() || mine.private().has(flag::RESET));
             }
             mine.mark_notified(mine.room_notification());
@@ -216,17 +216,17 @@ fn two_threads_move_megabytes_through_a_small_ring() {
 fn a_ring_grows_at_once_while_small_and_later_only_for_who_does_not_read() {
     let [producer, consumer] = pair(RegionSizes::default());
     let block = vec![1; 16 << 20];
-    // Nobody reads: 16 + 32 + 64 + 128 + 256 KiB at once, one behind the other.
+    // No reader: 16 + 32 + 64 + 128 + 256 KiB at once, one behind the other.
     assert_eq!(write(&producer, &block), 496 << 10);
     assert_eq!(consumer.readable(), 496 << 10);
-    // Still nobody: as much as there is, 512 KiB to 4 MiB more.
+    // Still no reader: as much as there is, 512 KiB to 4 MiB more.
     assert!(producer.is_writable());
     assert_eq!(write(&producer, &block), (8 << 20) - (512 << 10));
     assert_eq!(write(&producer, &block), 0);
     assert!(!producer.is_writable());
     while !read(&consumer, 1 << 20).is_empty() {}
 
-    // A reader who reads, a little slower than the writer writes, keeps the ring small.
+    // A reader that is a little slower than the writer keeps the ring small.
     for _ in 0..2000 {
         write(&producer, &block[..20 << 10]);
         let _ = read(&consumer, 10 << 10);
@@ -315,7 +315,7 @@ fn a_watcher_s_edges_are_those_of_linux() {
 }
 
 #[test]
-fn a_waiter_is_rung_once_for_each_request_and_only_for_what_it_waits_for() {
+fn a_waiter_is_notified_once_for_each_request_and_only_for_what_it_waits_for() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"nothing waits");
     assert!(!mine.data_notification().is_needed());
@@ -326,7 +326,7 @@ fn a_waiter_is_rung_once_for_each_request_and_only_for_what_it_waits_for() {
     assert!(mine.data_notification().is_needed());
     assert!(
         mine.data_notification().is_needed(),
-        "a ringer that is killed before the byte is written has answered nothing"
+        "a notifier that is killed before the byte is written has answered nothing"
     );
     assert!(!theirs.is_answered(Want::Data, request));
     mine.mark_notified(mine.data_notification());
@@ -361,21 +361,21 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
     theirs.mark_notified(theirs.room_notification());
     mine.asked_no_more(Want::Room);
     assert_eq!(left(1), (true, Some(false)));
-    // One at a time; a thread that is gone is at nothing.
+    // One drainer at a time; a thread that has ended drains nothing.
     assert!(mine.drain(1, |_| left(1) == (false, None)));
-    let gone = || {
+    let ended = || {
         let _held = mine.receive().expect("free");
         mine.private().receiving.lock.load(Ordering::Relaxed)
     };
-    let gone = std::thread::scope(|scope| scope.spawn(gone).join().expect("it only looks"));
+    let ended = std::thread::scope(|scope| scope.spawn(ended).join().expect("it only looks"));
     // A thread that was joined may still be on its way out of the kernel.
-    while lives(gone & ((1 << 22) - 1)) {
+    while lives(ended & ((1 << 22) - 1)) {
         std::thread::yield_now();
     }
-    mine.private().doorbell.draining.store(gone, Ordering::Relaxed);
+    mine.private().doorbell.draining.store(ended, Ordering::Relaxed);
     assert_eq!(left(1), (false, None));
     assert_eq!(left(1), (true, Some(false)));
-    mine.private().doorbell.draining.store(gone, Ordering::Relaxed);
+    mine.private().doorbell.draining.store(ended, Ordering::Relaxed);
     mine.arm_again(Want::Data);
     assert!(!mine.is_draining());
 }
@@ -412,7 +412,7 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
     let word = &mine.private().doorbell.draining;
     // Lives as long as this test, and is none of its threads.
     let foreign = std::process::id() | holder() & !((1 << 22) - 1);
-    let (over, (said, heard)) = (AtomicBool::new(false), std::sync::mpsc::channel());
+    let (over, (said, answers)) = (AtomicBool::new(false), std::sync::mpsc::channel());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
@@ -427,9 +427,9 @@ fn a_waiter_gives_up_on_a_drainer_that_comes_to_no_end() {
             said.send(()).expect("it listens");
         });
         // Two minutes each, where every try has a budget of its own.
-        let heard = heard.recv_timeout(std::time::Duration::from_secs(60));
+        let answer = answers.recv_timeout(std::time::Duration::from_secs(60));
         over.store(true, Ordering::Relaxed);
-        assert!(heard.is_ok(), "a waiter waits for a drainer still");
+        assert!(answer.is_ok(), "a waiter waits for a drainer still");
     });
     word.store(foreign, Ordering::Relaxed);
     let request = mine.arm(Want::Data) as u32;
@@ -484,11 +484,11 @@ fn a_lock_of_the_dead_is_taken_over_and_one_s_own_is_not_waited_for() {
 }
 
 #[test]
-fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
+fn a_lock_that_is_never_released_ends_the_call_and_does_not_delay_a_close() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 10]);
-    // This process's first thread lives as long as it does, and another namespace's threads nobody
-    // here knows of.
+    // This process's first thread lives as long as it does. Threads of another namespace cannot be
+    // checked from here.
     let first = std::process::id() | mine.private().sending.lock.load(Ordering::Relaxed);
     let held = mine.send().expect("free");
     let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;
@@ -509,7 +509,7 @@ fn a_lock_that_nobody_lets_go_ends_the_call_and_does_not_delay_a_close() {
 }
 
 #[test]
-fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
+fn held_back_bytes_come_with_later_ones_or_when_they_are_due() {
     let [mine, theirs] = pair(RegionSizes::default());
     let hold = |bytes: &[u8]| {
         let mut send = mine.send().expect("no handler");
@@ -520,7 +520,7 @@ fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
     let began = std::time::Instant::now();
     hold(b"first ");
     theirs.arm(Want::Data);
-    assert!(mine.data_notification().is_needed(), "who sleeps has to know until when");
+    assert!(mine.data_notification().is_needed(), "a sleeper must learn until when");
     theirs.disarm(Want::Data);
     while theirs.readable() == 0 {
         let left = theirs.corked_for();
@@ -544,7 +544,7 @@ fn what_is_held_back_comes_with_what_follows_or_when_it_is_due() {
 }
 
 #[test]
-fn nonsense_about_what_is_held_back_harms_nobody_else() {
+fn nonsense_about_held_back_bytes_harms_only_its_writer() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"true");
     for word in [u64::MAX, 1, 5, 1 << 40, (1 << 40) - 1, 1 << 63] {
@@ -564,7 +564,7 @@ fn nonsense_about_what_is_held_back_harms_nobody_else() {
 }
 
 #[test]
-fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_write() {
+fn a_move_begun_by_a_killed_process_is_completed_by_the_next_to_write() {
     let [mine, theirs] = pair(SMALL);
     let first: Vec<u8> = (0..4096_u32).map(|byte| byte as u8).collect();
     assert_eq!(write(&mine, &first), first.len());
@@ -578,7 +578,7 @@ fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_write() {
 }
 
 #[test]
-fn a_move_that_was_begun_by_who_was_killed_is_completed_by_the_next_to_publish_a_flag() {
+fn a_move_begun_by_a_killed_process_is_completed_by_the_next_to_publish_a_flag() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, &[1; 4096]);
     let word = moved::word(4096, 13);
@@ -605,7 +605,7 @@ fn a_reader_that_was_killed_between_two_regions_leaves_the_next_where_it_was() {
 }
 
 #[test]
-fn who_closes_beside_who_sends_changes_no_position_and_is_heard() {
+fn a_close_beside_a_send_changes_no_position_and_is_seen() {
     let [mine, theirs] = pair(SMALL);
     let held = mine.send().expect("free");
     let mark = mine.private().sending.lock.load(Ordering::Relaxed) >> 22 << 22;
@@ -629,7 +629,7 @@ fn who_closes_beside_who_sends_changes_no_position_and_is_heard() {
 }
 
 #[test]
-fn what_is_held_back_from_who_has_closed_having_read_everything_is_no_reset() {
+fn bytes_held_back_from_a_peer_that_closed_having_read_everything_are_no_reset() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"read");
     assert_eq!(read(&theirs, 100), b"read");

@@ -30,7 +30,7 @@
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The sleeps that a notifier has notified lately: as many as an application has processes that
-/// sleep in turn.
+/// sleep alternately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotifiedSleeps {
     sleeps: [u64; 8],
@@ -82,7 +82,8 @@ pub fn count(word: &AtomicU64) -> u32 {
     (word & COUNT) as u32 + u32::from(word & ASKED != 0)
 }
 
-/// Counts the caller, which must poll once more before it sleeps. Returns the number of its request.
+/// Counts the caller, which must poll once more before it sleeps. Returns the number of its
+/// request.
 #[inline]
 pub fn arm(word: &AtomicU64) -> u64 {
     let before = word.fetch_add(REQUEST + 1, Ordering::AcqRel);
@@ -120,9 +121,9 @@ pub fn asked_no_more(word: &AtomicU64) {
     }
 }
 
-/// Counts the caller as a sleeper for many, if nothing else waits: the number of the sleep
-/// would be understood as theirs. The caller then stores that number, fences once for all that it
-/// arms so, and looks at all of them. The number of its request.
+/// Counts the caller as a sleeper for many streams, if no other waiter is counted: another waiter
+/// would take the number of the sleep for its own. The caller then stores that number, fences once
+/// for all streams that it arms this way, and polls all of them. Returns the number of its request.
 #[inline]
 #[must_use = "a waiter that is not counted is not notified"]
 pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
@@ -235,8 +236,8 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// The thread that takes bytes from the doorbell now, 0 for none: to be asked by who has armed. Who
-/// finds one waits for the end of it, and arms again.
+/// The thread that takes bytes from the doorbell now, 0 for none. A caller that has armed asks
+/// this. If there is such a thread, the caller waits for the end of the drain and arms again.
 #[inline]
 pub fn is_draining(word: &AtomicU32) -> u32 {
     word.load(Ordering::Acquire)

@@ -3,12 +3,12 @@ use super::{MAX_PIECES, Piece, Pieces, Untrusted};
 #[test]
 fn parts_are_those_of_the_whole() {
     let bytes: Vec<u8> = (0..100).collect();
-    let foreign = Untrusted::from_slice(&bytes);
-    assert_eq!((foreign.len(), foreign.to_vec()), (100, bytes.clone()));
-    assert_eq!(foreign.skip(10).take(5).to_vec(), bytes[10..15]);
-    assert_eq!(foreign.take(10).skip(20).len(), 0);
+    let untrusted = Untrusted::from_slice(&bytes);
+    assert_eq!((untrusted.len(), untrusted.to_vec()), (100, bytes.clone()));
+    assert_eq!(untrusted.skip(10).take(5).to_vec(), bytes[10..15]);
+    assert_eq!(untrusted.take(10).skip(20).len(), 0);
     let mut part = [0; 4];
-    foreign.skip(3).copy_to(7, &mut part);
+    untrusted.skip(3).copy_to(7, &mut part);
     assert_eq!(part, [10, 11, 12, 13]);
 }
 
@@ -34,18 +34,18 @@ fn bytes_in_pieces_read_as_if_they_were_neighbours() {
         assert!(pieces.push(Piece { offset, length }));
         whole.extend_from_slice(&memory[offset as usize..(offset + length) as usize]);
     }
-    // SAFETY: all pieces lie in `memory`, which outlives the value and which nobody writes.
-    let foreign = |skip| unsafe { Untrusted::from_pieces(memory.as_ptr(), &pieces, skip) };
+    // SAFETY: all pieces lie in `memory`, which outlives the value and which nothing writes.
+    let untrusted = |skip| unsafe { Untrusted::from_pieces(memory.as_ptr(), &pieces, skip) };
     for skip in 0..=whole.len() {
-        assert_eq!(foreign(skip).to_vec(), whole[skip..]);
+        assert_eq!(untrusted(skip).to_vec(), whole[skip..]);
         for take in 0..=whole.len() - skip {
-            assert_eq!(foreign(0).skip(skip).take(take).to_vec(), whole[skip..skip + take]);
+            assert_eq!(untrusted(0).skip(skip).take(take).to_vec(), whole[skip..skip + take]);
             let mut part = vec![0; take];
-            foreign(0).copy_to(skip, &mut part);
+            untrusted(0).copy_to(skip, &mut part);
             assert_eq!(part, whole[skip..skip + take]);
         }
     }
-    assert!(foreign(1000).is_empty());
+    assert!(untrusted(1000).is_empty());
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A stream's waiters and its doorbell: two waiters at one end, in threads or in processes, and the
-//! other end that rings, closes or is killed.
+//! other end that notifies, closes or is killed.
 //!
-//! The doorbell is a socket as the kernel has it: a byte that is written wakes whoever sleeps
-//! there. A *level* sleep ends while a byte lies there; an *edge* sleep ends for a byte that was
-//! written since it was last asked, if one still lies there then. A wake-up that is lost is a
-//! deadlock, which loom reports. [`old`] is a protocol that loses some: it shows that this model
-//! sees it.
+//! The doorbell is modelled as the kernel's socket: a byte that is written wakes every thread that
+//! sleeps there. A *level* sleep ends while a byte lies there. An *edge* sleep ends for a byte that
+//! was written since it was last asked, if one still lies there then. A lost wake-up is a deadlock,
+//! which loom reports. [`old`] is a protocol that loses some: it shows that this model detects
+//! that.
 
 // Not loom's, whose drop is a step of the model: a deadlock must be able to unwind.
 use std::sync::Arc;
@@ -63,13 +63,13 @@ impl Endpoint {
     }
 
     fn kernel<R>(&self, with: impl FnOnce(&mut Socket) -> R) -> R {
-        with(&mut self.socket.lock().expect("nobody panics with it"))
+        with(&mut self.socket.lock().expect("no thread panics with it"))
     }
 
     fn sleep(&self, until: impl Fn(&mut Socket) -> bool) {
-        let mut socket = self.socket.lock().expect("nobody panics with it");
+        let mut socket = self.socket.lock().expect("no thread panics with it");
         while !socket.hung_up && !until(&mut socket) {
-            socket = self.changed.wait(socket).expect("nobody panics with it");
+            socket = self.changed.wait(socket).expect("no thread panics with it");
         }
     }
 
@@ -83,7 +83,7 @@ impl Endpoint {
         self.changed.notify_all();
     }
 
-    /// The other end makes something ready and rings for it.
+    /// The other end makes something ready and notifies.
     fn publish(&self, want: usize) {
         self.there[want].fetch_add(1, Ordering::AcqRel);
         if let Some(request) = waiters::due(&self.waiting[want], &self.answered[want]) {
@@ -223,9 +223,10 @@ fn one_of_two_is_killed() {
     }
 }
 
-/// The other end's ringer is killed before it writes the byte; another holder of that end goes on.
+/// The other end's notifier is killed before it writes the byte; another holder of that end goes
+/// on.
 #[test]
-fn a_ringer_that_is_killed_owes_the_byte_still() {
+fn a_killed_notifier_still_owes_the_byte() {
     model(|| {
         let end = Endpoint::new();
         let a = Arc::clone(&end);
@@ -237,7 +238,7 @@ fn a_ringer_that_is_killed_owes_the_byte_still() {
     });
 }
 
-/// A protocol in which the ringer takes waiters off the count, and any waiter takes any byte.
+/// A protocol in which the notifier takes waiters off the count, and any waiter takes any byte.
 mod old {
     use super::*;
 
