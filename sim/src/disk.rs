@@ -1,22 +1,23 @@
 //! A disk that keeps only what its contract promises (see `sietch_disk::queue`).
 //!
-//! 1. [`Media`] is what survives: a durable image, and for each 512-byte sector the newer versions
-//!    that stand in the volatile cache. [`SimDisk`] is a process' queue on it; reads see the newest
+//! 1. [`Media`] survives: it has a durable image and, for each 512-byte sector, the newer versions
+//!    in the volatile cache. [`SimDisk`] is the queue of one process on it; reads return the newest
 //!    completed version.
 //! 2. Requests complete in random order after a random number of polls.
-//! 3. A durable write is durable when it completes. Any other is volatile until a flush completes
-//!    that was submitted after it.
-//! 4. Each submission of a write or flush and each completion of one is a *boundary*.
-//!    [`Media::power_off_at`] stops the device at the n-th: from then on nothing completes, so a
-//!    test can enumerate every crash point.
-//! 5. [`Media::crash`] then decides each sector alone: its durable version, any newer one, or that
-//!    of a write in flight, possibly torn at [`Options::tear`] bytes. Where [`Options::physical`]
-//!    is larger than a sector, a write that was in flight or volatile may spoil the rest of the
-//!    piece that it lies in.
-//! 6. [`Media::kill`] is the death of the process alone: completed writes stay, those in flight
-//!    land in any order, or never; all of it before the next process opens the medium, as the lock
-//!    of a real area sees to.
-//! 7. [`Media::inject`] makes the n-th write from now fail, lie, land elsewhere, or rot.
+//! 3. A write with the durable flag is durable when it completes. Any other write is volatile until
+//!    a flush completes that was submitted after it.
+//! 4. Each submission of a write or flush is a *boundary*, and so is each completion of one.
+//!    [`Media::power_off_at`] stops the device at the n-th boundary. Nothing completes after that,
+//!    so a test can enumerate every crash point.
+//! 5. [`Media::crash`] then decides each sector alone. A sector keeps its durable version, any
+//!    newer version, or that of a write in flight, possibly torn at [`Options::tear`] bytes. If
+//!    [`Options::physical`] is larger than a sector, an in-flight or volatile write may corrupt the
+//!    rest of its physical block.
+//! 6. [`Media::kill`] is the death of the process alone. Completed writes stay. Writes in flight
+//!    reach the medium in any order, or never, but all before the next process opens the medium:
+//!    the lock of a real area guarantees the same.
+//! 7. [`Media::inject`] makes the n-th write from now fail, report false success, write elsewhere, or
+//!    get a wrong bit later.
 //! 8. A discard is a volatile write of zeros: boundaries, crashes and faults treat it as any other.
 
 use std::borrow::Cow;
@@ -41,7 +42,7 @@ pub const SECTOR: usize = 512;
 pub struct Options {
     /// Bytes in the area.
     pub capacity: usize,
-    /// What [`DiskQueue::block_size`] says.
+    /// The value of [`DiskQueue::block_size`].
     pub block_size: usize,
     /// Bytes that the device reads, changes and writes back for a smaller write: a multiple of
     /// [`SECTOR`].
@@ -55,7 +56,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// A disk of this capacity in bytes: 512-byte sectors, 16 requests deep, slow by up to 3 polls.
+    /// A disk with a capacity in bytes: 512-byte sectors, queue depth 16, at most 3 polls a
+    /// request.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, block_size: SECTOR, physical: SECTOR, depth: 16, tear: SECTOR, patience: 3 }
     }
@@ -68,20 +70,20 @@ pub enum Fault {
     Error(i32),
     /// It succeeds; later one bit of it is wrong.
     BitRot,
-    /// It succeeds, and has written this many bytes further on.
+    /// It succeeds, but writes at an offset that is this many bytes too high.
     Misdirected(u64),
-    /// It succeeds, and has written nothing.
+    /// It succeeds, but writes nothing.
     Lost,
 }
 
-/// What a power loss keeps of what was not promised.
+/// What a power loss keeps beyond the durable data.
 #[derive(Debug)]
 pub enum Crash {
     /// Nothing.
     Nothing,
-    /// Everything, also what was in flight.
+    /// Everything, writes in flight included.
     Everything,
-    /// Each sector as the dice fall.
+    /// A random version of each sector.
     Random(Random),
 }
 
@@ -119,7 +121,8 @@ pub struct Media {
     state: Rc<RefCell<State>>,
 }
 
-/// One process' queue on a medium. It goes silent when the process was killed or the power is off.
+/// The queue of one process on a medium. After [`Media::kill`] or a power loss it completes
+/// nothing.
 pub struct SimDisk {
     state: Rc<RefCell<State>>,
     process: u64,
@@ -167,8 +170,9 @@ impl Media {
         }
     }
 
-    /// A new process' queue. The queue of the process before goes silent; call [`Media::kill`] or
-    /// [`Media::crash`] first to say what becomes of its requests (else they never land).
+    /// Opens a queue for a new process. The previous queue completes nothing more. Call
+    /// [`Media::kill`] or [`Media::crash`] first to decide what becomes of its requests; otherwise
+    /// they never reach the medium.
     pub fn open(&self) -> SimDisk {
         let mut state = self.state.borrow_mut();
         state.process += 1;
@@ -203,14 +207,14 @@ impl Media {
         self.state.borrow().off
     }
 
-    /// Makes the `nth` write or discard from now (the first is 1) go wrong.
+    /// Injects a fault into the `nth` write or discard from now (the first is 1).
     pub fn inject(&self, nth: u64, fault: Fault) {
         let mut state = self.state.borrow_mut();
         let at = state.writes + nth;
         state.faults.push((at, fault));
     }
 
-    /// Restores power after a loss: decides every sector, and the device works again.
+    /// Restores power after a loss: decides every sector, then the device works again.
     pub fn crash(&self, how: Crash) {
         match how {
             Crash::Nothing => self.crash_with(|_| 0),
@@ -219,9 +223,9 @@ impl Media {
         }
     }
 
-    /// Settles every sector by `choose`, which gets the number of possible versions (the first is
-    /// the durable one, the last the newest) and names one. For a torn sector it is asked once
-    /// more, for the place of the tear.
+    /// Settles every sector by `choose`, which gets the number of possible versions and returns an
+    /// index. The first version is the durable one, the last the newest. For a torn sector,
+    /// `choose` is called once more for the tear offset.
     pub fn crash_with(&self, mut choose: impl FnMut(usize) -> usize) {
         let state = &mut *self.state.borrow_mut();
         let mut candidates = std::mem::take(&mut state.volatile);
@@ -258,8 +262,8 @@ impl Media {
         state.off_at = None;
     }
 
-    /// A medium in the same state, requests in flight included, that goes its own way from here:
-    /// one run can end in several crashes. Queues stay with the medium that they were opened on.
+    /// An independent copy of the medium, requests in flight included, so that one run can end in
+    /// several crashes. Queues stay with the medium that they were opened on.
     pub fn fork(&self, random: Random) -> Self {
         let state = self.state.borrow();
         let requests = state
@@ -280,9 +284,9 @@ impl Media {
         }
     }
 
-    /// The process dies, the machine does not: each write in flight lands or does not, in any
-    /// order. It lands before the medium is opened again: an area's lock lives as long as its
-    /// last request (`sietch_disk::area`).
+    /// Kills the process but not the machine: each write in flight reaches the medium or does not,
+    /// in any order. It does so before the medium is opened again, because an area's lock lives as
+    /// long as its last request (`sietch_disk::area`).
     pub fn kill(&self) {
         let state = &mut *self.state.borrow_mut();
         state.process += 1;
@@ -298,7 +302,7 @@ impl Media {
         }
     }
 
-    /// A copy of what a power loss now would keep at least.
+    /// A copy of what a power loss now would certainly keep.
     pub fn image(&self) -> Vec<u8> {
         self.state.borrow().durable.clone()
     }
@@ -309,8 +313,8 @@ impl Media {
     }
 }
 
-/// Each piece of the device of which some sectors were being written may be lost as a whole: those
-/// that nobody wrote are garbage then.
+/// May corrupt each physical block of which some sectors were being written: the sectors that no
+/// write covered become garbage.
 fn spoil(
     state: &mut State,
     candidates: &BTreeMap<u64, Vec<(u64, Sector)>>,
@@ -357,7 +361,7 @@ fn copy(operation: &Operation) -> Operation {
     }
 }
 
-/// What a request puts on the medium, if it changes it.
+/// The bytes that a request writes to the medium, if it changes it.
 fn written(operation: &Operation) -> Option<Cow<'_, [u8]>> {
     match operation {
         Operation::Write { length, buffer, .. } => Some(Cow::Borrowed(&buffer[..*length])),
@@ -370,8 +374,8 @@ fn written(operation: &Operation) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The sectors of a range of bytes that starts at a sector. A last partial one is filled up with
-/// zeros.
+/// Splits bytes into sectors; `offset` is a multiple of [`SECTOR`]. A partial last sector is filled
+/// with zeros.
 fn sectors(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, Sector)> + '_ {
     bytes.chunks(SECTOR).zip(offset / SECTOR as u64..).map(|(chunk, sector)| {
         let mut data = Box::new([0; SECTOR]);
@@ -450,7 +454,7 @@ impl State {
         Completion::of(token, operation, result)
     }
 
-    /// Does what a request that changes the medium asks, or what goes wrong with it.
+    /// Applies a request that changes the medium, or the fault that was injected into it.
     fn change(&mut self, operation: &Operation, fault: Option<Fault>) -> io::Result<()> {
         let Some(bytes) = written(operation) else { return Ok(()) };
         let offset = operation.offset();
@@ -570,7 +574,7 @@ impl DiskQueue for SimDisk {
             {
                 let request = state.requests.remove(at);
                 let completion = state.finish(request);
-                // Power was lost at the boundary of this very completion: it is not reported.
+                // Power was lost at the boundary of this completion: it is not reported.
                 if !state.off {
                     out.push(completion);
                 }

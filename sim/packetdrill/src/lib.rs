@@ -2,16 +2,16 @@
 //! --so_filename=libsietch_packetdrill.so SCRIPT`.
 //!
 //! 1. `packetdrill_interface_init` starts a host (`machine`) and fills packetdrill's table of calls
-//!    with those below.
-//! 2. Each call copies what its pointers point at, has the host do the work, and copies the answer
-//!    back. Errors are -1 and `errno`.
-//! 3. Packets go in and out without link header. `netdev_receive` moves virtual time on until the
-//!    engine sends something.
-//! 4. `gettimeofday` moves virtual time on by a microsecond: packetdrill spins on it before every
-//!    event.
+//!    with the functions of this module.
+//! 2. Each call copies its input from the caller's pointers, runs on the host, and copies the
+//!    answer back. An error is -1 and `errno`.
+//! 3. Packets have no link header. `netdev_receive` advances virtual time until the engine sends a
+//!    packet.
+//! 4. `gettimeofday` advances virtual time by a microsecond, because packetdrill spins on it before
+//!    every event.
 //!
-//! Written from the description of the interface; the layout of [`Interface`] is packetdrill's.
-//! What is not there (epoll, pipes, splice) fails with `ENOSYS`.
+//! The code follows the description of the interface; the layout of [`Interface`] is packetdrill's.
+//! Calls that are not implemented (epoll, pipes, splice) fail with `ENOSYS`.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,7 +23,7 @@ mod machine;
 
 use machine::Machine;
 
-/// A call that this library does not have.
+/// A call that this library does not implement.
 type Missing = extern "C" fn() -> c_int;
 
 /// packetdrill's table of calls, in its order.
@@ -82,8 +82,8 @@ pub struct Interface {
     pub splice: Missing,
 }
 
-/// Longest virtual time that `netdev_receive` lets pass before it says that nothing comes: past
-/// every timer that sends something.
+/// The longest virtual time that `netdev_receive` waits before it reports that no packet comes. It
+/// is longer than every timer that sends something.
 const LONGEST_WAIT: u64 = 3 * 3600 * 1_000_000_000;
 
 /// Fills packetdrill's table. `flags` are the settings of `sietch_conformance::host::Settings`, or
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         pipe: missing,
         splice: missing,
     };
-    // SAFETY: the caller has room for the table; what was there is not dropped, for it was never
-    // ours.
+    // SAFETY: the caller provides room for the table. The old contents are not dropped, because
+    // this library did not write them.
     unsafe { interface.write(table) };
 }
 
@@ -166,7 +166,7 @@ fn int(outcome: Outcome) -> c_int {
     long(outcome) as c_int
 }
 
-/// Runs a call that never waits.
+/// Runs a call that does not block.
 fn now(
     userdata: *mut c_void,
     call: impl FnOnce(&mut sietch_conformance::host::Host) -> Outcome + Send + 'static,
@@ -182,14 +182,14 @@ fn bytes(pointer: *const c_void, length: usize) -> Vec<u8> {
     if pointer.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller of a socket call vouches for so many readable bytes.
+    // SAFETY: the caller of a socket call guarantees `length` readable bytes.
     unsafe { std::slice::from_raw_parts(pointer.cast::<u8>(), length) }.to_vec()
 }
 
 fn put(pointer: *mut c_void, data: &[u8]) {
     if !pointer.is_null() {
-        // SAFETY: `data` is no longer than the room that the caller has named, and memory of ours
-        // is never the caller's.
+        // SAFETY: `data` is no longer than the caller's buffer, and does not overlap it, because it
+        // is memory of this library.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), pointer.cast::<u8>(), data.len()) };
     }
 }
@@ -229,7 +229,7 @@ fn put_address(address: SocketAddr, pointer: *mut sockaddr, length: *mut socklen
             raw.extend([0; 4]);
         }
     }
-    // SAFETY: not null; the caller vouches for the length word and the room that it names.
+    // SAFETY: not null; the caller guarantees the length word and the buffer of that length.
     let room = unsafe { *length } as usize;
     put(pointer.cast(), &raw[..raw.len().min(room)]);
     // SAFETY: as above.
@@ -240,16 +240,16 @@ fn vectors(pointer: *const iovec, count: usize) -> Vec<iovec> {
     if pointer.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller vouches for so many entries.
+    // SAFETY: the caller guarantees `count` entries.
     unsafe { std::slice::from_raw_parts(pointer, count) }.to_vec()
 }
 
-/// Puts a descriptor of the kernel's where a new socket's number is: at the end of a script
-/// packetdrill closes what is open with the kernel's `close`.
+/// Opens a kernel descriptor with the number of the new socket. At the end of a script, packetdrill
+/// closes its open descriptors with the kernel's `close`, which needs a descriptor there.
 fn occupy(outcome: Outcome) -> c_int {
     if let Ok(fd) = outcome {
-        // SAFETY: a constant path; the numbers are above all that packetdrill opens, and the spare
-        // descriptor is ours.
+        // SAFETY: the path is a constant. The numbers are above all that packetdrill opens, and
+        // this function owns the spare descriptor.
         unsafe {
             let spare = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
             libc::dup2(spare, fd as c_int);
@@ -260,7 +260,7 @@ fn occupy(outcome: Outcome) -> c_int {
 }
 
 unsafe extern "C" fn free(userdata: *mut c_void) {
-    // SAFETY: made by init from a box, and packetdrill calls this once, last.
+    // SAFETY: init made it from a box, and packetdrill calls this function once, as the last call.
     drop(unsafe { Box::from_raw(userdata.cast::<Machine>()) });
 }
 
@@ -377,7 +377,7 @@ unsafe extern "C" fn recvfrom(
     address_length: *mut socklen_t,
 ) -> ssize_t {
     if !address_length.is_null() {
-        // SAFETY: not null, and the caller vouches for it. A stream has no sender to name.
+        // SAFETY: not null, and the caller guarantees it. A stream has no sender address to return.
         unsafe { *address_length = 0 };
     }
     receive_into(userdata, fd, &[iovec { iov_base: buffer, iov_len: length }], flags)
@@ -392,7 +392,7 @@ unsafe extern "C" fn recvmsg(
     if message.is_null() {
         return fail(libc::EFAULT) as ssize_t;
     }
-    // SAFETY: not null; the caller vouches for the structure.
+    // SAFETY: not null; the caller guarantees the structure.
     let message = unsafe { &mut *message };
     message.msg_flags = 0;
     message.msg_controllen = 0;
@@ -458,14 +458,14 @@ unsafe extern "C" fn sendmsg(
     if message.is_null() {
         return fail(libc::EFAULT) as ssize_t;
     }
-    // SAFETY: not null; the caller vouches for the structure.
+    // SAFETY: not null; the caller guarantees the structure.
     let message = unsafe { &*message };
     send_all(userdata, fd, gather(&vectors(message.msg_iov, message.msg_iovlen)))
 }
 
-// In C this takes further arguments. On the targets that packetdrill runs on, one of a word's size
-// is passed where a fixed one would be; without it the register holds anything, and is not looked
-// at.
+// In C this function is variadic. On packetdrill's targets, a variadic argument of word size is
+// passed like a fixed one. If the caller passes none, the register holds an arbitrary value, which
+// is not read.
 unsafe extern "C" fn fcntl(userdata: *mut c_void, fd: c_int, command: c_int, argument: c_long) -> c_int {
     int(now(userdata, move |host| host.control(fd, command, argument)))
 }
@@ -483,7 +483,7 @@ unsafe extern "C" fn ioctl(userdata: *mut c_void, fd: c_int, request: c_ulong, a
 unsafe extern "C" fn close(userdata: *mut c_void, fd: c_int) -> c_int {
     let outcome = now(userdata, move |host| host.close(fd));
     if outcome.is_ok() {
-        // SAFETY: `occupy` put it there for this very socket.
+        // SAFETY: `occupy` opened this descriptor for this socket.
         unsafe { libc::close(fd) };
     }
     int(outcome)
@@ -515,7 +515,7 @@ unsafe extern "C" fn getsockopt(
     if length.is_null() {
         return fail(libc::EFAULT);
     }
-    // SAFETY: not null; the caller vouches for the length word and the room that it names.
+    // SAFETY: not null; the caller guarantees the length word and the buffer of that length.
     let room = unsafe { *length } as usize;
     let taken = raw.len().min(room);
     put(value, &raw[..taken]);
@@ -552,8 +552,8 @@ unsafe extern "C" fn poll(userdata: *mut c_void, list: *mut pollfd, count: nfds_
     if list.is_null() {
         return fail(libc::EFAULT);
     }
-    // SAFETY: not null; the caller vouches for so many entries, and has no other use for them
-    // meanwhile.
+    // SAFETY: not null; the caller guarantees `count` entries, and does not use them during the
+    // call.
     let list = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     let requested: Vec<PollEntry> =
         list.iter().map(|one| PollEntry { fd: one.fd, events: one.events, revents: 0 }).collect();
@@ -594,7 +594,7 @@ unsafe extern "C" fn netdev_receive(
         host.advance_until_sent(host.now() + LONGEST_WAIT);
         host.take_sent()
     });
-    // SAFETY: not null; the caller vouches for it and for the room that it names.
+    // SAFETY: not null; the caller guarantees it and the buffer of that length.
     let room = unsafe { *length };
     let sent = found.flatten();
     let packet = sent.as_ref().map_or(&[][..], |sent| &sent.bytes[..sent.bytes.len().min(room)]);
@@ -628,7 +628,7 @@ unsafe extern "C" fn gettimeofday(userdata: *mut c_void, out: *mut timeval, _zon
         tv_usec: (time % 1_000_000_000 / 1000).cast_signed(),
     };
     if !out.is_null() {
-        // SAFETY: not null; the caller vouches for it.
+        // SAFETY: not null; the caller guarantees it.
         unsafe { out.write(value) };
     }
     0

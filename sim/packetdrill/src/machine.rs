@@ -1,10 +1,11 @@
-//! The host behind the interface, on a thread of its own: packetdrill calls from two threads, and a
-//! call that waits must not keep the other from moving the clock.
+//! The host behind the interface, on a thread of its own. packetdrill calls from two threads, and a
+//! blocked call must not keep the other thread from moving the clock.
 //!
-//! 1. Every call is a closure that is sent to the thread and runs there, one after the other.
-//! 2. A call that would wait is tried again every [`PAUSE`] of real time; virtual time moves only
-//!    by what packetdrill's other thread does.
-//! 3. Past [`PATIENCE`] nothing will ever come, and the call fails with `EAGAIN`.
+//! 1. Every call is a closure that is sent to the thread; the thread runs the closures one after
+//!    the other.
+//! 2. A call that would block is retried every [`PAUSE`] of real time. Virtual time moves only by
+//!    the calls of packetdrill's other thread.
+//! 3. After [`PATIENCE`] retries the call fails with `EAGAIN`: by then no event can complete it.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
@@ -12,17 +13,17 @@ use std::time::Duration;
 
 use sietch_conformance::host::{Errno, Host, Outcome, Settings};
 
-/// Real time between two tries of a call that waits.
+/// Real time between two tries of a blocked call.
 const PAUSE: Duration = Duration::from_micros(50);
-/// Tries of a call that waits: five seconds of real time, for hours of virtual time pass in less.
+/// Tries of a blocked call: five seconds of real time, in which hours of virtual time pass.
 const PATIENCE: u32 = 100_000;
 
-/// Sockets are numbered from here on: packetdrill's own descriptors are below.
+/// The first socket number. It is above packetdrill's own descriptors.
 const FIRST_FD: i32 = 500;
 
 type Task = Box<dyn FnOnce(&mut Host) + Send>;
 
-/// A way to the host's thread.
+/// A handle to the host's thread.
 #[derive(Debug)]
 pub(crate) struct Machine {
     tasks: Mutex<Sender<Task>>,
@@ -56,7 +57,7 @@ impl Machine {
         result.recv().ok()
     }
 
-    /// Makes a call that may wait, again and again until it does not.
+    /// Runs a call that may block: retries it until it does not.
     pub(crate) fn wait(
         &self,
         fd: i32,
