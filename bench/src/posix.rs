@@ -1,26 +1,32 @@
 //! Unmodified programs on the kernel's sockets and under `sietch run`: the same binaries, the same
 //! loopback.
 //!
-//! 1. A *row* is a server, a client and what the client does. A *column* says which of them run
-//!    under `sietch run`: none (Linux), both (Sietch), with `--one-end` the server alone (its
-//!    client is a program of this host that knows nothing of Sietch), and with `--same` none, once
-//!    more: what then differs is this machine's noise. With `--vnic` there are two others: servers
-//!    in a network namespace behind a veth pair, and on a VNIC over AF_XDP that a service core
-//!    serves (`sietch run --vnic`), both loaded by the same client on the kernel's sockets at the
-//!    host's end of the pair ([`network`]).
-//! 2. All columns' servers of a row are up at the same time, each on a port of its own, and only
-//!    one of them has load at a time. A round runs one block of every column, in a rotating order. Servers
-//!    are pinned to CPU 1 and clients to CPU 0, in every column alike.
-//! 3. A calibration loop on each core runs around a block; a round in which a core was slow, or
-//!    much time was stolen, is dropped and counted. What others used of the processor is noted.
+//! 1. A *row* is a server, a client and the client's requests. A *column* says which of the two run
+//!    under `sietch run`:
+//!    - Linux: neither. Sietch: both.
+//!    - With `--one-end`: the server alone. Its client is a program of this host that does not use
+//!      Sietch.
+//!    - With `--same`: neither, a second time. The difference to Linux is then the noise of the
+//!      machine.
+//!    - With `--vnic` there are two other columns: servers in a network namespace behind a veth
+//!      pair, and servers on a VNIC over AF_XDP that a service core serves (`sietch run --vnic`).
+//!      The same client, on the kernel's sockets at the host's end of the pair, loads both
+//!      ([`network`]).
+//! 2. The servers of all columns of a row are up at the same time, each on a port of its own. Only
+//!    one of them has load at a time. A round runs one block of every column, in a rotating order.
+//!    Servers are pinned to CPU 1 and clients to CPU 0, in every column alike.
+//! 3. A calibration loop runs on each core around a block. A round in which a core was slow, or
+//!    much time was stolen, is dropped and counted. The report also states the processor time of
+//!    other processes.
 //! 4. CPU per operation is that of the whole machine, interrupts and the start of the client
-//!    included. Where a client of our own keeps a fixed rate it is that of the time in which its
-//!    requests count: at few requests a second the set-up of its connections would be most of it.
-//! 5. No program can hang the measurement: each has a time limit. A column that fails reports why
-//!    and has no more blocks in its row; the next row restarts its server.
-//! 6. Everything runs in a network namespace of its own with cubic. There is no column with busy
-//!    polling: the kernel polls a socket's NAPI instance, and what comes over loopback has none
-//!    (`SO_INCOMING_NAPI_ID` is 0), so that `net.core.busy_poll` changes nothing here.
+//!    included. A client of the bench itself that keeps a fixed rate measures only the time in
+//!    which its requests count. At few requests a second, connection setup would otherwise be most
+//!    of it.
+//! 5. No program can hang the measurement: each has a time limit. A column that fails reports the
+//!    reason and has no more blocks in its row; the next row restarts its server.
+//! 6. Everything runs in its own network namespace, with cubic. There is no column with busy
+//!    polling. The kernel busy-polls the NAPI instance of a socket, and packets over loopback have
+//!    none (`SO_INCOMING_NAPI_ID` is 0), so `net.core.busy_poll` has no effect here.
 
 mod agent;
 mod idle;
@@ -105,8 +111,8 @@ impl Arguments {
 /// Runs the whole comparison.
 ///
 /// # Errors
-/// The kernel refused something, a result could not be written, or the user interrupted it. A
-/// program that fails is a line of the report.
+/// The kernel refused an operation, a result could not be written, or the user interrupted the run.
+/// A program that fails is a line of the report.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     let rows: Vec<Row> = rows::all().into_iter().filter(|row| wanted(&row.name)).collect();
@@ -154,21 +160,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     report::write(&results, &idle, &arguments.out, arguments.vnic)
 }
 
-/// The servers of all columns: what they are, and each or why it is not there.
+/// The servers of all columns: the kind of server, and for each column the server or why it is
+/// absent.
 type Servers = (Server, Vec<Result<Running, String>>);
 
-/// What stays from row to row.
+/// State that outlives a row.
 struct Bench<'a> {
     arguments: &'a Arguments,
     stage: &'a Stage,
     variants: Vec<Variant>,
-    /// What the cores can do.
+    /// The calibrated speed of the cores.
     best: Vec<u64>,
     servers: Option<Servers>,
 }
 
 impl Bench<'_> {
-    /// One row, to its end.
+    /// Runs one row to its end.
     fn measure(&mut self, row: Row) -> Result<Measured, Error> {
         let column = |variant: &Variant| Column { variant: variant.name, samples: Vec::new(), failed: None };
         let columns = self.variants.iter().map(column).collect();
@@ -222,7 +229,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Starts the `server` of every column, unless that of the row before is the same and works.
+    /// Starts the `server` of every column, unless the server of the previous row is the same and
+    /// works.
     fn start(&mut self, server: Server) -> Result<(), Error> {
         if self.servers.as_ref().is_some_and(|(running, _)| *running != server) {
             self.servers = None;
@@ -259,8 +267,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The size of a column's block, for clients that count requests instead of time. It warms up
-    /// both ends.
+    /// The size of a column's block, for clients that count requests instead of time. The
+    /// calibration also warms up both ends.
     fn size(&self, row: &Row, at: usize) -> Result<u64, Error> {
         self.stage.size(row, self.server(at)?, self.variants[at], self.arguments.seconds)
     }

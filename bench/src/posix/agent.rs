@@ -1,13 +1,13 @@
-//! Programs of our own for what no Debian package measures: plain sockets and `epoll` of the C
-//! library, which know nothing of Sietch and so run under `sietch run` like any other program.
+//! The bench's own programs, for loads that no Debian package offers. They use plain sockets and
+//! `epoll` of the C library and contain no Sietch code, so they run under `sietch run` like any
+//! other program.
 //!
-//! 1. `rpc-server` sends back what it gets. `rpc` is an open loop: request number *n* of all
-//!    connections together is due at *n* / rate, and its latency counts from then, whether or not
-//!    the client came to send it (no coordinated omission). The client never sleeps: what sleeps
-//!    and is woken is the server.
+//! 1. `rpc-server` echoes its input. `rpc` is an open loop: request *n* of all connections together
+//!    is due at *n* / rate. Its latency counts from that time, even if the client sends it later
+//!    (no coordinated omission). The client never sleeps, so only the server sleeps and is woken.
 //! 2. `memcached` keeps one request of each connection in flight: nine `get` for each `set`.
-//! 3. `silent-server` takes connections and says nothing; `silent` connects and sleeps, half of
-//!    them in `recv` and half in `epoll_wait`.
+//! 3. `silent-server` accepts connections and sends nothing. `silent` connects and sleeps: half of
+//!    the instances in `recv`, half in `epoll_wait`.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -23,27 +23,27 @@ use super::rows::RPC_BYTES;
 use crate::error::{Error, system};
 use crate::machine::Cpu;
 
-/// How long the load runs before anything is counted.
+/// How long the load runs before requests count.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// How long before anything is counted the machine's processor time is read: the reading itself
-/// delays some requests.
+/// How long before that time the machine's processor time is read. The reading itself delays some
+/// requests.
 const READING: Duration = Duration::from_millis(10);
 
-/// How long after the end replies may come.
+/// How long after the end replies may arrive.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Bytes that one `read` takes at most.
+/// The most bytes that one `read` takes.
 const READ: usize = 16 * 1024;
 
-/// Keys that memcached has, and bytes of their values.
+/// The number of keys in memcached, and the bytes of each value.
 const KEYS: u64 = 10_000;
 const VALUE: usize = 64;
 
 /// The token of a server's listener.
 const LISTENER: Token = Token(usize::MAX);
 
-/// What the program is.
+/// The role of the program.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Arguments {
     /// rpc-server, rpc, memcached, memcached-fill, silent-server, silent
@@ -173,7 +173,7 @@ fn take<'a>(stream: &mut TcpStream, buffer: &'a mut [u8]) -> Result<Option<&'a [
     }
 }
 
-/// Takes connections, and sends back what comes if `answers`.
+/// Accepts connections; echoes their input if `answers`.
 fn serve(address: SocketAddr, answers: bool) -> Result<(), Error> {
     let mut listener = TcpListener::bind(address).map_err(system("listening"))?;
     let mut poll = Poll::new().map_err(system("epoll_create"))?;
@@ -225,7 +225,7 @@ fn rpc(arguments: &Arguments) -> Result<ClientReport, Error> {
     let begin = Instant::now();
     let period = Duration::from_nanos(1_000_000_000 / arguments.rate.max(1));
     let (mut sent, mut due, mut now) = (0u64, begin, begin);
-    // Of the machine: when it was read, what it was, and how many requests had been answered.
+    // Of the machine: the time of the reading, its value, and how many requests had been answered.
     let (mut first, mut last) = (None, None);
     while now < tally.closes + LAST && (now < tally.closes || tally.operations < sent) {
         while due <= now && due < tally.closes {
@@ -288,7 +288,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
         stream: TcpStream,
         sent: Instant,
         reply: Vec<u8>,
-        /// The end of the reply that is awaited.
+        /// The end of the expected reply.
         last: &'static [u8],
     }
     let mut poll = Poll::new().map_err(system("epoll_create"))?;
@@ -304,7 +304,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
     let mut number = 0u64;
     let mut ask = |connection: &mut Connection, now| {
         number += 1;
-        // A step that has no divisor in common with their number visits all keys.
+        // A step that has no common divisor with the number of keys visits all of them.
         let key = (number * 7919 % KEYS) as usize;
         let (request, last): (_, &[u8]) =
             if number.is_multiple_of(10) { (&sets[key], b"STORED\r\n") } else { (&gets[key], b"END\r\n") };
@@ -339,7 +339,7 @@ fn memcached(arguments: &Arguments) -> Result<ClientReport, Error> {
     tally.report()
 }
 
-/// Connects, says so, and sleeps until it is killed.
+/// Connects, reports it, and sleeps until it is killed.
 fn silent(address: SocketAddr, epoll: bool) -> Result<(), Error> {
     if epoll {
         let mut poll = Poll::new().map_err(system("epoll_create"))?;
@@ -350,7 +350,7 @@ fn silent(address: SocketAddr, epoll: bool) -> Result<(), Error> {
     } else {
         let mut stream = std::net::TcpStream::connect(address).map_err(system("connecting"))?;
         println!("connected");
-        // Nothing comes.
+        // No data arrives.
         let _ = stream.read(&mut [0]).map_err(system("reading"))?;
     }
     Err(fault("the silent server said something"))

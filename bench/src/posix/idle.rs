@@ -1,8 +1,8 @@
-//! What ten connected applications cost that say nothing: processor time of all of them, their
-//! server and the service, over ten seconds.
+//! The cost of ten connected applications that send nothing: the processor time of all of them,
+//! their server and the service, over ten seconds.
 //!
-//! The columns are measured at the same time: no program does anything. Linux stands beside it, though
-//! a kernel's sleep costs nothing.
+//! The columns are measured at the same time, because no program does anything. Linux is a column
+//! too, for comparison: a sleep in the kernel costs nothing.
 
 use std::time::{Duration, Instant};
 
@@ -19,26 +19,26 @@ use crate::machine::processor_time;
 /// The row's name.
 pub(super) const NAME: &str = "idle: 10 silent applications";
 
-/// How much of a core all of them together may take.
+/// The share of a core that all of them together may use.
 pub(super) const GOAL: f64 = 0.01;
 
 /// Applications of a column.
 const APPLICATIONS: usize = 10;
 
-/// How long everything settles: spinning has to end by itself.
+/// The settling time: spinning has to end by itself.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// How long is measured.
+/// The length of the measurement.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// How long an application may take to connect.
 const START: Duration = Duration::from_secs(10);
 
-/// What a column cost.
+/// The cost of a column.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Idle {
     pub variant: &'static str,
-    /// Processor time in parts of one core.
+    /// Processor time as a fraction of one core.
     pub cores: Option<f64>,
     pub failed: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Scene {
         Ok(Self { server, applications })
     }
 
-    /// Nanoseconds that they have used.
+    /// Nanoseconds of processor time that they have used.
     fn used(&mut self, stage: &Stage, variant: Variant) -> Result<u64, Error> {
         self.server.program.is_up()?;
         let mut processes = vec![self.server.program.pid()];
@@ -109,7 +109,7 @@ pub(super) fn measure(stage: &Stage, variants: &[Variant]) -> Result<Vec<Idle>, 
         .collect())
 }
 
-/// Sleeps, unless the user wants no more.
+/// Sleeps, unless the user has interrupted.
 fn sleep(stage: &Stage, time: Duration) -> Result<(), Error> {
     let begin = Instant::now();
     while begin.elapsed() < time {

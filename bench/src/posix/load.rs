@@ -10,15 +10,14 @@ use super::variants::Variant;
 use crate::error::Error;
 use crate::kv::client::{self, Block, Load};
 
-/// How much longer than its block a client may take.
+/// How much longer than its block a client may run.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// SETs before anything is measured: of the keys that redis-benchmark asks for, 95 % are there
-/// then.
+/// SETs before the measurement: afterwards 95 % of the keys that redis-benchmark requests exist.
 const FILLING: u64 = 300_000;
 
 impl Stage {
-    /// Runs a client of `words` to its end, which must come soon after `seconds`.
+    /// Runs the command `words` to its end; it must end soon after `seconds`.
     fn client_output(
         &self,
         name: &str,
@@ -136,7 +135,7 @@ impl Stage {
         }
     }
 
-    /// A client of our own.
+    /// A client of the bench itself.
     fn own(
         &self,
         role: &str,

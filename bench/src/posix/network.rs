@@ -1,9 +1,9 @@
-//! Where servers are, and how it is known that they listen.
+//! Where servers run, and how the bench checks that they listen.
 //!
-//! 1. On loopback, which is everybody's.
-//! 2. Behind a veth pair, in a network namespace of the kernel's servers ([`Behind`]): the same
-//!    kind of link as a VNIC has, the client at the host's end.
-//! 3. On a VNIC over AF_XDP, whose other end is the host's too.
+//! 1. On the loopback, which all programs share.
+//! 2. Behind a veth pair, in a network namespace of the kernel's servers ([`Behind`]). The link is
+//!    of the same kind as that of a VNIC; the client is at the host's end.
+//! 3. On a VNIC over AF_XDP, whose other end is also the host.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -31,25 +31,25 @@ pub(super) fn host(place: Location) -> Ipv4Addr {
     }
 }
 
-/// The namespace of the kernel's servers. It goes when this is dropped.
+/// The network namespace of the kernel's servers. Dropping it removes the namespace.
 #[derive(Debug)]
 pub(super) struct Behind(Namespace);
 
 impl Behind {
-    /// Makes it.
+    /// Creates the namespace.
     pub(super) fn create() -> Result<Self, Error> {
         Namespace::create(&FAR.to_string(), &NEAR.to_string()).map(Self)
     }
 
-    /// A command that runs there.
+    /// A command that runs in the namespace.
     pub(super) fn enter(&self, command: Vec<OsString>) -> Vec<OsString> {
         [words(&["ip", "netns", "exec", self.0.name()]), command].concat()
     }
 }
 
-/// Whether a socket listens there. A kernel's socket is looked for in what the process `pid` sees
-/// of its namespace and is not touched, for iperf3 takes every connection for a client; a listener
-/// of a VNIC is in no table of the kernel, and has to be asked.
+/// Whether a socket listens there. A kernel socket is looked up in the tables of the namespace of
+/// process `pid`: a probe would connect, and iperf3 takes every connection for a client. A listener
+/// on a VNIC is in no table of the kernel, so it is probed.
 pub(super) fn is_listening(place: Location, pid: u32, address: SocketAddr) -> bool {
     if place == Location::Vnic {
         return TcpStream::connect_timeout(&address, REFUSAL).is_ok();
@@ -58,8 +58,7 @@ pub(super) fn is_listening(place: Location, pid: u32, address: SocketAddr) -> bo
     listens(&text, u32::from_le_bytes(host(place).octets()), address.port())
 }
 
-/// Whether a table like `/proc/net/tcp` has a listener at an address, which is a word as it lies in
-/// memory.
+/// Whether a table like `/proc/net/tcp` has a listener at an address, given as the word in memory.
 fn listens(table: &str, host: u32, port: u16) -> bool {
     // State 0A is LISTEN.
     let address = format!("{host:08X}:{port:04X}");

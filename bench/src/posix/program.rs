@@ -1,5 +1,4 @@
-//! A program that runs in a group of its own, whose end is waited for no longer than a limit, and
-//! of which nothing is left.
+//! A program in a process group of its own, with a time limit for its end. Nothing of it survives.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,25 +20,25 @@ const END: Duration = Duration::from_secs(4);
 /// How often a wait checks for an interrupt.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The length of a quotation of a program's output.
+/// The length of the quoted output of a program.
 const QUOTED: usize = 160;
 
-/// A running program. It and all that it brought about end when this is dropped.
+/// A running program. Dropping it ends the program and all its descendants.
 #[derive(Debug)]
 pub(super) struct Program {
     name: String,
     child: Child,
     log: PathBuf,
-    /// What asks it to end.
+    /// The signal that asks it to end.
     pub ends_by: Signal,
 }
 
-/// What the words of a command line become.
+/// The command for the words of a command line.
 pub(super) fn words<S: AsRef<std::ffi::OsStr>>(words: &[S]) -> Vec<OsString> {
     words.iter().map(|word| word.as_ref().to_owned()).collect()
 }
 
-/// Whether there is such a program.
+/// Whether this program is installed.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin"].map(PathBuf::from));
@@ -47,8 +46,8 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Starts `words`; `name` is what errors call it; its output goes to `log`, what it complains
-    /// of to a file beside it.
+    /// Starts `words`. Errors call it `name`. Its standard output goes to `log`, its standard error
+    /// to a file beside it.
     pub(super) fn start(name: &str, words: &[OsString], log: &Path) -> Result<Self, Error> {
         let out = File::create(log).map_err(system("creating a log file"))?;
         let errors = File::create(log.with_extension("err")).map_err(system("creating a log file"))?;
@@ -64,12 +63,12 @@ impl Program {
         Ok(Self { name: name.to_owned(), child, log: log.to_owned(), ends_by: Signal::TERM })
     }
 
-    /// Its process id.
+    /// The process id of the program.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Fails if it has ended.
+    /// Fails if the program has ended.
     pub(super) fn is_up(&mut self) -> Result<(), Error> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -99,7 +98,8 @@ impl Program {
         Err(self.failed(&format!("was not ready within {} s", limit.as_secs())))
     }
 
-    /// Waits for its end, which must be a success within `limit`, and returns what it printed.
+    /// Waits until the program ends, which it must do with success within `limit`; returns its
+    /// output.
     pub(super) fn output(mut self, limit: Duration, stop: &AtomicBool) -> Result<String, Error> {
         let started = Instant::now();
         let status = loop {
@@ -121,7 +121,7 @@ impl Program {
         std::fs::read_to_string(&self.log).map_err(system("reading what a program printed"))
     }
 
-    /// Sleeps until it ends, at most `limit`.
+    /// Sleeps until the program ends, at most `limit`.
     fn sleep(&self, limit: Duration) {
         let end = Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
         let end = Timespec { tv_sec: limit.as_secs() as i64, ..end };

@@ -1,4 +1,4 @@
-//! The results: a line a row while it runs, a table with the goals at the end, JSON and a picture.
+//! The results: one line for each row during the run, then a table with the goals, JSON and an SVG.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
-/// A ratio that is called as fast: medians of seven rounds of two equal columns differ by this much
-/// here.
+/// From this ratio on, a column counts as fast as Linux: here, medians of seven rounds of two equal
+/// columns differ by this much.
 const NOISE: f64 = 0.03;
 
 fn take(sample: &Sample, figure: Figure) -> Option<f64> {
@@ -27,14 +27,14 @@ fn take(sample: &Sample, figure: Figure) -> Option<f64> {
     }
 }
 
-/// Round by round, how many times better `column` is than Linux.
+/// How many times better `column` is than Linux, round by round.
 fn ratios(result: &Measured, column: &Column, figure: Figure) -> Vec<f64> {
     paired(result, column, |sample| take(sample, figure))
         .map(|(linux, other)| if figure == Figure::Rate { other / linux } else { linux / other })
         .collect()
 }
 
-/// What `of` takes from the rounds in which Linux and `column` both have something.
+/// Applies `of` to each round in which Linux and `column` both have a value.
 fn paired<'a>(
     result: &'a Measured,
     column: &'a Column,
@@ -52,7 +52,7 @@ fn middle(column: &Column, of: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
     (!values.is_empty()).then(|| median(&values))
 }
 
-/// A number in three digits, a dash for none.
+/// A number with three digits, a dash for none.
 fn short(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
@@ -64,8 +64,8 @@ fn short(value: Option<f64>) -> String {
     }
 }
 
-/// What is to be reached: the row's goals with both ends under Sietch, with one end not to be
-/// slower, on a VNIC not slower and with less processor time, else nothing.
+/// The goals of a column. With both ends under Sietch they are the row's. With one end the goal is
+/// to be no slower; on a VNIC, no slower with less processor time. Other columns have none.
 fn goals(result: &Measured, column: &Column) -> Vec<Goal> {
     let own = &result.row.goals;
     let as_good = || own.iter().map(|goal| Goal { factor: 1.0, ..*goal });
@@ -245,8 +245,8 @@ pub(super) fn write(results: &[Measured], idle: &[Idle], out: &Path, vnic: bool)
         for column in result.columns.iter().skip(1) {
             for figure in [Figure::Rate, Figure::Median] {
                 let ratios = ratios(result, column, figure);
-                // At a fixed rate there is nothing to compare in it, and the median of a full
-                // pipeline is the rate once more.
+                // At a fixed rate there is no rate to compare, and the median of a full pipeline
+                // repeats the rate.
                 let shown = match figure {
                     Figure::Rate => !result.row.name.starts_with("rpc"),
                     _ => result.row.name.starts_with("rpc") || result.row.name.ends_with("c1 P1"),

@@ -4,37 +4,37 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::Row;
 
-/// What a client measured.
+/// The measurements of a client.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct ClientReport {
     /// Operations, including those outside the measured window.
     pub operations: f64,
     /// Operations a second.
     pub rate: f64,
-    /// Latency in microseconds, as far as the client reports it.
+    /// Latency in microseconds, where the client reports it.
     pub least: Option<f64>,
     pub p50: Option<f64>,
     pub p99: Option<f64>,
     pub p999: Option<f64>,
-    /// Busy microseconds of the whole machine for each operation in the measured window, if the
-    /// client measures that: without its start and end.
+    /// Busy microseconds of the whole machine for each operation in the measured window, without
+    /// the start and end of the client. Only some clients measure it.
     pub counted_cpu_us: Option<f64>,
 }
 
 /// The result of one block.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Sample {
-    /// What the client measured.
+    /// The measurements of the client.
     #[serde(flatten)]
     pub client: ClientReport,
     /// Busy microseconds of the whole machine for each operation.
     pub cpu_us: f64,
-    /// Cores that other processes used meanwhile.
+    /// Cores that other processes used during the block.
     pub foreign: f64,
-    /// Share of the block that the host gave to others.
+    /// Share of the block that the host took (steal time).
     #[serde(skip)]
     pub stolen: f64,
-    /// The slowest core against its best, around the block.
+    /// The slowest core relative to its best speed, around the block.
     #[serde(skip)]
     pub slowness: f64,
 }

@@ -1,10 +1,10 @@
-//! The rows: what is measured, and the goals.
+//! The rows: the programs, their loads and the goals.
 
 use serde::Serialize;
 
 use crate::kv::client::Load;
 
-/// A program that serves.
+/// A server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Server {
     Redis,
@@ -19,19 +19,19 @@ pub(super) enum Server {
     },
     Postgres,
     Iperf,
-    /// One of ours: answers each request of [`RPC_BYTES`] with as many.
+    /// A program of the bench: answers each request of [`RPC_BYTES`] with as many bytes.
     Rpc,
-    /// One of ours: accepts, and says nothing.
+    /// A program of the bench: accepts connections and sends nothing.
     Silent,
 }
 
-/// What a client does.
+/// The load of a client.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) enum Client {
     /// redis-benchmark.
     Redis(Load),
-    /// One of ours: one request of each connection in flight, nine `get` for each `set`, values of
-    /// 64 bytes.
+    /// A program of the bench: one request of each connection in flight, nine `get` for each `set`,
+    /// values of 64 bytes.
     Memcached {
         connections: usize,
     },
@@ -46,18 +46,17 @@ pub(super) enum Client {
     Iperf {
         reverse: bool,
     },
-    /// One of ours: an open loop of `rate` requests a second over all connections.
+    /// A program of the bench: an open loop of `rate` requests a second over all connections.
     Rpc {
         connections: usize,
         rate: u64,
     },
 }
 
-/// Bytes of a request of our own, and of its reply.
+/// Bytes of a request of the bench's own client, and of its reply.
 pub(super) const RPC_BYTES: usize = 64;
 
-/// What a goal is about. More is better in each of them: latencies count as how many times lower
-/// they are.
+/// The subject of a goal. More is always better: latencies count as how many times lower they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) enum Figure {
     Rate,
@@ -80,30 +79,30 @@ impl Figure {
     }
 }
 
-/// How many times better than Linux something is to be.
+/// A goal: how many times better than Linux the subject has to be.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Goal {
     pub figure: Figure,
     pub factor: f64,
 }
 
-/// Something to measure.
+/// A row: one server under one load.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Row {
     pub name: String,
-    /// What an operation is.
+    /// The unit of an operation.
     pub unit: &'static str,
     #[serde(skip)]
     pub server: Server,
     #[serde(skip)]
     pub client: Client,
-    /// With both ends under Sietch. With one end, and where there is no other goal, it is not to be
-    /// slower.
+    /// The goals with both ends under Sietch. With one end, and without another goal, it must not
+    /// be slower.
     pub goals: Vec<Goal>,
 }
 
 impl Row {
-    /// The programs that it takes.
+    /// The programs that it needs.
     pub(super) fn needs(&self) -> &'static [&'static str] {
         match self.server {
             Server::Redis => &["taskset", "redis-server", "redis-benchmark"],
@@ -116,17 +115,17 @@ impl Row {
     }
 }
 
-/// Requests a second that 400 clients send together: about 1, 5, 20 and 80 percent of what one core
-/// answers over kernel sockets.
+/// Requests a second that 400 clients send together: about 1, 5, 20 and 80 percent of the capacity
+/// of one core over kernel sockets.
 const RPC_RATES: [u64; 4] = [1_000, 5_000, 20_000, 80_000];
 
-/// What a moderate load may lose to the kernel: one part in twenty.
+/// The most that a moderate load may lose to the kernel: one part in twenty.
 const NO_WORSE: f64 = 0.95;
 
-/// Clients of the row with many of them.
+/// Clients of the row with many connections.
 const MANY: usize = 400;
 
-/// Everything, rows with the same server together.
+/// All rows; rows with the same server are adjacent.
 pub(super) fn all() -> Vec<Row> {
     let goal = |figure, factor| Goal { figure, factor };
     let rate = |factor| vec![goal(Figure::Rate, factor)];

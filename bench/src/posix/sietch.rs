@@ -1,9 +1,9 @@
 //! The socket service, and `sietch run`.
 //!
-//! 1. Program and library are copied to a folder that every user may enter: PostgreSQL runs as a
-//!    user of its own.
-//! 2. For host addressing the service runs alone. For a VNIC there is a daemon too, and the service
-//!    core has its VNIC from it.
+//! 1. The program and its library are copied to a folder that every user may enter, because
+//!    PostgreSQL runs as a user of its own.
+//! 2. For host addressing the service runs alone. For a VNIC a daemon also runs, and the service
+//!    core gets its VNIC from it.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::process;
 /// How long the service may take until it listens.
 const START: Duration = Duration::from_secs(15);
 
-/// The service's socket lies beside the daemon's, which has no listener here.
+/// The service's socket lies beside the daemon's socket, on which nothing listens here.
 const DAEMON: &str = "sietch.sock";
 const SOCKETS: &str = "sockets.sock";
 
@@ -41,7 +41,7 @@ fn configuration() -> String {
     )
 }
 
-/// The service, which ends when this is dropped.
+/// The service. Dropping it ends the service.
 #[derive(Debug)]
 pub(super) struct Sietch {
     program: PathBuf,
@@ -51,7 +51,7 @@ pub(super) struct Sietch {
     control: Option<RefCell<Program>>,
 }
 
-/// Copies the program and its library to `folder`; where the program is.
+/// Copies the program and its library to `folder`; returns the path of the program.
 fn copy_to(folder: &Path) -> Result<PathBuf, Error> {
     let copy = |from: PathBuf| {
         let name = from.file_name().unwrap_or_default();
@@ -79,8 +79,8 @@ impl Sietch {
         Ok(Self { program, daemon, service: RefCell::new(service), control: None })
     }
 
-    /// The same with a VNIC: a daemon, and a service core that asks it. `log` says where the output
-    /// of each goes.
+    /// Like [`Self::start`], but with a VNIC: starts a daemon, and a service core that requests the
+    /// VNIC from it. `log` returns the files for their output.
     pub(super) fn start_with_vnic(
         folder: &Path,
         log: &dyn Fn(&str) -> PathBuf,
@@ -103,7 +103,7 @@ impl Sietch {
         Ok(Self { program, daemon, service: RefCell::new(service), control })
     }
 
-    /// What goes before a program that is to run under Sietch.
+    /// The words before a program that runs under Sietch.
     pub(super) fn prefix(&self, vnic: Option<&str>) -> Vec<OsString> {
         let mut command = command(&self.program, &self.daemon, &["run".as_ref()]);
         if let Some(vnic) = vnic {

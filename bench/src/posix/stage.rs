@@ -22,13 +22,13 @@ use crate::process;
 /// How long a server may take until it serves.
 const START: Duration = Duration::from_secs(15);
 
-/// How long the making of a database may take.
+/// How long the creation of a database may take.
 const DATABASE: Duration = Duration::from_secs(120);
 
-/// The first port; every server has the next.
+/// The first port; each further server has the next one.
 const FIRST_PORT: u16 = 7300;
 
-/// The CPU of servers, and that of clients.
+/// The CPU of servers, and the CPU of clients.
 const SERVER: &str = "1";
 const CLIENT: &str = "0";
 
@@ -47,13 +47,13 @@ pub(super) struct Running {
 pub(super) struct Stage {
     pub out: PathBuf,
     pub stop: Arc<AtomicBool>,
-    /// This program: some of its ends are clients and servers.
+    /// This program; some clients and servers are subcommands of it.
     own: PathBuf,
     /// The socket service, or why there is none.
     sietch: OnceCell<Result<Sietch, String>>,
-    /// The same with a VNIC, which takes a daemon.
+    /// The same with a VNIC, which needs a daemon.
     served: OnceCell<Result<Sietch, String>>,
-    /// Where the kernel's servers are that have a veth pair.
+    /// The namespace of the kernel's servers behind a veth pair.
     behind: OnceCell<Behind>,
     port: Cell<u16>,
     /// A database that is copied for each server.
@@ -62,9 +62,9 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Makes the folder for files.
+    /// Creates the folder for files.
     pub(super) fn set(out: &Path, stop: Arc<AtomicBool>) -> Result<Self, Error> {
-        // PostgreSQL is another user: the way to its files must be open to all.
+        // PostgreSQL is another user: every user must be able to enter the folder.
         let scratch = Scratch::create(Some(&std::env::temp_dir().join("sietch-bench-posix")))?;
         let own = std::env::current_exe().map_err(system("finding this program"))?;
         Ok(Self {
@@ -90,7 +90,7 @@ impl Stage {
         self.sietch.get()?.as_ref().ok().map(Sietch::service)
     }
 
-    /// What goes before a program that runs under Sietch. The first time it starts the service.
+    /// The words before a program that runs under Sietch. The first call starts the service.
     fn prefix(&self, location: Location) -> Result<Vec<OsString>, Error> {
         let (cell, vnic) = match location {
             Location::Vnic => (&self.served, Some(VNIC)),
@@ -111,7 +111,7 @@ impl Stage {
         Ok(sietch.prefix(vnic))
     }
 
-    /// The namespace of servers behind a veth pair. The first time it is made.
+    /// The namespace of servers behind a veth pair. The first call creates it.
     fn behind(&self) -> Result<&Behind, Error> {
         match self.behind.get() {
             Some(behind) => Ok(behind),
@@ -134,8 +134,8 @@ impl Stage {
         ])
     }
 
-    /// The whole command of a server or a client: pinned, and under Sietch if it is to be. `user`
-    /// is the user who runs it, if not this one.
+    /// The whole command of a server or a client: pinned, and under Sietch if the column requires
+    /// it. `user` is the user that runs it, if not this process' user.
     fn command(
         &self,
         core: &str,
@@ -159,12 +159,12 @@ impl Stage {
         self.command(CLIENT, None, variant.client.then_some(variant.location), program)
     }
 
-    /// Where the output of something goes.
+    /// The log file for the output of a program.
     pub(super) fn log(&self, what: &str) -> PathBuf {
         self.out.join(format!("posix-{what}.log"))
     }
 
-    /// Runs a command of the preparation to its end.
+    /// Runs a preparation command to its end.
     fn prepare(&self, name: &str, command: &[OsString]) -> Result<(), Error> {
         let log = self.log(&format!("prepare-{name}"));
         Program::start(name, command, &log)?.output(DATABASE, &self.stop).map(drop)
@@ -225,7 +225,7 @@ impl Stage {
         Ok(serve_postgres(&tools, &data, address))
     }
 
-    /// Makes the database that is copied: pgbench's tables, scale 10.
+    /// Creates the database that is copied: pgbench's tables, scale 10.
     fn database(&self, tools: &Path, port: u16) -> Result<PathBuf, Error> {
         let data = self.scratch.path().join("database");
         let install = words(&["install", "-d", "-o", "postgres", "-g", "postgres", "-m", "700"]);
@@ -265,7 +265,7 @@ fn memcached(address: SocketAddr, threads: u32) -> Vec<OsString> {
     words(&["memcached", "-u", "root", "-l", &host, "-p", &port, "-U", "0", "-t", &threads, "-m", "64"])
 }
 
-/// As Debian has it (sendfile, tcp_nopush), with one worker and all its files in `folder`.
+/// The settings of Debian (sendfile, tcp_nopush), with one worker and all files in `folder`.
 fn nginx(address: SocketAddr, folder: &Path, open_files: bool) -> Result<Vec<OsString>, Error> {
     let cache = if open_files { "open_file_cache max=1000;" } else { "" };
     let configuration = format!(
@@ -290,7 +290,7 @@ fn nginx(address: SocketAddr, folder: &Path, open_files: bool) -> Result<Vec<OsS
     Ok([vec![program.into()], words(&options)].concat())
 }
 
-/// Where Debian has initdb and postgres.
+/// The folder in which Debian installs initdb and postgres.
 fn postgres_tools() -> Result<PathBuf, Error> {
     process::output("pg_config", &["--bindir"]).map(|text| PathBuf::from(text.trim()))
 }

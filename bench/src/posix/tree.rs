@@ -1,10 +1,9 @@
-//! The processes that this one has brought about, and the processor time that they have used.
+//! The descendants of this process, and the processor time that they have used.
 //!
-//! 1. This process is the *subreaper* of all that it starts: what loses its parent becomes its
-//!    child, so that no process leaves the tree, whatever process groups and sessions it makes for
-//!    itself.
-//! 2. Time that has been used is that of the living and of those whose end a process of the tree has
-//!    waited for. It only grows.
+//! 1. This process is the *subreaper* of its descendants: a process that loses its parent becomes
+//!    its child. So no process leaves the tree, even if it creates process groups or sessions.
+//! 2. The time includes living processes and every process that its parent in the tree has waited
+//!    for. It only grows.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -13,22 +12,22 @@ use rustix::process::{
 
 use crate::error::{Error, system};
 
-/// Where a line of `/proc/PID/stat` has what is needed, counted from the state, which follows the
-/// name (`proc(5)`).
+/// The fields of a line of `/proc/PID/stat`, counted from the state, which follows the name
+/// (`proc(5)`).
 const PARENT: usize = 1;
 const TICKS: std::ops::Range<usize> = 11..15;
 const BORN: usize = 19;
 
-/// How long a killed process may take to be gone.
+/// How long a killed process may take to end.
 const DYING: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// A process. Its number and its birth name it for ever.
+/// A process. Its number and its start time identify it for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub pid: u32,
     parent: u32,
     born: u64,
-    /// What it and the children that it has waited for have used, in ticks of 10 ms.
+    /// Processor time of it and the children that it has waited for, in ticks of 10 ms.
     ticks: u64,
 }
 
@@ -38,7 +37,7 @@ impl Process {
     }
 
     fn parse(pid: u32, text: &str) -> Option<Self> {
-        // The name may have any character, a bracket too.
+        // The name may contain any character, a bracket too.
         let (_, text) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = text.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -50,13 +49,14 @@ impl Process {
         })
     }
 
-    /// Kills it if it is still the one that it was, and buries it if it is a child of ours.
+    /// Kills the process if it is still the same one, and reaps it if it is a child of this
+    /// process.
     pub(super) fn end(self) {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return };
         if Self::read(self.pid).is_none_or(|now| now.born != self.born) {
             return;
         }
-        // It may be gone just now.
+        // It may have ended just now.
         let Ok(end) = pidfd_open(pid, PidfdFlags::empty()) else { return };
         let _ = kill_process(pid, Signal::KILL);
         let _ = poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&DYING));
@@ -65,13 +65,13 @@ impl Process {
     }
 }
 
-/// Takes in what loses its parent.
+/// Makes this process the new parent of processes that lose theirs.
 pub(super) fn take_in_orphans() -> Result<(), Error> {
     set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("becoming the reaper of what is started"))
 }
 
-/// All below the process `root`, without it: parents before their children.
+/// All descendants of the process `root`, without it: parents before their children.
 pub(super) fn below(root: u32) -> Vec<Process> {
     let Ok(folder) = std::fs::read_dir("/proc") else { return Vec::new() };
     let mut all: Vec<Process> = folder
@@ -91,7 +91,7 @@ pub(super) fn below(root: u32) -> Vec<Process> {
     found
 }
 
-/// Nanoseconds that this process and all below it have used.
+/// Nanoseconds that this process and all its descendants have used.
 pub(super) fn used() -> u64 {
     let own = std::process::id();
     let below: u64 = below(own).iter().map(|process| process.ticks).sum();
@@ -116,7 +116,7 @@ mod tests {
         let found = below(std::process::id()).into_iter().find(|process| process.pid == child.id());
         found.expect("it was just started").end();
         assert!(below(std::process::id()).iter().all(|process| process.pid != child.id()));
-        // It was waited for already, which is no success.
+        // It was already waited for, so this is no success.
         let _ = child.wait();
     }
 }

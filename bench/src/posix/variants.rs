@@ -1,6 +1,6 @@
 //! The columns of the comparison.
 
-/// A column: which ends run under Sietch, and where the server is.
+/// A column: which ends run under Sietch, and where the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Variant {
     pub name: &'static str,
