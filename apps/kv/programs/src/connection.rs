@@ -7,7 +7,7 @@ use crate::reply::Reply;
 /// Bytes of a read.
 const CHUNK: usize = 1 << 16;
 
-/// A stream, and what of it was read beyond the last reply.
+/// A stream, and the bytes that were read beyond the last reply.
 pub struct Connection<S> {
     stream: S,
     bytes: Vec<u8>,
@@ -33,7 +33,7 @@ pub fn words(line: &str) -> Vec<Vec<u8>> {
 }
 
 impl<S: Read + Write> Connection<S> {
-    /// A connection over a stream from which nothing was read.
+    /// A connection over a stream from which nothing was read yet.
     pub fn new(stream: S) -> Self {
         Self { stream, bytes: Vec::new() }
     }
@@ -81,7 +81,7 @@ impl<S: Read + Write> Connection<S> {
         commands.iter().map(|_| self.receive()).collect()
     }
 
-    /// The reply to one command.
+    /// Sends one command and waits for its reply.
     ///
     /// # Errors
     /// As [`Connection::receive`].

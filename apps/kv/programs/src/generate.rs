@@ -1,9 +1,9 @@
 //! Random programs from templates.
 //!
 //! A template is a line of words. `$x` stands for a random word of a kind (see
-//! [`Generator::word`]), `a|b` for one of several, `[..]` around words for something that is left
-//! out half of the time, and `{..}` for one to three repetitions. A line may start with `=mode` to
-//! say how replies are compared.
+//! [`Generator::word`]), and `a|b` for one of several. `[..]` around words marks a part that is
+//! left out half of the time, and `{..}` marks one to three repetitions. A line may start with
+//! `=mode` to say how replies are compared.
 
 use sietch_sim::Random;
 
@@ -14,21 +14,21 @@ mod templates;
 /// Commands of one program.
 const LENGTH: usize = 300;
 
-/// One command in so many has one of its keys watched: whether it counts as a change shows in the
-/// EXEC that follows.
+/// One command in so many runs while one of its keys is watched. The EXEC that follows shows
+/// whether the command counts as a change.
 const WATCHED_SHARE: usize = 10;
 
 /// One command.
 #[derive(Clone)]
 pub struct Step {
-    /// Its name and arguments.
+    /// The name and arguments.
     pub words: Vec<Vec<u8>>,
-    /// What of the reply must be the same.
+    /// What must be equal in the two replies.
     pub comparison: Comparison,
-    /// Whether the same is in two servers before and after it: nothing chosen at random is there
-    /// for the moment.
+    /// Whether the data of both servers must be equal before and after it, because no randomly
+    /// chosen data is there at this moment.
     pub settled: bool,
-    /// Whether it makes sense without the commands before it.
+    /// Whether it is meaningful without the commands before it.
     pub first: bool,
     /// Whether a server with little room may refuse it.
     pub huge: bool,
@@ -55,15 +55,16 @@ pub fn program(seed: u64) -> Vec<Step> {
     while steps.len() < LENGTH {
         let family = &templates::FAMILIES[generator.below(templates::FAMILIES.len())];
         let lines = family[generator.below(family.len())];
-        // Lines that belong together are divided by semicolons and share their first key.
+        // Lines that belong together are separated by semicolons and share their first key.
         let key = generator.below(3);
         for (at, line) in lines.split(';').enumerate() {
             generator.shared = key;
             let mut step = generator.step(line);
             step.first = at == 0;
             step.settled = !lines.contains("=shape");
-            // Not among lines that belong together, which a transaction must take as a whole or not
-            // at all: what waits for ever outside does not inside.
+            // Not among lines that belong together, which a transaction must include as a whole or
+            // not at all: a command that blocks for ever outside a transaction does not block
+            // inside.
             if !lines.contains(';') && lines != "MULTI" && generator.below(WATCHED_SHARE) == 0 {
                 generator.watched(step, &mut steps);
             } else {
@@ -106,16 +107,16 @@ impl Generator {
         }
         let mut words = Vec::new();
         self.expand(&tokens, &mut words);
-        // What is compared loosely stays as it is: spoiled, it could choose at random on both
-        // sides.
+        // A loosely compared command stays as it is: invalidated, it could choose at random on both
+        // servers.
         if comparison == Comparison::Exact && !line.contains('!') && self.below(25) == 0 {
             self.spoil(&mut words);
         }
         Step { words, comparison, settled: true, first: false, huge: false }
     }
 
-    /// A command between the watch of one of its keys (or of any) and a transaction that runs if
-    /// nothing has touched it.
+    /// Puts a command between a WATCH of one of its keys (or of any) and a transaction, which runs
+    /// only if no command has changed the key.
     fn watched(&mut self, step: Step, steps: &mut Vec<Step>) {
         let keys: Vec<&Vec<u8>> = step.words[1..].iter().filter(|word| is_key(word)).collect();
         let key = if keys.is_empty() { self.word("$any") } else { keys[self.below(keys.len())].clone() };
@@ -160,7 +161,7 @@ impl Generator {
         }
     }
 
-    /// Makes a command wrong, perhaps.
+    /// Makes a command invalid with some probability.
     fn spoil(&mut self, words: &mut Vec<Vec<u8>>) {
         let at = self.below(words.len());
         match self.below(4) {
@@ -211,7 +212,7 @@ impl Generator {
         .into()
     }
 
-    /// A key of a family; now and then one of another.
+    /// A key of a family, or occasionally of another one.
     fn key(&mut self, family: &str) -> Vec<u8> {
         let family = if self.below(20) == 0 {
             self.pick(&["str", "list", "set", "hash", "zset", "num"])
@@ -232,7 +233,7 @@ impl Generator {
             "s" => self.key("set"),
             "h" => self.key("hash"),
             "z" => self.key("zset"),
-            // Sorted sets in which all scores are the same, for ranges by name. Never of another
+            // Sorted sets in which all scores are equal, for ranges by name. Never a key of another
             // type.
             "y" => format!("lex{}", self.below(2)).into(),
             "same" => format!("own{}", self.shared).into(),
@@ -262,12 +263,12 @@ impl Generator {
             "p" => {
                 self.pick(&["*", "a*", "*[0-9]", "?", "l*t?", "[^a]*", "*\\", "str[0-1]", "z*2", ""]).into()
             }
-            // Never so short that it ends during the test.
+            // Never so short that it expires during the test.
             "ttl" => self.pick(&["1000000", "20000000", "-1", "0", "9223372036854775807", "x"]).into(),
             "bit" => format!("{}", self.below(70)).into(),
             "long" => "x".repeat(60 + self.below(10)).into(),
             "range" => {
-                // Many elements at once, past the limits of small representations: a number.
+                // Many elements at once, past the limits of compact encodings: a number.
                 format!("{}", self.below(700)).into()
             }
             "far" => self.pick(&["9999999999", "9999999998", "1", "-5", "0"]).into(),

@@ -1,7 +1,8 @@
-//! Commands that are huge: in what they carry, in what they change, or in what they take out at
+//! Huge commands: with large arguments, with large effects, or with the removal of many elements at
 //! once.
 //!
-//! Their keys are those of [`crate::generate`], so that ordinary commands meet what they leave.
+//! Their keys are those of [`crate::generate`], so that ordinary commands also run on what they
+//! leave.
 
 use sietch_sim::Random;
 
@@ -11,16 +12,16 @@ use crate::reply::Comparison;
 /// Bytes of the largest value that is sent.
 const VALUE: usize = 40 << 20;
 
-/// The furthest byte that a short command reaches.
+/// The largest offset that a short command writes to.
 const REACH: usize = 200 << 20;
 
 /// Elements of the largest command.
 const ELEMENTS: usize = 60_000;
 
-/// More elements than a command of a million arguments has room for.
+/// More elements than fit in a command of a million arguments.
 pub const ALL: &str = "2000000";
 
-/// A size up to `limit` whose order of magnitude is random.
+/// A size up to `limit` with a random order of magnitude.
 fn size(random: &mut Random, limit: usize) -> usize {
     let limit = (limit >> random.index(8)).max(2);
     1 + random.index(limit - 1)
@@ -36,7 +37,7 @@ fn value(random: &mut Random) -> Vec<u8> {
     piece.into_iter().cycle().take(length).collect()
 }
 
-/// A command with many elements, each of `each` words.
+/// A command with many elements of `each` words.
 fn many(
     random: &mut Random,
     name: &str,
@@ -55,7 +56,7 @@ fn line(name: &str, key: Vec<u8>, rest: &[&str]) -> Vec<Vec<u8>> {
     [name.as_bytes().to_vec(), key].into_iter().chain(rest).collect()
 }
 
-/// One of the strings: it grows by what is sent, or by where something is set.
+/// A command on a string: it grows by the bytes sent, or by a write at a large offset.
 fn string(random: &mut Random) -> Vec<Vec<u8>> {
     let name = key(random, "str");
     let far = size(random, REACH);
@@ -71,7 +72,7 @@ fn string(random: &mut Random) -> Vec<Vec<u8>> {
     }
 }
 
-/// One of the collections: many elements come, or all go.
+/// A command on a collection: adds many elements, or removes all.
 fn collection(random: &mut Random) -> (Comparison, Vec<Vec<u8>>) {
     let words = match random.index(14) {
         0 => many(random, "RPUSH", "list", |random, number| vec![format!("{number}-{}", random.word())]),

@@ -1,4 +1,4 @@
-//! A private redis-server, gone when the test is.
+//! A private redis-server, which ends with the test.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use crate::connection::Connection;
 
-/// Tries to connect, a twentieth of a second apart.
+/// Attempts to connect, at intervals of a twentieth of a second.
 const TRIES: usize = 200;
 
-/// Longest wait for a reply: a program must not hold a command that waits for ever.
+/// Longest wait for a reply: a program must not contain a command that blocks for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server and a connection to it.
 pub struct Oracle {
     child: Child,
     directory: PathBuf,
-    /// To that server.
+    /// The connection to that server.
     pub connection: Connection<UnixStream>,
-    /// Another, which leaves what the first has begun as it is.
+    /// A second connection, which does not disturb the state of the first.
     pub observer: Connection<UnixStream>,
 }
 
@@ -63,10 +63,10 @@ impl Oracle {
         None
     }
 
-    /// Makes the connection again, after the server has closed it.
+    /// Connects again after the server has closed the connection.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server has ended.
     pub fn reconnect(&mut self) -> io::Result<()> {
         self.connection = connect(&self.directory.join("redis.sock"))?;
         Ok(())

@@ -1,8 +1,8 @@
-//! Replies as trees, and what of them is compared.
+//! Replies as trees, and which parts of them are compared.
 
 use std::fmt;
 
-/// One reply. Equal trees were equal bytes.
+/// One reply. Equal trees come from equal bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
     /// `+`.
@@ -79,16 +79,16 @@ impl Reply {
         Some((reply, rest.len()))
     }
 
-    /// The reply of commands that only succeed.
+    /// The reply of commands that return no value.
     #[must_use]
     pub fn ok() -> Self {
         Self::Simple(b"OK".to_vec())
     }
 
-    /// The number that an integer or a bulk holds; 0 for a key that is not there.
+    /// The number in an integer or a bulk reply; 0 for a key that does not exist.
     ///
     /// # Panics
-    /// If it is none, or negative.
+    /// If it is not a number, or negative.
     #[must_use]
     pub fn number(&self) -> u64 {
         match self {
@@ -140,7 +140,7 @@ impl fmt::Display for Reply {
     }
 }
 
-/// What of a reply must be the same.
+/// Which part of a reply must be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// All of it.
@@ -168,7 +168,7 @@ fn sort_pairs(elements: &mut Vec<Reply>) {
 }
 
 impl Comparison {
-    /// The reply with what may differ taken out.
+    /// Removes the parts of a reply that may differ.
     pub fn normal(self, mut reply: Reply) -> Reply {
         match self {
             Self::Exact => {}

@@ -1,5 +1,5 @@
-//! Everything that a server holds, as two servers can be compared by: no order where there is none,
-//! no encodings.
+//! All data of a server, in a form that can be compared: without encodings, and sorted where Redis
+//! defines no order.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use crate::reply::{Comparison, Reply};
 /// Databases of a server.
 const DATABASES: usize = 16;
 
-/// Times to live that were set by two clocks may differ by so many milliseconds.
+/// Times to live that two clocks have set may differ by so many milliseconds.
 const CLOCKS: i64 = 60_000;
 
 /// One key.
@@ -35,8 +35,8 @@ fn keys<S: Read + Write>(server: &mut Connection<S>) -> io::Result<Vec<Vec<u8>>>
     }
 }
 
-/// Reads everything. The connection speaks RESP2 afterwards, and nothing of what it had chosen or
-/// begun is left.
+/// Reads everything. The connection is in its initial state afterwards: RESP2, and no transaction,
+/// watch or other database.
 ///
 /// # Errors
 /// Those of the connection.
@@ -76,7 +76,7 @@ pub fn read<S: Read + Write>(server: &mut Connection<S>) -> io::Result<State> {
     Ok(state)
 }
 
-/// The first keys in which two servers differ, in words; empty if they hold the same.
+/// Describes the first keys in which two servers differ; empty if they hold the same.
 #[must_use]
 pub fn differences(left: &State, right: &State) -> String {
     let mut all: Vec<_> = left.keys().chain(right.keys()).collect();

@@ -1,4 +1,4 @@
-//! The templates, a list a family.
+//! The templates: one list for each family.
 
 /// All families.
 pub(super) const FAMILIES: &[&[&str]] =
@@ -57,13 +57,13 @@ const KEYS: &[&str] = &[
     "MOVE $any $c",
     "EXPIREAT $any $far [ NX|XX|GT|LT ]",
     "PEXPIREAT $any $farms [ NX|XX|GT|LT ]",
-    // A point of time that is compared with another must not hang on either side's clock: no GT, no
-    // LT.
+    // A point of time that is compared with another must not depend on either server's clock: no
+    // GT, no LT.
     "!EXPIRE|PEXPIRE $any $ttl [ NX|XX ]",
     "!SET $same $v PXAT 1;TTL|GET|EXISTS|PERSIST|STRLEN $same;DEL $same",
     "!SET $same $v;!PEXPIREAT $same $farms;=sign TTL|EXISTS $same;DEL $same",
-    // What is overdue when the watch begins. It is deleted at the end: until a command finds it
-    // overdue it counts as a key.
+    // A key that has already expired when the WATCH begins. It is deleted at the end, because it
+    // counts as a key until a command notices that it has expired.
     "!SET $same $v PXAT 1;!WATCH $same;!GET|DEL|PERSIST|TYPE $same;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v PXAT 1;!WATCH $same;!SET|APPEND|SETNX|GETSET $same $v;!MULTI;GET $same;!EXEC;!DEL $same",
     "!SET $same $v;!WATCH $same;!PEXPIREAT $same $farms;!MULTI;GET $same;!EXEC;!DEL $same",
@@ -77,7 +77,7 @@ const KEYS: &[&str] = &[
     "=scan SCAN 0 COUNT 10000 [ MATCH $p ] [ TYPE string|list|zset|nothing ]",
     "DBSIZE",
     "=shape RANDOMKEY",
-    // Of its own, because SORT leaves a sorted set in another encoding in Redis.
+    // On a sorted set of its own, because SORT leaves a sorted set in another encoding in Redis.
     "!DEL $same;!ZADD $same 3 $i 1 $i 2 $m;SORT_RO $same [ ALPHA ] [ DESC ] [ LIMIT $c $c ];DEL $same",
     "!DEL $same;!RPUSH $same 0 1 2 x 0;!MSET by0 b by1 c by2 a;SORT $same BY by* GET by* GET # ALPHA [ DESC ];SORT $same BY num* GET num*;!DEL by0 by1 by2;DEL $same",
     // On a list of its own: Redis gives a sorted set another encoding when it is sorted.
@@ -238,7 +238,7 @@ const TRANSACTIONS: &[&str] = &[
     "MULTI;GET $k;RESET;EXEC",
 ];
 
-/// Past the limits of small representations.
+/// Past the limits of compact encodings.
 const BIG: &[&str] = &[
     "SADD $s { $range $range $range $range $range $range $range $range $range $range $range $range $range }",
     "ZADD $z { 1 $range 2 $range 3 $range 4 $range 5 $range 6 $range 7 $range 8 $range 9 $range 1 $range }",
