@@ -50,7 +50,7 @@ impl PathMtus {
 /// with this MTU; `None` if the error is implausible.
 pub(crate) fn believed(remote: &Address, mtu: usize, length: usize) -> Option<usize> {
     if remote.is_v4() {
-        let named = if mtu == 0 { plateau(length) } else { mtu };
+        let named = if mtu == 0 { next_smaller(length) } else { mtu };
         // An error about a packet that fits is forged.
         return (named < length).then_some(named.max(SMALLEST_V4));
     }
@@ -58,9 +58,9 @@ pub(crate) fn believed(remote: &Address, mtu: usize, length: usize) -> Option<us
     (mtu >= ipv6::MINIMUM_MTU && mtu < length).then_some(mtu)
 }
 
-/// The next smaller MTU.
-fn plateau(length: usize) -> usize {
-    PLATEAUS.into_iter().find(|plateau| *plateau < length).unwrap_or(SMALLEST_V4)
+/// The next smaller MTU in the table of RFC 1191.
+fn next_smaller(length: usize) -> usize {
+    PLATEAUS.into_iter().find(|mtu| *mtu < length).unwrap_or(SMALLEST_V4)
 }
 
 /// The packet size that is tried after this one was swallowed in silence so many times in a row:

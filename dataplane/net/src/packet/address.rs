@@ -64,7 +64,7 @@ impl Address {
     pub const ALL_NODES: Self = Self([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
     /// All routers on the link, `ff02::2`.
     pub const ALL_ROUTERS: Self = Self([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
-    /// All routers that hear MLDv2 reports, `ff02::16` (RFC 3810 section 5.2.14).
+    /// All routers that receive MLDv2 reports, `ff02::16` (RFC 3810 section 5.2.14).
     pub const MLD_ROUTERS: Self = Self([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16]);
 
     /// The IPv4 address with these bits.

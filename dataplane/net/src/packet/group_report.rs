@@ -17,7 +17,7 @@ pub(crate) const IGMP: u8 = 2;
 pub(crate) const IGMP_QUERY: u8 = 0x11;
 const IGMP_REPORT: u8 = 0x22;
 const MLD_REPORT: u8 = 143;
-/// All routers that hear IGMP reports, `224.0.0.22`.
+/// All routers that receive IGMP reports, `224.0.0.22`.
 const IGMP_ROUTERS: u32 = 0xe000_0016;
 /// The router alert options of IPv4 (RFC 2113) and, in its hop-by-hop header, of IPv6 (RFC 2711).
 const ALERT_V4: [u8; 4] = [148, 4, 0, 0];

@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn an_echo_is_turned_with_a_right_checksum(bytes in proptest::collection::vec(any::<u8>(), 0..100), rest in any::<u32>()) {
+    fn an_echo_reply_has_a_right_checksum(bytes in proptest::collection::vec(any::<u8>(), 0..100), rest in any::<u32>()) {
         let mut message = vec![0; icmp::HEADER];
         message.extend_from_slice(&bytes);
         icmp::emit(&mut message, icmp::ECHO_REQUEST, 0, rest);
@@ -105,8 +105,8 @@ proptest! {
         wrong[bit / 8] ^= 1 << (bit % 8);
         let verdict = Segment::parse(&wrong, &source, &destination, false);
         prop_assert!(verdict.is_err());
-        // As a kernel leaves it that shares the machine: the sum of the pseudo-header alone. Nobody
-        // else takes that.
+        // A kernel on the same machine leaves the sum of the pseudo-header alone. Only
+        // `Checks::Unfinished` accepts that.
         let pseudo = checksum::pseudo_header(&source, &destination, ipv4::TCP, segment_bytes.len() as u32);
         let mut unfinished = segment_bytes.clone();
         unfinished[16..18].copy_from_slice(&checksum::fold(pseudo).to_ne_bytes());
@@ -122,7 +122,7 @@ proptest! {
         tcp::emit(&mut frame, &template, &fields, payload.split_at(cut.min(payload.len())), false);
         let (_, bytes) = frame.split_at(template.network_end());
         prop_assert_eq!(&bytes[16..18], &[0, 0][..]);
-        let unchecked = Segment::parse(bytes, &source, &destination, true).expect("nobody looks");
+        let unchecked = Segment::parse(bytes, &source, &destination, true).expect("it is not checked");
         prop_assert_eq!(unchecked.payload.to_vec(), payload.as_slice());
     }
 

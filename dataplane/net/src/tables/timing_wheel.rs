@@ -149,10 +149,10 @@ impl<I: TableIndex> TimingWheel<I> {
     fn next_occupied(&self) -> Option<(u64, usize)> {
         let mut best: Option<(u64, usize)> = None;
         for wheel in 0..WHEELS {
-            let turn = self.tick >> (SLOT_BITS * wheel as u32);
+            let passed = self.tick >> (SLOT_BITS * wheel as u32);
             let from = slot_of(wheel, self.tick);
             if let Some(distance) = self.distance(wheel, from) {
-                let start = (turn + distance) << (SLOT_BITS * wheel as u32);
+                let start = (passed + distance) << (SLOT_BITS * wheel as u32);
                 if best.is_none_or(|(tick, _)| start <= tick) {
                     best = Some((start, wheel));
                 }

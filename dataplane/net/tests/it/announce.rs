@@ -87,7 +87,7 @@ fn peers_follow_an_address_to_another_link_address_at_once() {
         network.client.poll(network.now);
         network.client.engine.udp_send(9, to, b"second").expect("there is room");
         network.client.poll(network.now);
-        let frame = network.client.tap.take_transmitted().expect("nobody is asked");
+        let frame = network.client.tap.take_transmitted().expect("no ARP or ND request precedes it");
         assert_eq!(frame[..6], again.mac, "over IPv{}", if six { 6 } else { 4 });
     }
 }
@@ -126,9 +126,9 @@ fn claims_to_our_address_are_counted_and_answered_at_intervals() {
         assert_eq!(announced(&mut host, SECOND).len() + announced(&mut host, 3 * SECOND).len(), 6);
         let frame = claim(six, &host);
         let mut answers = 0;
-        for turn in 0..1000 {
+        for round in 0..1000 {
             assert!(host.tap.deliver(&frame));
-            answers += announced(&mut host, 4 * SECOND + turn * 25 * MILLISECOND).len() / 3;
+            answers += announced(&mut host, 4 * SECOND + round * 25 * MILLISECOND).len() / 3;
         }
         // Over 25 s: at once, after 10 s, after 20 s.
         assert_eq!((answers, host.engine.metrics().address_conflicts), (3, 1000));

@@ -106,8 +106,8 @@ fn an_acknowledgement_on_repeated_data_brings_its_window_along() {
     assert_eq!(first.last().map(|last| last.from + last.length), Some(8000), "{first:?}");
     wire.say(0, 0, ACK | PSH, &[7; 500]);
     wire.say(500, 0, ACK | PSH, &[7; 500]);
-    // The same bytes and more, for our acknowledgement was lost; theirs has come meanwhile, and
-    // nobody has read it.
+    // The peer repeats its bytes and adds more, because our acknowledgement was lost. Its own
+    // acknowledgement has come meanwhile, and its application has read nothing.
     wire.window = 3000;
     wire.say(0, 5000, ACK | PSH, &[7; 1000 + 200]);
     while wire.host.poll(wire.now) {}

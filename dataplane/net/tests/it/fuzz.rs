@@ -35,7 +35,7 @@ const FLOWS: usize = 64;
 const MEMORY: usize = 4 << 20;
 const BUFFERS: usize = 512;
 const UDP_PORT: u16 = 53;
-/// Turns at one instant after which the engine counts as spinning.
+/// Iterations at one instant after which the engine counts as spinning.
 const SPINS: u32 = 2000;
 
 fn host() -> Host {
@@ -60,13 +60,13 @@ fn macs(host: &Host) -> Macs {
     Macs { from: PEER_MAC, to: host.mac }
 }
 
-/// Turns until there is nothing to do, and checks what must always hold.
-fn turn(host: &mut Host, now: u64) {
-    let mut turns = 0;
+/// Polls until there is nothing to do, and checks what must always hold.
+fn poll(host: &mut Host, now: u64) {
+    let mut iterations = 0;
     while host.poll(now) {
         while host.tap.take_transmitted().is_some() {}
-        turns += 1;
-        assert!(turns < SPINS, "the engine has more and more to do at {now}");
+        iterations += 1;
+        assert!(iterations < SPINS, "the engine has more and more to do at {now}");
     }
     let (flows, half_open, _, bytes) = host.engine.population();
     assert!(
@@ -82,7 +82,7 @@ fn pass(host: &mut Host, now: &mut u64, until: u64) {
         spins = if next > *now { 0 } else { spins + 1 };
         assert!(spins < SPINS, "the engine spins at {now}");
         *now = (*now).max(next);
-        turn(host, *now);
+        poll(host, *now);
         while host.tap.take_transmitted().is_some() {}
     }
     *now = (*now).max(until);
@@ -99,7 +99,7 @@ fn settle(mut host: Host, mut now: u64, flows: &[FlowId]) {
     let (flows, half_open, time_waits, bytes) = host.engine.population();
     assert_eq!((flows, half_open, time_waits, bytes), (0, 0, 0, 0), "something stays for ever");
     while host.tap.take_transmitted().is_some() {}
-    turn(&mut host, now);
+    poll(&mut host, now);
     assert_eq!(host.queue.free_buffers(), BUFFERS, "a frame leaked");
 }
 
@@ -257,8 +257,8 @@ fn words(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
 }
 
-/// Makes the checksums right where they can be found, so that what is behind them is read.
-fn mend(frame: &mut [u8]) {
+/// Fixes the checksums that it finds, so that the parsers read the fields behind them.
+fn fix_checksums(frame: &mut [u8]) {
     let Some(kind) = frame.get(12..14) else { return };
     let (protocol, start, end, pseudo) = match kind {
         [8, 0] if frame.len() >= 34 => {
@@ -308,10 +308,10 @@ fn frames(seed: u64) {
         last.clone_from(&frame);
         mutate(&mut random, &mut frame);
         if random.chance(500) {
-            mend(&mut frame);
+            fix_checksums(&mut frame);
         }
         host.tap.deliver(&frame);
-        turn(&mut host, now);
+        poll(&mut host, now);
         while host.tap.take_transmitted().is_some() {}
         if random.chance(50) {
             let until = now + random.below(3 * SECOND);
@@ -421,14 +421,14 @@ fn open(random: &mut Random, host: &mut Host, lines: &mut Vec<Line>, now: u64) {
     let syn = Segment { window: 8000, options: &bytes, ..Segment::bare(from, to, SYN, iss, 0) };
     host.tap.deliver(&syn.encode(macs(host)));
     lines.push(Line { port, iss, irs: 0, end: 0, acknowledged: iss.wrapping_add(1), window: 0 });
-    turn(host, now);
+    poll(host, now);
     listen(host, lines);
     let Some(line) = lines.last().filter(|_| random.chance(900)) else { return };
     let stamps = options.timestamps.map(|_| (2, 0));
     let bytes = Options { timestamps: stamps, ..Options::default() }.bytes();
     let ack = Segment::bare(from, to, ACK, iss.wrapping_add(1), line.end);
     host.tap.deliver(&Segment { window: 8000, options: &bytes, ..ack }.encode(macs(host)));
-    turn(host, now);
+    poll(host, now);
     listen(host, lines);
 }
 
@@ -476,7 +476,7 @@ fn history(seed: u64) {
                 host.tap.deliver(&frame);
             }
         }
-        turn(&mut host, now);
+        poll(&mut host, now);
         listen(&host, &mut lines);
         for event in host.events.drain(..) {
             if matches!(event.kind, EventKind::Accepted { .. }) {

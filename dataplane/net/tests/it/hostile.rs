@@ -30,8 +30,8 @@ fn conversation() -> Vec<Vec<u8>> {
     seen.borrow().clone()
 }
 
-/// Makes the checksums right again, so that the mangled fields are looked at.
-fn mend(frame: &mut [u8]) {
+/// Fixes the checksums, so that the parsers read the mangled fields.
+fn fix_checksums(frame: &mut [u8]) {
     if frame.len() < 54 || frame[12..14] != [8, 0] || frame[14] != 0x45 {
         return;
     }
@@ -63,20 +63,20 @@ proptest! {
         peer.host.engine.send(peer.flow, &[3; 20_000]);
         let before = 512;
         FRAMES.with(|frames| {
-            for (which, at, value, mended, cut) in edits {
+            for (which, at, value, fixed, cut) in edits {
                 let mut frame = frames[which % frames.len()].clone();
                 let at = at % frame.len();
                 frame[at] = value;
                 if cut == 0 {
                     frame.truncate(at);
                 }
-                if mended {
-                    mend(&mut frame);
+                if fixed {
+                    fix_checksums(&mut frame);
                 }
                 peer.host.tap.deliver(&frame);
-                peer.turn();
+                peer.poll();
                 peer.now += SECOND / 7;
-                peer.turn();
+                peer.poll();
                 let flow = peer.flow;
                 let _ = peer.host.read_all(flow);
                 while peer.host.tap.take_transmitted().is_some() {}
@@ -95,7 +95,7 @@ proptest! {
             let start = frame.len().min(6);
             frame[..start].copy_from_slice(&peer.host.mac[..start]);
             peer.host.tap.deliver(&frame);
-            peer.turn();
+            peer.poll();
             prop_assert!(peer.host.tap.take_transmitted().is_none());
         }
         prop_assert_eq!(peer.host.queue.free_buffers(), 512);
@@ -127,7 +127,7 @@ fn echo_is_answered_for_our_own_address_only() {
     let mut peer = Peer::new(|_| {});
     let payload: Vec<u8> = (0..101).collect();
     peer.host.tap.deliver(&ping(peer.host.mac, 0x0a00_0002, &payload));
-    peer.turn();
+    peer.poll();
     let answer = peer.host.tap.take_transmitted().expect("it is answered");
     let (link, packet) = ethernet::Header::parse(&answer).expect("legal");
     assert_eq!(link.destination, [2, 0, 0, 0, 0, 1]);
@@ -145,7 +145,7 @@ fn echo_is_answered_for_our_own_address_only() {
         ([2; 6], 0x0a00_0002),
     ] {
         peer.host.tap.deliver(&ping(mac, address, b"x"));
-        peer.turn();
+        peer.poll();
         assert!(peer.host.tap.take_transmitted().is_none());
     }
 }

@@ -251,7 +251,7 @@ fn a_neighbours_address_is_not_stolen_for_long() {
     let flow = host.engine.connect(SocketAddr::from((peer, 80)), SECOND).expect("it is on the link");
     // Before a request, no claim makes an entry; after one, the owner's answer counts.
     host.poll(SECOND);
-    let question = host.tap.take_transmitted().expect("somebody is asked");
+    let question = host.tap.take_transmitted().expect("a neighbour solicitation");
     assert!(host.tap.take_transmitted().is_none());
     let reply = neighbour_answer(&question, peer.into(), PEER_MAC).expect("that is the question");
     host.tap.deliver(&reply);
@@ -344,11 +344,11 @@ fn extension_headers_are_followed_or_refused_as_they_ask() {
         let mut host = host();
         host.tap.deliver(&syn_behind(&host, &chain));
         host.poll(SECOND);
-        let told = answer(&host).map(|answer| {
+        let reported = answer(&host).map(|answer| {
             assert_eq!(answer.0, icmpv6::PARAMETER_PROBLEM);
             answer.1
         });
-        assert_eq!(told, pointer, "{chain:?}");
+        assert_eq!(reported, pointer, "{chain:?}");
         silent(&host);
     }
 }

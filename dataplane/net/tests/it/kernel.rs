@@ -278,7 +278,7 @@ fn a_port_without_a_listener_refuses_the_kernel() {
                 engine.poll(&mut tap, start.elapsed().as_nanos() as u64 + 1).expect("the tap stays");
                 tap.wait(5);
             }
-            let error = kernel.join().expect("no panic").expect_err("nobody listens");
+            let error = kernel.join().expect("no panic").expect_err("no listener");
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
         },
     );

@@ -23,7 +23,7 @@ impl Side {
         Self { engine: Engine::new(&config, mac, mtu), queue, events: Vec::new() }
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         while self.engine.poll(&mut self.queue, now).expect("a wire does not break").more {}
         self.engine.take_events(&mut self.events);
     }
@@ -54,14 +54,14 @@ proptest! {
         let (mut offset, mut got, mut accepted) = (0, Vec::new(), None);
         let mut write = writes.iter();
         let mut end = 0;
-        for turn in 0..2000_u64 {
-            let now = turn * 1_000_000;
+        for round in 0..2000_u64 {
+            let now = round * 1_000_000;
             if offset == end {
                 end += write.next().copied().unwrap_or(0);
             }
             offset += client.engine.send(flow, &sent[offset..end]);
-            client.turn(now);
-            server.turn(now);
+            client.poll(now);
+            server.poll(now);
             for event in server.events.drain(..) {
                 if let EventKind::Accepted { .. } = event.kind {
                     accepted = Some(event.flow);
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn a_long_echo_request_is_turned_around_with_its_tail() {
+fn a_long_echo_request_is_answered_with_its_tail() {
     let (queue, tap) = tapped_with(MAC[1], 9000, 16, Medium::SHARED_MEMORY);
     let mut side = Side::new(queue, MAC[1], 9000);
     let payload: Vec<u8> = (0..5000_u32).map(|at| (at * 7) as u8).collect();
@@ -101,7 +101,7 @@ fn a_long_echo_request_is_turned_around_with_its_tail() {
     let mut broken = frame.clone();
     broken[3000] ^= 1;
     assert!(tap.deliver(&broken) && tap.deliver(&frame));
-    side.turn(1);
+    side.poll(1);
     let answer = tap.take_transmitted().expect("the whole request is answered");
     assert!(tap.take_transmitted().is_none());
     let (_, packet) = ethernet::Header::parse(&answer).expect("legal");
@@ -147,8 +147,8 @@ fn a_full_queue_is_tried_again_after_a_moment() {
 }
 
 /// A queue with few buffers for large frames and enough for small ones: bulk transfers wait for
-/// buffers, requests do not wait for bulk transfers. A turn is so many bytes, not so many segments:
-/// of the largest, two or three.
+/// buffers, requests do not wait for bulk transfers. The quantum of a flow is counted in bytes, not
+/// in segments: it is two or three of the largest.
 #[test]
 fn a_request_waits_for_three_of_the_largest_segments_and_not_for_more() {
     const MTU: usize = 65_000;
@@ -161,8 +161,8 @@ fn a_request_waits_for_three_of_the_largest_segments_and_not_for_more() {
     for _ in 0..300 {
         now += 100_000;
         client.engine.send(bulk, &[1; 100_000]);
-        client.turn(now);
-        server.turn(now);
+        client.poll(now);
+        server.poll(now);
         for (flow, _) in server.engine.flows().collect::<Vec<_>>() {
             server.engine.consume(flow, server.engine.received(flow).0.len());
         }
@@ -267,8 +267,8 @@ mod classes {
             let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7);
             for _ in 0..=BULK_FLOWS {
                 world.client.engine.connect(remote, world.now).expect("there is a route");
-                world.turn(10 * MICROSECOND);
-                world.turn(10 * MICROSECOND);
+                world.step(10 * MICROSECOND);
+                world.step(10 * MICROSECOND);
             }
             let accepted: Vec<FlowId> = world
                 .events
@@ -291,9 +291,9 @@ mod classes {
             (world, near[BULK_FLOWS], accepted[BULK_FLOWS])
         }
 
-        fn turn(&mut self, time: u64) {
+        fn step(&mut self, time: u64) {
             self.now += time;
-            self.client.turn(self.now);
+            self.client.poll(self.now);
             self.server.poll(&mut self.queue, self.now).expect("a wire does not break");
             self.server.take_events(&mut self.events);
             for (flow, _) in self.client.engine.flows().collect::<Vec<_>>() {
@@ -324,7 +324,7 @@ mod classes {
                 if world.now.is_multiple_of(PERIOD) {
                     world.queue.large = (world.queue.large + MTU.div_ceil(SMALL)).min(MTU.div_ceil(SMALL));
                 }
-                world.turn(20 * MICROSECOND);
+                world.step(20 * MICROSECOND);
                 let mut bytes = [0; 100];
                 if world.server.read(far, &mut bytes) > 0 {
                     world.server.send(far, b"answer");
@@ -348,7 +348,7 @@ mod classes {
             world.queue.large = (world.queue.large + 1).min(MTU.div_ceil(SMALL) + 1);
             world.client.engine.send(near, b"request");
             world.server.send(far, b"answer");
-            world.turn(20 * MICROSECOND);
+            world.step(20 * MICROSECOND);
             let mut bytes = [0; 4096];
             world.server.read(far, &mut bytes);
             world.client.engine.read(near, &mut bytes);

@@ -102,7 +102,7 @@ fn full_segment(network: &mut Network, client: FlowId) -> Vec<u8> {
 #[test]
 fn too_big_is_believed_as_far_as_it_can_be_true() {
     // (family, MTU in the error, MTU that is used from then on)
-    for (six, told, used) in [
+    for (six, stated, used) in [
         (false, 1400, 1400),
         (false, 68, 552),
         (false, 0, 1492),
@@ -117,19 +117,19 @@ fn too_big_is_believed_as_far_as_it_can_be_true() {
         let cause = full_segment(&mut network, client);
         let macs = Macs { from: ROUTER_MAC, to: network.client.mac };
         let (kind, code) = if six { (2, 0) } else { (3, 4) };
-        let error = icmp_error(macs, router(six), kind, code, told, &cause).expect("legal");
+        let error = icmp_error(macs, router(six), kind, code, stated, &cause).expect("legal");
         // What quotes a number that is not in flight changes nothing.
         let mut stale = cause.clone();
         let at = if six { 58 } else { 38 };
         stale[at] ^= 0x40;
-        let forged = icmp_error(macs, router(six), kind, code, told, &stale).expect("legal");
+        let forged = icmp_error(macs, router(six), kind, code, stated, &stale).expect("legal");
         network.client.tap.deliver(&forged);
         network.client.poll(network.now);
         let headers = if six { 72 } else { 52 };
         assert_eq!(size(&network, client), 1500 - headers);
         network.client.tap.deliver(&error);
         network.client.poll(network.now);
-        assert_eq!(size(&network, client), used - headers, "{six} {told}");
+        assert_eq!(size(&network, client), used - headers, "{six} {stated}");
         assert!(push(&mut network, client, at_server, 30_000, 20) >= 30_000);
         let (second, _) = network.open_to(server(six));
         assert_eq!(size(&network, second), used - headers);
@@ -137,7 +137,7 @@ fn too_big_is_believed_as_far_as_it_can_be_true() {
 }
 
 #[test]
-fn datagrams_hear_of_their_path() {
+fn datagrams_use_the_path_mtu() {
     let mut network = Network::dual();
     network.client.engine.udp_bind(53).expect("free");
     let to = SocketAddr::from((address6(2), 99));
@@ -171,7 +171,7 @@ fn a_connected_port_takes_its_peers_datagrams_only_and_peeking_copies_nothing() 
     let to = SocketAddr::from(([10, 0, 0, 2], 7));
     let from = |port| SocketAddr::from(([10, 0, 0, 1], port));
     network.server.engine.udp_connect(7, Some(from(5))).expect("it is on the link");
-    for (port, bytes) in [(6, &b"stranger"[..]), (5, b"one"), (5, b""), (5, b"three")] {
+    for (port, bytes) in [(6, &b"other"[..]), (5, b"one"), (5, b""), (5, b"three")] {
         let client = &mut network.client;
         client.engine.udp_transmit(&mut client.queue, port, to, bytes).expect("there is room");
         network.run();
@@ -183,7 +183,7 @@ fn a_connected_port_takes_its_peers_datagrams_only_and_peeking_copies_nothing() 
     assert_eq!(network.server.engine.udp_peek(7), None);
     assert_eq!(network.server.engine.metrics().icmp_errors_sent, 1);
     network.server.engine.udp_connect(7, None).expect("it is bound");
-    network.client.engine.udp_send(6, to, b"stranger").expect("there is room");
+    network.client.engine.udp_send(6, to, b"other").expect("there is room");
     network.run();
-    assert_eq!(network.server.engine.udp_receive(7).expect("anybody may").payload, b"stranger");
+    assert_eq!(network.server.engine.udp_receive(7).expect("any peer may send").payload, b"other");
 }

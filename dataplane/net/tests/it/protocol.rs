@@ -13,7 +13,7 @@ const PLAIN: Options = Options::Syn { mss: 1000, shift: None, sack: false, times
 fn retransmits_with_exact_exponential_backoff_and_gives_up() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, b"data");
-    peer.turn();
+    peer.poll();
     let start = peer.now;
     assert_eq!(peer.one().payload, b"data");
     let sent = peer.until(start + 1000 * SECOND);
@@ -136,9 +136,9 @@ fn syn_acks_repeat_and_the_accept_queue_is_bounded() {
     assert_eq!(peer.host.engine.population().0, 2, "two wait for the application, the third outside");
     assert_eq!(peer.host.engine.population().1, 1);
     peer.host.hold_events = false;
-    peer.turn();
+    peer.poll();
     peer.say(0, 0, ACK, b"");
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.host.accepted().len(), 3, "there is room again");
 }
 
@@ -149,7 +149,7 @@ fn a_closed_window_is_probed_and_data_flow_when_it_opens() {
     peer.say(0, 0, ACK, b"x");
     peer.host.read_all(peer.flow);
     peer.host.engine.send(peer.flow, &[7; 3000]);
-    peer.turn();
+    peer.poll();
     let start = peer.now;
     let acks = peer.take();
     assert!(acks.iter().all(|got| got.payload.is_empty()));
@@ -191,10 +191,10 @@ fn our_own_window_closes_never_shrinks_and_opens_in_full_segments() {
     let answer = peer.one();
     assert_eq!((answer.window, answer.ack), (0, PEER_ISS.plus(1 + 8192)));
     peer.host.engine.consume(peer.flow, 100);
-    peer.turn();
+    peer.poll();
     peer.nothing();
     peer.host.engine.consume(peer.flow, 1000);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.one().window, 1100, "a silly window is not announced");
 }
 
@@ -212,7 +212,7 @@ fn acknowledges_every_second_segment_at_once_and_a_single_one_later() {
     assert_eq!(peer.one().ack, PEER_ISS.plus(12));
     peer.say(11, 0, ACK, b"question");
     peer.host.engine.send(peer.flow, b"answer");
-    peer.turn();
+    peer.poll();
     let answer = peer.one();
     assert_eq!((answer.ack, answer.payload.as_slice()), (PEER_ISS.plus(20), b"answer".as_slice()));
     peer.say(19, 6, ACK, b"");
@@ -236,7 +236,7 @@ fn each_segment_out_of_order_is_answered_with_a_duplicate() {
 fn three_duplicates_bring_the_segment_at_once_and_partial_ones_the_next() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, &[9; 8000]);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.take().len(), 8);
     for _ in 0..2 {
         peer.say(0, 0, ACK, b"");
@@ -301,10 +301,10 @@ fn data_go_on_after_either_side_has_closed() {
     assert_eq!(peer.host.read_all(peer.flow), b"last words");
     assert!(peer.host.engine.at_end(peer.flow));
     peer.host.engine.send(peer.flow, b"answer");
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.one().payload, b"answer");
     peer.host.engine.shutdown_send(peer.flow);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.one().flags & FIN, FIN);
     peer.say(11, 7, ACK, b"");
     assert!(peer.host.saw(peer.flow, EventKind::Closed(CloseReason::Normal)));
@@ -315,7 +315,7 @@ fn data_go_on_after_either_side_has_closed() {
 fn both_close_at_once() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.shutdown_send(peer.flow);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.one().flags, FIN | ACK | PSH);
     peer.say(0, 0, FIN | ACK, b"");
     assert_eq!(peer.host.engine.flow_info(peer.flow).expect("it is open").state, State::Closing);
@@ -331,7 +331,7 @@ fn both_open_at_once() {
     // The engine learns the peer's link address from its request.
     let question = arp_request();
     assert!(peer.host.tap.deliver(&question));
-    peer.turn();
+    peer.poll();
     peer.take();
     peer.flow = peer
         .host
@@ -339,7 +339,7 @@ fn both_open_at_once() {
         .connect(std::net::SocketAddr::from(([10, 0, 0, 1], 5555)), peer.now)
         .expect("there is a route");
     peer.engine_port = 40_000;
-    peer.turn();
+    peer.poll();
     let syn = peer.one();
     assert_eq!((syn.flags, syn.port), (SYN, 40_000));
     peer.irs = syn.seq;
@@ -367,13 +367,13 @@ fn closing_with_unread_data_or_receiving_after_close_resets() {
     let mut peer = Peer::connected(|_| {});
     peer.say(0, 0, ACK, b"never read");
     peer.host.engine.close(peer.flow);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.one().flags & RST, RST);
     assert_eq!(peer.host.engine.population(), (0, 0, 0, 0));
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, b"bye");
     peer.host.engine.close(peer.flow);
-    peer.turn();
+    peer.poll();
     let last = peer.one();
     assert_eq!((last.flags & FIN, last.payload.as_slice()), (FIN, b"bye".as_slice()));
     peer.say(0, 4, ACK, b"too late");
@@ -385,7 +385,7 @@ fn closing_with_unread_data_or_receiving_after_close_resets() {
 fn time_wait_answers_a_repeated_fin_and_yields_to_a_new_connection() {
     let mut peer = Peer::connected(|config| config.time_waits = 1);
     peer.host.engine.shutdown_send(peer.flow);
-    peer.turn();
+    peer.poll();
     peer.one();
     peer.say(0, 1, FIN | ACK, b"");
     assert_eq!(peer.one().ack, PEER_ISS.plus(2));
@@ -409,7 +409,7 @@ fn time_wait_answers_a_repeated_fin_and_yields_to_a_new_connection() {
 fn detached_flows_do_not_stay_for_ever() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.close(peer.flow);
-    peer.turn();
+    peer.poll();
     peer.one();
     peer.say(0, 1, ACK, b"");
     assert_eq!(peer.host.engine.population().0, 1);
@@ -447,10 +447,10 @@ fn answers_echo_and_udp_and_bounds_replies_to_unmatched_packets() {
     network.run();
     assert!(network.client.events.iter().any(|event| event.kind == EventKind::Datagram { port: 53 }));
     assert_eq!(network.client.engine.udp_receive(53).expect("it arrived").payload, b"reply");
-    let mut nobody = address;
-    nobody.set_port(54);
+    let mut unbound = address;
+    unbound.set_port(54);
     for _ in 0..500 {
-        network.client.engine.udp_send(53, nobody, b"?").expect("there is room");
+        network.client.engine.udp_send(53, unbound, b"?").expect("there is room");
         network.run();
     }
     assert!(network.server.engine.metrics().rate_limited > 0, "refusals are bounded");
@@ -465,14 +465,14 @@ fn ten_thousand_idle_connections_hold_no_buffers() {
         peer.say(0, 0, ACK, b"request");
         assert_eq!(peer.host.read_all(peer.flow), b"request");
         peer.host.engine.send(peer.flow, b"reply");
-        peer.turn();
+        peer.poll();
         assert_eq!(peer.one().payload, b"reply");
         peer.say(7, 5, ACK, b"");
         peer.host.events.clear();
     }
     assert_eq!(peer.host.engine.population(), (10_000, 0, 0, 0));
     peer.until(peer.now + SECOND);
-    assert_eq!(peer.host.engine.next_deadline(), None, "idle connections wake nobody");
+    assert_eq!(peer.host.engine.next_deadline(), None, "idle connections need no deadline");
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn buffer_memory_is_bounded_over_all_flows() {
 fn a_closed_flow_is_not_held_by_a_talkative_peer() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.close(peer.flow);
-    peer.turn();
+    peer.poll();
     peer.say(0, 1, ACK, b"");
     for _ in 0..10 {
         peer.until(peer.now + limits::FIN_WAIT_2 / 8);
@@ -565,21 +565,21 @@ mod announced {
                     let mut bytes = vec![0; length];
                     let flow = self.peer.flow;
                     self.read += self.peer.host.engine.read(flow, &mut bytes);
-                    self.peer.turn();
+                    self.peer.poll();
                 }
                 Step::Wait(time) => {
                     let at = self.peer.now + time * MILLISECOND;
                     let sent = self.peer.until(at);
-                    sent.iter().for_each(|got| self.hear(got));
+                    sent.iter().for_each(|got| self.check(got));
                 }
             }
             let sent = self.peer.take();
-            sent.iter().for_each(|got| self.hear(got));
+            sent.iter().for_each(|got| self.check(got));
             let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
             assert_eq!(info.received_bytes as usize, self.sent, "bytes in the window were dropped");
         }
 
-        fn hear(&mut self, got: &crate::harness::peer::Got) {
+        fn check(&mut self, got: &crate::harness::peer::Got) {
             let info = self.peer.host.engine.flow_info(self.peer.flow).expect("it lives");
             let announced =
                 got.ack.since(PEER_ISS.plus(1)) as usize + (usize::from(got.window) << self.scale);
@@ -672,12 +672,12 @@ mod source_ports {
     #[test]
     fn connections_that_come_and_go_do_not_meet_the_last_ones_of_their_names() {
         let mut network = Network::with(|config| config.source_ports = (40_000, 40_063), |_| {});
-        for turn in 0..2000 {
+        for round in 0..2000 {
             let client =
                 network.client.engine.connect(network.server_address(), network.now).expect("a port");
             network.run();
             let connected = network.client.saw(client, EventKind::Connected);
-            assert!(connected, "connection {turn} waits for its SYN to be repeated");
+            assert!(connected, "connection {round} waits for its SYN to be repeated");
             // More bytes than the initial sequence number moves by until the name may come again.
             assert_eq!(network.client.engine.send(client, &[1; 1000]), 1000);
             network.run();
@@ -717,7 +717,7 @@ fn what_came_before_a_reset_can_be_read_after_it() {
         let mut bytes = [0; 10];
         assert_eq!(peer.host.engine.read(peer.flow, &mut bytes), 10);
         peer.host.engine.close(peer.flow);
-        peer.turn();
+        peer.poll();
         events.clear();
         peer.host.engine.take_events(&mut events);
         assert_eq!(events, []);

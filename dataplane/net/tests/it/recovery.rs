@@ -17,12 +17,12 @@ fn sending(segments: u32) -> Peer {
     let mut peer = Peer::new(|_| {});
     peer.handshake(Options::Syn { mss: 1000, shift: None, sack: true, timestamps: None });
     peer.host.engine.send(peer.flow, b"?");
-    peer.turn();
+    peer.poll();
     peer.one();
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[]);
     peer.host.engine.send(peer.flow, &vec![7; segments as usize * 1000]);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.take().len(), segments as usize);
     peer
 }
@@ -119,7 +119,7 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     assert_eq!(sent(&mut peer), [], "within a quarter of a round trip");
     assert!(info(&peer).reordered > 0);
     peer.host.engine.send(peer.flow, &[8; 8000]);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.take().len(), 8);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 4, &[(5, 12)]);
@@ -129,7 +129,7 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     assert_eq!((sent(&mut peer), info(&peer).retransmits, info(&peer).recoveries), (vec![], 0, 0));
     // If it is lost indeed, a timer says so.
     peer.host.engine.send(peer.flow, &[9; 4000]);
-    peer.turn();
+    peer.poll();
     peer.take();
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 12, &[(13, 16)]);
@@ -142,7 +142,7 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
 fn a_lost_retransmission_is_found_without_a_timeout() {
     let mut peer = sending(8);
     peer.host.engine.send(peer.flow, &[7; 20_000]);
-    peer.turn();
+    peer.poll();
     peer.take();
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 8)]);
@@ -280,7 +280,7 @@ fn only_lost_bytes_are_retransmitted() {
 fn a_peer_without_selective_acknowledgements_is_served_as_well() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, &[9; 8000]);
-    peer.turn();
+    peer.poll();
     assert_eq!(peer.take().len(), 8);
     for _ in 0..3 {
         peer.say(0, 0, ACK, b"");
@@ -303,7 +303,7 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
     peer.handshake(Options::Syn { mss: 1000, shift: Some(7), sack: true, timestamps: None });
     let total = 400_000u32;
     peer.host.engine.send(peer.flow, &vec![1; total as usize]);
-    peer.turn();
+    peer.poll();
     let mut max = 0;
     let mut seed = 7u32;
     let mut honest = 0;
@@ -325,7 +325,7 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
         let options = Options::Sack { timestamps: None, blocks };
         peer.put(PEER_ISS.plus(1), peer.irs.plus(1 + honest), ACK, options, b"");
         peer.now += MILLISECOND;
-        peer.turn();
+        peer.poll();
         let info = info(&peer);
         assert!(info.scoreboard_runs <= limits::RUNS + 1, "{}", info.scoreboard_runs);
         assert!(info.congestion_window <= 4 * total);
@@ -355,7 +355,7 @@ fn splitting_doubling_and_optimism_gain_nothing() {
     let grown = |split: u32| {
         let mut peer = sending(8);
         peer.host.engine.send(peer.flow, &[7; 60_000]);
-        peer.turn();
+        peer.poll();
         peer.take();
         peer.now += ROUND_TRIP;
         for part in 1..=split {
@@ -374,7 +374,7 @@ fn splitting_doubling_and_optimism_gain_nothing() {
     // Doubling: more duplicates than there are segments let out no more than there are.
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, &[9; 100_000]);
-    peer.turn();
+    peer.poll();
     let first = peer.take().len();
     for _ in 0..1000 {
         peer.say(0, 0, ACK, b"");

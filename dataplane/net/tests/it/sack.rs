@@ -107,7 +107,7 @@ fn data_carry_ranges_where_there_is_room() {
     ten(&mut peer, 50);
     peer.host.engine.send(peer.flow, &[3; 100]);
     peer.host.engine.send(peer.flow, &[4; 2000]);
-    peer.turn();
+    peer.poll();
     let sent = peer.take();
     let lengths: Vec<_> = sent.iter().map(|got| (got.payload.len(), got.sack.len())).collect();
     assert_eq!(lengths, [(1000, 0), (1000, 0), (100, 1)]);

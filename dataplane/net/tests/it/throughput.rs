@@ -53,10 +53,10 @@ fn open(client: &mut Side, server: &mut Side, count: usize) -> Vec<FlowId> {
                 .connect(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7), 1)
                 .expect("there is a route"),
         );
-        for turn in 1..8 {
+        for now in 1..8 {
             for side in [&mut *client, &mut *server] {
-                side.receive(turn);
-                side.emit(turn);
+                side.receive(now);
+                side.emit(now);
             }
         }
     }
@@ -66,7 +66,7 @@ fn open(client: &mut Side, server: &mut Side, count: usize) -> Vec<FlowId> {
 }
 
 /// Each of `count` flows has one request of 64 bytes in flight, answered by 64 bytes.
-fn request_response(count: usize, turns: usize) {
+fn request_response(count: usize, rounds: usize) {
     let (mut client, mut server) = sides();
     let flows = open(&mut client, &mut server, count);
     for &flow in &flows {
@@ -74,7 +74,7 @@ fn request_response(count: usize, turns: usize) {
     }
     let start = processor_time();
     let (mut answered, mut now) = (0u64, 1000u64);
-    for _ in 0..turns {
+    for _ in 0..rounds {
         now += 1000;
         client.emit(now);
         server.receive(now);

@@ -191,7 +191,7 @@ impl Scene {
         Raw { memory, _fds: fds }
     }
 
-    fn turns(&mut self, count: usize) {
+    fn poll(&mut self, count: usize) {
         for _ in 0..count {
             self.broker.poll();
         }
@@ -215,12 +215,12 @@ impl Scene {
         queue.notify().expect("it cannot fail");
         let mut done = Vec::new();
         for _ in 0..200 {
-            self.turns(1);
+            self.poll(1);
             if queue.complete(&mut done) > 0 {
                 return done.remove(0);
             }
         }
-        panic!("no completion within 200 turns");
+        panic!("no completion within 200 iterations");
     }
 }
 
@@ -347,7 +347,7 @@ proptest! {
             scene.device.allow(allowed);
             queue.submit(1, operation).expect("an idle queue");
             queue.notify().expect("it cannot fail");
-            scene.turns(2);
+            scene.poll(2);
             scene.device.allow(usize::MAX);
             let done = scene.finish(&mut queue);
             prop_assert!(done.result.is_ok(), "{:?}", done.result);
@@ -448,7 +448,7 @@ fn an_invalid_request_is_refused_by_its_reason() {
     for (operation, offset, length, data, refusal) in wrong {
         let before = scene.counters(1).refused[refusal as usize];
         raw.request(operation, offset, length, data);
-        scene.turns(2);
+        scene.poll(2);
         assert_eq!(raw.status(), Some(-refusal.error()), "{operation} {offset} {length} {data}");
         assert_eq!(scene.counters(1).refused[refusal as usize], before + 1);
     }
@@ -464,11 +464,11 @@ fn a_write_stores_the_bytes_that_were_copied_though_they_change() {
     raw.fill(5);
     scene.device.allow(0);
     raw.request(2, 0, 4096, 0);
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!(scene.device.queued(), 1);
     raw.fill(6);
     scene.device.allow(usize::MAX);
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!(raw.status(), Some(0));
     assert!(scene.device.bytes(span(8, 1)).iter().all(|byte| *byte == 5));
 }
@@ -482,7 +482,7 @@ fn a_failed_read_shows_no_stale_bytes_of_a_buffer() {
     raw.fill(3);
     scene.device.0.borrow_mut().bad = true;
     raw.request(1, 0, 4096, 0);
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!(raw.status(), Some(-5));
     let word = u32::from_ne_bytes([3; 4]);
     assert!((GEOMETRY.data_start()..GEOMETRY.bytes()).step_by(4).all(|at| raw.load(at) == word));
@@ -497,14 +497,14 @@ fn an_application_that_takes_no_completions_delays_only_itself() {
     for _ in 0..8 {
         raw.request(1, 0, 512, 0);
     }
-    scene.turns(4);
+    scene.poll(4);
     raw.request(1, 0, 512, 0);
     for round in 0..50 {
         assert!(scene.execute(&mut neighbour, write(0, BLOCK, round)).result.is_ok());
     }
     assert_eq!(scene.counters(1).reads, 8, "the ninth has no room for its completion");
     assert_eq!(raw.status(), Some(0));
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!(scene.counters(1).reads, 9);
 }
 
@@ -517,15 +517,15 @@ fn a_detached_area_finishes_what_is_at_the_device_and_takes_nothing_more() {
         queue.submit(token, write(token * 4096, 4096, 1)).expect("room");
     }
     queue.notify().expect("it cannot fail");
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!(scene.device.queued(), 3);
     scene.broker.detach(1);
     queue.submit(3, write(3 * 4096, 4096, 1)).expect("room");
     queue.notify().expect("it cannot fail");
-    scene.turns(5);
+    scene.poll(5);
     assert_eq!((scene.device.queued(), scene.events()), (3, vec![]), "nothing new, and it is not over");
     scene.device.allow(usize::MAX);
-    scene.turns(3);
+    scene.poll(3);
     assert_eq!(scene.events(), [Event::Detached(1)]);
     let mut done = Vec::new();
     while queue.in_flight() > 0 {
@@ -561,7 +561,7 @@ fn the_area_of_a_killed_application_is_released_when_nothing_is_in_flight() {
         for request in 0..round % 8 {
             raw.request(2, request * 32768, 32768, 0);
         }
-        scene.turns(1);
+        scene.poll(1);
         assert!(scene.device.queued() <= 8);
         let busy = scene.device.queued() > 0;
         // The kernel closes what a killed process had.
@@ -569,11 +569,11 @@ fn the_area_of_a_killed_application_is_released_when_nothing_is_in_flight() {
         scene.broker.hosts_mut().for_each(|host| {
             host.look();
         });
-        scene.turns(2);
+        scene.poll(2);
         assert_eq!(scene.events().is_empty(), busy, "round {round}");
         scene.device.allow(usize::MAX);
         assert!(scene.execute(&mut neighbour, write(0, 4 * BLOCK, byte)).result.is_ok());
-        scene.turns(2);
+        scene.poll(2);
         if busy {
             assert_eq!(scene.events(), [Event::Detached(id)], "round {round}");
         }
@@ -597,13 +597,13 @@ fn a_small_request_waits_for_no_more_than_a_share_of_large_ones() {
         small.notify().expect("it cannot fail");
         let before = scene.device.0.borrow().queued.len();
         assert!(before as u64 * MAX_PIECE as u64 <= limits::BYTES, "the device has {before} of them");
-        let (mut done, mut turns) = (Vec::new(), 0);
+        let (mut done, mut iterations) = (Vec::new(), 0);
         while small.complete(&mut done) == 0 {
             // The device finishes one request an iteration.
             scene.device.allow(1);
-            scene.turns(1);
-            turns += 1;
-            assert!(turns <= 4 + limits::BYTES as usize / MAX_PIECE, "round {round}");
+            scene.poll(1);
+            iterations += 1;
+            assert!(iterations <= 4 + limits::BYTES as usize / MAX_PIECE, "round {round}");
         }
     }
     assert!(scene.counters(1).writes >= 100, "the large ones move too");
@@ -619,15 +619,15 @@ fn concurrent_flushes_share_one() {
         queue.submit(1, Operation::Flush).expect("an idle queue");
         queue.notify().expect("it cannot fail");
     }
-    scene.turns(1);
+    scene.poll(1);
     // Those that come while one is under way share the next.
     for queue in &mut queues {
         queue.submit(2, Operation::Flush).expect("room");
         queue.notify().expect("it cannot fail");
     }
-    scene.turns(3);
+    scene.poll(3);
     scene.device.allow(usize::MAX);
-    scene.turns(4);
+    scene.poll(4);
     for queue in &mut queues {
         let mut done = Vec::new();
         assert_eq!(queue.complete(&mut done), 2);
@@ -650,14 +650,14 @@ fn an_area_grows_at_once_and_shrinks_when_nothing_is_in_flight() {
     scene.device.allow(0);
     queue.submit(1, write(7 * BLOCK as u64, BLOCK, 5)).expect("room");
     queue.notify().expect("it cannot fail");
-    scene.turns(2);
+    scene.poll(2);
     scene.broker.reshape(1, &[span(8, 4)]).expect("sound extents");
     queue.submit(2, write(7 * BLOCK as u64, BLOCK, 6)).expect("room");
     queue.notify().expect("it cannot fail");
-    scene.turns(2);
+    scene.poll(2);
     assert_eq!((scene.events(), scene.device.queued()), (vec![], 1));
     scene.device.allow(usize::MAX);
-    scene.turns(4);
+    scene.poll(4);
     assert_eq!(scene.events(), [Event::Reshaped(1)]);
     let mut done = Vec::new();
     queue.complete(&mut done);
@@ -703,23 +703,23 @@ fn a_long_discard_is_cut_and_paid_for() {
     queue.submit(1, Operation::Discard { offset: 0, length: 48 << 20 }).expect("an idle queue");
     queue.notify().expect("it cannot fail");
     let mut done = Vec::new();
-    let (mut turns, mut served) = (0_i32, 0);
+    let (mut iterations, mut served) = (0_i32, 0);
     while queue.complete(&mut done) == 0 {
         if other.in_flight() == 0 {
             other.submit(2, write(0, 4096, 7)).expect("an idle queue");
         }
         other.notify().expect("it cannot fail");
-        scene.turns(2);
+        scene.poll(2);
         assert!(scene.device.longest_discard() <= limits::DISCARD_SLICE);
         served += other.complete(&mut done);
         done.clear();
-        turns += 2;
-        assert!(turns < 10_000, "it never ends");
+        iterations += 2;
+        assert!(iterations < 10_000, "it never ends");
     }
     // As many iterations as writes of so many bytes would take.
     let moved = (48 << 20) - limits::DISCARD_SLICE as i64;
-    assert!(i64::from(turns) >= moved / limits::QUANTUM, "{turns} turns");
-    assert!(served as i32 * 8 >= turns, "{served} writes in {turns} turns");
+    assert!(i64::from(iterations) >= moved / limits::QUANTUM, "{iterations} iterations");
+    assert!(served as i32 * 8 >= iterations, "{served} writes in {iterations} iterations");
 }
 
 /// One device's queue breaks: its areas get errors, and are never released; those of other
@@ -745,7 +745,7 @@ fn a_broken_device_fails_its_own_areas_alone() {
     drop(lost);
     scene.broker.detach(1);
     scene.broker.detach(2);
-    scene.turns(3);
+    scene.poll(3);
     assert_eq!(scene.events(), [Event::Detached(2)], "what was asked of the broken one may still land");
 }
 

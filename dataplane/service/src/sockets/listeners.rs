@@ -281,9 +281,9 @@ impl SocketService {
     }
 
     fn accept_some(&mut self, id: ListenerId, group: &[ListenerId], some: u32) {
-        for turn in 0..some as usize {
+        for index in 0..some as usize {
             // Round robin in the group, so that a member that never accepts holds one connection.
-            let next = group.iter().cycle().skip(turn).take(group.len());
+            let next = group.iter().cycle().skip(index).take(group.len());
             let Some(&next) = next.into_iter().find(|&&id| self.pair_has_room(id)) else { return };
             let Some(open) = self.listeners.get(&id) else { return };
             let Some(listening) = open.kernel.as_ref().filter(|_| open.waiting.is_empty()) else { return };

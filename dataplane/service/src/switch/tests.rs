@@ -207,8 +207,8 @@ fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
 
 #[test]
 fn rules_of_sender_and_receiver_hold_and_can_change() {
-    let stranger = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
-    let picky = VnicSpec { peers: vec![stranger], ..spec(2) };
+    let third = Ipv4Prefix::new(Ipv4Addr::new(10, 0, 0, 3), 32).expect("32 bits");
+    let picky = VnicSpec { peers: vec![third], ..spec(2) };
     let (mut switch, taps) = switch([spec(1), picky, spec(3)]);
     let mut forged = datagram(1, 3, 60);
     forged[11] = 2;

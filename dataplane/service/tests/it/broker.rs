@@ -89,7 +89,7 @@ struct OverFile {
     folder: PathBuf,
     device: Option<PathBuf>,
     commands: Sender<Command>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     events: std::sync::mpsc::Receiver<Event>,
     thread: Option<JoinHandle<std::io::Result<()>>>,
     block: u32,
@@ -122,18 +122,19 @@ impl OverFile {
         let probe = sietch_disk::open_area(open().expect("just made").into(), VOLUME as u64);
         let block = probe.expect("a regular file").block_size() as u32;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (bell, told) = (eventfd(0, flags).expect("an eventfd"), eventfd(0, flags).expect("an eventfd"));
+        let (doorbell, event_doorbell) =
+            (eventfd(0, flags).expect("an eventfd"), eventfd(0, flags).expect("an eventfd"));
         let (commands, orders) = channel();
         let (sender, events) = channel();
-        let own = bell.try_clone().expect("a descriptor");
+        let own = doorbell.try_clone().expect("a descriptor");
         let thread = std::thread::spawn(move || {
-            run(&orders, &own, &EventSink { events: sender, doorbell: told }, &Snapshot::default())
+            run(&orders, &own, &EventSink { events: sender, doorbell: event_doorbell }, &Snapshot::default())
         });
         let bench = Self {
             folder,
             device: device.clone(),
             commands,
-            bell,
+            doorbell,
             events,
             thread: Some(thread),
             block,
@@ -148,7 +149,7 @@ impl OverFile {
 
     fn send(&self, command: Command) {
         self.commands.send(command).expect("the loop runs");
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).expect("the bell is whole");
+        rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).expect("the eventfd is open");
     }
 }
 

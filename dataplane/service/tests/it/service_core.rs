@@ -57,22 +57,22 @@ fn receive(endpoint: &mut Endpoint) -> Vec<u8> {
 #[test]
 fn frames_pass_between_applications_while_ports_come_and_go() {
     let (sender, commands) = channel();
-    let (gone, ended) = channel();
+    let (removed, ended) = channel();
     let flags = EventfdFlags::NONBLOCK.union(EventfdFlags::CLOEXEC);
-    let bell = eventfd(0, flags).expect("an eventfd");
-    let ringer = bell.try_clone().expect("a descriptor");
+    let doorbell = eventfd(0, flags).expect("an eventfd");
+    let own = doorbell.try_clone().expect("a descriptor");
     let snapshot = Arc::new(Snapshot::default());
     let shown = Arc::clone(&snapshot);
-    let core = std::thread::spawn(move || run(&commands, &bell, &gone, &shown));
-    let tell = |command| {
+    let core = std::thread::spawn(move || run(&commands, &doorbell, &removed, &shown));
+    let send = |command| {
         sender.send(command).expect("the core runs");
-        rustix::io::write(&ringer, &1_u64.to_ne_bytes()).expect("the bell is whole");
+        rustix::io::write(&own, &1_u64.to_ne_bytes()).expect("the eventfd is open");
     };
     let geometry = LinkLayout::for_mtu(MTU);
     let add = |last: u8| {
         let Pair { near, far, revocation } = create_pair(geometry, 1).expect("memory for a link");
         let (reply, answer) = channel();
-        tell(Command::Add { id: u64::from(last), spec: spec(last), fds: near, geometry, mtu: MTU, reply });
+        send(Command::Add { id: u64::from(last), spec: spec(last), fds: near, geometry, mtu: MTU, reply });
         answer.recv().expect("the core answers").expect("its own MAC and address");
         (Endpoint::open(far, geometry, spec(last).mac, MTU).expect("a fresh grant"), revocation)
     };
@@ -87,7 +87,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
         assert_eq!(receive(&mut two), frame);
     }
     let (reply, report) = channel();
-    tell(Command::Report(reply));
+    send(Command::Report(reply));
     let report = report.recv().expect("the core answers");
     assert_eq!((report.len(), report[0].counters.sent_frames, report[1].counters.received_frames), (2, 4, 4));
     // The core sleeps, or is about to: what it noted before is all there is.
@@ -101,6 +101,6 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     // An application that ends is noticed without a word.
     drop(one);
     assert_eq!(ended.recv(), Ok(1));
-    tell(Command::Stop);
+    send(Command::Stop);
     core.join().expect("no panic").expect("poll does not fail");
 }

@@ -20,7 +20,7 @@ use crate::sockets_fixture::{TestService, arrival, bind_when_free, client, conne
 use sietch_service::sockets::limits;
 
 #[test]
-fn somebody_is_here() {
+fn hello_is_answered_with_the_limit() {
     let service = TestService::new();
     let (reply, _) = service.call(&request(RequestKind::Hello), &[]).unwrap();
     assert_eq!(reply.kind(), ReplyKind::Welcome);
@@ -58,9 +58,9 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
     let ([a, common_a, page_a], [b, common_b, page_b]) = (take(&mut own), take(&mut theirs));
     let first = Endpoint::attach(common_a.as_fd(), page_a.as_fd()).unwrap();
     let second = Endpoint::attach(common_b.as_fd(), page_b.as_fd()).unwrap();
-    assert_eq!(first.send().expect("nobody else holds the lock").write(b"ping"), 4);
+    assert_eq!(first.send().expect("no other holder of the lock").write(b"ping"), 4);
     let mut bytes = [0; 8];
-    assert_eq!(second.receive().expect("nobody else holds the lock").read(&mut bytes), 4);
+    assert_eq!(second.receive().expect("no other holder of the lock").read(&mut bytes), 4);
     assert_eq!(&bytes[..4], b"ping");
     assert_eq!(second.names().local[..], first.names().peer[..]);
     // The placeholders are the two ends of one pair: a byte on one wakes the other; and the death
@@ -349,7 +349,7 @@ fn the_descriptors_of_a_connection_are_free_when_its_second_end_closes() {
 fn connect_from(service: &TestService, from: Name, to: std::net::SocketAddr) -> ReplyKind {
     let socket = client(AddressFamily::INET);
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true).expect("a socket");
-    rustix::net::bind(&socket, &from.address().expect("a name")).expect("nobody of the kernel has it");
+    rustix::net::bind(&socket, &from.address().expect("a name")).expect("no kernel socket has it");
     let mut asked = request(RequestKind::Connect);
     asked.remote = to.into();
     service.call(&asked, &[socket.as_fd()]).expect("an answer").0.kind()

@@ -114,7 +114,7 @@ impl TestService {
         let start = Instant::now();
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         while poll(&mut [PollFd::new(&self.doorbell, PollFlags::IN)], Some(&none)) == Ok(1) {
-            assert!(start.elapsed() < PATIENCE, "it does not hear");
+            assert!(start.elapsed() < PATIENCE, "the service does not read its doorbell");
             std::thread::yield_now();
         }
     }
@@ -258,8 +258,8 @@ pub(crate) fn arrival(placeholder: &OwnedFd) -> (Arrival, Descriptors) {
     }
 }
 
-/// Listens at a name that is about to be free. A child that another test of this program has forked
-/// and that has not started its own program yet holds whatever was open here.
+/// Listens at a name that is about to be free. Another test of this program may have forked a child
+/// that has not started its own program yet; such a child holds all descriptors of this process.
 pub(crate) fn bind_when_free(name: SocketAddr) -> TcpListener {
     let start = Instant::now();
     loop {

@@ -194,10 +194,10 @@ impl Bystander {
         self.said = self.said.wrapping_add(1);
         let [from, to] = &self.ends;
         let text = [self.said; 100];
-        assert_eq!(from.send().expect("nobody else sends").write(&text), text.len());
-        let mut heard = [0; 100];
-        assert_eq!(to.receive().expect("nobody else reads").read(&mut heard), text.len());
-        assert_eq!(heard, text);
+        assert_eq!(from.send().expect("no other sender").write(&text), text.len());
+        let mut read = [0; 100];
+        assert_eq!(to.receive().expect("no other reader").read(&mut read), text.len());
+        assert_eq!(read, text);
         let (reply, _own) = connect(service, self.address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
         assert_eq!(arrival(&self.placeholder).0.peer, reply.local);
@@ -245,7 +245,7 @@ fn no_message_of_a_program_harms_another() {
     let before = descriptors();
     // The counts of descriptors are of the whole process.
     let alone = std::sync::Mutex::new(());
-    seeds::run("it sockets_fuzz::nobody_can_say", &[], Budget { seeds: 150, seconds: 10 }, |seed| {
+    seeds::run("it sockets_fuzz", &[], Budget { seeds: 150, seconds: 10 }, |seed| {
         let _alone = alone.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         run(&service, seed);
         service.until(|shown| {

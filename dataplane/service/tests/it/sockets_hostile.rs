@@ -31,7 +31,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
 }
 
-/// Everything that clients made is gone, and the service has as many descriptors as before.
+/// Everything that clients made is closed, and the service has as many descriptors as before.
 fn assert_returns(service: &TestService, before: usize) {
     let empty = |shown: &sietch_service::sockets::SocketReport| {
         shown.listeners == 0 && shown.connections == 0 && shown.applications == 0 && descriptors() <= before
@@ -221,7 +221,7 @@ fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
     // Within the patience of a request, which is far less than the hour.
     let (reply, _) = service.call(&request(RequestKind::Hello), &[]).expect("it answers");
     assert_eq!(reply.kind(), ReplyKind::Welcome);
-    // Their peers are gone, and then it lingers no more.
+    // When their peers have closed, it lingers no more.
     drop(peers);
     closes.into_iter().for_each(|close| close.join().expect("it only closes"));
     assert_returns(&service, before);
@@ -458,7 +458,7 @@ fn bound_freely(name: &str, keep: bool) -> OwnedFd {
 
 #[test]
 fn a_forged_address_of_a_bound_socket_is_refused() {
-    in_own_namespace("nobody_comes_from_an_address_of_another_host", || {
+    in_own_namespace("a_forged_address_of_a_bound_socket_is_refused", || {
         let service = TestService::new();
         let (placeholder, address) = listen(&service, "0.0.0.0:0", 16);
         let connects = |socket: &OwnedFd, to: &str, port| {
@@ -527,7 +527,7 @@ fn a_socket_of_another_namespace_finds_no_listener_here() {
                 return;
             }
             assert_eq!(connect(&service, address).0.kind(), ReplyKind::UseKernel);
-            // And a listener of there has the same name without being in anybody's way.
+            // A listener of that namespace may have the same name.
             let socket = client(AddressFamily::INET);
             rustix::net::bind(&socket, &address).expect("an empty namespace");
             rustix::net::listen(&socket, 5).expect("bound");
@@ -712,7 +712,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     assert_eq!((before.applications.len(), before.listeners.len(), before.connections.len()), (2, 2, 1));
     let (reply, _) = service.administer(&request(RequestKind::Revoke)).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Listed);
-    // The listener is gone, the connection says so, and a stranger's is as it was.
+    // The listener is closed, the connection is reset, and the other user's is unchanged.
     drop(bind_when_free(address));
     let page = own[2].as_ref().expect("a private page");
     let end = sietch_ring::stream::Endpoint::attach(own[1].as_ref().expect("memory").as_fd(), page.as_fd())

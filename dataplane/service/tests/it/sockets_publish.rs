@@ -51,7 +51,7 @@ fn kernel_and_memory_arrive_at_one_accept_with_the_name_that_they_asked_for() {
     }
     let shown = service.until_by_itself(|shown| shown.counters.kernel_accepted == 3);
     assert_eq!((shown.listeners, shown.counters.published), (3, 2));
-    // The listener is one: what was said over the placeholder is not nonsense to anybody.
+    // One listener has both: no part of the service refuses a message over its placeholder.
     sietch_protocol::socket_service::change_backlog(placeholder.as_fd(), 100).unwrap();
     assert_eq!(service.shown().counters.malformed, 0);
     drop(placeholder);
@@ -62,7 +62,7 @@ fn kernel_and_memory_arrive_at_one_accept_with_the_name_that_they_asked_for() {
 }
 
 #[test]
-fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_nobody() {
+fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_no_client() {
     let service = TestService::new();
     let (_, placeholder, names) = publish(&service, &["127.0.0.1:0"]);
     let placeholder = placeholder.unwrap();
@@ -82,7 +82,7 @@ fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_nobody(
 }
 
 #[test]
-fn a_listener_with_many_clients_in_one_turn_has_some_of_them_and_then_another_has_its_own() {
+fn a_listener_with_many_clients_in_one_iteration_has_some_of_them_and_then_another_has_its_own() {
     let service = TestService::new();
     // Both lead into one pair, in the order in which they are come to: the published one first.
     let (own, name) = bound("127.0.0.1:0");

@@ -143,8 +143,8 @@ mod tests {
             let cookie = make(&key(), &WORDS, Seq(irs), 1460, at);
             let other = judge(&key(), &WORDS, Seq(irs.wrapping_add(away)), cookie, at);
             prop_assert_eq!(other, Verdict::OtherSegment, "a later segment of the same peer");
-            let somebody = [1, 2, 3, 4, port];
-            prop_assert!(!matches!(judge(&key(), &somebody, Seq(irs), cookie, at), Verdict::Valid(_)));
+            let other_tuple = [1, 2, 3, 4, port];
+            prop_assert!(!matches!(judge(&key(), &other_tuple, Seq(irs), cookie, at), Verdict::Valid(_)));
             let guess = Seq(cookie.0.wrapping_add(away));
             prop_assert!(!matches!(judge(&key(), &WORDS, Seq(irs), guess, at), Verdict::Valid(_)));
         }

@@ -91,17 +91,17 @@ impl Reassembly {
         piece.0.before(piece.1).then_some(piece)
     }
 
-    /// Appends up to `count` ranges to `out` for an acknowledgement that `turns` others follow at
-    /// once. Segments of one batch would all get the same answer, and ranges beyond those that fit
-    /// would never be reported. So the last acknowledgement reports the latest ranges, and those
-    /// before it lower and lower ones.
-    pub(crate) fn report_in_turn(&self, turns: usize, count: usize, out: &mut SackBlocks) {
+    /// Appends up to `count` ranges to `out` for an acknowledgement that `following` others follow
+    /// at once. Segments of one batch would all get the same answer, and ranges beyond those that
+    /// fit would never be reported. So the last acknowledgement reports the latest ranges, and the
+    /// ones before it report lower and lower ranges.
+    pub(crate) fn report_in_turn(&self, following: usize, count: usize, out: &mut SackBlocks) {
         let ranges = self.ranges.len();
-        if turns == 0 || ranges <= count || count == 0 {
+        if following == 0 || ranges <= count || count == 0 {
             self.report(count, out);
             return;
         }
-        let highest = ranges - 1 - turns * count % ranges;
+        let highest = ranges - 1 - following * count % ranges;
         (0..count).for_each(|below| out.push(self.ranges[(highest + ranges - below) % ranges]));
     }
 

@@ -36,8 +36,8 @@ impl Tcp {
             count -= 1;
         }
         if let Some(reassembly) = &cold.reassembly {
-            let turns = usize::from(flow.owed).saturating_sub(1);
-            reassembly.report_in_turn(turns, count, &mut blocks);
+            let following = usize::from(flow.owed).saturating_sub(1);
+            reassembly.report_in_turn(following, count, &mut blocks);
         }
         Options::Sack { timestamps, blocks }
     }

@@ -84,7 +84,7 @@ impl Peer {
         let mut frame = vec![0; tcp::frame_length(&template, &options, payload.len())];
         tcp::emit(&mut frame, &template, &fields, (payload, b""), true);
         assert!(self.host.tap.deliver(&frame));
-        self.turn();
+        self.poll();
     }
 
     /// Sends data or control `offset` bytes into our stream, acknowledging `acknowledged` bytes of
@@ -93,7 +93,8 @@ impl Peer {
         self.put(PEER_ISS.plus(1 + offset), self.irs.plus(1 + acknowledged), flags, Options::None, payload);
     }
 
-    pub(crate) fn turn(&mut self) {
+    /// Polls the engine until it has nothing to do.
+    pub(crate) fn poll(&mut self) {
         while self.host.poll(self.now) {}
     }
 
@@ -143,11 +144,11 @@ impl Peer {
         let mut all = self.take();
         while let Some(next) = self.host.engine.next_deadline().filter(|next| *next <= at) {
             self.now = self.now.max(next);
-            self.turn();
+            self.poll();
             all.extend(self.take());
         }
         self.now = at;
-        self.turn();
+        self.poll();
         all.extend(self.take());
         all
     }

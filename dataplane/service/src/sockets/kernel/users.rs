@@ -2,7 +2,7 @@
 //!
 //! 1. The kernel shows all of them under one uid, `/proc/sys/kernel/overflowuid`. They are
 //!    different users, and must not see, end or take what another one of them has.
-//! 2. Where every user has a uid, as on the host, that uid is an ordinary user (nobody).
+//! 2. Where every user has a uid, as on the host, that uid belongs to an ordinary user.
 //! 3. Where some have none, a user may still have the overflow uid itself. It cannot be
 //!    distinguished from the others, so it counts as one of them.
 

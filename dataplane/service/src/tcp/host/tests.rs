@@ -89,7 +89,7 @@ fn handshakes_complete_up_to_the_backlog_and_no_further() {
     world.accepting = false;
     world.backlog(4);
     world.run(2 * SECOND);
-    assert_eq!(world.established(), 4, "so many handshakes were completed while nobody accepted");
+    assert_eq!(world.established(), 4, "so many handshakes were completed before any was accepted");
     world.accepting = true;
     assert!(world.run(300 * SECOND), "still going on: {:#?}", world.describe());
     world.check();
@@ -104,7 +104,7 @@ fn idle_connections_cost_no_iteration() {
     assert_eq!((counters.connections, counters.active), (50, 0));
     let before = world.iterations;
     world.run(1000 * SECOND);
-    assert!(world.iterations - before < 20, "an idle host took {} turns", world.iterations - before);
+    assert!(world.iterations - before < 20, "an idle host took {} iterations", world.iterations - before);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn released_ports_and_unused_applications_are_forgotten() {
         .collect();
     assert_eq!(host.bind(name(9_999, application)), Err(BindError::TooMany));
     for binding in &bindings {
-        host.listen(*binding, 5).expect("nobody else listens");
+        host.listen(*binding, 5).expect("the name is free");
     }
     bindings.into_iter().for_each(|binding| host.release(binding));
     // The world's own listener is left.

@@ -24,7 +24,7 @@ fn an_address_of_another_host_cannot_be_bound() {
 #[test]
 fn one_name_belongs_to_one_application() {
     let mut ports = ports();
-    let first = ports.bind(name("0.0.0.0:80")).expect("nobody has it");
+    let first = ports.bind(name("0.0.0.0:80")).expect("the name is free");
     assert_eq!(ports.bind(name("10.0.0.2:80")), Err(BindError::InUse(80)));
     assert_eq!(ports.bind(name("[::]:80")), Err(BindError::InUse(80)));
     let six = BoundName { v6_only: true, ..name("[::]:80") };
@@ -59,9 +59,9 @@ fn the_most_specific_listener_is_selected() {
     let mut ports = ports();
     let four = ports.bind(name("10.0.0.2:8001")).expect("free");
     assert_eq!(ports.listener("10.0.0.2:8001".parse().expect("an address"), 0), None);
-    ports.listen(four, 1).expect("nobody listens");
+    ports.listen(four, 1).expect("no other listener");
     let any = ports.bind(BoundName { v6_only: true, ..name("[::]:8001") }).expect("another family");
-    ports.listen(any, 1).expect("nobody listens");
+    ports.listen(any, 1).expect("no other listener");
     assert_eq!(ports.listener("10.0.0.2:8001".parse().expect("an address"), 7), Some(four));
     assert_eq!(ports.listener("[fd00::2]:8001".parse().expect("an address"), 7), Some(any));
     ports.release(four);

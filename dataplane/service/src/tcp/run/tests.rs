@@ -80,7 +80,7 @@ impl Served {
         received[0].take().expect("a placeholder")
     }
 
-    fn turn(&mut self, now: u64) {
+    fn poll(&mut self, now: u64) {
         self.peer.poll(&mut self.queue, now).expect("the link is whole");
         self.peer.take_events(&mut Vec::new());
     }
@@ -101,8 +101,8 @@ fn vnics_change_threads_while_bytes_flow() {
         let flow = served.peer.connect((SERVICE, 7), now()).expect("there is room");
         let mut received = Descriptors::default();
         while receive_arrival(listener.as_fd(), RecvFlags::DONTWAIT, &mut received).is_err() {
-            served.turn(now());
-            assert!(start.elapsed() < PATIENCE, "nobody connected");
+            served.poll(now());
+            assert!(start.elapsed() < PATIENCE, "no connection arrived");
         }
         let [placeholder, common, page, _] = received;
         let (common, page) = (common.expect("memory"), page.expect("a page"));
@@ -126,15 +126,15 @@ fn vnics_change_threads_while_bytes_flow() {
             }
         }
         for (served, (flow, end, placeholder, _, sent, back)) in all.iter_mut().zip(&mut flows) {
-            served.turn(now);
+            served.poll(now);
             if *sent < TOTAL {
                 let piece: Vec<u8> = (*sent..TOTAL.min(*sent + 1000)).map(|at| (at % 251) as u8).collect();
                 *sent += served.peer.send(*flow, &piece);
             }
             let mut bytes = [0; 4096];
             let room = end.writable().min(bytes.len());
-            let count = end.receive().expect("nobody else").read(&mut bytes[..room]);
-            assert_eq!(end.send().expect("nobody else").write(&bytes[..count]), count);
+            let count = end.receive().expect("no other user").read(&mut bytes[..room]);
+            assert_eq!(end.send().expect("no other user").write(&bytes[..count]), count);
             for due in [end.data_notification(), end.room_notification()] {
                 let flags = rustix::net::SendFlags::DONTWAIT;
                 if due.is_needed() && rustix::net::send(&*placeholder, &[0], flags).is_ok() {
@@ -164,7 +164,7 @@ fn a_vnic_whose_device_is_gone_ends_and_is_named() {
     assert!(matches!(heard, sietch_protocol::socket_service::Incoming::Closed));
     let start = Instant::now();
     while pool.take_ended() != ["gone"] {
-        assert!(start.elapsed() < PATIENCE, "nobody says that it ended");
+        assert!(start.elapsed() < PATIENCE, "its end was not reported");
         std::thread::yield_now();
     }
 }

@@ -12,8 +12,8 @@ fn pair(opening: Opening) -> (StreamChannel, Endpoint, OwnedFd) {
     (made.channel, end, made.application_end.placeholder)
 }
 
-/// Bytes that lie in a doorbell.
-fn rung(placeholder: &OwnedFd) -> usize {
+/// Unread notifications in a doorbell, one byte each.
+fn notifications(placeholder: &OwnedFd) -> usize {
     recv(placeholder, &mut [0_u8; 64][..], RecvFlags::DONTWAIT).map_or(0, |(count, _)| count)
 }
 
@@ -36,7 +36,7 @@ fn bytes_go_both_ways_and_a_sleeper_is_notified() {
     end.arm(Want::Data);
     assert_eq!(channel.deliver(b"and back"), 8);
     channel.notify(&mut NotifiedSleeps::default());
-    assert_eq!(rung(&placeholder), 1);
+    assert_eq!(notifications(&placeholder), 1);
     let mut bytes = [0; 16];
     assert_eq!(end.receive().expect("no other user").read(&mut bytes), 8);
     channel.finish();
@@ -47,46 +47,46 @@ fn bytes_go_both_ways_and_a_sleeper_is_notified() {
 
 #[test]
 fn a_sleeper_for_many_channels_is_notified_once_a_sleep() {
-    let mut rung_for = NotifiedSleeps::default();
+    let mut notified = NotifiedSleeps::default();
     let mut both = [pair(Opening::Accepted), pair(Opening::Accepted)];
     for sleep in [7, 8] {
         for (_, end, _) in &both {
             end.disarm_among_many();
             assert!(end.arm_among_many(sleep).is_some(), "nothing else waits");
         }
-        let rings = both.each_mut().map(|(channel, _, placeholder)| {
+        let counts = both.each_mut().map(|(channel, _, placeholder)| {
             assert_eq!(channel.deliver(b"some"), 4);
-            channel.notify(&mut rung_for);
-            rung(placeholder)
+            channel.notify(&mut notified);
+            notifications(placeholder)
         });
-        assert_eq!(rings, [1, 0], "in sleep {sleep}");
+        assert_eq!(counts, [1, 0], "in sleep {sleep}");
     }
     // For itself alone again; and beside another waiter.
     let (channel, end, placeholder) = &mut both[1];
     end.number_sleep(0);
     channel.deliver(b"some");
-    channel.notify(&mut rung_for);
-    assert_eq!(rung(placeholder), 1);
+    channel.notify(&mut notified);
+    assert_eq!(notifications(placeholder), 1);
     end.disarm_among_many();
     assert!(end.arm_among_many(8).is_some());
     end.arm(Want::Data);
     assert!(end.arm_among_many(8).is_none());
     channel.deliver(b"some");
-    channel.notify(&mut rung_for);
-    assert_eq!(rung(placeholder), 1, "one byte wakes all who sleep there");
+    channel.notify(&mut notified);
+    assert_eq!(notifications(placeholder), 1, "one byte wakes all who sleep there");
     // The other way: the application reads the number.
     for (channel, _, _) in &mut both {
         channel.arm_among_many(WakeOn { data: true, room: false }, 9);
     }
     let mut known = 0;
-    let rings = both.each_ref().map(|(_, end, _)| {
+    let due = both.each_ref().map(|(_, end, _)| {
         let due = end.data_notification_unless(|sleep| sleep == known);
         if due.is_needed() {
             known = due.sleep();
         }
         due.is_needed()
     });
-    assert_eq!((rings, known), ([true, false], 9));
+    assert_eq!((due, known), ([true, false], 9));
     both.iter_mut().for_each(|(channel, _, _)| channel.disarm(WakeOn { data: true, room: false }));
     assert!(!both[1].1.data_notification().is_needed(), "it took its request back");
 }
@@ -126,7 +126,7 @@ fn a_full_ring_takes_the_rest_when_the_application_reads() {
     let mut out = vec![0; given];
     assert_eq!(end.receive().expect("no other user").read(&mut out), given);
     assert!(end.room_notification().is_needed());
-    assert!(channel.has_room() && rung(&placeholder) == 0);
+    assert!(channel.has_room() && notifications(&placeholder) == 0);
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn the_applications_page_shows_whether_a_connection_succeeds() {
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::CONNECTING);
     channel.establish();
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::ESTABLISHED);
-    assert_eq!(rung(&placeholder), 1);
+    assert_eq!(notifications(&placeholder), 1);
     let (mut channel, end, placeholder) = pair(Opening::Connecting);
     channel.fail(Errno::CONNREFUSED);
     assert_eq!(end.private().state.load(std::sync::atomic::Ordering::Acquire), state::FAILED);
     assert_eq!(end.private().take_error(), Errno::CONNREFUSED.raw_os_error() as u32);
-    assert_eq!(rung(&placeholder), 1);
+    assert_eq!(notifications(&placeholder), 1);
 }
 
 #[test]

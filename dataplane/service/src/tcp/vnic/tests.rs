@@ -180,7 +180,7 @@ fn bound(request: &mut Request, port: u16) {
 fn accept(listener: &OwnedFd) -> (OwnedFd, Endpoint) {
     let mut received = Descriptors::default();
     let arrived =
-        receive_arrival(listener.as_fd(), RecvFlags::DONTWAIT, &mut received).expect("somebody connected");
+        receive_arrival(listener.as_fd(), RecvFlags::DONTWAIT, &mut received).expect("a client connected");
     assert!(matches!(arrived, Incoming::Arrived(_)));
     stream(received)
 }
@@ -290,7 +290,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
 #[test]
 fn an_application_connects_and_gets_the_result() {
     let mut scene = Scene::new();
-    scene.peer.listen(9000, 8).expect("nobody listens");
+    scene.peer.listen(9000, 8).expect("no other listener");
     let to =
         |port: u16| move |request: &mut Request| request.remote = Name::from(SocketAddr::from((PEER, port)));
     let (reply, received) = scene.ask(1000, RequestKind::Connect, to(9000), None);
@@ -446,11 +446,11 @@ fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
     set(&placeholder, &end, option::NO_DELAY, 1);
     scene.run();
     assert!(scene.peer.received(flow).0.is_empty());
-    let told = |scene: &mut Scene| scene.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
-    let told = told(&mut scene);
-    assert_eq!((told.kind(), told.spare[0]), (ReplyKind::Information, 1));
-    let word = |at: usize| u32::from_ne_bytes(told.spare[at..at + 4].try_into().expect("four bytes"));
-    assert_eq!((told.limit, word(16)), (6, 1448));
+    let ask = |scene: &mut Scene| scene.ask(1000, RequestKind::Information, |_| {}, Some(&placeholder)).0;
+    let reply = ask(&mut scene);
+    assert_eq!((reply.kind(), reply.spare[0]), (ReplyKind::Information, 1));
+    let word = |at: usize| u32::from_ne_bytes(reply.spare[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!((reply.limit, word(16)), (6, 1448));
     (0..10).for_each(|_| scene.run());
     assert_eq!(scene.peer.received(flow).0, b"header");
     // Corked again by what comes next; taken out, all of it goes at once.

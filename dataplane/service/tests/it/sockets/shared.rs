@@ -47,7 +47,7 @@ fn a_process_that_shares_a_listening_socket_waits_in_accept_as_before() {
     service.until(|shown| shown.listeners == 0);
     // The service has released it: the other accepts what comes.
     let _last = TcpStream::connect(address).unwrap();
-    let accepted = child.join().expect("it was told nothing else");
+    let accepted = child.join().expect("the child does nothing else");
     assert!(accepted >= 1 && accepted + taken <= sent + 1, "{accepted} and {taken} of {sent}");
 }
 
@@ -78,7 +78,7 @@ fn a_process_that_was_refused_waits_in_accept_as_before() {
     if std::env::var_os(REFUSED).is_some() {
         let listener = TcpListener::from(rustix::io::dup(std::io::stdin()).unwrap());
         for _ in 0..10 {
-            listener.accept().expect("it waits until somebody connects");
+            listener.accept().expect("it waits until a client connects");
         }
         return;
     }

@@ -44,14 +44,14 @@ fn revoke(service: &TestService, vnic: &mut Pretended, asked: &Request) -> Resul
     let (vnics, questions) = channel();
     service.send(Command::Vnics(vnics));
     let (orders, received) = channel();
-    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     std::thread::scope(|scope| {
         let socket_service = service.command_sender();
         scope.spawn(move || {
             let asked: VnicRequest = questions.recv().expect("the service asks");
             // When it is dropped the VNIC gets no more requests.
             let orders = orders;
-            let line = RequestQueue { requests: &orders, doorbell: &bell };
+            let line = RequestQueue { requests: &orders, doorbell: &doorbell };
             fan_out(asked, std::iter::once(line), Some(&socket_service), &mut RevocationFilter::default());
         });
         scope.spawn(move || received.into_iter().for_each(|asked| vnic.answer(asked)));
@@ -150,7 +150,7 @@ fn a_revocation_with_a_user_ends_here_before_vnics_are_asked() {
 #[test]
 fn all_vnics_get_a_request_at_the_same_time() {
     let (lines, questions): (Vec<_>, Vec<_>) = (0..2).map(|_| channel::<VnicRequest>()).unzip();
-    let bell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
+    let doorbell = eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor");
     let (own, socket) = rustix::net::socketpair(
         AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -182,7 +182,7 @@ fn all_vnics_get_a_request_at_the_same_time() {
             }
         });
         let lines: Vec<_> =
-            lines.iter().map(|orders| RequestQueue { requests: orders, doorbell: &bell }).collect();
+            lines.iter().map(|orders| RequestQueue { requests: orders, doorbell: &doorbell }).collect();
         fan_out(asked, lines.into_iter(), None, &mut RevocationFilter::default());
     });
     drop(lines);
@@ -262,8 +262,8 @@ fn a_program_that_closes_everything_meanwhile_is_revoked_as_well() {
     assert_eq!(reply.error(), Errno::ACCESS);
 }
 
-/// A connection that was made on a VNIC: the kernel does not tell of its end. What is returned
-/// holds it.
+/// Adds a connection that was made on a VNIC, whose end the kernel does not report. The returned
+/// descriptors hold it.
 fn enter(service: &TestService) -> [OwnedFd; 2] {
     let uid = rustix::process::geteuid().as_raw();
     let application = Application { uid, id: [7; 16] };
@@ -297,7 +297,7 @@ fn lists_in_a_row_sweep_once() {
     let seconds = begin.elapsed().as_secs();
     assert!(counters.sweeps <= 2 + seconds, "{} sweeps in {seconds} s", counters.sweeps);
     drop(held);
-    // But what is gone is found to be.
+    // But the sweep finds that the connection was closed.
     service.until_by_itself(|shown| {
         list();
         shown.connections == 0

@@ -20,7 +20,7 @@ fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
         send_message(socket.as_fd(), asked.as_bytes(), &[holder.as_fd()], SendFlags::empty()).expect("room");
         socket
     };
-    let socket = as_user(uid, sent).expect("root may be anybody");
+    let socket = as_user(uid, sent).expect("root may take any uid");
     (peer, (one, sender, holder, socket))
 }
 
@@ -48,7 +48,7 @@ fn is_served(service: &TestService, uid: u32) -> bool {
             }
         }
     };
-    as_user(uid, asks).expect("root may be anybody")
+    as_user(uid, asks).expect("root may take any uid")
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         }
         // It may be this process that hangs.
         let path = service.socket.clone();
-        let (told, peer) = std::sync::mpsc::channel();
+        let (sender, peer) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let (peer, rest) = ask_to_hang(&path, uid);
-            told.send(peer).expect("it is waited for");
+            sender.send(peer).expect("it is waited for");
             drop(rest);
         });
         peers.push(peer.recv().expect("the request is sent"));
@@ -160,5 +160,5 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
 
 /// Whether a request of a user is read, which nothing has to be closed for.
 fn is_read(service: &TestService, uid: u32) -> bool {
-    as_user(uid, || service.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may be anybody")
+    as_user(uid, || service.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may take any uid")
 }

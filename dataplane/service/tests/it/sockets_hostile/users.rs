@@ -68,10 +68,10 @@ fn requests_of_one_user_in_one_iteration_are_bounded() {
     let service = TestService::after(Rules::default(), |path| {
         let connect = || ask(path, &connects, &client(AddressFamily::INET));
         listener = as_user(OTHER, || ask(path, &listens, &kernel));
-        crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may be anybody");
+        crowd = as_user(ONE, || (0..many).map(|_| connect()).collect()).expect("root may take any uid");
         other = as_user(OTHER, connect);
     });
-    let listener = answer(&listener.expect("root may be anybody"));
+    let listener = answer(&listener.expect("root may take any uid"));
     assert_eq!(listener.0.kind(), ReplyKind::Listening);
     // Ports are given one after the other.
     let port = |socket: &OwnedFd| {
@@ -80,7 +80,7 @@ fn requests_of_one_user_in_one_iteration_are_bounded() {
         (reply.local.address().expect("a name").port(), kept)
     };
     let first: Vec<_> = crowd.iter().map(port).collect();
-    let (own, _kept) = port(&other.expect("root may be anybody"));
+    let (own, _kept) = port(&other.expect("root may take any uid"));
     let earliest = first[0].0;
     let before = first.iter().filter(|(one, _)| one.wrapping_sub(earliest) < own.wrapping_sub(earliest));
     // The other is admitted with the fourth batch of new requests, and answered in that iteration.
@@ -138,7 +138,7 @@ fn a_user_sees_and_ends_its_own_and_cannot_reach_the_administrators_socket() {
         assert_eq!(reply.kind(), ReplyKind::Listed);
         drop(mine);
     });
-    assert!(done.is_some(), "root may be anybody");
+    assert!(done.is_some(), "root may take any uid");
     // The other application of the same number is as it was.
     let left = list(service.administer(&request(RequestKind::List)));
     assert_eq!(left.listeners.iter().map(|found| found.name).collect::<Vec<_>>(), [address]);
@@ -154,7 +154,7 @@ fn a_user_with_all_its_requests_open_leaves_some_to_another() {
     }
     let service = TestService::new();
     let silent = || (0..limits::REQUESTS_PER_USER + 20).map(|_| service.open()).collect::<Vec<_>>();
-    let silent = as_user(ONE, silent).expect("root may be anybody");
+    let silent = as_user(ONE, silent).expect("root may take any uid");
     as_user(OTHER, || {
         let (mine, address) = listen(&service, "127.0.0.1:0", 16);
         assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
@@ -178,7 +178,7 @@ fn a_user_that_lists_again_and_again_is_refused_and_another_is_not() {
     let refused = || {
         (0..100 * limits::LISTS_PER_SECOND).map(|_| asked()).find(|reply| reply.kind() == ReplyKind::Refused)
     };
-    let refused = as_user(ONE, refused).expect("root may be anybody");
+    let refused = as_user(ONE, refused).expect("root may take any uid");
     assert_eq!(refused.map(|reply| reply.error()), Some(Errno::AGAIN));
     as_user(OTHER, || assert_eq!(asked().kind(), ReplyKind::Listed));
     assert!(service.shown().counters.limited > 0);

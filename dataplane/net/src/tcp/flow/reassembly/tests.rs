@@ -100,12 +100,12 @@ fn answers_to_one_batch_tell_of_every_range() {
         assert!(reassembly.insert(Seq(100 * at + 50), Seq(100 * at + 100)));
     }
     let mut seen = std::collections::HashSet::new();
-    for turns in (0..10).rev() {
+    for following in (0..10).rev() {
         let mut blocks = SackBlocks::default();
-        reassembly.report_in_turn(turns, 3, &mut blocks);
+        reassembly.report_in_turn(following, 3, &mut blocks);
         assert_eq!(blocks.as_slice().len(), 3);
         seen.extend(blocks.as_slice().iter().map(|range| range.0.0));
-        if turns == 0 {
+        if following == 0 {
             assert_eq!(blocks.as_slice()[0].0, Seq(950), "the latest comes first in the last answer");
         }
     }

@@ -89,7 +89,7 @@ fn check(board: &Scoreboard, base: Seq, oracle: &mut Bytes) -> Result<(), TestCa
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// As long as there are few runs, the board knows of each byte what the oracle knows.
+    /// While there are few runs, the board has the same state for each byte as the oracle.
     #[test]
     fn agrees_with_a_board_of_bytes(base in any::<u32>(), steps in proptest::collection::vec(step(), 1..80)) {
         let base = Seq(base);

@@ -169,10 +169,10 @@ impl World {
         let ports = Ports::new(vec![SERVICE.into()], vec![1..=u16::MAX]);
         let mut host = Host::new(engine(SERVICE, 3, &queue), ports);
         let mut peer = engine(PEER, 9, &peer_queue);
-        peer.listen(PORT, 1000).expect("nobody listens");
+        peer.listen(PORT, 1000).expect("no other listener");
         let owner = host.application([0; 16], 1000);
-        let binding = host.bind(super::name(PORT, owner)).expect("nobody has it");
-        host.listen(binding, 128).expect("nobody listens");
+        let binding = host.bind(super::name(PORT, owner)).expect("the name is free");
+        host.listen(binding, 128).expect("no other listener");
         let case = |plan: Plan| Case {
             plan,
             begun: false,
@@ -248,7 +248,7 @@ impl World {
             }
             if busy {
                 spins += 1;
-                assert!(spins < SPINS, "somebody spins at {}: {:#?}", self.now, self.describe());
+                assert!(spins < SPINS, "the world spins at {}: {:#?}", self.now, self.describe());
                 continue;
             }
             spins = 0;
