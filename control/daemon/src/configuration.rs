@@ -58,9 +58,9 @@ pub struct Configuration {
     pub vnics: Vec<Vnic>,
     /// `[[vnic]]` of the switch, in the order of their names.
     pub ports: Vec<Port>,
-    /// Whom the service core runs as.
+    /// The user that the service core runs as.
     pub service_uid: u32,
-    /// Who may listen and connect under `sietch run`.
+    /// The users and programs that may listen and connect under `sietch run`.
     pub socket_rules: Vec<SocketRule>,
     /// `[[link]]`, in the order of their names.
     pub links: Vec<Link>,
@@ -152,7 +152,7 @@ impl Configuration {
         Self::load(path)
     }
 
-    /// Checks `text`, said to come from `path`.
+    /// Checks `text`, which was read from `path`.
     ///
     /// # Errors
     /// See [`ConfigurationError`].
@@ -242,7 +242,7 @@ impl Rules<'_> {
         }
         let read = |text: &Spanned<String>| {
             SocketRule::read(text.get_ref(), uid_of).map_err(|error| {
-                let fix = "docs/spec/sietch-toml.md says what a rule is";
+                let fix = "see docs/spec/sietch-toml.md for the syntax of a rule";
                 self.refuse(text.span().start, "[sockets] rules".to_owned(), error.to_string(), fix)
             })
         };

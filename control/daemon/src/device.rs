@@ -1,16 +1,17 @@
-//! The seam between decisions and devices: what the daemon wants of VNICs, whoever makes them.
+//! The interface between decisions and devices: what the daemon requires of VNICs, however they are
+//! made.
 //!
-//! 1. A [`VnicPlan`] says everything about one VNIC. It is kept in the state, so that a later
-//!    daemon can adopt or remove the device even if `sietch.toml` says something else by then.
+//! 1. A [`VnicPlan`] describes one VNIC completely. It is kept in the state, so that a later daemon
+//!    can adopt or remove the device even if `sietch.toml` has changed by then.
 //! 2. [`VnicDevices::open`] makes the device and returns the two descriptors that are the
 //!    capability. The daemon passes them on. When the holder has mapped the rings,
 //!    [`VnicDevices::bind`] lets frames pass, and only a mapping of the rings is kept.
 //! 3. [`VnicDevices::patrol`] finds holders whose rings cost the host time. [`VnicDevices::close`]
-//!    first stops the traffic (programs drop everything), then removes the device. It is right for
-//!    devices that were half made, or are gone already.
-//! 4. [`KernelDevices`] are the real ones; tests have theirs in memory.
-//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no seam: memory and
-//!    a pair of sockets.
+//!    first stops the traffic (programs drop everything), then removes the device. It also handles
+//!    devices that are incomplete or already removed.
+//! 4. [`KernelDevices`] makes real devices; tests have theirs in memory.
+//! 5. Links ([`link`]) and ports of the switch ([`port`]) need no privilege and no such interface:
+//!    they are memory and a pair of sockets.
 
 mod kernel;
 pub(crate) mod link;
@@ -34,7 +35,7 @@ pub use kernel::KernelDevices;
 /// The longest interface name: IFNAMSIZ less its NUL.
 const MAX_INTERFACE_NAME: usize = 15;
 
-/// Everything about one VNIC that is handed out.
+/// Everything about one VNIC that is granted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VnicPlan {
     /// Its name.
@@ -70,8 +71,8 @@ pub struct VnicPlan {
     pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
-    /// The cookie of the socket that was handed out: by it a later daemon finds the socket among
-    /// the holder's descriptors. (0 in the state of daemons that kept none.)
+    /// The cookie of the socket that was passed to the holder. A later daemon finds the socket
+    /// among the holder's descriptors by it. It is 0 in the state of daemons that kept none.
     #[serde(default)]
     pub socket: u64,
 }
@@ -116,7 +117,7 @@ fn interface_names(name: &str) -> (String, String) {
     (host, application)
 }
 
-/// What is handed to the application, and what the daemon needs to know of it.
+/// The part for the application, and the part that the daemon keeps.
 #[derive(Debug)]
 pub struct OpenedVnic {
     /// The AF_XDP socket.
@@ -129,7 +130,7 @@ pub struct OpenedVnic {
     pub gateway_mac: Option<Mac>,
     /// The largest IP packet, in bytes: what was planned, or what the kernel and the uplink allow.
     pub mtu: u32,
-    /// The number by which the kernel tells this socket from all others (`SO_COOKIE`), for
+    /// The number by which the kernel distinguishes this socket from all others (`SO_COOKIE`), for
     /// [`VnicPlan::socket`].
     pub cookie: u64,
 }
@@ -168,7 +169,7 @@ pub struct UplinkBefore {
     pub service_tags: bool,
 }
 
-/// Makes and unmakes VNICs.
+/// Makes and removes VNICs.
 pub trait VnicDevices {
     /// One line on what enforces the filters here, or why VNICs cannot be had.
     ///
@@ -186,14 +187,14 @@ pub trait VnicDevices {
         std::future::ready(None)
     }
 
-    /// Makes the device of `plan`. What an earlier attempt left of it is replaced.
+    /// Makes the device of `plan`. Replaces what an earlier attempt left of it.
     fn open(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<OpenedVnic, DeviceError>>;
 
     /// Lets frames pass: the holder has mapped the rings.
     fn bind(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Takes charge of the device of `plan`, made by an earlier daemon and in use since by process
-    /// `pid`, which `pidfd` is open on.
+    /// Takes charge of the device of `plan`. An earlier daemon made it, and process `pid`, which
+    /// `pidfd` is open on, uses it.
     fn adopt(
         &mut self,
         plan: &VnicPlan,
@@ -201,14 +202,15 @@ pub trait VnicDevices {
         pidfd: BorrowedFd<'_>,
     ) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Asks whether the device is there and works.
+    /// Checks whether the device exists and works.
     ///
     /// # Errors
-    /// Why no frame passes, or what of its protection is missing, for display.
+    /// The reason why no frame passes, or which part of its protection is missing, for display.
     fn examine(&self, plan: &VnicPlan) -> impl Future<Output = Result<(), String>>;
 
-    /// Looks at the rings of all holders. Those named here get no frame any more, and the kernel's
-    /// walk over their entries has ended; their process must be stopped before it begins another.
+    /// Checks the rings of all holders. The VNICs returned here get no more frames, and the
+    /// kernel's walk over their entries has ended. Their process must be stopped before it starts
+    /// another walk.
     fn patrol(&mut self) -> Vec<Offence>;
 
     /// Ends the kernel's walk over a holder's entries once more, when the holder is stopped.
@@ -217,12 +219,12 @@ pub trait VnicDevices {
     /// Stops the traffic and removes the device. Nothing there is no error.
     fn close(&mut self, plan: &VnicPlan) -> impl Future<Output = Result<(), DeviceError>>;
 
-    /// Removes devices that this daemon instance once made and that are not those of `keep`, and
-    /// what the uplink knows of others. Returns their names.
+    /// Removes devices that this daemon instance once made and that are not in `keep`. Removes the
+    /// entries of other VNICs from the uplink. Returns the names of the removed devices.
     fn remove_others(&mut self, keep: &[&VnicPlan])
     -> impl Future<Output = Result<Vec<String>, DeviceError>>;
 
-    /// Lets go of what all VNICs share (the uplink's program), at the daemon's clean end.
+    /// Releases what all VNICs share (the uplink's program), at the daemon's clean end.
     fn finish(&mut self) -> impl Future<Output = ()>;
 
     /// The device's counters; empty if there is no such device.

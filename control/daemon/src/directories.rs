@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Makes a directory with `mode` if it is not there. An existing one is left as it is.
+/// Creates a directory with `mode` if it does not exist. Leaves an existing one as it is.
 pub(crate) fn make_directory(path: &Path, mode: u32) -> Result<(), Error> {
     if path.is_dir() {
         return Ok(());

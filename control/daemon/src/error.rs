@@ -16,7 +16,7 @@ pub enum Error {
     AlreadyRunning {
         /// The lock file.
         path: PathBuf,
-        /// What the lock file says.
+        /// The content of the lock file.
         pid: String,
     },
     /// A file or directory of the daemon cannot be used.

@@ -1,11 +1,11 @@
-//! Who a client is, as the kernel tells it.
+//! The identity of a client, as the kernel reports it.
 //!
 //! 1. SO_PEERCRED gives pid, uid and gid at the moment of `connect`. Access is decided by that uid
 //!    alone.
-//! 2. A pidfd makes the end of the process visible. It is opened by number, so the number could
-//!    meanwhile belong to another process: after opening it, the socket must not have hung up (then
-//!    its process still lived) and the process must have the same user. What a process could gain
-//!    by losing that race is that its own grant outlives it.
+//! 2. A pidfd reports the end of the process. It is opened by number, so the number could meanwhile
+//!    belong to another process. After opening it, the socket must not have hung up (so its process
+//!    still lived), and the process must have the same user. A process that loses that race on
+//!    purpose gains only that its own grant outlives it.
 //! 3. A process is remembered across restarts of the daemon by pid, start time and boot: together
 //!    they do not repeat.
 
@@ -17,14 +17,14 @@ use rustix::process::{Pid, PidfdFlags};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
-/// Why it is not known who a client is.
+/// The reason why a client cannot be identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unknown {
     pub cause: &'static str,
     pub fix: &'static str,
 }
 
-/// The daemon could not tell when such a process ends.
+/// The daemon could not detect when such a process ends.
 const OUTSIDE: Unknown = Unknown {
     cause: "the client lives outside the PID namespace of the daemon",
     fix: "run the daemon in the PID namespace of the host, or both in one",
@@ -52,7 +52,7 @@ impl Process {
     pub(crate) fn of_peer(socket: &UnixStream) -> Result<(Self, OwnedFd), Unknown> {
         let credentials =
             socket.peer_cred().map_err(|_| unknown("the kernel does not say who is at the other end"))?;
-        // The kernel says 0 of a process that has no number here.
+        // The kernel reports pid 0 for a process that has no number in this PID namespace.
         let number = credentials.pid().and_then(Pid::from_raw).ok_or(OUTSIDE)?;
         let pid = number.as_raw_nonzero().get().cast_unsigned();
         let uid = credentials.uid();
@@ -65,7 +65,7 @@ impl Process {
             Err(_) => true,
         };
         if hung_up {
-            return Err(unknown("the client has gone"));
+            return Err(unknown("the client has disconnected"));
         }
         Ok((Self { pid, start, uid, boot: boot().to_owned() }, pidfd))
     }
@@ -107,7 +107,7 @@ fn start_time(pid: u32) -> Option<u64> {
     if state == "Z" || state == "X" { None } else { fields.nth(18)?.parse().ok() }
 }
 
-/// The uid of a user's name in `/etc/passwd`. Directory services are not asked: the daemon must
+/// The uid of a user's name in `/etc/passwd`. Directory services are not consulted: the daemon must
 /// start without them.
 pub(crate) fn uid_of(name: &str) -> Option<u32> {
     let users = std::fs::read_to_string("/etc/passwd").ok()?;
@@ -141,7 +141,8 @@ mod tests {
         assert!(Process { pid: 0, ..this }.open().is_none());
     }
 
-    /// The variable by which a copy of this program knows that it is in a PID namespace of its own.
+    /// The variable by which a copy of this program detects that it is in a PID namespace of its
+    /// own.
     const INSIDE: &str = "SIETCH_TEST_INSIDE";
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("SKIPPED {name}: needs root, to make a PID namespace");
         }
-        // Of a pair, the kernel says who made it.
+        // For a pair, the kernel reports the process that made it.
         let (theirs, _own) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         let mut command = std::process::Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);

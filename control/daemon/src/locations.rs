@@ -1,4 +1,4 @@
-//! Where things lie when nobody says otherwise.
+//! The default paths.
 //!
 //! Root: `/etc/sietch`, `/var/lib/sietch`, `/run/sietch`. Others: the XDG base directories.
 

@@ -1,7 +1,7 @@
 //! One daemon on one data directory.
 //!
-//! The lock is a `flock`, which the kernel lets go of however the daemon ends; the pid in the file
-//! is for display.
+//! The lock is a `flock`. The kernel releases it however the daemon ends. The pid in the file is
+//! for display.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};

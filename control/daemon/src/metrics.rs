@@ -17,7 +17,7 @@ pub(crate) struct Counters {
     pub requests: u64,
     /// Requests answered by an error.
     pub requests_refused: u64,
-    /// Grants handed out.
+    /// Grants issued.
     pub grants: u64,
     /// Grants given back, or taken back because their process ended.
     pub grants_ended: u64,

@@ -9,8 +9,8 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How to run the daemon.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// `sietch.toml`; without one, this user's ([`crate::Locations`]). It is written with defaults if
-    /// it is missing.
+    /// The path of `sietch.toml`; without one, this user's ([`crate::Locations`]). A missing file
+    /// is created with defaults.
     pub configuration: Option<PathBuf>,
     /// The socket; overrides `[daemon] socket`.
     pub socket: Option<PathBuf>,

@@ -1,18 +1,18 @@
 //! The socket: start, accept, frames, and the limits that keep hostile clients cheap.
 //!
-//! 1. [`serve`] sets everything up in an order that a second daemon or a crash cannot spoil: lock,
-//!    configuration, state, adoption, socket. It ends when [`Control`] says so, and then takes down
+//! 1. [`serve`] sets everything up in an order that a second daemon or a crash cannot disturb:
+//!    lock, configuration, state, adoption, socket. It ends when [`Control`] ends, and then removes
 //!    what was set up.
-//! 2. Each connection has a task. It reads one request, hands it to the control task, writes the
-//!    answer, and only then reads on: a client cannot queue work. Notices may be written in
+//! 2. Each connection has a task. It reads one request, passes it to the control task, and writes
+//!    the answer. Only then it reads on: a client cannot queue work. Notices may be written in
 //!    between.
-//! 3. Administrators come over a socket of their own ([`sietch_protocol::administration`]), with
-//!    places of their own ([`MAX_ADMINISTRATORS`]): a crowd of others does not keep them out. On
-//!    the socket for everybody nobody administers.
+//! 3. Administrators use a socket of their own ([`sietch_protocol::administration`]), with places
+//!    of their own ([`MAX_ADMINISTRATORS`]): a crowd of other clients does not keep them out. The
+//!    public socket accepts no request for administration.
 //! 4. A client costs at most: one task, one frame of input, [`OUTBOX`] notices,
-//!    [`MAX_CONNECTIONS_PER_UID`] connections for its user, [`REQUESTS_PER_SECOND`] requests. It is
-//!    dropped if its handshake or a frame it began takes longer than [`READ_LIMIT`], or if it does
-//!    not read an answer within [`WRITE_LIMIT`].
+//!    [`MAX_CONNECTIONS_PER_UID`] connections for its user, and [`REQUESTS_PER_SECOND`] requests.
+//!    The daemon drops it if its handshake or a started frame takes longer than [`READ_LIMIT`], or
+//!    if it does not read an answer within [`WRITE_LIMIT`].
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -71,8 +71,8 @@ pub(crate) const READ_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) const WRITE_LIMIT: Duration = Duration::from_secs(5);
 /// Notices waiting for one client: one for each grant it can hold and a few more.
 pub(crate) const OUTBOX: usize = 160;
-/// Requests a client may make a second on average; the daemon stops reading from one that makes
-/// more.
+/// Requests that a client may make a second on average. The daemon stops reading from a client that
+/// makes more.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 200;
 /// Requests it may make at once.
 pub(crate) const REQUEST_BURST: u32 = 400;
@@ -87,7 +87,7 @@ where
     D: VnicDevices + 'static,
     F: FnOnce(&str) -> D,
 {
-    // First of all: a signal that comes while it starts is obeyed once it has.
+    // The first step, so that a signal during the start takes effect after the start.
     let signals = Signals::new()?;
     let places = Locations::of_this_user();
     let configuration =
@@ -118,21 +118,21 @@ where
     control.restore(remembered).await?;
     let listeners = Listeners { open: listen(&socket)?, administrators: listen_for_administrators(&socket)? };
     if let Some(ready) = options.ready {
-        // Whoever waited for it may be gone.
+        // The process that waited for it may have ended.
         let _ = rustix::io::write(&ready, b"1");
     }
     tracing::info!(socket = %socket.display(), "ready");
     let (stop, stopped) = oneshot::channel();
     let acceptor = tokio::task::spawn_local(accept(listeners, events, counters, stopped));
     let finished = control_loop(&mut control, incoming, signals).await;
-    // The name goes first: nobody may connect to a daemon that is going.
+    // The name is removed first: no client may connect to a daemon that ends.
     if let Err(error) = std::fs::remove_file(&socket) {
-        tracing::warn!(%error, socket = %socket.display(), "the socket stays behind");
+        tracing::warn!(%error, socket = %socket.display(), "the socket could not be removed");
     }
     administration::remove(&socket);
     control.close_clients();
     drop(stop);
-    // Whoever has not read its last notice by then never will.
+    // A client that has not read its last notice by then never will.
     let _ = timeout(FAREWELL, acceptor).await;
     tracing::info!("ended");
     drop(lock);
@@ -199,7 +199,8 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
         Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(|error| file_error(path, "make the socket", error))?;
-    // Anybody may connect: the uid decides what for, and administration has another socket.
+    // Every user may connect: the uid decides on each request, and administration has another
+    // socket.
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
         .map_err(|error| file_error(path, "open the socket to all users", error))?;
     Ok(listener)
@@ -232,7 +233,7 @@ impl Listeners {
 /// Connections by user.
 type Census = Rc<RefCell<HashMap<Who, usize>>>;
 
-/// For whom a connection is counted.
+/// The user that a connection counts for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Who {
     Administrator,
@@ -266,7 +267,8 @@ fn has_place(census: &HashMap<Who, usize>, who: Who, places: usize) -> bool {
         Who::Administrator => own < MAX_ADMINISTRATORS,
         Who::User(_) => {
             let others = |(of, count): (&Who, &usize)| if *of == Who::Administrator { 0 } else { *count };
-            // Of few places nobody gets more than it leaves: some are always free for another user.
+            // When places are few, no user gets more than it leaves free: some are always free for
+            // another user.
             let free = places.saturating_sub(census.iter().map(others).sum());
             own < MAX_CONNECTIONS_PER_UID.min(free)
         }
@@ -288,8 +290,8 @@ async fn accept(
             accepted = listeners.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, most likely: those who are connected go on, new ones
-                    // wait.
+                    // The likely cause is a lack of descriptors. Connected clients continue, and
+                    // new ones wait.
                     tracing::warn!(%error, "cannot accept");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -330,7 +332,7 @@ async fn accept(
     while tasks.join_next().await.is_some() {}
 }
 
-/// Says why and lets the connection go; whether it is read does not matter.
+/// Sends the reason and closes the connection. Whether the client reads it does not matter.
 fn farewell(stream: &UnixStream, cause: &str, fix: &str) {
     let error = ErrorReply {
         kind: ErrorKind::Limit,
@@ -546,7 +548,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_asks_without_end_is_heard_so_often_and_no_more() {
+    fn a_client_that_sends_requests_without_end_is_limited_to_the_rate() {
         let mut now = Instant::now();
         let (begin, mut heard) = (now, 0);
         let mut allowance = Allowance { left: f64::from(REQUEST_BURST), at: now };
@@ -557,7 +559,7 @@ mod tests {
         }
         let most = REQUEST_BURST + 60 * REQUESTS_PER_SECOND;
         assert!((most - 1..=most + 1).contains(&heard), "{heard} of {most}");
-        // One that has been quiet may ask so much at once again, and no more.
+        // A client that was idle may send a burst of that size again, and no more.
         now += Duration::from_secs(3600);
         let at_once = (0..2 * REQUEST_BURST).filter(|_| allowance.spend(now).is_zero()).count();
         assert_eq!(at_once, REQUEST_BURST as usize);
@@ -572,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_after_a_crowd_has_a_place() {
+    fn a_place_remains_free_after_a_crowd_of_one_user() {
         for places in [places(1024), MAX_CONNECTIONS] {
             let mut census = HashMap::new();
             for uid in 0..8 {

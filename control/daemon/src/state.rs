@@ -1,16 +1,15 @@
-//! What must survive a `kill -9` of the daemon: grants, revoked names, counters that never run
-//! backwards.
+//! The state that must survive a `kill -9` of the daemon: grants, revoked names, counters that
+//! never run backwards.
 //!
-//! 1. One redb file. Each change is one transaction, durable before the daemon acts on it.
+//! 1. It is one redb file. Each change is one transaction, durable before the daemon acts on it.
 //! 2. `meta`: `format`, `sequence` (ids and generations come from it, so neither ever repeats),
 //!    `starts`.
-//! 3. `grants`: id to JSON, so that it can be looked at; `revoked`: `vnic NAME` or `vsa NAME`;
-//!    `uplink`: what the uplink was like before, as JSON.
-//! 4. A file that cannot be read is never repaired by guessing: the daemon says which it is and
-//!    what to do.
-//! 5. A change that fails (a full file system) is refused and leaves what was there. The database
-//!    takes nothing more after that, so it is closed, and opened anew for the next change: the
-//!    daemon goes on as soon as there is room.
+//! 3. `grants`: id to JSON, so that it can be inspected; `revoked`: `vnic NAME` or `vsa NAME`;
+//!    `uplink`: the former settings of the uplink, as JSON.
+//! 4. An unreadable file is never repaired by guessing. The error names the file and the fix.
+//! 5. A change that fails (a full file system) is refused and leaves the earlier state. The
+//!    database accepts no changes after that. So it is closed, and opened again for the next
+//!    change: the daemon continues as soon as there is room.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,9 +55,9 @@ pub(crate) struct GrantRecord {
     pub generation: u64,
     /// Its device's name.
     pub name: String,
-    /// What was handed out.
+    /// The granted device.
     pub device: Device,
-    /// To whom.
+    /// The process that holds it.
     pub process: Process,
     /// What the holder calls itself.
     pub client: String,
@@ -117,7 +116,7 @@ pub(crate) struct Remembered {
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl State {
-    /// Opens or makes `state.redb` in `data` and counts this start.
+    /// Opens or creates `state.redb` in `data`, and counts this start.
     pub(crate) fn open(data: &Path) -> Result<(Self, Remembered), StateError> {
         let path = data.join("state.redb");
         // A database that was scribbled on may break redb's own assertions: that is a broken file,
@@ -248,7 +247,7 @@ fn open(path: &Path) -> Result<(Database, u64, u64, Remembered), Failure> {
     for entry in transaction.open_table(GRANTS)?.iter()? {
         let (grant, bytes) = entry?;
         let record: GrantRecord = serde_json::from_slice(bytes.value())
-            .map_err(|error| format!("grant {} makes no sense: {error}", grant.value()))?;
+            .map_err(|error| format!("grant {} is invalid: {error}", grant.value()))?;
         remembered.grants.insert(grant.value(), record);
     }
     for entry in transaction.open_table(REVOKED)?.iter()? {

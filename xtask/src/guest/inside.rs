@@ -223,7 +223,7 @@ fn requests() -> Result<(), String> {
     let status = sietch(&["status"])?;
     println!("{status}");
     holds(&status, "held")?;
-    if status.contains("no frame passes") || status.contains("nobody watches") {
+    if status.contains("no frame passes") || status.contains("rings are not watched") {
         return Err("status knows of a trouble".to_owned());
     }
     Ok(())

@@ -50,8 +50,9 @@ pub(super) fn by_family(peers: &[Peer]) -> (Vec<Network>, Vec<Network6>) {
     (four, six)
 }
 
-/// Whether it can be the granted address of a host: the first half of nobody's, the loopback's and
-/// those that stand for IPv4 addresses is zero, and link-local ones follow from the MAC.
+/// Whether `address` can be granted to a host. The unspecified address, the loopback address and
+/// IPv4-mapped addresses cannot: their first half is zero. Link-local addresses cannot either,
+/// because they follow from the MAC.
 pub(super) fn is_granted6(address: Ipv6Addr) -> bool {
     is_host(IpAddr::V6(address)) && !address.is_unicast_link_local() && address.segments()[..4] != [0; 4]
 }

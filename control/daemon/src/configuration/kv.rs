@@ -59,7 +59,7 @@ pub(super) struct KvText {
 }
 
 impl Rules<'_> {
-    /// Checks `[kv]`, and takes its user from its area or VNIC if it names none.
+    /// Checks `[kv]`. If the table names no user, the user of its area or VNIC applies.
     pub(super) fn kv(&self, kv: KvText, vnics: &[Vnic], vsas: &[Vsa]) -> Result<Kv, ConfigurationError> {
         let one_of = |text: Option<Spanned<String>>, key: &str, words: &[&str]| match text {
             None => Ok(words[0].to_owned()),

@@ -1,10 +1,12 @@
-//! `[[link]]`: two VNICs joined by shared memory and nothing in between.
+//! `[[link]]`: two VNICs joined by shared memory, with nothing in between.
 //!
-//! 1. A link has two ends. Each is a VNIC of its own: a name, the user who may have it, addresses.
-//!    Names of ends and of `[[vnic]]` are one space, for both are acquired the same way.
-//! 2. The two ends have two addresses of one network. Nothing is asked of other links: what is sent
-//!    on a link reaches its other end alone.
-//! 3. There are no ports, peers or rates: nobody stands in between who could enforce them.
+//! 1. A link has two ends. Each end is a VNIC of its own: a name, a user that may acquire it, and
+//!    addresses. Ends and `[[vnic]]` tables share one namespace, because both are acquired the same
+//!    way.
+//! 2. The two ends have two addresses of one network. Different links may reuse addresses: a frame
+//!    sent on a link reaches only its other end.
+//! 3. There are no ports, peers or rates, because no component stands in between that could enforce
+//!    them.
 
 use serde::Deserialize;
 use sietch_nic::shm;
@@ -44,7 +46,7 @@ pub struct Link {
 pub struct LinkEnd {
     /// The VNIC's name.
     pub name: String,
-    /// The user who may have it.
+    /// The user that may acquire this end.
     pub uid: u32,
     /// Its address and network.
     pub address: Network,

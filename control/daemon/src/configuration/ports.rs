@@ -79,7 +79,7 @@ impl Rules<'_> {
             return refuse(cause, "join neighbouring ones");
         }
         if text.peers.is_empty() {
-            let cause = "peers is empty, so it could talk to nobody".to_owned();
+            let cause = "peers is empty, so it could reach no address".to_owned();
             return refuse(cause, "leave it out for everybody");
         }
         let mac = match text.mac {

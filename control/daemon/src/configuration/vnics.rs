@@ -129,7 +129,7 @@ impl Rules<'_> {
         }
         if vnic.peers.is_empty() {
             return refuse(
-                "peers is empty, so it could talk to nobody".to_owned(),
+                "peers is empty, so it could reach no address".to_owned(),
                 "leave it out for everybody",
             );
         }

@@ -1,9 +1,9 @@
-//! `[[volume]]`: where storage areas lie, and how much of it each user may have.
+//! `[[volume]]`: where storage areas are stored, and how many bytes each user may have there.
 //!
-//! 1. The volume `main` is always there: the directory `areas` in the daemon's data. A `[[volume]]`
+//! 1. The volume `main` always exists: the directory `areas` in the daemon's data. A `[[volume]]`
 //!    of that name adds quotas to it.
-//! 2. What a kind needs is asked for, and what it has no use for is refused: a key that does
-//!    nothing misleads.
+//! 2. A missing key that the kind needs is an error. So is a key that the kind does not use: a key
+//!    without effect misleads.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ const MAX_VOLUMES: usize = 16;
 /// The most quotas of one volume, for the same reason.
 const MAX_QUOTAS: usize = 32;
 
-/// Where areas lie.
+/// Where areas are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// Its name.
@@ -59,7 +59,7 @@ impl Volume {
         }
     }
 
-    /// What `uid` may have, if anything says so.
+    /// The quota of `uid`, if the file sets one.
     pub fn quota(&self, uid: u32) -> Option<u64> {
         self.quotas.iter().find(|quota| quota.uid == uid).map(|quota| quota.bytes)
     }
@@ -102,7 +102,9 @@ impl Rules<'_> {
         match (kind, &text.path) {
             (VolumeKind::Memory, Some(_)) => return refuse("memory has no path", "leave path out"),
             (VolumeKind::Memory, None) => {}
-            (_, None) if name != MAIN_VOLUME => return refuse("it has no path", "say where it lies"),
+            (_, None) if name != MAIN_VOLUME => {
+                return refuse("it has no path", "set `path` to its directory or device");
+            }
             (_, Some(path)) if !path.is_absolute() => {
                 return refuse(
                     "its path is relative, and the daemon works in no directory",

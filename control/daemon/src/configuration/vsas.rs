@@ -16,7 +16,7 @@ pub struct Vsa {
     pub name: String,
     /// The user.
     pub uid: u32,
-    /// The volume it lies on.
+    /// The volume that stores it.
     pub volume: String,
     /// Bytes it is made with.
     pub size: u64,

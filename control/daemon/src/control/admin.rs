@@ -1,4 +1,4 @@
-//! What administrators ask: status, counters, revoke, restore, reload.
+//! Requests of administrators: status, counters, revoke, restore, reload.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -276,7 +276,7 @@ impl<D: VnicDevices> Control<D> {
         }
         for idle in keys {
             if !records.iter().any(|record| key(record.device.sort(), &record.name) == idle) {
-                lines.push(format!("{idle}: refused from now on; nobody had it"));
+                lines.push(format!("{idle}: refused from now on; no process held it"));
             }
         }
         Ok(lines)
@@ -321,7 +321,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// A volume with areas that somebody holds, or that are worked on, stays as it is.
+    /// A volume stays as it is while a process holds one of its areas, or a change of one is under
+    /// way.
     fn check_volumes(&self, next: &Configuration) -> Result<(), ErrorReply> {
         let held = self.grants.values().filter(|record| !record.device.is_vnic()).map(|record| &record.name);
         for label in held.chain(self.preparing.keys()) {
@@ -329,8 +330,7 @@ impl<D: VnicDevices> Control<D> {
             let now = self.volumes.get(&volume).map(|volume| &volume.definition);
             let then = next.volumes.iter().find(|other| other.name == volume);
             if !now.zip(then).is_some_and(|(now, then)| same(now, then)) {
-                let cause =
-                    format!("VSA {label} is in use, and the volume is another or gone in the new file");
+                let cause = format!("VSA {label} is in use, and the new file changes or removes its volume");
                 let fix = "end its holder first; the former configuration stands";
                 return Err(refuse(ErrorKind::Busy, format!("volume {volume}"), cause, fix));
             }
@@ -338,7 +338,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(())
     }
 
-    /// Looks whether areas have the size they were granted with.
+    /// Checks whether areas still have the size they were granted with.
     pub(super) fn inspect(&mut self) {
         let areas: Vec<(String, u64)> = self
             .grants

@@ -2,16 +2,16 @@
 //!
 //! 1. A name is a path `/VOLUME/NAME`, or the name of a `[[vsa]]`, or of an area on the volume
 //!    `main` ([`Control::resolve`]).
-//! 2. An area belongs to one uid: that of its `[[vsa]]`, else the one it was made for. That user
-//!    and administrators may resize, trim and remove it. Making one takes a quota on the volume, or
-//!    an administrator.
-//! 3. A user's areas on a volume, with what is being made or grown, never exceed its quota. Areas
-//!    of `sietch.toml` count, and are granted whatever the quota says: who writes that file has
-//!    decided.
-//! 4. Work on an area runs on a blocking thread and comes back as [`Event::Worked`]; until then
-//!    nobody else can open or change the area.
-//! 5. What somebody holds can be made longer under way. Shortening and trimming it is for its
-//!    holder; removing it is for nobody.
+//! 2. An area belongs to one uid: that of its `[[vsa]]`, else the uid it was created for. That user
+//!    and administrators may resize, trim and remove it. Creating an area takes a quota on the
+//!    volume, or an administrator.
+//! 3. A user's areas on a volume never exceed its quota. Areas that are being created or grown
+//!    count too. Areas of `sietch.toml` count, but are granted even beyond the quota: the author of
+//!    that file has decided.
+//! 4. Work on an area runs on a blocking thread and comes back as [`Event::Worked`]. Until then no
+//!    other request can open or change the area.
+//! 5. An area that is held can grow. Only its holder may shrink or trim it. Nothing can remove it
+//!    while it is held.
 
 mod brokered;
 mod reading;
@@ -39,7 +39,7 @@ pub(super) use brokered::shown_area;
 
 /// Areas of one answer: with their holders they fit a frame.
 const PAGE: usize = 64;
-/// The most areas on one volume: a listing looks at each of them.
+/// The most areas on one volume: a listing reads each of them.
 pub(crate) const MAX_AREAS: usize = 1024;
 /// The unit of an area's size and of what is trimmed.
 const BLOCK: u64 = sietch_disk::BLOCK as u64;
@@ -82,7 +82,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Begins what `request` asks, or answers at once.
+    /// Starts the work that `request` asks for, or answers at once.
     pub(super) fn store(&mut self, connection: u64, request: Request, answer: oneshot::Sender<Answer>) {
         let begun = match request {
             Request::CreateVsa { name, size, uid } => self.begin_create(connection, &name, size, uid),
@@ -114,7 +114,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Does `work` on a blocking thread; [`Event::Worked`] tells when it is done.
+    /// Runs `work` on a blocking thread. [`Event::Worked`] reports its end.
     pub(super) fn begin_work(
         &mut self,
         path: AreaPath,
@@ -131,7 +131,7 @@ impl<D: VnicDevices> Control<D> {
             let name = path.name.clone();
             let done = tokio::task::spawn_blocking(move || {
                 volume.work(&name, change)?;
-                // Whoever holds it learns what it is made of now.
+                // The holder is sent the descriptors that the area consists of now.
                 let mapped_anew = held && matches!(change, AreaChange::Resize { .. });
                 mapped_anew.then(|| volume.remap(&name)).transpose()
             });
@@ -145,7 +145,7 @@ impl<D: VnicDevices> Control<D> {
                     "see `sietch vsa list`, and try again",
                 ))
             });
-            // When nobody listens the daemon has ended.
+            // The send fails only when the daemon has ended.
             let _ = events.send(Event::Worked { path, change, result, asker, answer }).await;
         });
     }
@@ -181,7 +181,7 @@ impl<D: VnicDevices> Control<D> {
             }
         });
         if outcome.is_ok() {
-            // A service core that has it hears of it before its holder does.
+            // A service core that serves the area is notified before its holder.
             match self.lengthen_after(path, change, answer) {
                 Some(answer) => self.respond(answer, outcome),
                 None => return,
@@ -191,7 +191,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Whoever holds it holds so many bytes from now on.
+    /// Records that the holder of the area has `size` bytes from now on.
     fn resized(&mut self, path: &AreaPath, size: u64) -> Result<(), ErrorReply> {
         let Some(grant) = self.holder(&path.label(), false).map(|record| record.grant) else {
             return Ok(());
@@ -334,7 +334,8 @@ impl<D: VnicDevices> Control<D> {
         }
         let all = volume.list();
         if all.iter().any(|area| area.name == path.name) {
-            // Who may not see it learns that it is there: names are global.
+            // The error reveals that the area exists even to users that may not open it: names are
+            // global.
             let fix = "choose another name, or `sietch vsa delete` it first";
             return Err(refuse(ErrorKind::Busy, what, "there is an area of that name", fix));
         }

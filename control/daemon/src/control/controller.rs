@@ -28,8 +28,8 @@ use crate::volume::Volumes;
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// How often areas in use are looked at. A holder can fill at most what it writes in this time.
 pub(crate) const INSPECTION: Duration = Duration::from_secs(30);
-/// How often the rings of VNICs are looked at. A holder can make the kernel walk over wrong entries
-/// for that long; an honest one costs three reads of memory a look.
+/// How often the rings of VNICs are checked. For that long, a holder can make the kernel walk over
+/// invalid entries. A check of an honest holder's rings costs three memory reads.
 pub(crate) const PATROL: Duration = Duration::from_millis(50);
 /// Warnings kept for Status, the newest.
 const MAX_WARNINGS: usize = 32;
@@ -41,14 +41,15 @@ pub(crate) const MOST_PAGES: usize = 8;
 /// A connected client.
 pub(super) struct Client {
     pub(super) process: Process,
-    /// It came over the administrators' socket.
+    /// Whether the connection came over the administrators' socket.
     pub(super) administers: bool,
     /// As it calls itself; empty before the handshake.
     pub(super) name: String,
     pub(super) outbox: mpsc::Sender<Outgoing>,
     /// Its metrics pages by label.
     pub(super) pages: Vec<(String, OwnedFd)>,
-    /// Grants for which it answers questions; `None` if it has never said that it reads notices.
+    /// The grants for which the connection answers queries. `None` if it never registered for
+    /// notices.
     pub(super) attends: Option<BTreeSet<u64>>,
     /// Those of them of which it serves a view.
     pub(super) views: BTreeSet<u64>,
@@ -160,11 +161,11 @@ impl<D: VnicDevices> Control<D> {
             self.counters.borrow_mut().requests_refused += 1;
             Reply::Error(error).into()
         });
-        // A client that has gone takes no answer; its grants end by their own rules.
+        // A client that has disconnected gets no answer. Its grants end by their own rules.
         answer.send(answered).is_ok()
     }
 
-    /// The client of a connection that has shaken hands.
+    /// The client of a connection that has completed its handshake.
     pub(super) fn client(&self, connection: u64) -> Result<&Client, ErrorReply> {
         self.clients
             .get(&connection)

@@ -1,14 +1,14 @@
-//! Asking applications: for their sockets, and for a copy of their frames.
+//! Queries to applications: for their sockets, and for a copy of their frames.
 //!
-//! 1. An application that answers says so for each of its grants
-//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is
-//!    asked.
-//! 2. The question goes out as a notice, the answer comes as a request of the application's own.
-//!    Nothing waits for it but the one who asked, and that for at most [`LIMIT`].
-//! 3. What the application answers with is looked at (kind, seals, size) and passed on unread.
-//! 4. A capture lasts as long as the connection of the one who asked for it and the grant; a VNIC
-//!    has at most one.
-//! 5. Only administrators and the user whose VNIC it is may ask.
+//! 1. An application that answers queries registers each of its grants
+//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). Queries go to the last connection
+//!    that registered.
+//! 2. The query goes out as a notice. The answer comes as a request of the application. Only the
+//!    requester waits for it, for at most [`LIMIT`].
+//! 3. The daemon checks the answer (kind, seals, size) and passes it on unread.
+//! 4. A capture ends with the connection of its requester, or with the grant. A VNIC has at most
+//!    one.
+//! 5. Only administrators and the VNIC's own user may query it.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ use super::tables::{Capture, DiagnosticKind, DiagnosticQuestion};
 use crate::device::VnicDevices;
 use crate::state::{Device, GrantRecord};
 
-/// For an application to answer. A busy data loop turns in milliseconds.
+/// The time that an application has to answer. An iteration of a busy data loop takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(1);
 /// The largest ring that is passed to an application, in bytes.
 const MAX_RING: u64 = 64 << 20;
@@ -53,7 +53,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Reply::Done)
     }
 
-    /// Asks the holder of `vnic`; `answer` is answered now or within [`LIMIT`].
+    /// Queries the holder of `vnic`. `answer` is completed now or within [`LIMIT`].
     pub(super) fn ask(
         &mut self,
         connection: u64,
@@ -71,7 +71,7 @@ impl<D: VnicDevices> Control<D> {
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(LIMIT).await;
-                    // When nobody listens the daemon has ended.
+                    // The send fails only when the daemon has ended.
                     let _ = events.send(Event::Overdue { question: id }).await;
                 });
             }
@@ -95,7 +95,7 @@ impl<D: VnicDevices> Control<D> {
             let known = self.configuration.vnics.iter().any(|other| other.name == vnic)
                 || self.configuration.link_end(vnic).is_some()
                 || self.configuration.port(vnic).is_some();
-            let cause = if known { "nobody has it" } else { "there is none of that name" };
+            let cause = if known { "no process holds it" } else { "there is none of that name" };
             return Err(refuse(ErrorKind::Unknown, what, cause, "see `sietch status`"));
         };
         if record.process.uid != uid && self.check_administrator(connection).is_err() {
@@ -125,7 +125,7 @@ impl<D: VnicDevices> Control<D> {
         let passed = if kind == DiagnosticKind::Capture { descriptors } else { Vec::new() };
         if !self.tell(asked, notice, passed) {
             let cause = format!("pid {} does not read its notices", record.process.pid);
-            return Err(refuse(ErrorKind::Silent, what, cause, "see what keeps that process"));
+            return Err(refuse(ErrorKind::Silent, what, cause, "check what blocks that process"));
         }
         Ok((asked, grant))
     }
@@ -170,7 +170,7 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(
                 ErrorKind::Unknown,
                 format!("question {id}"),
-                "nobody waits for that answer",
+                "no request waits for that answer",
                 fix,
             ));
         };
@@ -229,14 +229,14 @@ impl<D: VnicDevices> Control<D> {
             None => ("VNIC".to_owned(), "it was taken back meanwhile".to_owned()),
         };
         if question.kind == DiagnosticKind::Capture {
-            // It may still take the ring that it was sent.
+            // The application may still receive the ring that it was sent.
             self.end_capture(id, question.grant);
         }
-        let fix = "it is stopped, or its data loop is busy or does not look at its lease: try again";
+        let fix = "it is stopped, or its data loop is busy or does not poll its lease: try again";
         self.respond(question.answer, Err(refuse(ErrorKind::Silent, what, cause, fix)));
     }
 
-    /// A connection has gone: its captures end, and what it was asked nobody will answer.
+    /// A connection has closed: ends its captures and the queries that it was to answer.
     pub(super) fn inquirer_gone(&mut self, connection: u64) {
         let captures = std::mem::take(&mut self.diagnostics.captures);
         let (ended, kept) = captures.into_iter().partition(|capture| capture.asker == connection);
@@ -253,7 +253,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// A grant has ended: whoever captures its frames has seen the last of them.
+    /// A grant has ended: ends a capture of its frames.
     pub(super) fn captured_has_ended(&mut self, grant: u64) {
         let captures = std::mem::take(&mut self.diagnostics.captures);
         let (ended, kept) = captures.into_iter().partition(|capture| capture.grant == grant);

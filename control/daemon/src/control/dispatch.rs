@@ -19,7 +19,7 @@ use crate::options::VERSION;
 use crate::state::{Device, GrantRecord, Remembered, StateError};
 
 impl<D: VnicDevices> Control<D> {
-    /// Adopts what an earlier daemon left and removes what belongs to nobody.
+    /// Adopts what an earlier daemon left, and removes orphans.
     pub(crate) async fn restore(&mut self, remembered: Remembered) -> Result<(), Error> {
         self.revoked = remembered.revoked;
         self.uplink_kept = remembered.uplink;
@@ -298,7 +298,7 @@ impl<D: VnicDevices> Control<D> {
     async fn take_down(&mut self, why: &str) {
         let notice = Notice::ShuttingDown { reason: why.to_owned() };
         for client in self.clients.values() {
-            // Whoever does not read its notices is told by the end of its connection.
+            // A client that does not read its notices sees only the end of its connection.
             let _ = client.outbox.try_send(Outgoing { notice: notice.clone(), descriptors: Vec::new() });
         }
         for grant in self.grants.keys().copied().collect::<Vec<_>>() {

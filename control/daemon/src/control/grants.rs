@@ -23,7 +23,7 @@ impl<D: VnicDevices> Control<D> {
         })
     }
 
-    /// Who holds the VNIC (`vnic`) or VSA `name`.
+    /// The process that holds the VNIC (`vnic`) or VSA `name`.
     pub(super) fn holder(&self, name: &str, vnic: bool) -> Option<&GrantRecord> {
         self.grants.values().find(|record| record.name == name && record.device.is_vnic() == vnic)
     }
@@ -35,7 +35,7 @@ impl<D: VnicDevices> Control<D> {
         let what = format!("{sort} {shown}");
         let file = self.configuration.path.display();
         let Some(owner) = owner else {
-            let fix = format!("add it to {file} and `sietch reload`, or ask for one that is there");
+            let fix = format!("add it to {file} and `sietch reload`, or use a name that exists");
             return Err(refuse(ErrorKind::Unknown, what, "there is none of that name", fix));
         };
         if owner != uid {
@@ -48,7 +48,7 @@ impl<D: VnicDevices> Control<D> {
             ));
         }
         if self.revoked.contains(&key(sort, name)) {
-            let fix = format!("`sietch restore {shown}` lets it be used again");
+            let fix = format!("`sietch restore {shown}` permits it again");
             return Err(refuse(ErrorKind::Revoked, what, "it was revoked", fix));
         }
         if let Some(holder) = self.holder(name, vnic) {
@@ -137,7 +137,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Lets frames pass to a process that has mapped the rings. What cannot be bound is taken back.
+    /// Lets frames pass to a process that has mapped the rings. Revokes a VNIC that cannot be
+    /// bound.
     pub(super) async fn bind_vnic(&mut self, connection: u64, grant: u64) -> Result<(), ErrorReply> {
         let process = &self.client(connection)?.process;
         let record = self.grants.get(&grant).filter(|record| record.process == *process).cloned();
@@ -161,8 +162,8 @@ impl<D: VnicDevices> Control<D> {
         self.plans().next().is_some()
     }
 
-    /// Looks at the rings of all VNICs. A process that makes the kernel walk over wrong entries is
-    /// killed, and its VNIC stays revoked: started again it would do the same.
+    /// Checks the rings of all VNICs. A process that makes the kernel walk over invalid entries is
+    /// killed. Its VNIC stays revoked, because a restarted process would do the same.
     pub(super) async fn patrol(&mut self) {
         for Offence { host_interface, what } in self.devices.patrol() {
             let of = |record: &&GrantRecord| matches!(&record.device, Device::Vnic(plan) if plan.host_interface == host_interface);
@@ -189,8 +190,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Remembers what frames a VNIC takes, where that is less than was wished for, and by what its
-    /// socket is known.
+    /// Remembers the MTU of a VNIC, which may be smaller than the requested one, and the cookie of
+    /// its socket.
     fn settle(&mut self, grant: u64, mtu: u32, socket: u64) {
         let Some(record) = self.grants.get_mut(&grant) else { return };
         let Device::Vnic(plan) = &mut record.device else { return };
@@ -214,7 +215,7 @@ impl<D: VnicDevices> Control<D> {
         self.record(connection, &label, |_| Device::Vsa { size })
     }
 
-    /// Makes or opens the file on a blocking thread; [`Event::Area`] tells when it is done.
+    /// Creates or opens the file on a blocking thread. [`Event::Area`] reports its end.
     pub(super) fn prepare_area(&mut self, record: GrantRecord, answer: oneshot::Sender<Answer>) {
         let Device::Vsa { size } = record.device else { return };
         let name = record.name.clone();
@@ -234,19 +235,19 @@ impl<D: VnicDevices> Control<D> {
                 ))
             });
             let event = Event::Area { grant: record.grant, name, result, answer };
-            // When nobody listens the daemon has ended, and the file is closed here.
+            // The send fails only when the daemon has ended. Then the file is closed here.
             let _ = events.send(event).await;
         });
     }
 
-    /// Takes writing to the area `label` away from whoever has it open.
+    /// Stops every process that has the area `label` open from writing to it.
     fn fence(&self, label: &str) -> Result<String, String> {
         let path = AreaPath::from_label(label);
         let volume = self.volumes.of(&path).map_err(|error| error.to_string())?;
         volume.fence(&path.name)
     }
 
-    /// Looks whether the area `label` still has `size` bytes, and fixes it.
+    /// Checks that the area `label` still has `size` bytes, and fixes its size.
     pub(super) fn check_size(&self, label: &str, size: u64) -> Option<String> {
         let path = AreaPath::from_label(label);
         self.volumes.get(&path.volume)?.check_size(&path.name, size)
@@ -372,7 +373,7 @@ impl<D: VnicDevices> Control<D> {
         self.unwatch(&record.process);
     }
 
-    /// Takes the device of a grant down.
+    /// Removes the device of a grant.
     pub(super) async fn unmake(&mut self, record: &GrantRecord) {
         let failed = match &record.device {
             Device::Vnic(plan) => self.devices.close(plan).await.err().map(|error| error.to_string()),
@@ -399,13 +400,14 @@ impl<D: VnicDevices> Control<D> {
         self.grants.remove(&grant);
         self.captured_has_ended(grant);
         self.view_has_ended(grant);
-        // A record that stays behind is found, with its process gone, by the next start.
+        // A record that remains is found by the next start, with its process ended.
         if let Err(error) = self.state.forget(grant) {
             self.warn(error.to_string());
         }
     }
 
-    /// Takes a held device away for good and tells its holder. Says what now stops it.
+    /// Revokes a held device and notifies its holder. Returns a text that says what now stops the
+    /// holder.
     pub(super) async fn revoke_held(&mut self, record: &GrantRecord) -> String {
         self.revoke_with(record, "revoked by an administrator").await
     }
@@ -415,7 +417,7 @@ impl<D: VnicDevices> Control<D> {
         let (sort, name, pid) = (record.device.sort(), &record.name, record.process.pid);
         let line = match &record.device {
             Device::Vnic(plan) => match self.devices.close(plan).await {
-                Ok(()) => format!("{sort} {name}: taken from pid {pid}; its interface is gone"),
+                Ok(()) => format!("{sort} {name}: taken from pid {pid}; its interface is removed"),
                 Err(error) => {
                     self.warn(error.to_string());
                     format!("{sort} {name}: taken from pid {pid}, but {error}")

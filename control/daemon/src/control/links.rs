@@ -1,18 +1,18 @@
-//! Point-to-point links: pairs of ends, who has met, and what happens when one goes.
+//! Point-to-point links: pairs of ends, which ends are acquired, and what happens when one ends.
 //!
-//! 1. The first end to be acquired makes the pair and gets its side; the other side waits here
-//!    until its user comes. Then the two talk without the daemon, which keeps only what takes the
-//!    link back.
-//! 2. An endpoint opens once, so a link lives as long as both ends hold it. When one ends
-//!    (released, its process dead, revoked) the link is revoked in memory, and the other end's
-//!    grant ends too: its holder hears it from its doorbell and from a notice, and acquires again
-//!    to get an end of a fresh pair. So nobody waits on memory that leads nowhere.
-//! 3. A hostile end can begin again as often as it likes: its peer hears of it once for each time
-//!    it acquired itself.
-//! 4. After a restart of the daemon the two ends talk on. What takes the link back is lost then:
-//!    ending one end still ends the other by a notice, and the answer to a revocation says so. An
-//!    end whose other side still waited in the former daemon is ended, for nobody can ever come to
-//!    it.
+//! 1. The first end to be acquired creates the pair and gets its side. The other side waits here
+//!    until its user acquires it. Then the two ends communicate without the daemon, which keeps
+//!    only the means to revoke the link.
+//! 2. An endpoint opens once, so a link lives only while both ends hold it. When one end is
+//!    released or revoked, or its process dies, the daemon marks the link as revoked in memory and
+//!    ends the other end's grant. The other holder is notified by its doorbell and by a notice. It
+//!    acquires again to get an end of a fresh pair. So no process waits on memory without a peer.
+//! 3. A hostile end can acquire again as often as it likes. Its peer is notified only once for each
+//!    time that the peer itself acquired.
+//! 4. After a restart of the daemon the two ends continue. The means to revoke the link are lost
+//!    then: ending one end still ends the other by a notice, and the answer to a revocation says
+//!    so. An end whose other side was still waiting in the former daemon is ended, because no
+//!    process can ever acquire that side.
 
 use std::collections::btree_map::Entry;
 
@@ -40,9 +40,9 @@ impl<D: VnicDevices> Control<D> {
             Some(pair) => pair,
             None => {
                 let number = self.state.next().map_err(|error| state_failed(&error))?;
-                // Whoever is at the other end is there under an older sietch.toml: that link is
-                // over.
-                self.end_peer(link, side, "sietch.toml describes another link since");
+                // The holder of the other end acquired it under an older sietch.toml, so that link
+                // has ended.
+                self.end_peer(link, side, "sietch.toml now describes another link");
                 number
             }
         };
@@ -67,7 +67,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// The pair whose `side` waits to be fetched, if the file still says what it was made from.
+    /// The pair whose `side` waits to be acquired, if the file still describes the same link.
     fn waiting_pair(&self, link: &Link, side: usize) -> Option<u64> {
         let other = self.holder(&link.ends[1 - side].name, true)?;
         let Device::Link(plan) = &other.device else { return None };
@@ -104,7 +104,7 @@ impl<D: VnicDevices> Control<D> {
         made.waiting[plan.side].take().ok_or_else(nothing)
     }
 
-    /// Tells both sides of a pair, in their memory, that it is over. Whether that was possible.
+    /// Marks a pair as revoked in the memory of both sides. Returns whether that was possible.
     fn sever(&mut self, plan: &LinkPlan) -> bool {
         let Some(made) = self.links.0.remove(&plan.pair) else { return false };
         if let Err(error) = made.revocation.revoke() {
@@ -113,7 +113,7 @@ impl<D: VnicDevices> Control<D> {
         true
     }
 
-    /// Ends the grant of an end whose link is over, and says so to its holder.
+    /// Ends the grant of an end whose link has ended, and notifies its holder.
     pub(super) fn leave(&mut self, record: &GrantRecord, why: &str) {
         self.forget(record.grant);
         self.counters.borrow_mut().grants_ended += 1;
@@ -128,7 +128,8 @@ impl<D: VnicDevices> Control<D> {
         self.unwatch(&record.process);
     }
 
-    /// Takes one end down, and with it the other. Says what now stops the former holder.
+    /// Ends one end, and with it the other. Returns a text that says what now stops the former
+    /// holder.
     pub(super) fn cut(&mut self, record: &GrantRecord, plan: &LinkPlan) -> String {
         let severed = self.sever(plan);
         let met = |other: &&GrantRecord| match &other.device {
@@ -136,8 +137,10 @@ impl<D: VnicDevices> Control<D> {
             _ => false,
         };
         let other = self.grants.values().find(met).cloned();
-        let Some(other) = other else { return format!("nobody was at the other end of link {}", plan.link) };
-        self.leave(&other, "the other end of its link has gone; acquire it again");
+        let Some(other) = other else {
+            return format!("no process held the other end of link {}", plan.link);
+        };
+        self.leave(&other, "the other end of its link has ended; acquire it again");
         let (pid, peer) = (record.process.pid, other.process.pid);
         if severed {
             return format!("link {} is over, and pid {peer} at its other end leaves it", plan.link);
@@ -159,7 +162,7 @@ impl<D: VnicDevices> Control<D> {
             _ => false,
         };
         for record in self.grants.values().filter(lonely).cloned().collect::<Vec<_>>() {
-            self.leave(&record, "its other end went with the former daemon; acquire it again");
+            self.leave(&record, "its other end was lost with the former daemon; acquire it again");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Ports of the software switch, and the service core that serves them.
 //!
-//! 1. The service core is the one connection that said Serve: the uid of `[service]`, or an
-//!    administrator. Without one no port is granted.
-//! 2. Granting a port makes a pair of memory: one side goes to the application, the other with the
-//!    rules to the service core, which enforces them. The daemon keeps what takes the link back.
-//! 3. A port that ends is revoked in memory, and the service core is told. A service core that goes
-//!    takes its ports with it: their holders are told and acquire again when there is one.
-//! 4. After a restart of the daemon the two talk on. The service core says which ports it has: what
-//!    it lacks is ended, what nobody holds any more it is told to drop.
+//! 1. The service core is the one connection that sent Serve. Its uid is that of `[service]`, or it
+//!    is an administrator. Without a service core no port is granted.
+//! 2. Granting a port creates a pair of memory. One side goes to the application, the other with
+//!    the rules to the service core, which enforces them. The daemon keeps the means to revoke the
+//!    link.
+//! 3. When a port ends, the daemon marks it as revoked in memory and notifies the service core.
+//!    When a service core ends, its ports end. Their holders are notified, and acquire again when a
+//!    new core runs.
+//! 4. After a restart of the daemon the two continue. The service core reports which ports it has.
+//!    The daemon ends grants that it lacks, and has it drop ports that no process holds any more.
 
 use sietch_protocol::message::MAX_HELD;
 use sietch_protocol::{ErrorKind, ErrorReply, HeldGrant, HeldStorage, Notice, Reply};
@@ -20,7 +22,7 @@ use crate::device::link::descriptors;
 use crate::device::port::PortPlan;
 use crate::state::{Device, GrantRecord};
 
-const GONE: &str = "the service core has gone; acquire it again when there is one";
+const GONE: &str = "the service core has ended; acquire it again when one runs";
 
 impl<D: VnicDevices> Control<D> {
     /// The process of the service core.
@@ -78,7 +80,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Answer { body, descriptors: descriptors(pair.near) })
     }
 
-    /// Takes a port down. Says what now stops its former holder.
+    /// Ends a port. Returns a text that says what now stops its former holder.
     pub(super) fn unplug(&mut self, record: &GrantRecord) -> String {
         if let Some(revocation) = self.ports.revocations.remove(&record.grant)
             && let Err(error) = revocation.revoke()
@@ -90,11 +92,11 @@ impl<D: VnicDevices> Control<D> {
         if service.is_some_and(|service| self.tell(service, notice, Vec::new())) {
             "the switch drops its port".to_owned()
         } else {
-            "no service core runs, so its frames reach nobody".to_owned()
+            "no service core runs, so its frames reach no destination".to_owned()
         }
     }
 
-    /// Makes a connection that of the service core.
+    /// Makes a connection the one of the service core.
     pub(super) fn serve(
         &mut self,
         connection: u64,
@@ -138,7 +140,7 @@ impl<D: VnicDevices> Control<D> {
         Ok(Reply::Done)
     }
 
-    /// A connection has gone: was it the service core's?
+    /// A connection has closed. Ends the ports if it was the service core's connection.
     pub(super) fn service_gone(&mut self, connection: u64) {
         if self.ports.service.take_if(|service| *service == connection).is_some() {
             self.end_ports(&[]);
@@ -155,7 +157,7 @@ impl<D: VnicDevices> Control<D> {
         };
         for record in self.grants.values().filter(lost).cloned().collect::<Vec<_>>() {
             if let Some(revocation) = self.ports.revocations.remove(&record.grant) {
-                // Its holder hears it from the notice as well.
+                // The holder is notified as well.
                 let _ = revocation.revoke();
             }
             self.leave(&record, GONE);

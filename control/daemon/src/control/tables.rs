@@ -22,7 +22,7 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// An area that takes no more bytes than it has.
+    /// An area that is being opened: it takes no additional bytes.
     pub(super) const OPENING: Self = Self { uid: 0, more: 0 };
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Brokered {
     pub(super) service: Option<u64>,
     /// Volumes whose descriptor it has.
     pub(super) volumes: BTreeSet<String>,
-    /// Labels of areas that it was told to detach, by grant.
+    /// Labels of areas that the core has been asked to detach, by grant.
     pub(super) leaving: BTreeMap<u64, String>,
     pub(super) waiting: Vec<WaitingRequest>,
     pub(super) reshaping: BTreeMap<u64, AfterReshape>,
@@ -74,7 +74,7 @@ pub(super) struct SwitchPorts {
     pub(super) revocations: BTreeMap<u64, Revocation>,
 }
 
-/// What an application is asked for.
+/// The subject of a query to an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiagnosticKind {
     Sockets,
@@ -86,7 +86,7 @@ pub(super) struct DiagnosticQuestion {
     pub(super) kind: DiagnosticKind,
     /// The connection that waits for the answer.
     pub(super) asker: u64,
-    /// The connection that was asked.
+    /// The connection that was queried.
     pub(super) asked: u64,
     pub(super) grant: u64,
     pub(super) answer: oneshot::Sender<Answer>,
@@ -112,7 +112,7 @@ pub(super) struct PendingView {
     /// The path of the area, for messages.
     pub(super) path: String,
     pub(super) operation: ViewOperation,
-    /// The connection that was asked.
+    /// The connection that was queried.
     pub(super) asked: u64,
     pub(super) grant: u64,
     pub(super) answer: oneshot::Sender<Answer>,

@@ -1,9 +1,9 @@
 //! VNICs of the kernel: a veth pair, an AF_XDP socket bound to one end, XDP programs on both.
 //!
-//! Frames larger than a page need a kernel that takes them in several buffers (Linux 6.6). Where
-//! that fails, for whatever reason, the VNIC is made again for frames that fit a buffer. Behind an
-//! uplink no MTU is larger than the uplink's, and none so large: not every driver sends frames in
-//! several buffers.
+//! Frames larger than a page need a kernel that receives them in several buffers (Linux 6.6). Where
+//! that fails, for any reason, the VNIC is made again for frames that fit one buffer. Behind an
+//! uplink no MTU is larger than the uplink's, and no frame needs several buffers: not every driver
+//! sends such frames.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -85,7 +85,7 @@ impl KernelDevices {
         if opened.is_err()
             && let Err(error) = self.close(plan).await
         {
-            tracing::warn!(%error, "a half made VNIC stays behind");
+            tracing::warn!(%error, "an incomplete VNIC could not be removed");
         }
         opened
     }
@@ -183,7 +183,7 @@ impl VnicDevices for KernelDevices {
     }
 
     async fn close(&mut self, plan: &VnicPlan) -> Result<(), DeviceError> {
-        // Traffic stops with the first line; the pair goes with the last.
+        // The first line stops the traffic. The last one removes the pair.
         if let Some(programs) = self.programs.remove(&plan.host_interface) {
             queue::close(plan, programs);
             if let Some(uplink) = &mut self.uplink {

@@ -1,10 +1,10 @@
-//! One end of a point-to-point link, as it is handed out and remembered.
+//! One end of a point-to-point link, as it is granted and remembered.
 //!
-//! 1. A [`LinkPlan`] says everything about one end. It is kept in the state; the descriptors are
-//!    not: each end has its own, and the daemon keeps those that take the link back
-//!    ([`sietch_nic::shm::Revocation`]) only as long as it lives.
-//! 2. Ends that carry the same `pair` were made together. Memory is fresh and zero for each pair:
-//!    nothing is handed from one holder to the next.
+//! 1. A [`LinkPlan`] describes one end completely. It is kept in the state; the descriptors are
+//!    not. Each end has its own. The daemon keeps those that revoke the link
+//!    ([`sietch_nic::shm::Revocation`]) only while it runs.
+//! 2. Ends that carry the same `pair` were made together. Each pair has fresh, zeroed memory: no
+//!    data passes from one holder to the next.
 
 use serde::{Deserialize, Serialize};
 use sietch_nic::shm::{EndpointFds, LinkLayout, Pair, create_pair};
@@ -15,7 +15,7 @@ use sietch_protocol::{
 use super::DeviceError;
 use crate::configuration::Link;
 
-/// Everything about one end that is handed out.
+/// Everything about one end that is granted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LinkPlan {
     pub(crate) name: String,
@@ -64,7 +64,7 @@ impl LinkPlan {
         create(self.geometry, self.pair, || format!("link {}", self.link))
     }
 
-    /// What its holder is told.
+    /// The description that its holder receives.
     pub(crate) fn grant(&self, grant: u64, generation: u64) -> VnicGrant {
         VnicGrant {
             grant,

@@ -1,4 +1,4 @@
-//! A port of the software switch, as it is handed out and remembered.
+//! A port of the software switch, as it is granted and remembered.
 
 use serde::{Deserialize, Serialize};
 use sietch_nic::shm::Pair;
@@ -54,7 +54,7 @@ impl PortPlan {
         super::link::create(self.geometry, generation, || format!("VNIC {}", self.name))
     }
 
-    /// What its holder is told.
+    /// The description that its holder receives.
     pub(crate) fn grant(&self, grant: u64, generation: u64) -> VnicGrant {
         VnicGrant {
             grant,
@@ -83,7 +83,7 @@ impl PortPlan {
         }
     }
 
-    /// What the service core is told, which enforces it.
+    /// The description that the service core receives, which enforces it.
     pub(crate) fn port(&self, grant: u64, generation: u64) -> PortGrant {
         PortGrant {
             grant,

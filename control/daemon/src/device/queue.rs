@@ -1,17 +1,19 @@
 //! The AF_XDP socket and the XDP programs of one VNIC, in the terms of `sietch-nic`.
 //!
 //! 1. The MTU decides whether the socket and the filters are made for frames in several buffers.
-//! 2. Opening: with an uplink, checksum offload off on the host's end, for it joins what comes from
-//!    other machines; without, the application is told that the host leaves checksums unfinished.
-//!    Then the socket, made in the namespace of the application's end, then the filters on both
-//!    ends. The descriptors leave this process only after the filters stand. The socket is bound
-//!    when the holder has mapped its rings.
-//! 3. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth goes after
-//!    that.
-//! 4. Behind an uplink questions for the VNIC's IPv6 address come to a group. A socket of ours is
-//!    in that group on that interface, so that the card takes its frames and switches that snoop
-//!    (RFC 4541) send them: reports of groups are the kernel's, for a VNIC's filter lets none out.
-//! 5. The programs outlive the daemon, attached to their interfaces; adopting finds them there.
+//! 2. Opening, first step: with an uplink, checksum offload is switched off on the host's end,
+//!    because the uplink joins it with frames from other machines. Without an uplink, the
+//!    application is notified that the host leaves checksums unfinished.
+//! 3. Opening, next steps: the socket is made in the namespace of the application's end, then the
+//!    filters on both ends. The descriptors leave this process only after the filters are attached.
+//!    The socket is bound when the holder has mapped its rings.
+//! 4. Closing: the filters drop everything, then the uplink forgets the VNIC. The veth is removed
+//!    after that.
+//! 5. Behind an uplink, neighbour solicitations for the VNIC's IPv6 address come to a multicast
+//!    group. A socket of the daemon joins that group on that interface, so that the card receives
+//!    its frames and switches that snoop (RFC 4541) send them. The kernel sends the group's
+//!    reports, because a VNIC's filter lets none out.
+//! 6. The programs outlive the daemon, attached to their interfaces. Adopting finds them there.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,7 +48,7 @@ const BURST_SHARE: u64 = 1000;
 pub(super) struct Programs {
     /// On both ends of the pair.
     filters: VnicPrograms,
-    /// Over the rings that the kernel reads, or why there is none.
+    /// The watch over the rings that the kernel reads, or the reason why there is none.
     watch: Result<RingWatch, String>,
     /// The socket and where it is to be bound, until it is.
     unbound: Option<(OwnedFd, af_xdp::XskLayout)>,
@@ -56,14 +58,14 @@ pub(super) struct Programs {
 pub(super) struct Uplink {
     program: xdp::Uplink,
     ifindex: u32,
-    /// The VLAN tags that it took off received frames until a daemon said otherwise.
+    /// The setting of the VLAN tag offload before a daemon changed it.
     stripped: TagsTakenOff,
     /// In the groups of all VNICs with IPv6; none on a kernel without it.
     listener: Option<OwnedFd>,
 }
 
 impl Uplink {
-    /// Hands the VNIC's frames to the host's end of its pair.
+    /// Adds the VNIC to the uplink, which passes its frames to the host's end of its pair.
     fn serve(&mut self, plan: &VnicPlan, host: u32) -> Result<(), DeviceError> {
         self.program
             .add(plan.address.address, plan.mac.0, host)
@@ -76,13 +78,13 @@ impl Uplink {
         Ok(())
     }
 
-    /// Forgets the VNIC, whoever told the uplink of it.
+    /// Removes the VNIC from the uplink, also if an earlier daemon added it.
     pub(super) fn forget(&mut self, plan: &VnicPlan) {
         self.listen(plan, false);
         let six = plan.ipv6.map(|(own, _)| self.program.remove6(own.address));
         let four = self.program.remove(plan.address.address);
         for error in [Some(four), six].into_iter().flatten().filter_map(Result::err) {
-            tracing::warn!(vnic = plan.name, %error, "the uplink still knows it");
+            tracing::warn!(vnic = plan.name, %error, "the uplink could not remove it");
         }
     }
 
@@ -95,8 +97,7 @@ impl Uplink {
         kept.map_err(|error| fail("uplink".to_owned(), "forget VNICs that have ended", error))
     }
 
-    /// Joins or leaves the group in which a VNIC's IPv6 address is asked for (RFC 4291 section
-    /// 2.7.1).
+    /// Joins or leaves the solicited-node group of a VNIC's IPv6 address (RFC 4291 section 2.7.1).
     fn listen(&self, plan: &VnicPlan, join: bool) {
         let (Some((own, _)), Some(listener)) = (plan.ipv6, &self.listener) else { return };
         let [.., high, low] = own.address.segments();
@@ -132,7 +133,7 @@ pub(super) fn uplink_before(ifindex: u32, remembered: Option<UplinkBefore>) -> O
     })
 }
 
-/// Takes the program that an earlier daemon left on `name`, or attaches one.
+/// Takes over the program that an earlier daemon left on `name`, or attaches one.
 pub(super) fn join_uplink(
     name: &str,
     ifindex: u32,
@@ -156,10 +157,10 @@ pub(super) fn leave_uplink(uplink: Uplink) {
     if uplink.stripped != TagsTakenOff::default()
         && let Err(error) = offload::strip_vlan_tags(uplink.ifindex, uplink.stripped)
     {
-        tracing::warn!(%error, "the uplink keeps VLAN tags in its frames");
+        tracing::warn!(%error, "the VLAN tag offload of the uplink could not be restored");
     }
     if let Err(error) = uplink.program.detach() {
-        tracing::warn!(%error, "the uplink keeps its program");
+        tracing::warn!(%error, "the program of the uplink could not be removed");
     }
 }
 
@@ -261,11 +262,11 @@ pub(super) fn problem(programs: &Programs) -> Option<String> {
     if programs.unbound.is_some() {
         return Some("its holder has not mapped the rings yet: no frame passes".to_owned());
     }
-    programs.watch.as_ref().err().map(|why| format!("nobody watches its rings: {why}"))
+    programs.watch.as_ref().err().map(|why| format!("its rings are not watched: {why}"))
 }
 
-/// What the holder's rings claim beyond their slots. If they do, no frame is let in any more, and
-/// the kernel's walk is ended.
+/// The entries that the holder's rings claim beyond their slots. If there are any, no more frames
+/// are let in, and the kernel's walk is ended.
 pub(super) fn offence(programs: &mut Programs) -> Option<String> {
     let (ring, claimed) = programs.watch.as_ref().ok()?.overrun()?;
     if let Err(error) = programs.filters.set_enabled(false) {
@@ -285,8 +286,8 @@ pub(super) fn subdue(programs: &Programs) {
 /// A watch over the socket of `plan`, found among the descriptors of its holder.
 ///
 /// # Errors
-/// The outer one: it is not there, although all of them could be seen. The inner one: they could
-/// not be seen, or the rings not be mapped.
+/// The outer one: the socket is not there, although all descriptors could be read. The inner one:
+/// the descriptors could not be read, or the rings could not be mapped.
 fn find_watch(
     plan: &VnicPlan,
     pid: u32,
@@ -340,7 +341,7 @@ pub(super) fn adopt(
         tracing::warn!(vnic = plan.name, why, "its rings are not watched");
     }
     if let Some(uplink) = uplink {
-        // Its program may be a fresh one: what it knows is not what an earlier daemon told another.
+        // Its program may be new and lack the entry that an earlier daemon added to another one.
         uplink.serve(plan, ends.host)?;
     }
     Ok(Programs { filters: programs, watch, unbound: None })
@@ -355,7 +356,7 @@ fn geometry(plan: &VnicPlan, application: u32) -> Result<af_xdp::XskLayout, Devi
 pub(super) fn close(plan: &VnicPlan, programs: Programs) {
     let Programs { mut filters, watch: _kept, .. } = programs;
     if let Err(error) = filters.set_enabled(false) {
-        // The interface goes next, which stops the traffic too.
+        // The interface is removed next, which stops the traffic too.
         tracing::warn!(vnic = plan.name, %error, "its filters could not be closed");
     }
 }

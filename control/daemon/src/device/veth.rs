@@ -1,21 +1,22 @@
 //! veth pairs over rtnetlink.
 //!
-//! 1. `make`: one pair with one queue each way, MTU and MACs set at creation; an alias that says
-//!    whose it is. The application's end lies in a network namespace of its own, so that the socket
-//!    made there can be bound to nothing else.
-//! 2. IPv6 is switched off before they come up, or the kernel would send router solicitations from
-//!    them: on the application's end always, on the host's end unless the VNIC has an IPv6 address.
-//!    Then that end makes up no address, tries out none, and hears no router.
-//! 3. Without transmit checksumming the host's end cannot send a packet that lies in pieces: each
-//!    would be copied into one. It stays on, so the frames carry unfinished checksums, and the
-//!    application knows. Behind an uplink it is switched off.
-//! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC and
-//!    permanent neighbour entries: the VNIC need not answer questions about itself. The
+//! 1. `make` creates one pair with one queue in each direction. MTU and MACs are set at creation,
+//!    and an alias names the owner. The application's end is in a network namespace of its own, so
+//!    that the socket made there can be bound to no other interface.
+//! 2. IPv6 is switched off before the ends come up, or the kernel would send router solicitations
+//!    from them. This applies to the application's end always, and to the host's end unless the
+//!    VNIC has an IPv6 address. Then that end configures no address itself, runs no duplicate
+//!    address detection, and ignores router advertisements.
+//! 3. Without transmit checksumming, the host's end cannot send a packet that consists of fragments
+//!    of memory: each would be copied into one. So checksumming stays on, the frames carry
+//!    unfinished checksums, and the application is notified. Behind an uplink it is switched off.
+//! 4. The host's end gets the host's addresses as /32 and /128, host routes to the VNIC, and
+//!    permanent neighbour entries: the VNIC need not answer ARP or neighbour solicitations. The
 //!    application's end gets no address and no ARP.
 //! 5. `remove`: deleting one end deletes the pair.
 //!
-//! Interfaces are looked up over netlink, not in `/sys`, whose view is that of the namespace it was
-//! mounted in.
+//! Interfaces are looked up over netlink. `/sys` shows only those of the namespace in which it was
+//! mounted.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd};
@@ -40,7 +41,7 @@ pub(super) struct Ends {
     pub host: u32,
     /// The application's end.
     pub application: u32,
-    /// The number of the namespace that it lies in, if that is not the host's.
+    /// The number of the namespace that contains it, if that is not the host's.
     pub namespace: Option<i32>,
 }
 
@@ -71,7 +72,7 @@ pub(super) async fn mtu_of(handle: &Handle, name: &str) -> Option<u32> {
     })
 }
 
-/// The two ends, if the pair is there: the kernel says of the host's end where the other is.
+/// The two ends, if the pair exists. The kernel reports the peer of the host's end.
 pub(super) async fn ends(handle: &Handle, plan: &VnicPlan) -> Option<Ends> {
     let host = find(handle, &plan.host_interface).await?;
     let attribute = |of: &dyn Fn(&LinkAttribute) -> Option<u32>| host.attributes.iter().find_map(of);
@@ -86,7 +87,7 @@ pub(super) async fn ends(handle: &Handle, plan: &VnicPlan) -> Option<Ends> {
     Some(Ends { host: host.header.index, application, namespace })
 }
 
-/// Makes the pair, both ends still down.
+/// Makes the pair. Both ends are still down.
 pub(super) async fn make(
     handle: &Handle,
     plan: &VnicPlan,
@@ -124,9 +125,9 @@ pub(super) async fn make(
     Ok(ends)
 }
 
-/// What the kernel is to do of its own accord with IPv6 on both ends: as little as it can be told.
+/// Restricts what the kernel does by itself with IPv6 on both ends, as far as its settings permit.
 fn prepare_ipv6(plan: &VnicPlan, namespace: &Namespace) -> Result<(), DeviceError> {
-    // (Mode 1 makes no link-local address.)
+    // Mode 1 makes no link-local address.
     const QUIET: [(&str, &str); 4] =
         [("disable_ipv6", "0"), ("addr_gen_mode", "1"), ("accept_ra", "0"), ("router_solicitations", "0")];
     const OFF: [(&str, &str); 1] = [("disable_ipv6", "1")];
@@ -144,9 +145,7 @@ fn prepare_ipv6(plan: &VnicPlan, namespace: &Namespace) -> Result<(), DeviceErro
     };
     // What a thread sees there are the settings of its own namespace.
     let inside = namespace.enter(|| set(&plan.application_interface, &OFF)).and_then(|set| set);
-    set(&plan.host_interface, host)
-        .and(inside)
-        .map_err(|error| fail(plan, "tell it what to do with IPv6", error))
+    set(&plan.host_interface, host).and(inside).map_err(|error| fail(plan, "configure its IPv6", error))
 }
 
 /// Brings both ends up and lets the host reach the VNIC.
@@ -210,8 +209,8 @@ async fn lead6(
     host: Ipv6Addr,
 ) -> Result<(), DeviceError> {
     let mut address = handle.address().add(ends.host, IpAddr::V6(host), 128).replace();
-    // Nobody else is on this link, and without a trial the address can be the route's source at
-    // once.
+    // This link has no other host. Without duplicate address detection the address can be the
+    // route's source at once.
     address.message_mut().header.flags |= AddressHeaderFlags::Nodad;
     let addressed = address.execute().await;
     addressed.map_err(|error| fail(plan, "give it the host's IPv6 address", error))?;
@@ -278,7 +277,8 @@ pub(super) async fn remove_others(
         if !alias.starts_with(owner) || keep.iter().any(|kept| kept == end) {
             continue;
         }
-        // Deleting one end deletes the other, which is in the list too: gone already is fine.
+        // Deleting one end deletes the other, which is in the list too. A missing interface is no
+        // error.
         if handle.link().del(link.header.index).execute().await.is_ok() {
             removed.push(name.to_owned());
         } else if index_of(handle, name).await.is_some() {

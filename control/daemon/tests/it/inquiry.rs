@@ -93,7 +93,7 @@ fn who_does_not_answer_well_is_reported_and_keeps_nobody_waiting() {
     let scene = Scene::own("silent");
     let _daemon = scene.start();
     let mut asker = scene.connect();
-    assert!(refused(asker.sockets("kv")).1.contains("nobody has it"));
+    assert!(refused(asker.sockets("kv")).1.contains("no process holds it"));
     assert!(refused(asker.sockets("none")).1.contains("none of that name"));
     let mut application = scene.connect();
     let (grant, _) = application.acquire_vnic("kv").unwrap();

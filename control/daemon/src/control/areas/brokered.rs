@@ -1,18 +1,18 @@
 //! Areas on volumes of extents, which applications reach through the service core.
 //!
-//! 1. Granting: the service core is given the volume's descriptor, unless it has it, then the
-//!    area's extents with one end of a queue pair of shared memory; the application gets the other
-//!    end. The daemon keeps nothing of either.
-//! 2. Ending (released, revoked, process gone): `detach` to the core, which takes nothing more and
-//!    says `detached` when nothing is under way. Until then the area is *leaving*: whoever asks for
-//!    it waits, for as long as it likes.
-//! 3. An area that is held gets other extents by `reshape`. Growing: the volume first, then the
+//! 1. Granting: the daemon sends the service core the volume's descriptor, unless the core has it.
+//!    Then it sends the area's extents with one end of a queue pair in shared memory. The
+//!    application gets the other end. The daemon keeps neither end.
+//! 2. Ending (released, revoked, process dead): the daemon sends `detach` to the core. The core
+//!    accepts no more requests, and sends `detached` when none is under way. Until then the area is
+//!    *leaving*, and every request for it waits without a limit.
+//! 3. An area that is held changes its extents by `reshape`. Growing: the volume first, then the
 //!    core, then the answer. Shrinking: the core first, when nothing is under way, then the volume.
-//! 4. A service core that goes takes its areas along. What it had asked of a device may still land:
-//!    the volume's lock says when nothing can any more, and nobody gets, shortens or removes an
-//!    area before.
-//! 5. After a restart of the daemon nothing happens to anybody. The core says what it has: grants
-//!    that it does not name have ended, areas that nobody holds are detached.
+//! 4. When a service core dies, its grants end. Requests that it had sent to a device may still
+//!    complete. The volume's lock shows when none can any more. Before that, no area is granted,
+//!    shortened or removed.
+//! 5. A restart of the daemon disturbs no application. The core reports what it has: grants that it
+//!    does not name have ended, and areas that no process holds are detached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,22 +32,22 @@ use crate::state::{Device, GrantRecord};
 use crate::volume::{AreaChange, AreaDescriptors, AreaLayout, AreaPath, Volume};
 
 /// Why the holder of an area loses it with the service core.
-const GONE: &str = "the service core has gone; acquire it again when there is one";
+const GONE: &str = "the service core has ended; acquire it again when one runs";
 
 /// How long a request waits for the last requests of a service core that has ended: they land
 /// within milliseconds on a disk that works.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl<D: VnicDevices> Control<D> {
-    /// Whether the area lies on a volume of extents.
+    /// Whether the area is on a volume of extents.
     pub(in crate::control) fn is_brokered(&self, label: &str) -> bool {
         let volume = self.volumes.get(&AreaPath::from_label(label).volume);
         volume.is_some_and(|volume| volume.definition.kind == VolumeKind::Extents)
     }
 
-    /// What keeps a holder inside its area on `volume`, now.
+    /// What currently keeps a holder inside its area on `volume`.
     pub(in crate::control) fn protection(&self, volume: &Volume) -> Protection {
         match volume.protection() {
             Protection::BrokerMediated if self.brokered.service.is_none() => {
@@ -57,8 +57,8 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// Takes a request that must wait until an area has left the service core. Anything else comes
-    /// back.
+    /// Queues a request that must wait until an area has left the service core. Returns any other
+    /// request to the caller.
     pub(in crate::control) fn wait_for_broker(
         &mut self,
         connection: u64,
@@ -92,19 +92,19 @@ impl<D: VnicDevices> Control<D> {
         Some((request, answer))
     }
 
-    /// Hands a request in anew, after a while.
+    /// Submits a request again after a delay.
     fn ask_again(&self, waiting: WaitingRequest, after: Duration) {
         let WaitingRequest { connection, request, answer, .. } = waiting;
         let events = self.events.clone();
         tokio::task::spawn_local(async move {
             tokio::time::sleep(after).await;
             let event = Event::Request { connection, request, descriptors: Vec::new(), answer };
-            // When nobody listens the daemon has ended.
+            // The send fails only when the daemon has ended.
             let _ = events.send(event).await;
         });
     }
 
-    /// Asks again for those whose area is not leaving any more.
+    /// Submits the waiting requests again whose area is not leaving any more.
     fn wake(&mut self) {
         let Brokered { leaving, waiting, .. } = &mut self.brokered;
         let (still, ready): (Vec<_>, Vec<_>) = std::mem::take(waiting)
@@ -126,7 +126,12 @@ impl<D: VnicDevices> Control<D> {
             Ok(false) => Ok(()),
             Ok(true) => {
                 let cause = "a service core that this daemon does not know has the volume, or its last requests are under way";
-                Err(refuse(ErrorKind::Busy, what, cause, "try again; end that service core if it stays"))
+                Err(refuse(
+                    ErrorKind::Busy,
+                    what,
+                    cause,
+                    "try again; stop that service core if this persists",
+                ))
             }
             Err(cause) => Err(refuse(ErrorKind::Failed, what, cause, "see whether the volume is there")),
         }
@@ -151,7 +156,7 @@ impl<D: VnicDevices> Control<D> {
         self.check_quiet(path)
     }
 
-    /// Hands an area to the service core and to whoever asked for it.
+    /// Attaches an area to the service core, and sends the other end to the requester.
     pub(in crate::control) fn attach(
         &mut self,
         record: &GrantRecord,
@@ -205,7 +210,8 @@ impl<D: VnicDevices> Control<D> {
         Ok(Answer { body: Reply::Vsa(grant), descriptors })
     }
 
-    /// Has the service core let go of an area. Says what now stops its former holder.
+    /// Detaches an area from the service core. Returns a text that says what now stops its former
+    /// holder.
     pub(in crate::control) fn detach(&mut self, record: &GrantRecord) -> String {
         self.abandon(record.grant);
         let notice = Notice::Detach { grant: record.grant };
@@ -214,7 +220,7 @@ impl<D: VnicDevices> Control<D> {
         };
         self.brokered.leaving.insert(record.grant, record.name.clone());
         if self.tell(service, notice, Vec::new()) {
-            "the service core lets no more requests through, and finishes those under way".to_owned()
+            "the service core accepts no more requests, and finishes those under way".to_owned()
         } else {
             "the service core does not read and was let go of: end it".to_owned()
         }
@@ -230,7 +236,7 @@ impl<D: VnicDevices> Control<D> {
             Some(AfterReshape::Change(path, _, _, _, answer)) => {
                 self.preparing.remove(&path.label());
                 let what = format!("VSA {}", path.full());
-                let cause = "it was taken back, or the service core has gone, meanwhile";
+                let cause = "it was revoked, or the service core has ended, meanwhile";
                 self.respond(answer, Err(refuse(ErrorKind::Failed, what, cause, "try again")));
             }
             None => {}
@@ -269,7 +275,7 @@ impl<D: VnicDevices> Control<D> {
         Err(refuse(ErrorKind::Denied, "request", cause, "say Serve first"))
     }
 
-    /// The grant under which somebody has the area at `path` through the service core.
+    /// The grant under which a process holds the area at `path` through the service core.
     fn brokered_grant(&self, path: &AreaPath) -> Option<u64> {
         let label = path.label();
         self.brokered.service?;
@@ -300,8 +306,8 @@ impl<D: VnicDevices> Control<D> {
         None
     }
 
-    /// After an area was made longer: whether the service core must hear of it before its holder
-    /// does.
+    /// Handles an area that has grown. Returns whether the service core must be notified before the
+    /// holder.
     pub(in crate::control) fn lengthen_after(
         &mut self,
         path: &AreaPath,
@@ -319,7 +325,7 @@ impl<D: VnicDevices> Control<D> {
         None
     }
 
-    /// The service core is here, and says what it has of storage.
+    /// The service core has connected, and reports which storage it has.
     pub(in crate::control) fn serve_storage(&mut self, connection: u64, held: &HeldStorage) {
         self.brokered.service = Some(connection);
         self.brokered.volumes = held.volumes.iter().cloned().collect();
@@ -349,7 +355,8 @@ impl<D: VnicDevices> Control<D> {
         self.wake();
     }
 
-    /// A connection has gone: was it that which serves storage?
+    /// A connection has closed. Ends the storage grants if it was the connection that serves
+    /// storage.
     pub(in crate::control) fn storage_gone(&mut self, connection: u64) {
         self.brokered.deadlines.remove(&connection);
         if self.brokered.service.take_if(|service| *service == connection).is_none() {

@@ -1,14 +1,13 @@
-//! Areas as files for whoever wants to read them: `sietch mount`, `sietch vsa cat`.
+//! Areas as readable files: `sietch mount`, `sietch vsa cat`.
 //!
-//! 1. Only its user and administrators may read an area. The kernel's word on the connection's uid
-//!    decides.
-//! 2. Where an area is a file of its own, the reader gets a descriptor of it that was opened
-//!    read-only: the daemon is not on the way of a byte. It takes no lock, so nobody is kept from
-//!    acquiring the area; mode and owner of the file keep the reader from opening it anew for
-//!    writing.
-//! 3. Where it is not, the daemon reads pieces of at most [`MAX_PIECE`] bytes on a blocking thread
-//!    and passes them as sealed memory. One request of a connection is handled at a time, so that
-//!    costs a bounded amount of memory.
+//! 1. Only its user and administrators may read an area. The uid that the kernel reports for the
+//!    connection decides.
+//! 2. Where an area is a file of its own, the reader gets a descriptor that was opened read-only.
+//!    So the daemon copies no bytes. The descriptor has no lock, so it does not prevent acquiring
+//!    the area. Mode and owner of the file prevent the reader from opening it again for writing.
+//! 3. Elsewhere the daemon reads pieces of at most [`MAX_PIECE`] bytes on a blocking thread, and
+//!    passes them as sealed memory. A connection has one request under way at a time, so this costs
+//!    a bounded amount of memory.
 
 use std::sync::Arc;
 
@@ -89,7 +88,7 @@ impl<D: VnicDevices> Control<D> {
                 let what = format!("VSA {}", path.full());
                 Err(refuse(ErrorKind::Failed, what, "the work was interrupted", "try again"))
             });
-            // Whoever has gone takes no answer.
+            // The send fails only when the client has disconnected.
             let _ = answer.send(done.unwrap_or_else(|error| Reply::Error(error).into()));
         });
     }

@@ -1,18 +1,17 @@
-//! Views: questions about an area's contents for whoever holds it, and its answers back (Arrakis'
+//! Views: queries about an area's contents to its holder, and the holder's answers (Arrakis'
 //! upcall).
 //!
-//! 1. A holder that shows a view says so for its grant
-//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). The last connection that did is
-//!    asked.
-//! 2. Who may read the area may ask. The question goes out as a notice, the answer comes as a
-//!    request of the holder's own, and nothing waits for it but the one who asked, and that for at
-//!    most [`LIMIT`]. A holder whose process or connection ends is no longer waited for at once.
-//! 3. A holder *owes* an answer for every question that it was sent, in time or late. One that owes
-//!    [`MOST_OWED`] is sent nothing more: it is stopped or broken, and what it is sent would only
-//!    fill its socket. Answers that come late are thrown away, and count.
-//! 4. An answer is checked against its question before it is passed on: kind, names, order, seals
-//!    and size. What does not fit is refused and said in the log with the holder's name; it harms
-//!    nobody but who asked.
+//! 1. A holder that shows a view registers it for its grant
+//!    ([`Request::Attend`](sietch_protocol::Request::Attend)). Queries go to the last connection
+//!    that registered.
+//! 2. Every user that may read the area may query it. The query goes out as a notice. The answer
+//!    comes as a request of the holder. Only the requester waits for it, for at most [`LIMIT`]. If
+//!    the holder's process or connection ends, the wait ends at once.
+//! 3. A holder *owes* an answer for every query that it was sent, in time or late. A holder that
+//!    owes [`MOST_OWED`] answers is sent no more queries: it is stopped or broken, and further
+//!    queries would only fill its socket. Late answers are discarded and counted.
+//! 4. An answer is checked against its query before it is passed on: kind, names, order, seals and
+//!    size. A mismatch is refused and logged with the holder's name. It affects only the requester.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -27,13 +26,13 @@ use crate::control::tables::PendingView;
 use crate::device::VnicDevices;
 use crate::state::GrantRecord;
 
-/// For a holder to answer. A busy data loop turns in milliseconds.
+/// The time that a holder has to answer. An iteration of a busy data loop takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Answers that one connection may owe: with the longest paths they fit the buffer of its socket,
 /// so that the daemon never waits for it.
 const MOST_OWED: usize = 16;
 
-/// Whom a refusal names.
+/// How an error names the holder.
 fn named(record: &GrantRecord) -> String {
     format!("pid {} (`{}`)", record.process.pid, record.client)
 }
@@ -47,7 +46,7 @@ impl<D: VnicDevices> Control<D> {
         self.clients.iter().filter_map(shows).next_back()
     }
 
-    /// Asks the holder of the area `name`; `answer` is answered now or within [`LIMIT`].
+    /// Queries the holder of the area `name`. `answer` is completed now or within [`LIMIT`].
     pub(in crate::control) fn look_into(
         &mut self,
         connection: u64,
@@ -64,7 +63,7 @@ impl<D: VnicDevices> Control<D> {
                 let events = self.events.clone();
                 tokio::task::spawn_local(async move {
                     tokio::time::sleep(LIMIT).await;
-                    // When nobody listens the daemon has ended.
+                    // The send fails only when the daemon has ended.
                     let _ = events.send(Event::ViewOverdue { question: id }).await;
                 });
             }
@@ -88,7 +87,7 @@ impl<D: VnicDevices> Control<D> {
         }
         let Some(record) = self.holder(&path.label(), false).cloned() else {
             let fix = "only a running program shows a view of its area";
-            return Err(refuse(ErrorKind::Unknown, what, "nobody has it", fix));
+            return Err(refuse(ErrorKind::Unknown, what, "no process holds it", fix));
         };
         let Some(asked) = self.viewer(&record) else {
             let cause = format!("{} shows none", named(&record));
@@ -100,8 +99,8 @@ impl<D: VnicDevices> Control<D> {
             let stuck = !self.views.waiting.values().any(|question| question.asked == asked);
             let cause = format!("{} has {owed} questions to answer", named(&record));
             let (kind, fix) = match stuck {
-                true => (ErrorKind::Silent, "it is stopped, or its data loop is busy: see what keeps it"),
-                false => (ErrorKind::Limit, "ask it less at once"),
+                true => (ErrorKind::Silent, "it is stopped, or its data loop is busy: check that process"),
+                false => (ErrorKind::Limit, "send it fewer queries at once"),
             };
             return Err(refuse(kind, what, cause, fix));
         }
@@ -110,7 +109,7 @@ impl<D: VnicDevices> Control<D> {
         let notice = Notice::View { id, grant, uid, question: question.clone() };
         if !self.tell(asked, notice, Vec::new()) {
             let cause = format!("{} does not read its notices", named(&record));
-            return Err(refuse(ErrorKind::Failed, what, cause, "see what keeps that process"));
+            return Err(refuse(ErrorKind::Failed, what, cause, "check what blocks that process"));
         }
         *self.views.owed.entry(asked).or_default() += 1;
         Ok((path.full(), asked, grant))
@@ -133,7 +132,7 @@ impl<D: VnicDevices> Control<D> {
             return Err(refuse(
                 ErrorKind::Unknown,
                 what,
-                "nobody waits for that answer",
+                "no request waits for that answer",
                 "answer within a second",
             ));
         };
@@ -155,7 +154,7 @@ impl<D: VnicDevices> Control<D> {
                 Err(refuse(ErrorKind::Unknown, what, "there is no such file", "list the directory"))
             }
             Err(reason @ (ViewError::NotDirectory | ViewError::IsDirectory)) => {
-                Err(refuse(ErrorKind::Invalid, what, reason.to_string(), "ask what it is first"))
+                Err(refuse(ErrorKind::Invalid, what, reason.to_string(), "query its kind first"))
             }
             Err(reason) => {
                 let cause = format!("pid {pid} (`{client}`) cannot: {}", reason.shown());
@@ -174,7 +173,7 @@ impl<D: VnicDevices> Control<D> {
         }
     }
 
-    /// A connection has gone: what it was asked nobody will answer.
+    /// A connection has closed: ends the queries that it was to answer.
     pub(in crate::control) fn viewer_gone(&mut self, connection: u64) {
         self.views.owed.remove(&connection);
         self.give_up_views("has closed its connection", |question| question.asked == connection);
