@@ -18,7 +18,8 @@
 //!  0x000  magic "SIETCHC1" | version u32 = 1 | data u32 | snap u32
 //!  0x080  producer u32, dropped u32        (the writer's)
 //!  0x100  consumer u32                     (the reader's)
-//!  0x1000 data bytes: | stored u32 | original u32 | direction u32 | time low u32 | time high u32 | stored bytes | 0..3 | ...
+//!  0x1000 data bytes: | stored u32 | original u32 | direction u32 | time low u32 | time high u32
+//!                     | stored bytes | 0..3 | ...
 //! ```
 
 mod tapped;
@@ -276,7 +277,7 @@ impl Reader {
 
     /// Frames that found no room so far.
     pub fn dropped(&mut self) -> u64 {
-        // The lower half is the ring's; it is looked at often enough not to miss a turn of it.
+        // The lower half is the ring's; it is read often enough not to miss a wrap-around of it.
         let now = self.ring.load(DROPPED, Ordering::Relaxed);
         self.dropped += u64::from(now.wrapping_sub(self.dropped as u32));
         self.dropped

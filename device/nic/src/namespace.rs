@@ -1,8 +1,8 @@
 //! Network namespaces of our own, each with one end of a veth pair in it and nothing else.
 //!
 //! 1. An AF_XDP socket can be bound to interfaces of the namespace that it was made in, and to no
-//!    others, whoever holds it. A socket made in a namespace that holds one interface is therefore
-//!    a capability for that interface even before it is bound.
+//!    others, whichever process holds it. A socket made in a namespace that holds one interface is
+//!    therefore a capability for that interface even before it is bound.
 //! 2. [`Namespace::create`] makes one on a thread that ends at once; the descriptor keeps it.
 //!    [`Namespace::enter`] runs a function on a thread inside it. The calling thread never leaves
 //!    its own namespace.
@@ -41,7 +41,7 @@ impl Namespace {
     /// Runs `action` inside.
     ///
     /// # Errors
-    /// The kernel lets nobody in, or has no thread to spare.
+    /// The kernel refuses the namespace, or has no thread to spare.
     pub fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;

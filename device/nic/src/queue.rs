@@ -1,17 +1,16 @@
 //! The queue-pair seam between an engine and a device.
 //!
-//! 1. Buffers move, they are not borrowed: a [`Frame`] is the *ownership* of one buffer of the
-//!    queue's pool. It is not `Clone`; it is given back with [`NicQueue::release`] or
-//!    [`NicQueue::transmit`].
+//! 1. Buffers move by value: a [`Frame`] is the *ownership* of one buffer of the queue's pool. It
+//!    is not `Clone`; it is given back with [`NicQueue::release`] or [`NicQueue::transmit`].
 //! 2. Receive: [`NicQueue::receive`] takes what has arrived, up to a bound. It never waits and
 //!    never makes a system call that could block.
 //! 3. Transmit: [`NicQueue::allocate`] a frame of the length that it is to have, fill
 //!    [`NicQueue::bytes_mut`], [`NicQueue::transmit`] it. Nothing reaches the device before
 //!    [`NicQueue::flush`]: one doorbell a batch.
-//! 4. A received frame has a *head*, in memory that no other process writes ([`NicQueue::bytes`]): all
-//!    of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is missing is
-//!    its *tail* ([`NicQueue::tail`]): bytes in memory that the sender may still write, so they are
-//!    copied out once and never read in place. Only queues over shared memory have tails.
+//! 4. A received frame has a *head*, in memory that no other process writes ([`NicQueue::bytes`]):
+//!    all of a small frame, at least the first [`LEAST_HEAD`] bytes of a large one. What is missing
+//!    is its *tail* ([`NicQueue::tail`]): bytes in memory that the sender may still write, so they
+//!    are copied out once and never read in place. Only queues over shared memory have tails.
 //! 5. A received frame may be changed in its head, shortened ([`Frame::truncate`]) and transmitted
 //!    again.
 //! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing
@@ -179,11 +178,11 @@ pub trait NicQueue {
     /// [`TransmitError::RingFull`] hands the frame back.
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError>;
 
-    /// Hands everything queued to the device and notifies it at most once. Does nothing when
+    /// Passes everything queued to the device and notifies it at most once. Does nothing when
     /// nothing is queued.
     ///
     /// # Errors
-    /// The device is gone (revoked, interface deleted). A full device is no error: frames stay
+    /// The device is unusable (revoked, interface deleted). A full device is no error: frames stay
     /// queued.
     fn flush(&mut self) -> io::Result<()>;
 

@@ -65,7 +65,7 @@ fn attached_program(
     Ok((program, info))
 }
 
-/// Detaches `program`. An interface that is gone, or carries nothing any more, is no error.
+/// Detaches `program`. An interface that is deleted, or carries no program any more, is no error.
 fn detach_if_there(ifindex: u32, program: &Program) -> Result<(), XdpError> {
     match netlink::detach(ifindex, program.as_fd()) {
         Err(XdpError::Netlink { source, .. }) if source.raw_os_error() == Some(libc::ENODEV) => Ok(()),

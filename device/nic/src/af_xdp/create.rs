@@ -4,8 +4,8 @@
 //! 1. A memfd of the UMEM's size, sealed against every change of size: no holder can pull pages
 //!    from under another.
 //! 2. An AF_XDP socket over it, with its four rings. It is made in the namespace of the calling
-//!    thread and can be bound to interfaces of that namespace alone: whoever passes it on unbound
-//!    makes it where there is one interface only ([`crate::namespace`]).
+//!    thread and can be bound to interfaces of that namespace alone. A process that passes the
+//!    socket on unbound makes it in a namespace with one interface only ([`crate::namespace`]).
 //! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them
 //!    first, and [`bind_queue`] comes after: to one queue of one interface in copy mode (veth has
 //!    no other) with wake-up on demand, and if it has runs, for frames in several buffers. It is

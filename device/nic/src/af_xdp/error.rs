@@ -1,4 +1,4 @@
-//! What can go wrong when a queue is made or opened. Each error names its mend.
+//! What can go wrong when a queue is made or opened. Each error names its fix.
 
 use std::io;
 

@@ -8,17 +8,17 @@
 //!    then top up the fill ring with free chunks. As many chunks as the fill ring has slots (at
 //!    most half of all) are kept for receiving: `allocate` does not touch what the fill ring is
 //!    short of, so sending cannot starve receiving.
-//! 3. *Transmit*: push a descriptor; the kernel does not see it yet. *Flush*: publish them all in one store,
-//!    and if the kernel asks for it (always so on veth) make one `sendto` without data. The kernel
-//!    may stop early, for lack of buffers or at the end of its budget; as long as it makes progress
-//!    it is asked again, at most `kick_limit` times. What is left stays in the ring, and the next
-//!    flush kicks again.
+//! 3. *Transmit*: push a descriptor; the kernel does not see it yet. *Flush*: publish them all in
+//!    one store, and if the kernel asks for it (always so on veth) make one `sendto` without data.
+//!    The kernel may stop early, for lack of buffers or at the end of its budget; as long as it
+//!    makes progress it is asked again, at most `kick_limit` times. What is left stays in the ring,
+//!    and the next flush kicks again.
 //! 4. A frame larger than a chunk is received in a chain of chunks ([`super::chain`]): its head is
 //!    the first, its tail the others. It is allocated as a run of neighbours ([`super::runs`]), and
 //!    sent as one descriptor a chunk. A frame that was received in a chain can be sent as it is,
 //!    too.
-//! 5. The errors ENXIO and ENODEV are final: the interface is gone, and the queue says so for ever.
-//!    ENETDOWN lasts while the interface is down.
+//! 5. The errors ENXIO and ENODEV are final: the interface is deleted, and the queue says so for
+//!    ever. ENETDOWN lasts while the interface is down.
 //!
 //! Nothing here allocates after [`Queue::open`], and no call does more work than the rings have
 //! slots.
@@ -113,8 +113,8 @@ impl Queue {
         check_socket(socket.as_fd())?;
         check_memory(umem.as_fd(), &geometry)?;
         let umem = Mapping::of_file(&umem, 0, geometry.umem_bytes()).opening("mapping the UMEM")?;
-        // SAFETY: we own the socket. Whoever else duplicated it and opened it as a queue has moved
-        // its producer words, which `map` refuses.
+        // SAFETY: this process owns the socket. Another process that duplicated it and opened it as
+        // a queue has moved its producer words, which `map` refuses.
         let rings = unsafe { Rings::map(socket.as_fd(), &geometry) }?;
         let single = geometry.single_chunks();
         let mut queue = Self {
@@ -207,7 +207,7 @@ impl Queue {
             let Some(chunk) = self.pool.take(Owner::Receive) else { break };
             let address = u64::from(chunk) << self.chunk_bits;
             if self.rings.fill.push(address).is_err() {
-                break; // Not reached: there was room, and nobody else takes it.
+                break; // Not reached: there was room, and nothing else takes it.
             }
             self.filled += 1;
         }
@@ -331,7 +331,7 @@ impl Queue {
     fn push(&mut self, address: u64, length: u32, continues: bool) {
         let options = if continues { XdpDescOptions::XDP_PKT_CONTD.bits() } else { 0 };
         let pushed = self.rings.transmit.push(FrameDescriptor { address, length, options });
-        debug_assert!(pushed.is_ok(), "there was room, and nobody else takes it");
+        debug_assert!(pushed.is_ok(), "there was room, and nothing else takes it");
         self.unpublished_bytes += u64::from(length);
         self.unpublished_frames += u64::from(!continues);
     }
@@ -468,8 +468,8 @@ impl NicQueue for Queue {
     fn bytes(&self, frame: &Frame) -> &[u8] {
         let range = self.locate(frame);
         // SAFETY: the chunk is the engine's (`locate`), so neither the kernel nor another frame
-        // writes it while `self` is borrowed; no other process maps the UMEM for writing but the
-        // control plane, which does not.
+        // writes it as long as the reference to `self` lives; no other process maps the UMEM for
+        // writing but the control plane, which does not.
         unsafe { self.umem.bytes(range) }
     }
 
@@ -487,7 +487,7 @@ impl NicQueue for Queue {
 
     fn bytes_mut(&mut self, frame: &mut Frame) -> &mut [u8] {
         let range = self.locate(frame);
-        // SAFETY: as in `bytes`, and `self` is borrowed exclusively.
+        // SAFETY: as in `bytes`, and the reference to `self` is exclusive.
         unsafe { self.umem.bytes_mut(range) }
     }
 

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_does_not_come_back() {
+    fn unsent_chunks_do_not_come_back() {
         let (mut runs, geometry) = runs();
         let run = runs.take().expect("a fresh pool");
         assert!(!runs.send(run, 0) && !runs.send(run, 4) && !runs.send(1000, 1));

@@ -23,7 +23,7 @@ use sietch_ring::Mapping;
 
 use super::XskLayout;
 
-/// How often a moving consumer word is read again before the next look: it moves once a batch of
+/// How often a moving consumer word is read again before the next check: it moves once a batch of
 /// frames.
 const TRIES: usize = 4;
 

@@ -136,7 +136,7 @@ fn the_tail_of_a_large_frame_is_captured_too() {
 }
 
 #[test]
-fn what_is_no_ring_is_refused() {
+fn memory_that_is_no_ring_is_refused() {
     let plain = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).expect("memfd");
     ftruncate(&plain, 1 << 20).expect("size");
     assert!(matches!(Tap::open(&plain), Err(CaptureError::Wrong("seal: it could be cut short"))));

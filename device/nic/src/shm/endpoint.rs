@@ -124,7 +124,7 @@ pub struct Endpoint {
     chunks: Box<[u8]>,
     pool: BufferPool,
     arrivals: Box<[Arrival]>,
-    /// Slots whose frames are still looked at.
+    /// Slots whose frames are still in use.
     held: Box<[bool]>,
     popped: u32,
     returned: u32,
@@ -207,8 +207,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether the link is whole: not revoked, and the peer not gone. A system call: not for the
-    /// data path.
+    /// Whether the link is whole: not revoked, and the peer alive. A system call: not for the data
+    /// path.
     pub fn is_alive(&mut self) -> bool {
         let mut entries = [PollFd::new(&self.doorbell, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -454,7 +454,8 @@ impl Endpoint {
 }
 
 impl AsFd for Endpoint {
-    /// Readable (POLLIN) when the peer has notified, POLLHUP when it is gone. See [`Endpoint::arm`].
+    /// Readable (POLLIN) when the peer has notified, POLLHUP when it is dead. See
+    /// [`Endpoint::arm`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.doorbell.as_fd()
     }
@@ -517,8 +518,8 @@ impl NicQueue for Endpoint {
             let range = self.chunk(frame);
             return &mut self.chunks[range];
         }
-        // SAFETY: as in `bytes`, and `self` is borrowed exclusively. The peer can read these bytes
-        // at any time, which is harmless.
+        // SAFETY: as in `bytes`, and the reference to `self` is exclusive. The peer can read these
+        // bytes at any time, which is harmless.
         unsafe { self.mine.bytes_mut(self.locate(frame)) }
     }
 

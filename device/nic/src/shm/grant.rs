@@ -1,4 +1,4 @@
-//! What the control plane hands out for a link, and how it takes it back.
+//! What the control plane grants for a link, and how it takes it back.
 //!
 //! 1. Each region is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
 //!    it is sealed: no process can shrink it while another has it mapped.
@@ -166,8 +166,8 @@ pub(super) fn open(fds: EndpointFds, geometry: LinkLayout, mtu: usize) -> Result
     let mut bytes = [0; HEADER];
     theirs.bytes(0..HEADER).copy_to(0, &mut bytes);
     let peer = check_header(&bytes, geometry)?;
-    // SAFETY: the mapping is new and nobody else in this process knows it; other processes do not
-    // write this region, but for the control plane's one word, which lies behind the header.
+    // SAFETY: the mapping is new and nothing else in this process points into it; other processes
+    // do not write this region, but for the control plane's one word, which lies behind the header.
     bytes.copy_from_slice(unsafe { mine.bytes(0..HEADER) });
     let own = check_header(&bytes, geometry)?;
     if own.generation != peer.generation {

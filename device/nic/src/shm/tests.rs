@@ -23,7 +23,7 @@ fn ends(geometry: LinkLayout, mtu: usize) -> (Endpoint, Endpoint, Revocation) {
     (a, b, revocation)
 }
 
-/// A frame that can be told from others of its length.
+/// A frame that differs from others of its length.
 fn content(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 256 + seed * 31) as u8).collect()
 }
@@ -61,7 +61,7 @@ fn a_frame_arrives_after_flush_and_can_be_turned_around() {
         assert_eq!(whole(&a, &back), expected);
         a.release(back);
     }
-    // All came back but the slots whose consumption nobody has looked at yet.
+    // All came back but the slots whose consumption was not polled yet.
     assert!(a.free_buffers() >= 16 && b.free_buffers() >= 16);
 }
 
@@ -91,7 +91,7 @@ proptest! {
     /// Frames allocated, discarded, sent and released in any order: what was sent arrives, once,
     /// whole, in the order of sending.
     #[test]
-    fn what_was_sent_arrives_whole_and_in_order(steps in prop::collection::vec(step(), 0..400)) {
+    fn sent_frames_arrive_whole_and_in_order(steps in prop::collection::vec(step(), 0..400)) {
         let (mut a, mut b, _revocation) = ends(SMALL, 9000);
         let (mut open, mut sent, mut looked_at) = (Vec::new(), VecDeque::new(), Vec::new());
         let mut frames = Vec::new();
@@ -130,7 +130,7 @@ proptest! {
                 }
                 Step::Release(which) if !looked_at.is_empty() => {
                     let (frame, bytes) = looked_at.remove(which % looked_at.len());
-                    // Nobody wrote over it while it was held.
+                    // Nothing wrote over it while it was held.
                     prop_assert_eq!(whole(&b, &frame), bytes);
                     b.release(frame);
                 }
@@ -220,7 +220,7 @@ fn frames_kept_for_long_do_not_hold_others_up() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_makes_us_wait_and_nothing_else() {
+fn a_peer_that_takes_nothing_only_makes_the_sender_wait() {
     let (mut a, mut b, _revocation) = ends(SMALL, 1500);
     let sent = (0..100).filter(|_| send(&mut a, &[1; 60])).count();
     assert_eq!(sent, 16);
@@ -241,7 +241,7 @@ fn revocation_ends_both_sides_while_they_work() {
     revocation.revoke().expect("both regions can be written");
     assert_eq!(b.receive(&mut Vec::new(), 4), 0);
     assert!(a.flush().is_err() && b.flush().is_err() && !a.is_alive());
-    assert!(b.arm(), "nobody sleeps on a link that is over");
+    assert!(b.arm(), "no sleep on a link that is over");
     revocation.revoke().expect("it may be repeated");
 }
 
@@ -272,9 +272,9 @@ fn a_grant_opens_once_and_only_as_what_it_is() {
     let mut mixed = copy(&near);
     mixed.peer = near.own.try_clone().expect("a descriptor");
     assert!(matches!(open(mixed, SMALL), Err(OpenError::Header("side"))));
-    let stranger = create_pair(SMALL, 8).expect("memory for a link");
+    let unrelated = create_pair(SMALL, 8).expect("memory for a link");
     let mut mixed = copy(&near);
-    mixed.peer = stranger.far.own;
+    mixed.peer = unrelated.far.own;
     assert!(matches!(open(mixed, SMALL), Err(OpenError::Header("generation"))));
     assert!(Endpoint::open(copy(&far), SMALL, MAC_B, 40_000).is_err(), "four such frames do not fit");
     let mut first = open(copy(&near), SMALL).expect("a fresh grant");
@@ -287,7 +287,7 @@ fn a_grant_opens_once_and_only_as_what_it_is() {
 #[test]
 fn the_peers_region_cannot_be_written() {
     let Pair { near, .. } = create_pair(SMALL, 7).expect("memory for a link");
-    // Not mapped, not written, not opened anew by a user other than the one who made it.
+    // Not mapped, not written, not opened anew by a user other than its maker.
     assert!(Mapping::of_file(&near.peer, 0, SMALL.region_bytes()).is_err());
     assert!(rustix::io::pwrite(&near.peer, &[1], REVOKED as u64).is_err());
     assert!(rustix::fs::ftruncate(&near.own, 0).is_err());
@@ -302,7 +302,7 @@ fn the_peers_region_cannot_be_written() {
         assert!(rustix::fs::open(path, OFlags::RDWR, Mode::empty()).is_err());
     })
     .join()
-    .expect("nobody else opens the region");
+    .expect("no other process opens the region");
 }
 
 /// Two threads, each with its own mappings as two processes have them; the receiver sleeps whenever

@@ -262,7 +262,8 @@ impl Assembler {
         self.labels[label.0] = Some(here);
     }
 
-    /// `destination = destination (operation) operand`. [`Alu::Negate`] ignores the operand: pass 0.
+    /// `destination = destination (operation) operand`. [`Alu::Negate`] ignores the operand: pass
+    /// 0.
     pub fn alu(&mut self, width: Width, operation: Alu, destination: Register, operand: impl Into<Operand>) {
         let class = match width {
             Width::Bits32 => CLASS_ALU32,

@@ -6,7 +6,7 @@
 //! | register | holds |
 //! | --- | --- |
 //! | R6 | length of the frame in bytes |
-//! | R7, R8 | its first byte, and the byte after its last (of a frame in several buffers: after the last in the first) |
+//! | R7, R8 | its first byte, and the byte after the last in its first buffer |
 //! | R9 | the configuration row (VNIC programs) |
 //! | R0-R5 | scratch, lost across calls |
 //!

@@ -30,7 +30,7 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROGRAM_TYPE_XDP: u32 = 6;
 /// Room for a name with its final zero (`BPF_OBJ_NAME_LEN`).
 const NAME_LENGTH: usize = 16;
-/// Sietch's programs name fewer than ten maps; one that names more than this is somebody else's.
+/// Sietch's programs name fewer than ten maps; one that names more than this is not Sietch's.
 const MAXIMUM_PROGRAM_MAPS: usize = 64;
 /// Enough of the verifier's log to see the instruction that it refused and how it came there.
 const VERIFIER_LOG_BYTES: usize = 256 << 10;
@@ -66,7 +66,7 @@ pub enum MapKind {
     DeviceHash = 25,
 }
 
-/// What a map looks like. Two maps with the same shape and name play the same role.
+/// Name and shape of a map. Two maps with the same shape and name play the same role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapShape {
     /// At most 15 letters, digits, `_` or `.`.
@@ -84,16 +84,16 @@ pub struct MapShape {
 }
 
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: `attributes` is one of the `#[repr(C)]` prefixes of `union bpf_attr` below,
-    // exclusively borrowed for the call and passed with its true size; each call site keeps alive
-    // the buffers that it points at.
+    // SAFETY: `attributes` is one of the `#[repr(C)]` prefixes of `union bpf_attr` below, passed by
+    // an exclusive reference and with its true size; each call site keeps alive the buffers that it
+    // points at.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn own(result: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel has just returned this fd to us, and nobody else knows it. An fd fits an
+    // SAFETY: the kernel has just returned this fd, and no other code has its number. An fd fits an
     // i32.
     unsafe { OwnedFd::from_raw_fd(result as RawFd) }
 }
@@ -339,7 +339,7 @@ impl Map {
         }
     }
 
-    /// Every key of a map that nobody else changes meanwhile, in the kernel's order.
+    /// Every key of a map that nothing else changes meanwhile, in the kernel's order.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -366,7 +366,7 @@ impl Map {
         }
         Err(XdpError::Bpf {
             what: format!("walk map {}", self.shape.name),
-            source: io::Error::other("somebody else changes the map"),
+            source: io::Error::other("another process changes the map"),
         })
     }
 }

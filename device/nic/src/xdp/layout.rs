@@ -64,7 +64,7 @@ pub const CONFIG_WORDS: usize = Word::PeersRestricted6 as usize + 1;
 const _: () = assert!(CONFIG_WORDS == 21);
 
 impl Word {
-    /// Offset in bytes, as an instruction wants it.
+    /// Offset in bytes, as an instruction encodes it.
     pub const fn offset(self) -> i16 {
         self as i16 * 8
     }

@@ -7,7 +7,7 @@
 //!    own: an announcement.
 //! 4. IPv4: a sound header, no fragment, to the VNIC's address, from a peer in the list (if there
 //!    is one). IPv6: no extension headers, to one of the VNIC's addresses, from a peer; neighbour
-//!    discovery from anybody, and to the groups that they are in as well.
+//!    discovery from any node, also to the groups of these addresses.
 //! 5. TCP and UDP to a granted port; ICMP echo and errors.
 //! 6. What is left goes to the AF_XDP socket on the queue where it came in. Everything else is
 //!    dropped and counted.

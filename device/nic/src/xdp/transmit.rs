@@ -7,8 +7,8 @@
 //! 3. ARP: Ethernet/IPv4 requests and replies whose sender is the VNIC's MAC and address.
 //! 4. IPv4: a sound header, no options, no fragment, from the VNIC's address, to a peer in the list
 //!    (if there is one) and never to a group. IPv6: no extension headers, from one of the VNIC's
-//!    addresses, to a peer; neighbour discovery also from none, to groups, and to anybody. What it
-//!    says of the VNIC must be true.
+//!    addresses, to a peer. Neighbour discovery may also come from the unspecified address, and go
+//!    to groups and to any node. What it says of the VNIC must be true.
 //! 5. TCP and UDP from a granted port; ICMP echo, and "unreachable" about packets that came to the
 //!    VNIC.
 //! 6. The token bucket, last, so that a frame which is dropped anyway costs no tokens.
@@ -23,8 +23,8 @@
 //!
 //! 1. `ahead = full - now`, as a signed number; below zero it counts as zero: the bucket is full
 //!    and stays full.
-//! 2. `ahead > window` cannot follow from these steps. It means that the rules changed: `full = now +
-//!    window`, an empty bucket, and the frame is dropped.
+//! 2. `ahead > window` cannot follow from these steps. It means that the rules changed: `full = now
+//!    + window`, an empty bucket, and the frame is dropped.
 //! 3. `ahead + cost > window`: not enough tokens, the frame is dropped.
 //! 4. `full = now + ahead + cost`, by compare-and-exchange. Losing it to another CPU drops the
 //!    frame: the limit is never exceeded. (A VNIC has one queue, thus one CPU at a time; the

@@ -7,7 +7,7 @@
 //!    filter judges them.
 //! 2. Everything else, what is sent to all nodes and to link-local addresses among it, goes to the
 //!    host as before.
-//! 3. A frame for a VNIC whose veth is gone is dropped: the host must not answer for it.
+//! 3. A frame for a VNIC whose veth is deleted is dropped: the host must not answer for it.
 //!
 //! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it
 //! promiscuous. Its driver must transmit redirected frames (`ndo_xdp_xmit`); a veth does if its
@@ -149,7 +149,7 @@ pub struct UplinkCounters {
     pub redirected: Tally,
     /// Left to the host.
     pub host: Tally,
-    /// For a VNIC whose veth is gone.
+    /// For a VNIC whose veth is deleted.
     pub lost: Tally,
 }
 
@@ -226,7 +226,7 @@ impl Uplink {
         Ok(Self { ifindex, program, vnics, vnics6, devices, counters })
     }
 
-    /// Hands frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`,
+    /// Directs frames for `address` and `mac` to the VNIC whose peer's end is `peer_ifindex`,
     /// replacing an earlier entry.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! A VNIC's two programs and their maps, from the daemon's side.
 //!
 //! 1. [`VnicPrograms::install`] makes the maps, loads both programs over them, writes the rules,
-//!    and attaches: first the transmit filter, then the receive filter. Whoever gets the socket
-//!    after that is confined.
+//!    and attaches: first the transmit filter, then the receive filter. A process that gets the
+//!    socket after that is restricted by both.
 //! 2. [`VnicPrograms::update`] rewrites the maps; the programs stay. What is added is added first,
 //!    what is taken away is taken away before it returns. Each map word changes at once, a set of
 //!    them does not: a frame in between may meet the old port set and the new address, each of
@@ -138,9 +138,10 @@ pub struct VnicSpec {
     pub tcp_ports: Vec<RangeInclusive<u16>>,
     /// UDP ports it may serve, or use as a client.
     pub udp_ports: Vec<RangeInclusive<u16>>,
-    /// With whom it may talk over IPv4, unless both lists are empty: then with anybody.
+    /// Peers over IPv4. If both lists are empty, every address is a peer.
     pub peers: Vec<Ipv4Prefix>,
-    /// With whom over IPv6. Empty beside a prefix of no bits in `peers`: with anybody, too.
+    /// Peers over IPv6. If empty beside a prefix of no bits in `peers`, every address is a peer,
+    /// too.
     pub peers6: Vec<Ipv6Prefix>,
     /// Bytes a second it may send, Ethernet headers included. `None`: no limit.
     pub rate: Option<u64>,
@@ -175,7 +176,7 @@ impl VnicSpec {
         if let Some(address) = self.address6
             && (address.is_multicast()
                 || address.is_unicast_link_local()
-                // Nobody's, the loopback's, and those that stand for IPv4 addresses.
+                // The unspecified address, the loopback's, and those that stand for IPv4 addresses.
                 || address.segments()[..4] == [0; 4])
         {
             return refuse(format!("{address} is not a host's own IPv6 address"));
@@ -193,17 +194,17 @@ impl VnicSpec {
         self.bucket().map(|_| ())
     }
 
-    fn names_nobody(&self) -> bool {
+    fn names_no_peer(&self) -> bool {
         self.peers.is_empty() && self.peers6.is_empty()
     }
 
-    /// Whether there is somebody with whom it may not talk over IPv4.
+    /// Whether some IPv4 address is no peer.
     pub fn is_restricted(&self) -> bool {
-        !self.names_nobody() && self.peers.iter().all(|prefix| prefix.length > 0)
+        !self.names_no_peer() && self.peers.iter().all(|prefix| prefix.length > 0)
     }
 
-    /// The same over IPv6. A list of everybody that says nothing of IPv6 restricts nobody there
-    /// either.
+    /// The same over IPv6. A list of all addresses that says nothing of IPv6 does not restrict
+    /// IPv6.
     pub fn is_restricted6(&self) -> bool {
         let everybody = self.peers6.is_empty() && !self.is_restricted();
         !everybody && self.peers6.iter().all(|prefix| prefix.length > 0)
@@ -600,9 +601,9 @@ impl VnicPrograms {
         })
     }
 
-    /// Removes both filters from their interfaces. Interfaces that are gone are no error.
+    /// Removes both filters from their interfaces. Interfaces that are deleted are no error.
     ///
-    /// An application that still has its socket would send unconfined after this: delete the veth
+    /// An application that still has its socket would send unfiltered after this: delete the veth
     /// instead, or revoke and switch the application's end off first.
     ///
     /// # Errors

@@ -64,11 +64,11 @@ fn a_held_queue_is_busy_and_a_closed_one_is_not() {
     with_veth("a_held_queue_is_busy_and_a_closed_one_is_not", || {
         let (queue, redirect) = opened();
         let geometry = queue.geometry();
-        let second = af_xdp::create(geometry).expect("a socket that is not bound takes nothing from anybody");
+        let second = af_xdp::create(geometry).expect("a socket that is not bound takes nothing");
         let bind = || af_xdp::bind_queue(second.socket.as_fd(), &geometry);
         assert!(matches!(bind(), Err(CreateError::Busy { .. })));
         drop((queue, redirect));
-        // The kernel lets go from a work queue.
+        // The kernel releases the queue from a work queue.
         let deadline = Instant::now() + Duration::from_secs(20);
         while let Err(error) = bind() {
             assert!(matches!(error, CreateError::Busy { .. }) && Instant::now() < deadline, "{error}");
@@ -121,8 +121,8 @@ fn play_application(
     }
     // What it must be good for.
     let mut queue = Queue::open(granted, QUEUE_MAC, MTU).map_err(|_| "the grant does not open")?;
-    rustix::io::write(&ready, b"!").map_err(|_| "the parent is gone")?;
-    rustix::io::read(&bound, &mut [0_u8; 1]).map_err(|_| "the parent is gone")?;
+    rustix::io::write(&ready, b"!").map_err(|_| "the parent has ended")?;
+    rustix::io::read(&bound, &mut [0_u8; 1]).map_err(|_| "the parent has ended")?;
     if rustix::net::bind(&again, &SocketAddrXdp::new(flags, ifindex, 0)).is_ok() {
         return Err("the socket could be bound again");
     }
@@ -141,14 +141,14 @@ fn play_application(
 fn a_process_without_capabilities_uses_its_grant() {
     with_veth("a_process_without_capabilities_uses_its_grant", || {
         const ECHOES: usize = 100;
-        let apart = Namespace::create().expect("a namespace of the queue's own");
+        let namespace = Namespace::create().expect("a namespace of the queue's own");
         let index = ifindex(QUEUE_END);
         ip(&format!(
             "link set {QUEUE_END} netns /proc/{}/fd/{}",
             std::process::id(),
-            apart.as_fd().as_raw_fd()
+            namespace.as_fd().as_raw_fd()
         ));
-        let (granted, _redirect) = apart
+        let (granted, _redirect) = namespace
             .enter(|| {
                 ip(&format!("link set {QUEUE_END} up"));
                 assert_eq!(ifindex(QUEUE_END), index, "an index that is free is kept");
@@ -189,7 +189,7 @@ fn a_process_without_capabilities_uses_its_grant() {
         let open = rustix::io::read(&opened, &mut [0_u8; 1]).expect("a pipe");
         if open > 0 {
             // The holder has mapped the rings, and what it holds is bound from here.
-            af_xdp::bind_queue(granted.socket.as_fd(), &granted.geometry).expect("nobody else bound it");
+            af_xdp::bind_queue(granted.socket.as_fd(), &granted.geometry).expect("no other process bound it");
         }
         drop(granted);
         rustix::io::write(&bound, b"!").expect("a pipe");

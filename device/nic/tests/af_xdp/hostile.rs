@@ -1,5 +1,5 @@
-//! Somebody in the application's own process scribbles over the rings that it shares with the
-//! kernel.
+//! Another thread of the application's process scribbles over the rings that the process shares
+//! with the kernel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;

@@ -120,8 +120,8 @@ fn a_large_frame_is_sent_back_as_it_came() {
 }
 
 #[test]
-fn what_a_large_frame_is_shortened_by_is_not_sent() {
-    let name = "what_a_large_frame_is_shortened_by_is_not_sent";
+fn bytes_cut_off_a_large_frame_are_not_sent() {
+    let name = "bytes_cut_off_a_large_frame_are_not_sent";
     with_veth(name, || {
         let Some((mut queue, _redirect)) = large(name, 65_535) else { return };
         let free = queue.free_buffers();

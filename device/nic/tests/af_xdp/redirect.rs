@@ -43,7 +43,7 @@ impl Attributes {
 
     fn open(&mut self, command: libc::c_long) -> io::Result<OwnedFd> {
         let fd = self.call(command)?;
-        // SAFETY: the command has just made this descriptor, and nobody else knows it.
+        // SAFETY: the command has just made this descriptor, and no other code has its number.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }

@@ -17,7 +17,7 @@ pub(crate) const MTU: usize = 1500;
 pub(crate) const ECHO_PORT: u16 = 7;
 /// Ethernet, IPv4 and UDP headers.
 pub(crate) const HEADERS: usize = 14 + 20 + 8;
-/// How long a test waits for what must come: the limit turns a hang into a failure.
+/// How long a test waits for what must come: the limit makes a hang a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A granted queue for the veth pair of this namespace, with the program that feeds it.
@@ -40,7 +40,7 @@ pub(crate) fn open(granted: Granted, mtu: usize) -> Result<Queue, Box<dyn std::e
     let socket = granted.socket.try_clone()?;
     let geometry = granted.geometry;
     let queue = Queue::open(granted, QUEUE_MAC, mtu)?;
-    // The kernel lets go of the queue of a socket that was closed in its own time, by a work queue.
+    // The kernel releases the queue of a closed socket later, by a work queue.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match af_xdp::bind_queue(socket.as_fd(), &geometry) {

@@ -118,7 +118,7 @@ fn a_deleted_interface_ends_the_queue() {
         assert!(!queue.is_alive());
         for _ in 0..3 {
             transmit(&mut queue, 9, b"nowhere");
-            let error = queue.flush().expect_err("the interface is gone");
+            let error = queue.flush().expect_err("the interface is deleted");
             assert!(matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENETDOWN)), "{error}");
         }
         assert_eq!(queue.receive(&mut Vec::new(), 64), 0);
@@ -126,8 +126,8 @@ fn a_deleted_interface_ends_the_queue() {
 }
 
 #[test]
-fn what_is_shorter_than_a_header_does_not_leave() {
-    with_veth("what_is_shorter_than_a_header_does_not_leave", || {
+fn frames_shorter_than_a_header_do_not_leave() {
+    with_veth("frames_shorter_than_a_header_do_not_leave", || {
         let (mut queue, _redirect) = opened();
         let free = queue.free_buffers();
         for length in [0, 1, 13] {

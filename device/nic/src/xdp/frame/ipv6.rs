@@ -3,11 +3,11 @@
 //!
 //! 1. The header is fixed; what comes after it must be TCP, UDP or ICMPv6. Extension headers could
 //!    hide a port or a fragment.
-//! 2. The VNIC's side is one of its addresses. What goes to a group, or comes from nobody's
+//! 2. The VNIC's side is one of its addresses. A packet to a group, or from the unspecified
 //!    address, is neighbour discovery or nothing; [`REST`] remembers that until the protocol is
-//!    known. From nobody's address a VNIC asks for its own addresses alone.
-//! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, is with
-//!    anybody: the router on the way may be no peer.
+//!    known. From the unspecified address a VNIC asks for its own addresses alone.
+//! 3. The other side is in the peer list, if there is one. Neighbour discovery, as ARP, may be with
+//!    any node: the router on the way may be no peer.
 //! 4. Neighbour discovery keeps the hop limit that no router passes on (RFC 4861 section 11.2), and
 //!    what a VNIC says of itself in it is true: its own MAC, and its own addresses.
 
@@ -43,13 +43,13 @@ const ADVERTISEMENT: i32 = 136;
 
 /// Stack: what may follow.
 const REST: i16 = -48;
-/// Stack: R3, while a map is looked into.
+/// Stack: R3, during a map lookup.
 const SAVED: i16 = -88;
 /// Anything.
 const ANYTHING: i32 = 0;
 /// Neighbour discovery.
 const DISCOVERY: i32 = 1;
-/// A solicitation without a link address: somebody tries out an address (RFC 4862 section 5.4.2).
+/// A solicitation without a link address: a node tries out an address (RFC 4862 section 5.4.2).
 const TRIAL: i32 = 2;
 
 impl Direction {
@@ -216,8 +216,8 @@ impl FrameProgram {
         self.code.bind(done);
     }
 
-    /// For what is not neighbour discovery: drops what goes to a group, comes from nobody, or whose
-    /// other side is no peer. Keeps R2 (the payload's length) and R3.
+    /// For packets that are not neighbour discovery: drops packets to a group, from the unspecified
+    /// address, or whose other side is no peer. Keeps R2 (the payload's length) and R3.
     fn only_if_anything(&mut self, direction: Direction, peers: MapReference) {
         self.code.load(Size::Double, R1, R10, REST);
         self.drop_if(Condition::Equal, R1, DISCOVERY, direction.group_reason());
@@ -294,8 +294,8 @@ impl FrameProgram {
         self.code.load(Size::Double, R1, R10, REST);
         self.jump_if(Condition::NotEqual, R1, TRIAL, with_option);
         self.drop_if(Condition::NotEqual, R2, 24, Reason::Icmp);
-        // Whoever has an address gives it up when somebody else tries it out: only the VNIC's own
-        // may be tried.
+        // A node gives up its address when another node tries it out, so a VNIC may try out only
+        // its own.
         self.require_or_drop(IPV6_END + 24);
         self.if_own_address6(TARGET, done);
         self.drop(Reason::Icmp);

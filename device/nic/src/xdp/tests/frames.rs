@@ -14,7 +14,7 @@ pub(super) const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 pub(super) const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
-pub(super) const STRANGER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+pub(super) const NON_PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const CLIENT_PORT: u16 = 40_007;
 
 pub(super) fn spec() -> VnicSpec {
@@ -128,7 +128,7 @@ pub(super) fn legal(direction: Direction) -> Vec<Vec<u8>> {
         icmp(direction, 8, PEER),
         icmp(direction, 3, ADDRESS),
     ];
-    // Padding behind the packet is legal: Ethernet's minimum wants it.
+    // Padding behind the packet is legal: Ethernet has a minimum length.
     let mut padded = talk(direction, 17, 53, 0);
     padded.resize(60, 0);
     frames.push(padded);
@@ -169,7 +169,7 @@ pub(super) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
         ("foreign TCP port", talk(direction, 6, 6380, 0), Reason::Port),
         ("a UDP port over TCP", talk(direction, 6, 53, 0), Reason::Port),
         ("a TCP port over UDP", talk(direction, 17, 6379, 0), Reason::Port),
-        ("foreign address", changed(&tcp, own, &STRANGER.octets()), Reason::Address),
+        ("foreign address", changed(&tcp, own, &NON_PEER.octets()), Reason::Address),
         ("first fragment", changed(&udp, 20, &[0x20, 0]), Reason::Fragment),
         ("last fragment", changed(&udp, 20, &[0, 1]), Reason::Fragment),
         ("far fragment", changed(&udp, 20, &[0x1f, 0xff]), Reason::Fragment),
@@ -197,7 +197,7 @@ pub(super) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
             frames.push(("another's MAC", foreign, Reason::DestinationMac));
             let broadcast = changed(&tcp, 0, &[0xff; 6]);
             frames.push(("broadcast IPv4", broadcast, Reason::DestinationMac));
-            let about = arp(1, (HOST_MAC, PEER), ([0; 6], STRANGER));
+            let about = arp(1, (HOST_MAC, PEER), ([0; 6], NON_PEER));
             let about = ethernet([0xff; 6], HOST_MAC, 0x0806, &about);
             frames.push(("ARP about another", about, Reason::Arp));
         }
@@ -212,7 +212,7 @@ pub(super) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
             frames.push(("to everybody", all, Reason::Peer));
             let routed = talk(direction, 6, 6379, 4);
             frames.push(("with options", routed, Reason::Options));
-            let cut = icmp(direction, 3, STRANGER);
+            let cut = icmp(direction, 3, NON_PEER);
             frames.push(("unreachable about another", cut, Reason::Icmp));
             for (what, sender) in [
                 ("ARP with another's address", (MAC, PEER)),

@@ -180,7 +180,7 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         let request =
             frames::legal(Direction::Transmit).into_iter().find(|frame| frame[..6] == [0xff; 6]).unwrap();
         let mut forged = legal.clone();
-        forged[26..30].copy_from_slice(&frames::STRANGER.octets());
+        forged[26..30].copy_from_slice(&frames::NON_PEER.octets());
         for frame in [&forged, &legal, &request] {
             inside.send(frame);
         }
@@ -213,7 +213,7 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
             far_end.send(frame);
         }
         let mut for_host = frames::talk(Direction::Receive, 6, 6379, 0);
-        for_host[30..34].copy_from_slice(&frames::STRANGER.octets());
+        for_host[30..34].copy_from_slice(&frames::NON_PEER.octets());
         far_end.send(&for_host);
         let received = judged(&vnic.programs, Direction::Receive, legal.len() as u64);
         assert_eq!(received, (legal.len() as u64, 0));
@@ -233,8 +233,8 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
 }
 
 #[test]
-fn frames_for_interfaces_that_are_gone_are_lost_and_counted() {
-    in_namespace("frames_for_interfaces_that_are_gone_are_lost_and_counted", || {
+fn frames_for_deleted_interfaces_are_lost_and_counted() {
+    in_namespace("frames_for_deleted_interfaces_are_lost_and_counted", || {
         let (wire, far) = veth(("wire", [2, 0, 0, 0, 1, 1]), ("far", [2, 0, 0, 0, 1, 2]));
         let mut uplink = Uplink::attach(wire).unwrap();
         let (other_wire, _) = veth(("other", [2, 0, 0, 0, 1, 3]), ("end", [2, 0, 0, 0, 1, 4]));
@@ -249,7 +249,7 @@ fn frames_for_interfaces_that_are_gone_are_lost_and_counted() {
         assert_eq!(counters.transmitted.dropped(Reason::Target).frames, 1);
 
         remove(vnic.application);
-        // Of a veth that is gone there is nothing left to detach, and that is well.
+        // A deleted veth leaves nothing to detach, which is no error.
         vnic.programs.detach().unwrap();
         Raw::at(far).send(&frames::talk(Direction::Receive, 6, 6379, 0));
         eventually("the frame is counted as lost", || {
@@ -259,8 +259,8 @@ fn frames_for_interfaces_that_are_gone_are_lost_and_counted() {
 }
 
 #[test]
-fn checksums_are_finished_by_the_kernel_when_told_so() {
-    in_namespace("checksums_are_finished_by_the_kernel_when_told_so", || {
+fn checksums_are_finished_by_the_kernel_when_configured_so() {
+    in_namespace("checksums_are_finished_by_the_kernel_when_configured_so", || {
         let (_, peer) = veth(("application", MAC), ("peer", HOST_MAC));
         assert!(offload::transmit_checksum(peer).unwrap());
         offload::disable_transmit_checksum(peer).unwrap();

@@ -46,8 +46,8 @@ fn a_list_of_everybody_is_of_ipv6_too() {
 }
 
 #[test]
-fn each_family_has_its_list_and_neighbours_are_asked_for_whoever_they_are() {
-    use frames::ipv6::{STRANGER, legal, prefixes6, spec6, talk};
+fn each_family_has_its_list_and_every_neighbour_may_be_resolved() {
+    use frames::ipv6::{NON_PEER, legal, prefixes6, spec6, talk};
     for direction in [Direction::Receive, Direction::Transmit] {
         let judge = |spec: &VnicSpec, frame: &[u8]| match direction {
             Direction::Receive => software::receive(spec, frame, frame.len()),
@@ -56,11 +56,11 @@ fn each_family_has_its_list_and_neighbours_are_asked_for_whoever_they_are() {
         let listed = VnicSpec { peers6: prefixes6(), uplink: Some(5), ..spec6() };
         let tcp = talk(direction, 6, 6379);
         assert_eq!(judge(&listed, &tcp), Ok(()));
-        let mut stranger = tcp.clone();
+        let mut non_peer = tcp.clone();
         let at = if direction == Direction::Receive { 22 } else { 38 };
-        stranger[at..at + 16].copy_from_slice(&STRANGER.octets());
-        assert_eq!(judge(&listed, &stranger), Err(crate::xdp::Reason::Peer));
-        // A list of IPv6 alone names nobody of IPv4, and the other way round.
+        non_peer[at..at + 16].copy_from_slice(&NON_PEER.octets());
+        assert_eq!(judge(&listed, &non_peer), Err(crate::xdp::Reason::Peer));
+        // A list of IPv6 alone names no peer of IPv4, and the other way round.
         let four = frames::talk(direction, 6, 6379, 0);
         assert_eq!(judge(&listed, &four), Err(crate::xdp::Reason::Peer));
         let other = VnicSpec { peers: frames::prefixes(), peers6: Vec::new(), ..listed.clone() };

@@ -10,7 +10,7 @@ pub(crate) const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 2);
 /// What MAC 02:00:00:00:00:01 makes (RFC 4291 appendix A).
 const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 1);
 const PEER: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, 0, 1);
-pub(crate) const STRANGER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
+pub(crate) const NON_PEER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const PEER_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0xfe);
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
@@ -23,7 +23,7 @@ pub(crate) fn spec6() -> VnicSpec {
     VnicSpec { address6: Some(ADDRESS), ..spec() }
 }
 
-/// A list with [`PEER`] and without [`STRANGER`].
+/// A list with [`PEER`] and without [`NON_PEER`].
 pub(crate) fn prefixes6() -> Vec<Ipv6Prefix> {
     vec![Ipv6Prefix::new(PEER, 64).unwrap(), Ipv6Prefix::new("2001:db8::7".parse().unwrap(), 128).unwrap()]
 }
@@ -173,12 +173,12 @@ pub(crate) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
             ("to one, in a group's frame", changed(&tcp, 0, &[0x33, 0x33]), Reason::DestinationMac),
             ("UDP to all", frame(direction, 17, 1, ADDRESS, ALL_NODES, &ports(53, 1, 8)), Reason::Peer),
             ("an echo to all", message(ADDRESS, ALL_NODES, &error(128, PEER)), Reason::Peer),
-            ("from nobody", changed(&tcp, 22, &[0; 16]), Reason::Address),
+            ("from the unspecified address", changed(&tcp, 22, &[0; 16]), Reason::Address),
             ("too big", message(ADDRESS, PEER, &error(2, ADDRESS)), Reason::Icmp),
             ("an error about another", message(ADDRESS, PEER, &error(1, PEER)), Reason::Icmp),
             ("another's address", message(ADDRESS, PEER, &discovery(136, PEER, Some(MAC))), Reason::Icmp),
             (
-                "another's MAC told",
+                "another's MAC advertised",
                 message(ADDRESS, PEER, &discovery(136, ADDRESS, Some(OTHER_MAC))),
                 Reason::Icmp,
             ),
@@ -198,7 +198,7 @@ pub(crate) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
                 Reason::Icmp,
             ),
             (
-                "an advertisement from nobody",
+                "an advertisement from the unspecified address",
                 message(Ipv6Addr::UNSPECIFIED, ALL_NODES, &discovery(136, ADDRESS, Some(MAC))),
                 Reason::Address,
             ),
