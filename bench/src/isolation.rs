@@ -1,10 +1,10 @@
-//! A network namespace of the measurement's own, and an end that leaves nothing behind.
+//! A network namespace for the measurement, and a shutdown that removes everything.
 //!
 //! 1. Started as root, the program allows cubic for namespaces (the comparison's congestion
-//!    control), and runs itself again inside a new network namespace. Nothing it makes there is
-//!    seen outside, and all of it goes when the copy ends.
-//! 2. A signal to the first is one to the copy, which stops its servers and removes its files; only
-//!    then the first ends.
+//!    control) and starts a copy of itself inside a new network namespace. Nothing that the copy
+//!    makes there is visible outside, and all of it is removed when the copy ends.
+//! 2. A signal to the first process is forwarded to the copy, which stops its servers and removes
+//!    its files. The first process ends only after that.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::process;
 /// Set in the copy of this program that runs inside its own network namespace.
 const INSIDE: &str = "SIETCH_BENCH_INSIDE";
 
-/// A flag that SIGINT and SIGTERM set, so that a block's end is the end and everything is removed.
+/// A flag that SIGINT and SIGTERM set, so that the program can end after its block and clean up.
 pub(crate) fn interrupted() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -33,7 +33,7 @@ struct Allowed(String);
 impl Allowed {
     const FILE: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
-    /// Allows cubic beside what is allowed.
+    /// Adds cubic to the allowed congestion controls.
     fn cubic() -> Result<Self, Error> {
         let before = std::fs::read_to_string(Self::FILE).map_err(system("reading the congestion control"))?;
         std::fs::write(Self::FILE, format!("{} cubic", before.trim()))
@@ -49,8 +49,8 @@ impl Drop for Allowed {
     }
 }
 
-/// Sees to it that the measurement runs in a network namespace of its own with cubic. Says whether
-/// a copy of this program has done it all, so that nothing is left to do.
+/// Ensures that the measurement runs in its own network namespace, with cubic. Returns whether a
+/// copy of this program has done all the work, so that nothing remains to do.
 ///
 /// # Errors
 /// The namespace cannot be made, or the copy failed.
@@ -76,7 +76,8 @@ fn run_copy() -> Result<(), Error> {
         .env(INSIDE, "1")
         .spawn()
         .map_err(system("starting unshare (util-linux)"))?;
-    // A signal to us is one to the copy, which cleans up; only then do we.
+    // A signal to this process is forwarded to the copy, which cleans up. Only then does this
+    // process end.
     let stop = interrupted()?;
     let status = loop {
         if let Some(status) = child.try_wait().map_err(system("waiting for the measurement"))? {
@@ -100,12 +101,12 @@ fn run_copy() -> Result<(), Error> {
     })
 }
 
-/// A folder for the servers' data that goes away with this.
+/// A folder for the servers' data. Dropping it removes the folder.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes a folder below `parent`, else below target/bench.
+    /// Creates a folder below `parent`, or by default below target/bench.
     pub(crate) fn create(parent: Option<&Path>) -> Result<Self, Error> {
         let parent = parent.map_or_else(|| PathBuf::from("target/bench"), Path::to_owned);
         let path = parent.join(format!("data-{}", std::process::id()));
@@ -113,7 +114,7 @@ impl Scratch {
         std::fs::canonicalize(path).map(Self).map_err(system("finding the data folder"))
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -1,4 +1,5 @@
-//! redis-server and Sietch kv under the same redis-benchmark, in alternating blocks of about a second.
+//! redis-server and Sietch kv under the same redis-benchmark, in alternating blocks of about a
+//! second.
 //!
 //! 1. Three settings: behind a veth pair in memory, behind a veth pair with every write durable,
 //!    and on loopback with kernel sockets, both ways. Redis' end of the veth pair is a kernel
@@ -8,8 +9,8 @@
 //! 3. A cell is a command, a number of connections and a pipeline depth. Each pair of blocks gives
 //!    a ratio.
 //!
-//! Run as root it moves into a network namespace of its own first. As an ordinary user it measures
-//! loopback alone.
+//! As root, the program first moves into a network namespace of its own. As an ordinary user it
+//! measures the loopback settings alone.
 
 pub(crate) mod client;
 mod report;
@@ -98,7 +99,7 @@ fn measure(
                     fix: "run it again",
                 });
             }
-            // The side that goes first alternates too.
+            // The side that runs first alternates too.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             let mut samples: [Option<Sample>; 2] = [None, None];
             for side in order {

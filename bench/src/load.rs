@@ -1,21 +1,22 @@
 //! The store beside redis-server under one load generator: in memory, and with every write durable
 //! before it is answered.
 //!
-//! 1. Three sides: redis-server and the store on kernel sockets over loopback, and the store on an
-//!    end of a link of shared memory. Each is a process of its own, started as its users start it;
-//!    link and store come from `sietch up`, the generator acquires the other end by its name.
-//!    *Memory*: none of them keeps anything, `--save "" --appendonly no` and `--durability none`.
-//!    *Durable*: all on the same disk, `--appendonly yes --appendfsync always` and `--durability
-//!    always`; only one of them gets requests at a time.
-//! 2. One generator drives all of them ([`generator`]): what differs is what carries its bytes
+//! 1. There are three sides: redis-server on kernel sockets over loopback, the store on the same,
+//!    and the store on an end of a shared-memory link. Each is a process of its own, started as its
+//!    users start it. Link and store come from `sietch up`; the generator acquires the other end by
+//!    its name.
+//!    - *Memory*: no side keeps data, with `--save "" --appendonly no` and `--durability none`.
+//!    - *Durable*: all sides use the same disk, with `--appendonly yes --appendfsync always` and
+//!      `--durability always`. Only one of them gets requests at a time.
+//! 2. One generator drives all of them ([`generator`]). Only the transport of its bytes differs
 //!    ([`transport`]).
-//! 3. Servers are on core 0, the generator on core 1. A round has a block of every side, in a
-//!    rotating order; a round in which a core was slow or much time was stolen is dropped.
-//!    Reported are medians over rounds, and the median of the ratios round by round.
+//! 3. Servers run on core 0, the generator on core 1. A round has a block of every side, in a
+//!    rotating order. A round in which a core was slow or much time was stolen is dropped. The
+//!    report has medians over rounds, and the median of the ratios round by round.
 //! 4. Durable servers also show what clients see while the log is rewritten ([`compaction`]) and
 //!    how fast they recover their keys ([`recovery`]).
-//! 5. CPU is that of the whole machine, the generator's included. With `--rate` the loop is open,
-//!    so that CPU and latency are those of the same work.
+//! 5. CPU is that of the whole machine, including the generator. With `--rate` the loop is open, so
+//!    that CPU and latency belong to the same amount of work.
 
 mod compaction;
 mod control;
@@ -90,7 +91,7 @@ pub(crate) struct Arguments {
     data: Option<PathBuf>,
 }
 
-/// What one block showed.
+/// The results of one block.
 #[derive(Debug, Clone, Serialize)]
 struct Sample {
     /// Replies a second.
@@ -111,7 +112,7 @@ struct Cell {
     dropped: usize,
 }
 
-/// Everything, as JSON has it.
+/// All results, as written to JSON.
 #[derive(Debug, Serialize)]
 struct Results {
     cells: Vec<Cell>,
@@ -160,7 +161,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     Ok(())
 }
 
-/// Measures the rows of one setting that are wanted.
+/// Measures the selected rows of one setting.
 fn compare(
     setting: &Setting,
     arguments: &Arguments,
@@ -214,7 +215,7 @@ fn measure(
 ) -> Result<Cell, Error> {
     let duration = (blocks.seconds * 1e9) as u64;
     for (_, generator) in &mut *sides {
-        // GET finds what SET has written, and everything is warm.
+        // A GET finds a key that an earlier SET has written, and all caches are warm.
         let fill = Shape { writes: 100, connections: CONNECTIONS, pipeline: 16, rate: None, ..shape };
         block(generator, fill, duration / 2)?;
     }
@@ -264,7 +265,7 @@ fn block(generator: &mut Generator, shape: Shape, duration: u64) -> Result<Sampl
 fn together(samples: &[Sample]) -> Option<Histogram<u64>> {
     let mut all = Histogram::<u64>::new(3).ok()?;
     for sample in samples {
-        // It resizes itself: nothing is left out.
+        // The histogram resizes itself, so no latency is left out.
         let _ = all.add(&sample.latencies);
     }
     Some(all)

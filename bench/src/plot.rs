@@ -1,4 +1,4 @@
-//! The picture: for every row the ratio of Sietch to Linux, with its range, against the line at 1.
+//! The SVG: for every row the ratio of Sietch to Linux, with its range, against the line at 1.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 /// One bar: its name, the median ratio and the range of ratios.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
-    /// What was measured.
+    /// The subject of the measurement.
     pub name: String,
     /// The median of the pairwise ratios.
     pub ratio: f64,

@@ -17,7 +17,7 @@ const START: Duration = Duration::from_secs(60);
 /// How long a server may take to end before it is killed.
 const END: Duration = Duration::from_secs(10);
 
-/// A program that is ended when this is dropped.
+/// A program. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -54,7 +54,7 @@ impl Process {
         Err(failed(&self.name, format!("does not answer at {address}")))
     }
 
-    /// Waits until `file` is there.
+    /// Waits until `file` exists.
     pub(crate) fn wait_for_file(&mut self, file: &Path) -> Result<(), Error> {
         let started = Instant::now();
         while started.elapsed() < START {
@@ -116,12 +116,12 @@ pub(crate) fn output<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<
     Err(failed(program, format!("ended with {}: {said}", output.status)))
 }
 
-/// The release build of `sietch`, beside this program; built if it is not there.
+/// The release build of `sietch`, beside this program; built if it is missing.
 pub(crate) fn sietch_program() -> Result<PathBuf, Error> {
     beside("sietch", "sietch-cli")
 }
 
-/// The release build of the library of `sietch run`, beside this program; built if it is not there.
+/// The release build of the library of `sietch run`, beside this program; built if it is missing.
 pub(crate) fn preload_library() -> Result<PathBuf, Error> {
     beside("libsietch_posix.so", "sietch-posix-preload")
 }
@@ -147,8 +147,8 @@ fn failed(program: &str, what: String) -> Error {
     Error::Program { program: program.to_owned(), what, fix: "see its log below target/bench" }
 }
 
-/// A network namespace with a veth pair into ours: where a kernel server lives behind the same kind
-/// of link as a VNIC.
+/// A network namespace with a veth pair into this process' namespace. A kernel server in it is
+/// behind the same kind of link as a VNIC.
 #[derive(Debug)]
 pub(crate) struct Namespace {
     name: String,
@@ -156,7 +156,8 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes the namespace; the far end has `far`, ours has `near`, both in a /24.
+    /// Creates the namespace. The far end has the address `far`, the near end `near`, both in a
+    /// /24.
     pub(crate) fn create(far: &str, near: &str) -> Result<Self, Error> {
         let id = std::process::id();
         let (name, link, peer) = (format!("sietch-bench-{id}"), format!("sb{id}"), format!("sp{id}"));
@@ -173,12 +174,12 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// The name of our end of the pair.
+    /// The name of the near end of the pair.
     pub(crate) fn link(&self) -> &str {
         &self.link
     }
 
-    /// Its name, for `ip netns exec`.
+    /// The name of the namespace, for `ip netns exec`.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -186,7 +187,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The pair goes with either end; both may already be gone.
+        // Deleting either end deletes the pair; both may be deleted already.
         let _ = output("ip", &["link", "del", &self.link]);
         let _ = output("ip", &["netns", "del", &self.name]);
     }

@@ -1,13 +1,13 @@
-//! Durable appends: the log of `dataplane/persist` beside what servers use today.
+//! Durable appends: the log of `dataplane/persist` beside the systems that servers use today.
 //!
-//! 1. Two media, each compared with itself alone. *Disk*: a bare direct write, a write and
-//!    `fdatasync` into a file that is all written, the same at the end of a growing file, SQLite
-//!    (WAL, `synchronous=FULL`), redis-server (`appendfsync always`, over loopback), and the log
-//!    over io_uring. *Memory*: libpmemlog in shared memory, a write and `fdatasync` on tmpfs, and
-//!    the log over non-temporal stores. Memory stands in for NVM: it survives no power loss, on any
-//!    side.
-//! 2. A writer has one record on its way: the next follows when the last is durable. For the
-//!    kernel's files, SQLite and libpmemlog a writer is a thread; the log has one thread that
+//! 1. There are two media, each compared with itself alone.
+//!    - *Disk*: a bare direct write; a write and `fdatasync` into a fully written file; the same at
+//!      the end of a growing file; SQLite (WAL, `synchronous=FULL`); redis-server (`appendfsync
+//!      always`, over loopback); and the log over io_uring.
+//!    - *Memory*: libpmemlog in shared memory, a write and `fdatasync` on tmpfs, and the log over
+//!      non-temporal stores. Memory stands in for NVM: on no side does it survive a power loss.
+//! 2. A writer has one record in flight: it appends the next one when the last is durable. For the
+//!    kernel's files, SQLite and libpmemlog a writer is a thread. The log has one thread that
 //!    serves all its writers, as it does in a server.
 //! 3. Blocks of all subjects alternate, in a rotating order; a round in which a core was slow or
 //!    much time was stolen is dropped. Reported are medians over rounds and the median of the

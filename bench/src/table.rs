@@ -1,6 +1,6 @@
-//! Medians, ranges, and a table for people.
+//! Medians, ranges, and a table for the terminal.
 
-/// The median; 0 of nothing.
+/// The median; 0 of an empty list.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,7 +11,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The smallest and the largest; zeros of nothing.
+/// The smallest and the largest; zeros of an empty list.
 pub(crate) fn range(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);

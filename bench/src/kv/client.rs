@@ -1,4 +1,4 @@
-//! redis-benchmark: one command, and what its report says.
+//! redis-benchmark: runs one command and parses the report.
 
 use std::net::SocketAddr;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::process;
 
-/// Keys that random commands use: more than fit the second-level cache, few enough to be there
+/// Random keys of the commands: more than fit the second-level cache, but so few that all exist
 /// after the first second.
 const KEYS: &str = "100000";
 
-/// What the client does.
+/// The load of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Load {
     /// `get` or `set`.
@@ -24,7 +24,7 @@ pub(crate) struct Load {
     pub value: usize,
 }
 
-/// What the client saw in one block.
+/// The client's measurements of one block.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Block {
     /// Requests a second.
@@ -37,9 +37,9 @@ pub(crate) struct Block {
     pub p999: f64,
 }
 
-/// Requests that take about `seconds`, found by blocks that `run` makes. A multiple of the
-/// pipeline: with another number redis-benchmark 7.0 sometimes ends with "All clients
-/// disconnected", when its clock ticks in the moment after its last batch.
+/// Requests that take about `seconds`, found with the blocks that `run` measures. A multiple of the
+/// pipeline depth: with another number redis-benchmark 7.0 sometimes ends with "All clients
+/// disconnected", if its clock ticks just after its last batch.
 pub(crate) fn calibrate(
     load: Load,
     seconds: f64,
@@ -80,7 +80,7 @@ pub(crate) fn run(address: SocketAddr, load: Load, requests: u64) -> Result<Bloc
     understand(&process::output("taskset", &[own, words(address, load, requests)].concat())?)
 }
 
-/// What redis-benchmark printed.
+/// Parses the output of redis-benchmark.
 pub(crate) fn understand(text: &str) -> Result<Block, Error> {
     parse(text).ok_or_else(|| Error::Program {
         program: "redis-benchmark".into(),
@@ -97,8 +97,8 @@ fn parse(text: &str) -> Option<Block> {
     let lines = || text.split(['\n', '\r']).map(str::trim);
     let rate = lines()
         .find_map(|line| line.strip_prefix("throughput summary: ")?.split(' ').next()?.parse::<f64>().ok())?;
-    // The percentage of a line is where its step begins: a step may hold nearly all requests, so
-    // what counts is how many lie up to its end.
+    // The percentage of a line is where its step begins, and a step may hold nearly all requests.
+    // So the requests up to its end count.
     let steps = || {
         lines().filter_map(|line| {
             let (_, rest) = line.split_once("% <= ")?;

@@ -1,4 +1,4 @@
-//! The results: a line while it runs, a table at the end, JSON and a picture.
+//! The results: a line for each cell during the run, then a table, JSON and an SVG.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::error::{Error, system};
 use crate::plot::{self, Bar};
 use crate::table::{self, median, range};
 
-/// The pairwise ratios of what `of` takes from a sample, Sietch over redis.
+/// The pairwise ratios, Sietch over redis, of the value that `of` takes from a sample.
 fn ratios(cell: &Cell, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
     cell.sietch
         .iter()

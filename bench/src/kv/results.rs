@@ -4,25 +4,25 @@ use serde::Serialize;
 
 use super::client::{Block, Load};
 
-/// What one block showed.
+/// The results of one block.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Sample {
-    /// What the client saw.
+    /// The client's measurements.
     pub block: Block,
     /// Busy time of the whole machine for each request, in microseconds.
     pub cpu_us: f64,
-    /// Share of the block that the host gave to others.
+    /// Share of the block that the host took (steal time).
     pub stolen: f64,
-    /// The slowest core against its best, around the block.
+    /// The slowest core relative to its best speed, around the block.
     pub slowness: f64,
 }
 
 /// One cell: the samples of both servers, pair by pair.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Cell {
-    /// Where it was measured.
+    /// The setting.
     pub setting: String,
-    /// What the client did.
+    /// The load of the client.
     pub load: Load,
     /// redis-server.
     pub redis: Vec<Sample>,

@@ -32,7 +32,7 @@ pub(crate) const SETTINGS: [Setting; 4] = [
     LOOPBACK_DURABLE,
 ];
 
-/// What the client does in a setting.
+/// The load of the client in a setting.
 pub(crate) fn loads(setting: Setting, value: usize) -> Vec<Load> {
     let commands: &[&str] = if setting.durable { &["set"] } else { &["get", "set"] };
     let mut loads = Vec::new();
@@ -46,28 +46,28 @@ pub(crate) fn loads(setting: Setting, value: usize) -> Vec<Load> {
     loads
 }
 
-/// Both servers of a setting; they end when this is dropped.
+/// Both servers of a setting. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    /// Where redis-server answers.
+    /// The address of redis-server.
     pub redis: SocketAddr,
-    /// Where Sietch kv answers.
+    /// The address of Sietch kv.
     pub sietch: SocketAddr,
-    // Servers end before the namespace that one of them lives in.
+    // Servers end before the namespace in which one of them runs.
     _servers: [Process; 2],
     _namespace: Option<Namespace>,
 }
 
-/// Redis' end of the veth pair and ours, away from the VNIC's network.
+/// The two ends of the veth pair for redis-server, in a network other than the VNIC's.
 const REDIS_FAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 2);
 const REDIS_NEAR: Ipv4Addr = Ipv4Addr::new(10, 84, 0, 1);
 
-/// The VNIC's address in the configuration that `sietch up` makes.
+/// The VNIC's address in the configuration that `sietch up` writes.
 const VNIC: Ipv4Addr = Ipv4Addr::new(10, 83, 0, 2);
 
 const REDIS_PORT: u16 = 7001;
 const SIETCH_PORT: u16 = 7002;
-/// On its VNIC the store has the port that its filter lets through.
+/// On its VNIC the store uses the port that the VNIC's filter allows.
 const VNIC_PORT: u16 = 6379;
 
 impl Pair {

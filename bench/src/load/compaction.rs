@@ -27,7 +27,7 @@ pub(super) const MANY: u64 = 1_000_000;
 const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_millis(300);
 
-/// What the clients of one side saw.
+/// The clients' measurements of one side.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Impact {
     side: &'static str,
@@ -41,8 +41,8 @@ pub(super) struct Impact {
     silence_during: f64,
 }
 
-/// Fills the sides, and makes each of them rewrite under load. `addresses` are those of the sides'
-/// kernel sockets, in the same order.
+/// Fills the sides, and makes each of them rewrite under load. `addresses` are the kernel sockets
+/// of the sides, in the same order.
 pub(super) fn measure(
     sides: &mut [(&'static str, Generator)],
     addresses: &[SocketAddr],
@@ -103,7 +103,7 @@ fn impact(side: &'static str, timeline: &Timeline, took: Duration) -> Impact {
     Impact {
         side,
         seconds: took.as_secs_f64(),
-        // The first step has a cold start.
+        // The first step includes a cold start.
         before: steps(STEP, begin),
         during: steps(begin, end),
         silence_before: silence(STEP, begin),
@@ -111,7 +111,7 @@ fn impact(side: &'static str, timeline: &Timeline, took: Duration) -> Impact {
     }
 }
 
-/// Prints what was impact.
+/// Prints the measured impact.
 pub(super) fn print(all: &[Impact]) {
     if all.is_empty() {
         return;

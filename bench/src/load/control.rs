@@ -9,7 +9,7 @@ use crate::error::{Error, system};
 /// Between two polls of a compaction's state: a few iterations of a busy server.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a compaction may take: a hundred times what a million keys took.
+/// How long a compaction may take: a hundred times as long as that of a million keys.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection for single commands.

@@ -1,14 +1,14 @@
-//! One client for every server: the same requests in the same order, whatever carries them
+//! One client for every server: the same requests in the same order over every transport
 //! ([`super::transport`]).
 //!
 //! 1. Each connection sends a pipeline of requests for random keys and waits for all replies: the
 //!    shape of redis-benchmark's load.
-//! 2. With a rate it is an open loop: pipelines are due at fixed times and wait for a free
-//!    connection, and their latency counts from when they were due, so that a stalled server
-//!    is charged for every request that it delays.
-//! 3. It shares the machine with the server, so it works as little as it can: a request is a copy
-//!    of the one before it with another key, and replies are counted where they lie. An error reply
-//!    ends the measurement.
+//! 2. With a rate the loop is open: pipelines are due at fixed times and wait for a free
+//!    connection. Their latency counts from the due time, so that a stalled server is charged for
+//!    every request that it delays.
+//! 3. The generator shares the machine with the server, so it does as little work as possible. A
+//!    request is a copy of the previous one with another key, and replies are counted in place. An
+//!    error reply ends the measurement.
 
 use std::io;
 
@@ -19,13 +19,13 @@ use sietch_structures::XorShift64;
 use super::timeline::Timeline;
 use super::transport::Transport;
 
-/// Nanoseconds in which every delayed acknowledgement leaves.
+/// Nanoseconds after which every delayed acknowledgement has been sent.
 const SETTLING: u64 = 60_000_000;
 
-/// What the load is like.
+/// The shape of the load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    /// SETs of a hundred requests; the others are GETs. Which are which is drawn.
+    /// SETs in a hundred requests; the others are GETs. The order is random.
     pub writes: u32,
     /// Connections.
     pub connections: usize,
@@ -41,7 +41,7 @@ pub(super) struct Shape {
 
 #[derive(Clone, Copy, Default)]
 struct Connection {
-    /// Replies that are still to come.
+    /// Outstanding replies.
     awaited: usize,
     due: u64,
 }
@@ -51,17 +51,17 @@ pub(super) struct Generator {
     transport: Box<dyn Transport>,
     connections: Vec<Connection>,
     random: XorShift64,
-    /// While keys are taken in order: the next.
+    /// The next key, while keys are taken in order.
     ordered: Option<u64>,
-    /// A GET and a SET, of which the keys alone are new each time.
+    /// A GET and a SET; only the key changes from request to request.
     get: Vec<u8>,
     set: Vec<u8>,
-    /// What is sent at a time.
+    /// The buffer for one send.
     pipeline: Vec<u8>,
 }
 
 impl Generator {
-    /// Over so many connections.
+    /// A client with this number of connections.
     pub(super) fn new(transport: impl Transport + 'static, connections: usize) -> Self {
         let connections = vec![Connection::default(); connections];
         let transport = Box::new(transport);
@@ -142,9 +142,8 @@ impl Generator {
         }
     }
 
-    /// Runs for a moment without requests, so that the last acknowledgements leave: otherwise
-    /// the server would retransmit its last replies while this side of the comparison waits for its
-    /// next block.
+    /// Runs for a moment without requests, so that the last acknowledgements are sent. Otherwise
+    /// the server would retransmit its last replies while this side waits for its next block.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         let end = clock::now() + SETTLING;
         let mut news = Vec::new();
@@ -177,7 +176,7 @@ impl Generator {
         self.transport.send(user, &self.pipeline)
     }
 
-    /// Takes the whole replies that have arrived; how many there were.
+    /// Consumes the complete replies that have arrived; returns their number.
     fn take(&mut self, user: usize) -> io::Result<usize> {
         let mut count = 0;
         let mut consume = |bytes: &[u8]| {
@@ -192,7 +191,7 @@ impl Generator {
     }
 }
 
-/// Where the digits of the key are in a request.
+/// The range of the key's digits in a request.
 const KEY: std::ops::Range<usize> = 22..34;
 
 /// A request for the first key, as redis-benchmark writes it.
@@ -206,7 +205,7 @@ fn request(shape: Shape, set: bool) -> Vec<u8> {
     }
 }
 
-/// Makes `request` one for this key.
+/// Writes this key into `request`.
 fn put_key(request: &mut [u8], key: u64) {
     let mut rest = key;
     for digit in request[KEY].iter_mut().rev() {
@@ -215,11 +214,11 @@ fn put_key(request: &mut [u8], key: u64) {
     }
 }
 
-/// Bytes of the whole replies at the beginning of `bytes`, and how many they are.
+/// The bytes of the complete replies at the start of `bytes`, and their number.
 fn replies(bytes: &[u8]) -> io::Result<(usize, usize)> {
     let (mut used, mut count) = (0, 0);
     loop {
-        // What nearly all replies are.
+        // The form of nearly all replies.
         let length = match &bytes[used..] {
             [b'+', b'O', b'K', b'\r', b'\n', ..] => 5,
             [b'$', tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', rest @ ..] => {

@@ -1,12 +1,12 @@
-//! How fast a server has its keys again: redis-server's append-only file beside Sietch's log, of
+//! How fast a server recovers its keys: redis-server's append-only file beside Sietch's log, with
 //! the same data.
 //!
-//! 1. Both are filled with the same keys, every write durable, and ended. Each is started again a
-//!    few times: the measured time is the server's own report of reading its data, from
-//!    Redis' log ("DB loaded from append only file") and Sietch's INFO persistence, without the
+//! 1. Both are filled with the same keys, every write durable, and ended. Each is then started a
+//!    few times. The measured time is the server's own report of its loading time, from Redis' log
+//!    ("DB loaded from append only file") and Sietch's INFO persistence. It does not include the
 //!    start of a process.
-//! 2. Once as commands, one after the other; and once after a rewrite: Redis' RDB preamble,
-//!    Sietch's snapshot.
+//! 2. This is done once with the data as commands, one after the other, and once after a rewrite:
+//!    Redis' RDB preamble, Sietch's snapshot.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ const TIMES: usize = 3;
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Loaded {
     what: &'static str,
-    /// Seconds, one a start.
+    /// Seconds, one value for each start.
     redis: Vec<f64>,
     sietch: Vec<f64>,
     /// Bytes that were read.

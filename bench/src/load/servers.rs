@@ -22,7 +22,7 @@ const STORE_USER: u32 = 61870;
 /// The generator's end of the link.
 const GENERATOR: &str = "generator";
 
-/// All servers; they end when this is dropped.
+/// All servers. Dropping this ends them.
 #[derive(Debug)]
 pub(super) struct Servers {
     kernel: Pair,
@@ -56,7 +56,7 @@ impl Servers {
         words.push(CONTROL.to_string());
         let log = out.join(format!("load-link-{name}.log"));
         let mut linked = Process::start("taskset", &words, &log)?;
-        // The store fills its area first; a connection over the link before that might time out.
+        // The store fills its area first. A connection over the link before that might time out.
         linked.wait_for(CONTROL)?;
         Ok(Self { kernel, socket, _linked: linked })
     }
@@ -66,7 +66,8 @@ impl Servers {
         [self.kernel.redis, self.kernel.sietch, CONTROL]
     }
 
-    /// So many connections to each, by the side's name; redis-server is the first.
+    /// Opens this number of connections to each side, with the side's name; redis-server is the
+    /// first.
     pub(super) fn connect(&self, count: usize) -> Result<Vec<(&'static str, Generator)>, Error> {
         let connecting = || system("connecting to a server");
         let sockets = |address: SocketAddr| -> Result<Generator, Error> {
@@ -83,7 +84,7 @@ impl Servers {
         let config = vnic.engine_config(secret);
         let held = HeldGrants { grants: vec![vnic.grant], lease: client.hold().map_err(failed)? };
         let stack = Stack::new(vnic.queue, &config).with_grants(held);
-        // The store may not have its end yet: frames wait in the link.
+        // The store may not have acquired its end yet; frames wait in the link.
         let linked = Flows::connect(stack, (STORE, PORT).into(), count).map_err(connecting())?;
         Ok(vec![
             ("redis-server, loopback", sockets(self.kernel.redis)?),

@@ -2,8 +2,8 @@
 //!
 //! 1. *Blocking*: a thread sleeps in `recvfrom`, `read` (one connection) or `epoll_wait` (several).
 //! 2. *Spinning*: the same program with non-blocking calls in a loop; it burns its core.
-//! 3. Requests and replies of one wake-up leave in one `write` a connection, so that pipelining
-//!    costs the kernel no more calls than us.
+//! 3. Requests and replies of one wake-up leave in one `write` for each connection, so that
+//!    pipelining costs the kernel no more calls than Sietch.
 
 mod bulk;
 mod churn;

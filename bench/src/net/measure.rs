@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, system};
 use crate::machine::Cpu;
 
-/// How long the load runs before anything is counted: connections, buffers and clocks settle.
+/// How long the load runs before operations count: connections, buffers and clocks settle.
 const WARM_UP: Duration = Duration::from_millis(150);
 
 /// The longest latency that is distinguished from longer ones, in nanoseconds.
@@ -20,9 +20,9 @@ pub(crate) struct Shares {
     /// Operations of the least and of the most served flow.
     pub least: u64,
     pub most: u64,
-    /// What the least served got, in parts of an equal share of all operations.
+    /// Operations of the least served flow, relative to an equal share of all operations.
     pub least_share: f64,
-    /// Jain's index: one if all got the same, one by their number if one got all.
+    /// Jain's index: 1 if all flows got the same, 1/n if one of n flows got all.
     pub fairness: f64,
 }
 
@@ -42,7 +42,7 @@ impl Shares {
     }
 }
 
-/// What one block showed.
+/// The results of one block.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     /// Operations (echoes, requests, connections; for bulk, bytes).
@@ -51,13 +51,13 @@ pub(crate) struct Outcome {
     pub elapsed: u64,
     /// Busy nanoseconds of all cores in the window.
     pub busy: u64,
-    /// Nanoseconds that the host gave to others.
+    /// Nanoseconds that the host took (steal time).
     pub stolen: u64,
     /// Latency percentiles in nanoseconds: 50, 99, 99.9. Zero where none was taken.
     pub latency: [u64; 3],
     /// How evenly flows were served, where that is compared.
     pub flows: Option<Shares>,
-    /// Bytes a connection costs, where that is what is measured.
+    /// Bytes of memory for each connection, where the work measures that.
     pub bytes: Option<u64>,
     /// Processor time of both processes together while the connections were silent, in cores.
     pub idle: Option<f64>,
@@ -98,7 +98,8 @@ impl Meter {
         Ok(Self { opens, closes, opened: None, operations: 0, latency })
     }
 
-    /// Opens the window when its time has come; returns whether it is over. Called once an iteration.
+    /// Opens the window when its time has come; returns whether it is over. Called in every
+    /// iteration.
     #[inline]
     pub(super) fn is_over(&mut self, now: Instant) -> Result<bool, Error> {
         if self.opened.is_none() && now >= self.opens {
@@ -107,7 +108,7 @@ impl Meter {
         Ok(now >= self.closes)
     }
 
-    /// Whether what happens now counts.
+    /// Whether operations count now.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.opened.is_some()

@@ -1,4 +1,4 @@
-//! The results: a line a cell while it runs, a table at the end, JSON and a picture.
+//! The results: a line for each cell during the run, then a table, JSON and an SVG.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ fn middle(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
     median(&outcomes.iter().map(of).collect::<Vec<_>>())
 }
 
-/// What counts as the result of a block: bytes or idle cores where those are measured, else
-/// operations a second.
+/// The value that counts as the result of a block: bytes or idle cores where those are measured,
+/// otherwise operations a second.
 fn figure(outcome: &Outcome) -> f64 {
     match (outcome.bytes, outcome.idle) {
         (Some(bytes), _) => bytes as f64,
@@ -23,7 +23,7 @@ fn figure(outcome: &Outcome) -> f64 {
     }
 }
 
-/// What the least served flow got in parts of an equal share, where flows are compared.
+/// The least served flow relative to an equal share, where flows are compared.
 fn least_share(outcome: &Outcome) -> f64 {
     outcome.flows.map_or(0.0, |shares| shares.least_share)
 }
@@ -55,7 +55,7 @@ pub(super) fn progress(result: &Measured) {
     println!("{} [{}]: {}; {} dropped", result.name, result.unit, parts.join(", "), result.dropped);
 }
 
-/// A number in three digits.
+/// A number with three digits.
 fn short(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.2}G", v / 1e9),
@@ -66,7 +66,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Prints the table: a row a side.
+/// Prints the table: a row for each side.
 pub(super) fn print(results: &[Measured]) {
     let heading = [
         "work",

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::cells::Side;
 use super::measure::Outcome;
 
-/// A cell's outcomes, side by side, round by round.
+/// The outcomes of a cell, by side and round.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Measured {
     pub name: String,

@@ -5,7 +5,7 @@
 //! 2. Both spin as long as spinning has recently found work, and then sleep on their doorbells.
 //!    Nothing is tuned for the measurement.
 //! 3. Received bytes are read and consumed in place, and bulk data is sent without a copy, as the
-//!    API intends. The kernel's sides use read and write, the only calls that its sockets have.
+//!    API intends. The kernel's sides use read and write, which are the only calls of its sockets.
 
 mod bulk;
 mod churn;

@@ -1,4 +1,4 @@
-//! The work that is measured.
+//! The work that the bench measures.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Bytes of the largest datagram.
 pub(super) const LARGEST_DATAGRAM: usize = 2048;
 
-/// Bytes of a request where nothing else is said.
+/// Bytes of a request, by default.
 pub(super) const REQUEST: usize = 64;
 
 /// Bytes that a bulk sender writes at once, and a receiver reads.
@@ -17,21 +17,21 @@ pub(super) const BULK_WRITE: usize = 128 * 1024;
 pub(super) const FIRSTS: u32 = 40;
 pub(super) const SILENCE: std::time::Duration = std::time::Duration::from_millis(20);
 
-/// Connections that are on their way at once when they come and go.
+/// The number of short-lived connections in progress at once.
 pub(super) const CHURN_AT_ONCE: usize = 32;
 
-/// Bytes a second of the narrow place that flows share: 1 Gbit/s.
+/// Bytes a second of the bottleneck that flows share: 1 Gbit/s.
 pub(super) const NARROW: u64 = 125_000_000;
 
-/// Bytes that may pass it at once: a millisecond's, which is what a grant's token bucket takes.
+/// The burst of the bottleneck in bytes: a millisecond's worth, like a grant's token bucket.
 pub(super) const NARROW_BURST: u64 = NARROW / 1000;
 
-/// Bytes that may wait before it: more than all flows have outstanding, so that neither side loses
-/// anything.
+/// Bytes that may queue before the bottleneck: more than all flows have outstanding, so that no
+/// side loses packets.
 pub(super) const NARROW_QUEUE: u64 = 4 << 20;
 
-/// Seconds that flows are compared for at least: a flow must be served so often that one more or
-/// less makes no difference.
+/// The least number of seconds for which flows are compared: each flow must be served so often that
+/// one operation more or less makes no difference.
 pub(super) const FAIR_SECONDS: f64 = 2.0;
 
 /// One piece of work; its text form passes it to the workers.
@@ -43,18 +43,18 @@ pub(crate) enum Work {
     Rpc { bytes: usize, connections: usize, pipeline: usize },
     /// Bytes in one direction.
     Bulk { flows: usize },
-    /// Connections that come and go.
+    /// Short-lived connections.
     Churn,
     /// Idle connections.
     Hold { connections: usize },
-    /// Connections that say nothing, then a request now and then.
+    /// Connections that are silent, with an occasional request.
     Idle { connections: usize },
-    /// Requests of many flows through one narrow place, [`NARROW`].
+    /// Requests of many flows through one bottleneck, [`NARROW`].
     Fair { bytes: usize, connections: usize },
 }
 
 impl Work {
-    /// What an operation is called.
+    /// The unit of an operation.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Self::UdpEcho { .. } => "echoes/s",
@@ -111,7 +111,7 @@ pub(super) fn stamp(datagram: &mut [u8], nanoseconds: u64) {
     }
 }
 
-/// Reads it back.
+/// Reads the time of sending from a datagram.
 pub(super) fn stamped(datagram: &[u8]) -> Option<u64> {
     datagram.first_chunk::<8>().map(|field| u64::from_ne_bytes(*field))
 }

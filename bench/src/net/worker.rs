@@ -40,10 +40,10 @@ pub(crate) struct Arguments {
     peer: Option<u32>,
 }
 
-/// Serves until it is killed, or loads the server and prints what it saw as a line of JSON.
+/// Serves until it is killed, or loads the server and prints its measurements as a line of JSON.
 ///
 /// # Errors
-/// The work has no such name, or what it does failed.
+/// No such work exists, or the work failed.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Error> {
     let mut core = CpuSet::new();
     core.set(arguments.core);

@@ -1,10 +1,10 @@
-//! Records in plain files, one thread a writer.
+//! Records in plain files, one thread for each writer.
 //!
-//! 1. *bare*: one direct, durable write (`O_DIRECT`, `RWF_DSYNC`) of whole sectors into a file that
-//!    is all written: what the device can do.
+//! 1. *bare*: one direct, durable write (`O_DIRECT`, `RWF_DSYNC`) of whole sectors into a fully
+//!    written file. It shows the limit of the device.
 //! 2. *in place*: `pwrite` and `fdatasync` into such a file, through the page cache.
-//! 3. *appended*: the same behind the file's end. Each writer has a file of its own, begun anew
-//!    when it is large.
+//! 3. *appended*: the same behind the end of the file. Each writer has its own file, and truncates
+//!    it when it is large.
 //! 4. *tmpfs*: in place, in memory.
 
 use std::fs::{File, OpenOptions};
@@ -20,11 +20,11 @@ use sietch_disk::Buffer;
 use super::subject::{BlockResult, Subject, Tally, WRITERS, Work, program};
 use crate::error::{Error, system};
 
-/// Bytes that a writer has to itself in a file that is written in place, and after which an
-/// appended file begins anew.
+/// The bytes of each writer in a file that is written in place. An appended file is truncated after
+/// as many.
 const REGION: u64 = 1 << 20;
 
-/// What a direct write is a multiple of.
+/// The alignment of a direct write.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub(super) struct Files {
     way: Way,
     /// One for each writer.
     files: Vec<File>,
-    /// To be removed, where the folder is not ours.
+    /// The file to remove, where the folder does not belong to this program.
     own: Vec<PathBuf>,
-    /// Where each writer goes on.
+    /// The next offset of each writer.
     places: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Files {
         Self::create("bare O_DIRECT|DSYNC write", Way::Bare, folder, "bare")
     }
 
-    /// Write and `fdatasync` into what is already written.
+    /// Write and `fdatasync` into written blocks.
     pub(super) fn in_place(folder: &Path) -> Result<Self, Error> {
         Self::create("write + fdatasync in place", Way::InPlace, folder, "in-place")
     }
@@ -99,7 +99,7 @@ impl Files {
 impl Drop for Files {
     fn drop(&mut self) {
         for path in &self.own {
-            // What cannot be removed is named by its process id.
+            // A file that cannot be removed is recognisable by its process id.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -110,7 +110,7 @@ fn paths(folder: &Path, stem: &str) -> Vec<PathBuf> {
     (0..most).map(|writer| folder.join(format!("{stem}-{writer}"))).collect()
 }
 
-/// One record of one writer, durable when this returns.
+/// Appends one record of one writer; it is durable when this returns.
 fn append(file: &File, way: Way, place: &mut u64, record: &[u8]) -> std::io::Result<()> {
     if *place + record.len() as u64 > REGION {
         *place = 0;
@@ -182,7 +182,7 @@ pub(super) fn threads<W: Send>(
     for tally in tallies {
         let tally = tally?;
         all.latency.add(&tally.latency).map_err(|cause| program("histogram", cause.to_string()))?;
-        // No writer was served for so long: the shortest of the writers' longest silences.
+        // No writer was served for this time: the shortest of the writers' longest silences.
         all.silence = if all.silence == 0 { tally.silence } else { all.silence.min(tally.silence) };
     }
     Ok(all.result())

@@ -1,9 +1,9 @@
 //! The log of `dataplane/persist`, on a disk and in memory.
 //!
-//! One thread serves all writers: it appends a record for each that waits for nothing, submits, and
-//! takes what has become durable. On a disk it sleeps when nothing has; memory answers at once.
-//! When the log asks for compaction it gets a snapshot of one small record, beside the running
-//! appends.
+//! One thread serves all writers. It appends a record for each writer without a pending one,
+//! submits, and collects the records that have become durable. On a disk it sleeps when none has;
+//! memory answers at once. When the log asks for compaction, the thread writes a snapshot of one
+//! small record, beside the running appends.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -18,10 +18,10 @@ use super::results::Recovery;
 use super::subject::{BlockResult, Subject, Tally, Work, log_failed};
 use crate::error::{Error, system};
 
-/// Bytes of the area that is written to.
+/// Bytes of the area that the log uses.
 const AREA: u64 = 256 << 20;
 
-/// A log and what serves its writers.
+/// A log and the state of its writers.
 struct Served<D: DiskQueue> {
     log: Log<D>,
     record: Vec<u8>,
@@ -54,7 +54,7 @@ fn area_at(folder: &Path, size: u64) -> Result<AreaQueue, Error> {
     open_area(fd, size).map_err(log_failed)
 }
 
-/// Memory of which every page is there.
+/// Memory with every page populated.
 fn memory(size: u64) -> Result<NvmQueue, Error> {
     const CHUNK: usize = 1 << 20;
     let capacity = usize::try_from(size).map_err(log_failed)?;
@@ -77,7 +77,7 @@ impl<D: DiskQueue> Served<D> {
         Ok(Self { log, record: Vec::new() })
     }
 
-    /// Replaces all that was appended so far by one small record, when it is time to.
+    /// Compacts the log into one small record, when the log asks for it.
     fn compact(&mut self) -> Result<(), Error> {
         if self.log.should_compact() {
             self.log.begin_snapshot().map_err(log_failed)?;

@@ -15,11 +15,11 @@ use crate::error::{Error, system};
 use crate::kv::client::{self, Load};
 use crate::process::{self, Process};
 
-/// Rows after which the table begins anew: what it costs to keep a large one is not the question.
+/// Rows after which the table is emptied: the cost of a large table is not measured here.
 const ROWS: u32 = 20_000;
 
-/// SQLite in WAL mode with `synchronous=FULL`: one insertion a transaction. Writers take turns, as
-/// SQLite has one writer.
+/// SQLite in WAL mode with `synchronous=FULL`: one insertion for each transaction. Writers
+/// alternate, as SQLite allows one writer.
 pub(super) struct Sqlite {
     connection: Mutex<(Connection, u32)>,
 }
@@ -135,8 +135,8 @@ impl Subject for Redis {
     }
 }
 
-/// libpmemlog on a pool in shared memory, declared to be persistent. A program of its own,
-/// compiled when it is needed.
+/// libpmemlog on a pool in shared memory, declared to be persistent. It is a program of its own,
+/// compiled on demand.
 #[derive(Debug)]
 pub(super) struct PmemLog {
     child: Child,
@@ -182,7 +182,7 @@ impl PmemLog {
 
 impl Drop for PmemLog {
     fn drop(&mut self) {
-        // It holds nothing that matters.
+        // It holds no data that matters.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_file(&self.pool);

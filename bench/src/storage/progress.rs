@@ -1,15 +1,18 @@
-//! Appends while a log compacts, and while its area grows and shrinks: how long does the writer wait?
+//! Appends while a log compacts, and while its area grows and shrinks: how long does the writer
+//! wait?
 //!
 //! 1. One writer appends records of [`BYTES`] bytes, each after the last is durable. Meanwhile one
-//!    event happens. For [`WINDOW`] at least, acknowledgements are counted in slices of [`SLICE`],
+//!    event happens. For at least [`WINDOW`], acknowledgements are counted in slices of [`SLICE`],
 //!    and the longest time without one is recorded.
-//! 2. *Nothing*: for comparison. *Compaction*: a snapshot of [`STATE`] bytes is written beside.
-//!    *Growth*: another thread makes the area twice as large, reserved, zeroed and durable as the
-//!    daemon does it, then the log takes it. *Shrinking*: the log leaves the second half, and the
-//!    area is cut.
-//! 3. Linux beside it: a file that is written in place with `fdatasync`, alone, while another
-//!    thread reserves as much again (`fallocate`), and while it also writes zeros there, so that no
-//!    later write has to convert an extent.
+//! 2. The events:
+//!    - *Nothing*: for comparison.
+//!    - *Compaction*: a snapshot of [`STATE`] bytes is written beside the appends.
+//!    - *Growth*: another thread doubles the area (reserved, zeroed and durable, as the daemon does
+//!      it); then the log uses the new half.
+//!    - *Shrinking*: the log moves out of the second half, and the area is cut.
+//! 3. Linux, for comparison: a file that is written in place with `fdatasync`. It is written alone,
+//!    then while another thread reserves as much again (`fallocate`), then while that thread also
+//!    writes zeros there, so that no later write has to convert an extent.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -29,10 +32,10 @@ use crate::error::{Error, system};
 /// Bytes of a record.
 const BYTES: usize = 1024;
 
-/// What is counted together.
+/// The length of one count.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How long is counted at least.
+/// The least time for which acknowledgements are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Bytes of the state that a compaction writes.
@@ -41,7 +44,7 @@ const STATE: usize = 64 << 20;
 /// Bytes of the area before it grows.
 const AREA: u64 = 256 << 20;
 
-/// One thing that happened, and what the writer saw.
+/// One event, and the writer's measurements.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Progress {
     pub subject: &'static str,
@@ -72,7 +75,7 @@ impl Acknowledgements {
         let now = Instant::now();
         self.silence = self.silence.max(now - self.last);
         self.last = now;
-        // A measurement of years does not end.
+        // The conversion fails only after years.
         let slice = ((now - self.begin).as_nanos() / SLICE.as_nanos()) as usize;
         if self.slices.len() <= slice {
             self.slices.resize(slice + 1, 0);
@@ -108,7 +111,8 @@ impl Written {
         Ok(Self { path, fd, log, waiting: VecDeque::new() })
     }
 
-    /// Appends while `event` runs: it gets the log in each iteration, and returns whether it is done.
+    /// Appends while `event` runs. It gets the log in each iteration, and returns whether it is
+    /// done.
     fn during(
         &mut self,
         name: &'static str,
@@ -143,7 +147,7 @@ impl Written {
         let mut left = Some(STATE);
         begin(&mut self.log)?;
         self.during("compaction", &mut |log| {
-            // As the structures do it: one slice in each iteration.
+            // As in the store: one slice in each iteration.
             for _ in 0..4 {
                 let Some(bytes) = left.filter(|bytes| *bytes > 0 && log.snapshot_room() > 0) else { break };
                 log.snapshot_append(&piece).map_err(log_failed)?;
@@ -191,7 +195,7 @@ impl Written {
             if log.is_resizing() || log.is_snapshotting() {
                 return Ok(false);
             }
-            // The daemon cuts it; the file system may still hold writes up meanwhile.
+            // The daemon cuts the area; the file system may delay writes meanwhile.
             let path = path.clone();
             let cutting =
                 daemon.get_or_insert_with(|| Some(std::thread::spawn(move || area::cut(&path, AREA))));
@@ -213,7 +217,7 @@ fn begin(log: &mut Log<AreaQueue>) -> Result<(), Error> {
     begun.map_err(|error: SnapshotError| log_failed(error))
 }
 
-/// Appends in place with `fdatasync`, while `event` goes on in another thread.
+/// Appends in place with `fdatasync`, while `event` runs in another thread.
 fn linux(
     file: &File,
     name: &'static str,
@@ -243,7 +247,7 @@ fn linux(
     Ok(seen.finish("Linux file + fdatasync", name, took.unwrap_or_default()))
 }
 
-/// Makes the file as large again, written if `zeros`.
+/// Doubles the file; writes the new half if `zeros`.
 fn extend(file: &File, zeros: bool) -> std::io::Result<()> {
     rustix::fs::fallocate(file, FallocateFlags::empty(), AREA, AREA)?;
     if zeros {
@@ -255,7 +259,7 @@ fn extend(file: &File, zeros: bool) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// Lets it all happen in `folder`.
+/// Runs all events in `folder`.
 pub(super) fn run(folder: &Path) -> Result<Vec<Progress>, Error> {
     let mut results = Vec::new();
     let path = folder.join("progress");

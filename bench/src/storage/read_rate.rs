@@ -1,4 +1,4 @@
-//! The read rate of the disk itself: direct reads of an area, several in flight, whose bytes are
+//! The read rate of the disk itself: direct reads of an area, several in flight. Their bytes are
 //! not examined.
 
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::error::Error;
 /// Bytes of a read.
 const CHUNK: usize = 1 << 20;
 
-/// Reads in flight: past this a disk only queues them up.
+/// Reads in flight: a disk only queues further ones.
 const DEPTH: usize = 8;
 
 /// Reads the first `bytes` of an area and returns the bytes a second.

@@ -1,4 +1,4 @@
-//! The results: a line while it runs, a table at the end, JSON and a picture.
+//! The results: a line for each cell during the run, then a table, JSON and an SVG.
 
 use std::path::Path;
 
@@ -88,7 +88,7 @@ pub(super) fn print(cells: &[Cell], recoveries: &[Recovery]) {
     }
 }
 
-/// Prints what a writer saw while something else went on.
+/// Prints a writer's measurements during an event.
 pub(super) fn print_progress(progress: &[Progress]) {
     if progress.is_empty() {
         return;

@@ -31,7 +31,7 @@ pub(super) struct Cell {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Recovery {
     pub medium: &'static str,
-    /// Payload bytes a second, one opening each.
+    /// Payload bytes a second, one value for each opening.
     pub rates: Vec<f64>,
     /// Bytes a second of plain reads of the medium, between the openings.
     pub read_rates: Vec<f64>,

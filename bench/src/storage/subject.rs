@@ -1,4 +1,5 @@
-//! What is measured: a way to make records durable, and the work that it does in one block.
+//! The subject of a measurement: a way to make records durable, and the work that it does in one
+//! block.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Bytes in one direction, as many as go.
+//! Bytes in one direction, as fast as possible.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Connections that come and go, and connections that only are.
+//! Short-lived connections, and idle connections.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::machine::processor_time;
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
-/// Answers one request a connection, then closes: TIME-WAIT is the server's.
+/// Answers one request for each connection, then closes: TIME-WAIT is on the server's side.
 pub(super) fn serve(
     waiting: Waiting,
     address: SocketAddr,
@@ -54,7 +54,7 @@ pub(super) fn serve(
     }
 }
 
-/// Keeps some connections on their way: connect, one request, its answer, the end; then the next.
+/// Keeps some connections in progress: connect, one request, its answer, close; then the next.
 pub(super) fn load(waiting: Waiting, address: SocketAddr, seconds: f64) -> Result<Outcome, Error> {
     let mut watch = Watch::new(waiting)?;
     let mut meter = Meter::new(seconds)?;
@@ -86,19 +86,19 @@ pub(super) fn load(waiting: Waiting, address: SocketAddr, seconds: f64) -> Resul
     }
 }
 
-/// Opens idle connections and says what one costs both ends in kernel memory.
+/// Opens idle connections and measures the kernel memory of one at both ends.
 pub(super) fn hold(connections: usize, address: SocketAddr) -> Result<Outcome, Error> {
     let before = kernel_memory()?;
     let held: Vec<TcpStream> = (0..connections).map(|_| connect(address)).collect::<Result<_, _>>()?;
-    // The server accepts in its own time.
+    // The server accepts asynchronously.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let after = kernel_memory()?;
     let each = after.saturating_sub(before) / held.len().max(1) as u64;
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
 }
 
-/// Leaves some connections silent, then sends a request now and then: measures the cost of silence,
-/// and of waking up.
+/// Leaves some connections silent, with an occasional request: measures the cost of silence and of
+/// waking up.
 pub(super) fn idle(
     connections: usize,
     address: SocketAddr,

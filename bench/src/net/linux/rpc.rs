@@ -1,8 +1,8 @@
 //! Requests and replies of a fixed size over TCP.
 //!
-//! 1. The server answers every whole request of what one `read` brought with one `write`.
-//! 2. The client keeps `pipeline` requests of each connection in flight: as many replies as a
-//!    `read` brings, so many requests go out in one `write`.
+//! 1. The server answers all complete requests of one `read` with one `write`.
+//! 2. The client keeps `pipeline` requests of each connection in flight: it sends one request for
+//!    each reply of a `read`, in one `write`.
 //! 3. With one connection a blocking client sleeps in `read`, which is the kernel's shortest way;
 //!    with several in `epoll_wait`.
 

@@ -55,7 +55,7 @@ impl Watch {
     }
 }
 
-/// Makes a listener at `address` and watches it. `ready` gets the address that the kernel chose.
+/// Creates a listener at `address` and watches it. `ready` gets the address that the kernel chose.
 pub(super) fn listen(
     waiting: Waiting,
     address: SocketAddr,

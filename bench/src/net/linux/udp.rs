@@ -54,7 +54,7 @@ pub(super) fn load(
     let mut buffer = [0; LARGEST_DATAGRAM];
     let mut send = |now: Instant| {
         stamp(&mut out, (now - begun).as_nanos() as u64);
-        // A refused or lost datagram is one that does not come back.
+        // A refused datagram and a lost one both count as lost.
         let _ = socket.send(&out);
     };
     let mut heard = Instant::now();

@@ -1,4 +1,4 @@
-//! Bytes in one direction, as many as go.
+//! Bytes in one direction, as fast as possible.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
     }
 }
 
-/// Lends as much as the engine takes.
+/// Sends as much as the engine takes, without a copy.
 fn fill(stack: &mut Stack, flow: FlowId, data: &SharedBytes) {
     while stack.engine.send_zero_copy(flow, data.clone()).is_ok() {}
 }
@@ -45,7 +45,7 @@ pub(super) fn load(
     for flow in flows {
         fill(&mut stack, flow, &data);
     }
-    // Much is lent at a time: what counts is what the peer has acknowledged.
+    // Much is in the send queue at a time, so only bytes that the peer has acknowledged count.
     let mut counted = 0;
     loop {
         iterate(&mut stack)?;

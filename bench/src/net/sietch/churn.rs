@@ -1,4 +1,4 @@
-//! Connections that come and go, and connections that only are.
+//! Short-lived connections, and idle connections.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::machine::processor_time;
 use crate::net::measure::{Meter, Outcome};
 use crate::net::work::{CHURN_AT_ONCE, FIRSTS, REQUEST, SILENCE};
 
-/// Answers one request a connection, then closes: TIME-WAIT is the server's.
+/// Answers one request for each connection, then closes: TIME-WAIT is on the server's side.
 pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
     let mut buffer = [0; REQUEST];
     loop {
@@ -27,7 +27,7 @@ pub(super) fn serve(mut stack: Stack) -> Result<(), Error> {
     }
 }
 
-/// Keeps some connections on their way: connect, one request, its answer, the end; then the next.
+/// Keeps some connections in progress: connect, one request, its answer, close; then the next.
 pub(super) fn load(mut stack: Stack, address: SocketAddr, seconds: f64) -> Result<Outcome, Error> {
     let mut meter = Meter::new(seconds)?;
     let mut begun = vec![Instant::now(); CHURN_AT_ONCE];
@@ -69,8 +69,8 @@ pub(super) fn load(mut stack: Stack, address: SocketAddr, seconds: f64) -> Resul
     }
 }
 
-/// Opens idle connections and says what one costs both ends: the memory by which their two
-/// processes grew.
+/// Opens idle connections and measures the memory of one at both ends: the growth of the two
+/// processes.
 pub(super) fn hold(
     mut stack: Stack,
     connections: usize,
@@ -79,7 +79,7 @@ pub(super) fn hold(
 ) -> Result<Outcome, Error> {
     let processes = [Some(std::process::id()), peer];
     let memory = || processes.iter().flatten().map(|pid| resident(*pid)).sum::<Result<u64, Error>>();
-    // The first connection brings what all of them share.
+    // The first connection allocates what all of them share.
     connect(&mut stack, address, 1)?;
     let before = memory()?;
     let held = connect(&mut stack, address, connections)?;
@@ -88,8 +88,8 @@ pub(super) fn hold(
     Ok(Outcome { operations: held.len() as u64, elapsed: 1, bytes: Some(each), ..Outcome::default() })
 }
 
-/// Says nothing on some connections, and then a request now and then: what silence costs, and what
-/// waking up does.
+/// Leaves some connections silent, with an occasional request: measures the cost of silence and of
+/// waking up.
 pub(super) fn idle(
     mut stack: Stack,
     connections: usize,
@@ -127,7 +127,7 @@ fn rest(stack: &mut Stack, time: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// One request and its answer; how long that took.
+/// One request and its answer; returns the time between them.
 fn request_reply(stack: &mut Stack, flow: FlowId) -> Result<u64, Error> {
     let begun = Instant::now();
     stack.engine.send(flow, &[1; REQUEST]);

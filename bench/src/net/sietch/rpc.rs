@@ -11,10 +11,10 @@ use crate::error::{Error, system};
 use crate::net::linux::reply_size;
 use crate::net::measure::{Meter, Outcome, Shares};
 
-/// Bytes of replies that are at hand.
+/// Bytes of the prepared replies.
 const REPLIES: usize = 64 * 1024;
 
-/// Consumes the whole messages of `size` bytes that have arrived; how many there were.
+/// Consumes the complete messages of `size` bytes that have arrived; returns their number.
 #[inline]
 fn take(stack: &mut Stack, flow: FlowId, size: usize) -> usize {
     let (first, second) = stack.engine.received(flow);

@@ -45,7 +45,7 @@ pub(super) fn load(
         let now = Instant::now();
         for _ in 0..due {
             stamp(&mut out, (now - begun).as_nanos() as u64);
-            // A refused or lost datagram is one that does not come back.
+            // A refused datagram and a lost one both count as lost.
             let _ = stack.engine.udp_transmit(&mut stack.queue, PORT, address, &out);
         }
         due = 0;
