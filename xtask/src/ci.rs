@@ -2,18 +2,20 @@
 //!
 //! 1. formatting and the tidy rules,
 //! 2. clippy over every target, warnings are errors,
-//! 3. every test of the workspace, with the same seeds each time: a landing fails for what it
+//! 3. the licences and sources of dependencies ([`crate::deny`]), where cargo-deny is installed,
+//! 4. the documentation of every crate, warnings are errors,
+//! 5. every test of the workspace, with the same seeds each time: a landing fails for what it
 //!    changes (fresh ones are for `cargo xtask soak`), those that depend on privileges once more as
 //!    an ordinary user ([`crate::ordinary`]),
-//! 4. the rings and doorbells under loom,
-//! 5. instructions of the network's fast path, of durable appends and of the store's commands
+//! 6. the rings and doorbells under loom,
+//! 7. instructions of the network's fast path, of durable appends and of the store's commands
 //!    within their limits, under valgrind,
-//! 6. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is
+//! 8. what a user would do, on Debian's own kernel under QEMU ([`crate::guest`]), where there is
 //!    QEMU,
-//! 7. generated files are what the program would generate.
+//! 9. generated files are what the program would generate.
 //!
-//! Many tests wait for clocks rather than for the processor, so steps 4 and 5, which measure no
-//! time, run beside step 3 at the lowest priority ([`Beside`]). A step that fails ends the run,
+//! Many tests wait for clocks rather than for the processor, so steps 6 and 7, which measure no
+//! time, run beside step 5 at the lowest priority ([`Beside`]). A step that fails ends the run,
 //! with its name; the tests and programs of that step, and those beside it, have all run by then.
 
 use std::fs::File;
@@ -24,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::cargo::cargo;
-use crate::{generate, guest, ordinary, tidy};
+use crate::{deny, generate, guest, ordinary, tidy};
 
 /// Runs every step from the folder `root`.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
@@ -33,7 +35,9 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     step("clippy", || {
         cargo(root, &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"], &[])
     })?;
-    let beside = [Beside::start(root, "loom"), Beside::start(root, "instructions")];
+    step("dependencies", || deny::run(root, deny::Missing::Skip))?;
+    step("documentation", || doc(root))?;
+    let beside = ["loom", "instructions"].map(|name| Beside::start(root, name));
     let tested = step("tests", || cargo(root, &["test", "--workspace", "--locked", "--no-fail-fast"], &[]))
         .and_then(|()| step("tests as an ordinary user", || ordinary::run(root)));
     let finished = beside.map(|step| step.and_then(Beside::finish));
@@ -45,7 +49,16 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     step("generated files", || generate::run(root, generate::Mode::Check))
 }
 
-/// The rings and doorbells under loom, built apart.
+/// The documentation of every crate, private items included; a warning is an error.
+pub(crate) fn doc(root: &Path) -> Result<(), String> {
+    cargo(
+        root,
+        &["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )
+}
+
+/// The rings and doorbells under loom, in a target folder of their own.
 pub(crate) fn loom(root: &Path) -> Result<(), String> {
     let target = root.join("target/loom");
     cargo(
@@ -90,7 +103,8 @@ impl Beside {
     /// Waits for its end, and says what it said.
     fn finish(self) -> Result<(), String> {
         let name = self.name;
-        let ended = self.waits.join().map_err(|_| format!("ci: nobody waited for {name}"))?;
+        let ended =
+            self.waits.join().map_err(|_| format!("ci: the thread that waits for {name} ended early"))?;
         let (status, time) = ended.map_err(|cause| format!("ci: cannot wait for {name}: {cause}"))?;
         let said =
             std::fs::read(&self.said).map_err(|cause| format!("ci: what {name} said is lost: {cause}"))?;

@@ -1,5 +1,5 @@
-//! Chores of the project: `cargo xtask check | ci | tidy | modules | soak | guest | ordinary | mutations |
-//! loom | instructions | generate | packetdrill | suites | deny`.
+//! Chores of the project: `cargo xtask check | ci | tidy | modules | soak | guest | ordinary |
+//! mutations | loom | instructions | generate | packetdrill | suites | deny`.
 #![forbid(unsafe_code)]
 
 mod cargo;
@@ -30,6 +30,7 @@ usage: cargo xtask COMMAND
   guest [PACKAGE]  Sietch on Debian's own kernel, or another of its packages, in a guest under QEMU
   deny [--install] licences, duplicate versions, sources and advisories of the dependencies (needs cargo-deny)
   generate         write the generated files again (man pages, shell completions)
+  doc              the documentation of every crate, private items included, without warnings
   loom             the rings and doorbells under each order of their threads' steps
   instructions     count the instructions of the network's fast path (needs valgrind)
   ordinary         the tests of what depends on privileges, as an ordinary user (root)
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         ["guest"] => guest::run(&root(), None),
         ["guest", package] => guest::run(&root(), Some(package)),
         ["loom"] => ci::loom(&root()),
+        ["doc"] => ci::doc(&root()),
         ["instructions"] => instructions::run(&root()),
         ["mutations"] => mutations::run(&root(), ""),
         ["mutations", filter] => mutations::run(&root(), filter),

@@ -1,8 +1,8 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
 //! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and
-//!    `SIETCH_SIM_THREADS`; values of the environment take precedence. Each test runs that many seeds, one test
-//!    after the other, on as many threads as there are cores.
+//!    `SIETCH_SIM_THREADS`; values of the environment take precedence. Each test runs that many
+//!    seeds, one test after the other, on as many threads as there are cores.
 //! 2. With `SIETCH_SIM_SOAK` tests draw fresh seeds, where CI tries the same each time, and tests
 //!    that enumerate go further.
 //! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run

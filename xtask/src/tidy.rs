@@ -4,7 +4,7 @@
 //! 1. [`layers`]: imports between crates run downwards only.
 //! 2. [`cycles`]: modules of a crate import downwards only.
 //! 3. [`files`]: length of files and functions, leftover to-dos, names that say nothing, ASCII,
-//!    SAFETY lines, `unsafe` only where the design allows it.
+//!    SAFETY lines, `unsafe` only where the design allows it, width of comments.
 //! 4. [`links`]: every relative link in a document leads somewhere.
 //! 5. [`promises`]: every file and test that a page names in passing exists.
 //! 6. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,

@@ -1,6 +1,6 @@
 //! Queues over AF_XDP sockets: the kernel enforces, the application drives.
 //!
-//! 1. The control plane (privileged) calls [`create`]: a socket, a UMEM on a sealed memfd, four
+//! 1. The control plane (privileged) calls [`create()`]: a socket, a UMEM on a sealed memfd, four
 //!    rings, in a network namespace whose one interface is the VNIC's. It passes the two
 //!    descriptors of the [`Granted`] to the application and keeps the [`XskLayout`] beside them in
 //!    the message.

@@ -1,11 +1,11 @@
 //! Every counter that exists is changed somewhere: a field of a struct in a `metrics.rs` whose name
-//! never stands on the left of an assignment in its crate is a promise that nobody keeps.
+//! never stands on the left of an assignment in its crate is a promise that no code keeps.
 //!
 //! And each is shown: some file that is no test reads it, or takes its struct apart without `..`.
 
 use crate::sources::SourceFile;
 
-/// Reports the counters that nobody changes.
+/// Reports the counters that no code changes.
 pub(super) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
     for metrics in sources.iter().filter(|source| source.path.ends_with("/metrics.rs")) {
         let Some(folder) = metrics.path.find("/src/").map(|end| &metrics.path[..end + 5]) else {
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_nobody_changes_is_found() {
+    fn a_counter_that_no_code_changes_is_found() {
         assert_eq!(findings("show(m.drops);").len(), 1);
         assert!(findings("self.metrics.drops += 1; show(m.drops);").is_empty());
     }
 
     #[test]
-    fn a_counter_that_nobody_shows_is_found() {
+    fn a_counter_that_no_command_shows_is_found() {
         let found = findings("self.metrics.drops += 1;");
         assert!(found.len() == 1 && found[0].contains("never shown"), "{found:?}");
         assert_eq!(findings("self.metrics.drops += 1; self.drops_of(1);").len(), 1);

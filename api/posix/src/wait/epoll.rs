@@ -2,7 +2,7 @@
 //!
 //! 1. A registration is *hot* (on the list: checked in every scan, not armed) or *cold* (armed,
 //!    checked since, reported by the kernel). What is registered, modified or notified becomes hot.
-//!    What was not ready for [`COOL_AFTER`](crate::readiness::limits::COOL_AFTER) sleeps of the
+//!    What was not ready for [`COOL_AFTER`] sleeps of the
 //!    thread cools. A long sleep counts as several; many polls in vain count as one
 //!    ([`crate::readiness::polling`]). Beyond [`MAX_HOT`] entries whatever is not ready cools at
 //!    once.

@@ -4,7 +4,8 @@ use super::arguments::is;
 use super::spec::CommandSpec;
 use crate::protocol::Fault;
 
-/// Subcommands with the number of their arguments (as [`Command::arity`]), by command.
+/// Subcommands with the number of their arguments (as
+/// [`CommandSpec::arity`](super::spec::CommandSpec::arity)), by command.
 const SUBCOMMANDS: &[(&str, &[(&str, i16)])] = &[
     (
         "client",

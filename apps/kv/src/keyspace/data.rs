@@ -176,7 +176,7 @@ impl<'a> Data<'a> {
         self.remove_entry(key).map(|(value, _)| value)
     }
 
-    /// Removes a key; its value and expiry ([`NEVER`] if none).
+    /// Removes a key; its value and expiry ([`NEVER`](super::entry::NEVER) if none).
     pub(crate) fn remove_entry(&mut self, key: &[u8]) -> Option<(Value, u64)> {
         self.expire_if_due(key);
         let entry = self.store.take(self.database, key)?;
@@ -189,12 +189,13 @@ impl<'a> Data<'a> {
         self.peek(key).is_some()
     }
 
-    /// A key's expiry ([`NEVER`] if it has none), or `None` if there is no such key.
+    /// A key's expiry ([`NEVER`](super::entry::NEVER) if it has none), or `None` if there is no
+    /// such key.
     pub(crate) fn expiry(&mut self, key: &[u8]) -> Option<u64> {
         self.peek(key).map(Entry::expire_at)
     }
 
-    /// Sets (or with [`NEVER`] removes) the expiry of a key that is there.
+    /// Sets (or with [`NEVER`](super::entry::NEVER) removes) the expiry of a key that is there.
     pub(crate) fn set_expiry(&mut self, key: &[u8], deadline: u64) {
         if self.store.set_expiry(self.database, key, deadline) {
             self.store.signal(self.database, key);

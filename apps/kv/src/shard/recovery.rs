@@ -4,12 +4,14 @@
 //!    with the sequence of the log at that moment.
 //! 2. Recovery loads the snapshot, then replays the log from the sequence at which the snapshot
 //!    began. The dump of a key already includes the effects up to its sequence, so replay skips
-//!    them ([`SnapshotKeys`]). This is why an effect concerns one key.
+//!    them ([`SnapshotKeys`](super::snapshot_keys::SnapshotKeys)). This is why an effect concerns
+//!    one key.
 //! 3. An effect on a key that was deleted before the walk reached it can meet another state than it
 //!    did at first: no key instead of a list. Whatever it builds, a later effect deletes. So a
 //!    fault of a key that is not in the snapshot is deferred until the key is deleted
-//!    ([`DeferredFaults`]). Only effects up to the sequence at which the walk ended can fail so.
-//!    Every other fault is damage, and so is a deferred one at the end of the log.
+//!    ([`DeferredFaults`](super::deferred_faults::DeferredFaults)). Only effects up to the sequence
+//!    at which the walk ended can fail so. Every other fault is damage, and so is a deferred one at
+//!    the end of the log.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -24,7 +24,8 @@ pub(crate) enum Event {
     Disconnected { connection: u64 },
     /// A process has ended.
     Exited(Process),
-    /// A process has been without a connection for [`GRACE`], unless `epoch` is over.
+    /// A process has been without a connection for [`GRACE`](super::controller::GRACE), unless
+    /// `epoch` is over.
     Alone { process: Process, epoch: u64 },
     /// The area of a grant was made and opened, or this failed.
     Area {

@@ -11,7 +11,7 @@
 //!
 //! Two applications on one VNIC that connect to each other get memory of their own, and the service
 //! is out of the path, as on the host's addresses. The socket service adds the connection to its
-//! own ([`CommandSender`](crate::sockets::CommandSender)).
+//! own ([`CommandSender`]).
 //!
 //! Layers, lowest first: `access` and `device`, `state`, `listeners`, `administration`, `requests`,
 //! this file.

@@ -223,7 +223,7 @@ impl Listed {
     }
 }
 
-/// Has a page ready for holes. To be called before [`answer`] can be.
+/// Has a page ready for holes. To be called before a fault can be answered.
 pub fn prepare() {
     guarded::prepare();
     if SPARE.load(Acquire) != 0 {

@@ -1,10 +1,12 @@
 //! The files of one crate, and which of them each path leads to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Graph;
 use super::files::{self, Contents};
 use crate::sources::SourceFile;
+
+/// Which file depends on which, and by which names.
+pub(super) type Graph = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Re-exports that are followed for one name: more is a loop of them.
 const MOST_RE_EXPORTS: usize = 8;

@@ -3,7 +3,7 @@
 //! 1. The table follows the kernel. A word is removed from the table *before* the kernel closes the
 //!    number; otherwise another thread could get that number and lose its word.
 //! 2. The thread that closes the last descriptor of an end in this process leaves the peer a hint
-//!    ([`announce_close`](crate::connection::peer::announce_close)), so that it asks the kernel
+//!    ([`announce_close`]), so that it asks the kernel
 //!    soon. The hang-up itself is the kernel's: other processes may hold the end.
 
 use std::ffi::{c_int, c_uint};
