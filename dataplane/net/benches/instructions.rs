@@ -1,7 +1,7 @@
 //! Instructions of the fast path, counted by callgrind: repeatable where time is not.
 //!
-//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which wants
-//! checksums and stands for a real network, and over a link of shared memory, which wants none.
+//! Two engines exchange requests and replies of 64 bytes: on a wire in memory, which needs
+//! checksums and stands for a real network, and over a link of shared memory, which needs none.
 //! Set-up (handshakes, first buffers) is not counted. The figure covers both engines, both queues
 //! and the applications' calls for [`REQUESTS`] requests. `idle` are iterations without a frame: a
 //! loop that spins notices its next request half an iteration late on average. The limits are the

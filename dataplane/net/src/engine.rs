@@ -91,7 +91,7 @@ impl Engine {
     /// is in nanoseconds and never goes back.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub fn poll<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
         let (received, more) = self.receive(queue, now);
         let emitted = self.emit(queue, now)?;
@@ -152,7 +152,7 @@ impl Engine {
     /// doorbell once.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     #[inline]
     pub fn emit<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<PollResult> {
         self.cx.set_time(now);
@@ -163,8 +163,8 @@ impl Engine {
         queue.flush()?;
         let flush_again = queue.must_flush_again();
         let sent = (self.cx.metrics.frames_sent - before) as usize;
-        // Nothing tells when a full queue has room. A peer that reads makes some at once. Otherwise
-        // a rate limit may be what empties the queue, and trying again can wait a moment.
+        // A full queue does not notify when it has room. A peer that reads makes room at once.
+        // Otherwise a rate limit may empty the queue, and the next try can wait a moment.
         let nothing = full && sent == 0 && !flush_again;
         self.full_since = if nothing { self.full_since.min(self.cx.now) } else { NEVER };
         self.blocked = nothing && self.cx.now - self.full_since >= TRANSMIT_RETRY;

@@ -13,7 +13,7 @@ pub const NEVER: u64 = u64::MAX;
 /// work at once; 8 cost an AF_XDP socket, whose doorbell is a system call, a fifth of its
 /// throughput.
 pub const RECEIVE_BATCH: usize = 16;
-/// Bytes that one flow sends before the next flow's turn, so that a bulk flow cannot starve the
+/// Bytes that one flow sends before the next flow may, so that a bulk flow cannot starve the
 /// others: 66 full segments of an ordinary Ethernet, two of the largest.
 pub const QUANTUM: usize = 128 << 10;
 /// What a segment counts beside its payload: about what sending one costs, in the time of copying
@@ -42,8 +42,8 @@ pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
 /// The send buffer that a flow has before anything is known of its path.
 pub const FIRST_SEND_BUFFER: usize = 512 << 10;
 /// Bytes that one flow may have to send while some of them are shared with the application. The
-/// memory is the application's, and the bound is far below the 2 GiB that sequence numbers can tell
-/// apart. A longer body is sent piece by piece.
+/// memory is the application's, and the bound is far below the 2 GiB that sequence numbers can
+/// order. A longer body is sent piece by piece.
 pub const ZERO_COPY_BYTES: usize = 64 << 20;
 /// Pieces, shared and copied, that one flow may have to send: 64 KiB of bookkeeping, and ten steps
 /// to find one.
@@ -63,7 +63,7 @@ pub const REASSEMBLY_RANGES: usize = 64;
 /// that, a peer's reports are stored more coarsely.
 pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
-/// the fourth that is kept for receiving, half is left for sending, whatever peers do.
+/// the fourth that is kept for receiving, half is left for sending, in spite of any peer.
 pub const OUT_OF_ORDER_SHARE: usize = 4;
 /// The part of its ring by which a gap has to shrink to count as young: what an honest sender fills
 /// at once, and more than an attacker would retransmit repeatedly.
@@ -71,8 +71,9 @@ pub const GAP_PROGRESS_SHARE: u32 = 16;
 /// Of the free memory, the part that a new flow's first window may promise: on the largest MTU, new
 /// windows begin to be smaller when an eighth of the default memory is left.
 pub const FIRST_WINDOW_SHARE: usize = 64;
-/// The window in an answer with a SYN cookie. It must hold whatever the memory does meanwhile,
-/// because nothing is remembered of it; an initial window of an ordinary Ethernet fits (RFC 6928).
+/// The window in an answer with a SYN cookie. It must hold however much memory is free later,
+/// because the engine stores nothing of it; an initial window of an ordinary Ethernet fits (RFC
+/// 6928).
 pub const COOKIE_WINDOW: u16 = 16 << 10;
 /// Listening ports.
 pub const LISTENERS: usize = 1024;
@@ -139,8 +140,8 @@ pub const PATH_DELAYS: usize = 1024;
 pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
-/// Timeouts in a row of full segments after which the path may swallow what is too big in silence
-/// (RFC 4821 section 7.7 leaves the number open), and again after as many more.
+/// Timeouts in a row of full segments after which the path may drop what is too big without an
+/// error (RFC 4821 section 7.7 leaves the number open), and again after as many more.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
 /// Times that smaller segments got through where full ones had not before that is believed: a peer
 /// that stalled for a moment looks the same once.
@@ -205,15 +206,15 @@ pub const INITIAL_WINDOW: u32 = 10;
 /// Largest congestion window: what the largest scaled window of a peer can take (RFC 7323 section
 /// 2.3).
 pub const LARGEST_WINDOW: u32 = 1 << 30;
-/// Ports drawn at random for an outgoing connection before a free one is looked for: with half of
-/// the range drawn lately and nine tenths of the rest taken, four of five find one.
+/// Ports drawn at random for an outgoing connection before the engine searches for a free one: with
+/// half of the range drawn lately and nine tenths of the rest taken, four of five find one.
 pub const PORT_DRAWS: u32 = 32;
 /// The part of the range that is drawn before a port is drawn again, while others are to be had: a
 /// fourth. Of the dynamic range that is 8,192 ports, some 20 ms at 400,000 connections a second,
 /// where a peer's timestamps move on each millisecond. Up to twice as many are skipped. A range of
 /// fewer than four ports has none to spare.
 pub const RECENT_PART: u16 = 4;
-/// Ports looked at one by one when each of the range has a connection to some peer: some tens of
+/// Ports tested one by one when each of the range has a connection to some peer: some tens of
 /// microseconds.
 pub const PORT_SEARCH: u16 = 1024;
 /// First port of the dynamic range from which outgoing connections pick (RFC 6056 section 3.2

@@ -76,7 +76,7 @@ counters! {
     datagrams_received,
     /// Datagrams sent.
     datagrams_sent,
-    /// Datagrams dropped for want of room.
+    /// Datagrams dropped because no room was left.
     datagrams_dropped,
     /// TCP segments received with a valid checksum.
     segments_received,

@@ -1,5 +1,5 @@
-//! Wire formats: what is read leniently is a parsed value that borrows the frame; what is written
-//! is legal by construction. Nothing here panics on any received byte. Every checksum is verified,
+//! Wire formats. Parsers are lenient and return a value that borrows the frame; writers produce
+//! only legal packets. Nothing here panics on any received byte. Every checksum is verified,
 //! but for those of TCP and UDP on a medium that makes them unnecessary ([`Checks`]).
 
 pub mod address;

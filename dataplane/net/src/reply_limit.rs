@@ -1,4 +1,4 @@
-//! Rate limits of stateless replies, which tell a receiver nothing about the replies to others.
+//! Rate limits of stateless replies. A receiver cannot infer from them how many replies others got.
 
 use crate::limits::SECOND;
 use crate::siphash::Key;
@@ -49,7 +49,7 @@ impl ReplyLimit {
             return false;
         }
         self.granted += 1;
-        // The rate keeps the buckets of one engine apart.
+        // The rate is part of the hash, so that the buckets of one engine differ.
         let cost = self.secret.hash_word(self.granted ^ self.rate << 40) % 3;
         self.owes = cost > self.tokens;
         self.tokens = self.tokens.saturating_sub(cost);

@@ -1,5 +1,5 @@
-//! What tables are made of: index types, deadlines, and a bounded table that knows its oldest
-//! entry.
+//! What tables are made of: index types, deadlines, and a bounded table whose oldest entry can be
+//! found.
 
 pub(crate) mod aged;
 pub(crate) mod index;

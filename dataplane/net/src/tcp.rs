@@ -245,7 +245,7 @@ impl Tcp {
         }
     }
 
-    /// Tells the flows that wait for memory that there is some.
+    /// Marks the flows that wait for memory, because there is some.
     #[inline]
     pub(crate) fn wake_starved(&mut self) {
         if !self.starved.is_empty() {

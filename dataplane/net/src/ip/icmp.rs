@@ -23,8 +23,8 @@ pub(crate) struct ErrorMessage {
     pub rest: u32,
 }
 
-/// What an error quotes of a packet: RFC 792 wants the header and eight bytes, RFC 4443 as much as
-/// fits the smallest MTU.
+/// What an error quotes of a packet: RFC 792 asks for the header and eight bytes, RFC 4443 for as
+/// much as fits the smallest MTU.
 pub(super) fn error_quote<'a>(remote: &Address, packet: Payload<'a>) -> &'a [u8] {
     let most =
         if remote.is_v4() { ipv4::HEADER + 8 } else { ipv6::MINIMUM_MTU - ipv6::HEADER - icmpv6::HEADER };

@@ -14,7 +14,8 @@ pub(crate) enum Input<'a> {
     Upper(Upper<'a>),
     /// Deliver the payload of a packet that came in fragments.
     Reassembled { origin: Origin, destination: Address, protocol: u8, bytes: Vec<u8>, packet: Payload<'a> },
-    /// Tell the protocol whose packet is quoted. `local` is the index of our address.
+    /// Deliver the error to the protocol whose packet is quoted. `local` is the index of our
+    /// address.
     Error { error: IcmpError, quote: icmp::Quote, local: AddressIndex },
     /// Send what waited for a link address, and answer an ARP request in place.
     Neighbour { resolved: Option<(Address, [u8; 6])>, answer: Option<arp::Packet> },

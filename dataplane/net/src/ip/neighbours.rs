@@ -8,13 +8,13 @@
 //!             DELAY and PROBE in one)
 //! ```
 //!
-//! 1. Entries are made only for hosts that asked for our address and for next hops that we look up.
+//! 1. Entries are made only for hosts that asked for our address and for next hops that we use.
 //!    Unsolicited packets update an entry and create none.
 //! 2. Over IPv6 only the answer to an open request confirms an entry. Any other advertisement, even
 //!    one with the solicited flag, leaves the entry STALE. It changes the link address only with
 //!    the override flag (RFC 4861 section 7.2.5).
 //! 3. Requests for one address are a second apart, three in all. Then the address is unreachable
-//!    until the next look-up.
+//!    until the next lookup.
 //! 4. The cache is bounded, and the entry that was confirmed longest ago is evicted. IPv6 entries
 //!    that were never confirmed go first, so a flood of solicitations evicts its own entries.
 
@@ -36,7 +36,7 @@ struct Entry {
     requests: u8,
 }
 
-/// The result of a look-up.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
     Known([u8; 6]),

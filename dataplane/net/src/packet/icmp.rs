@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  0      1      2          4                8
-//!  | type | code | checksum | rest of header | payload: for an error, the IPv4 header and 8 bytes of its cause
+//!  | type | code | checksum | rest of header | payload
 //! ```
+//!
+//! The payload of an error is the IPv4 header and 8 bytes of the packet that caused it.
 
 use super::{Address, Malformed, Payload, checksum, ipv4, ipv6};
 

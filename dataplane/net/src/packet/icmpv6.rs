@@ -5,12 +5,14 @@
 //!  | type | code | checksum | rest of header | payload
 //!
 //!  neighbour solicitation, advertisement:
-//!  0        1   2          4                          8        24
-//!  | 135/6  | 0 | checksum | router:solicited:override | target | options: type, length in eights, value
+//!  0        1   2          4                           8        24
+//!  | 135/6  | 0 | checksum | router:solicited:override | target | options ...
+//!
+//!  option:  | type | length in units of eight bytes | value |
 //! ```
 //!
-//! Options after the one looked for are checked all the same: a length of zero makes the message
-//! void (RFC 4861 section 7.1).
+//! The parser also checks the options behind the one that it needs: a length of zero makes the
+//! message void (RFC 4861 section 7.1).
 
 use super::icmp::Message;
 use super::{Address, Malformed, Payload, checksum, icmp, ipv6};

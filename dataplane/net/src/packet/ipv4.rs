@@ -1,12 +1,12 @@
 //! IPv4 (RFC 791).
 //!
 //! ```text
-//!  0     1     2        4    6             8     9          10         12       16            20
-//!  | 4:5 | TOS | length | id | flags:offset | TTL | protocol | checksum | source | destination | options
+//!  0     1     2        4    6              8     9          10         12       16            20
+//!  | 4:5 | TOS | length | id | flags:offset | TTL | protocol | checksum | source | destination |
 //! ```
 //!
-//! What we send never fragments (DF is set), so its identification means nothing and is zero (RFC
-//! 6864).
+//! Options follow the destination. Routers never fragment our packets (DF is set), so their
+//! identification means nothing and is zero (RFC 6864).
 
 use super::{Malformed, Payload, checksum};
 

@@ -1,8 +1,8 @@
 //! IPv6 (RFC 8200).
 //!
 //! ```text
-//!  0               4        6             7            8        24            40
-//!  | 6:class:label | length | next header | hop limit  | source | destination | extension headers, payload
+//!  0               4        6             7           8        24            40
+//!  | 6:class:label | length | next header | hop limit | source | destination | extensions ...
 //! ```
 //!
 //! 1. [`Header::parse`] reads the fixed header, [`walk`] what stands between it and the transport
@@ -128,11 +128,11 @@ pub struct Upper<'a> {
 /// Why a packet goes no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Drop it without a word.
+    /// Drop it and send nothing.
     Silent,
     /// Its headers are cut short or contradict themselves.
     Malformed,
-    /// Tell its sender of a parameter problem (RFC 4443 section 3.4).
+    /// Report a parameter problem to its sender (RFC 4443 section 3.4).
     Problem {
         /// 0 an erroneous field, 1 an unknown next header, 2 an unknown option.
         code: u8,
@@ -199,7 +199,7 @@ fn walk_extensions(first: u8, payload: Payload<'_>) -> Result<Upper<'_>, Refusal
     Err(Refusal::Silent)
 }
 
-/// Looks for options that must not be passed over. `at` is where in the packet they begin.
+/// Refuses options that must not be passed over. `at` is where in the packet they begin.
 fn check_options(mut options: &[u8], mut at: u32) -> Result<(), Refusal> {
     while let [kind, rest @ ..] = options {
         if *kind == 0 {

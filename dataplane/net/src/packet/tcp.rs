@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0        2             4     8     12       13      14       16         18       20
-//!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options | payload
+//!  | source | destination | seq | ack | offset | flags | window | checksum | urgent | options ...
 //! ```
 
 use sietch_nic::Untrusted;
@@ -118,7 +118,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// What the fast path looks at in a segment that has no options but timestamps.
+/// The fields that the fast path reads of a segment without options other than timestamps.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain<'a> {
     /// Sequence number of the first byte.
@@ -176,7 +176,7 @@ pub fn is_whole(network: &[u8; ipv4::HEADER], segment: &[u8], tail: Untrusted<'_
 }
 
 impl<'a> Segment<'a> {
-    /// The segment as the fast path looks at it, unless it reports ranges.
+    /// The segment as the fast path reads it, unless it reports ranges.
     #[inline]
     pub fn plain(&self) -> Option<Plain<'a>> {
         let Self { seq, ack, flags, window, payload, .. } = *self;

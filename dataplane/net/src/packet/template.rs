@@ -2,8 +2,11 @@
 //! that only sending touches.
 //!
 //! ```text
-//!  IPv4  0          14     34      38                   IPv6  0          14     54      58      60     62      64
-//!        | Ethernet | IPv4 | ports |                          | Ethernet | IPv6 | ports | facts | sums        |
+//!  IPv4  0          14     34      38
+//!        | Ethernet | IPv4 | ports |
+//!
+//!  IPv6  0          14     54      58      60     62     64
+//!        | Ethernet | IPv6 | ports | facts |     sums     |
 //! ```
 //!
 //! 1. [`Template::new`] writes everything but the lengths and the checksums, and sums up once what
@@ -176,7 +179,7 @@ impl Template {
         }
     }
 
-    /// Sums an IPv4 header up again, whose length and checksum are zero here.
+    /// Sums the IPv4 header up again; its length and checksum are zero here.
     fn sum_header(&mut self) {
         self.header = checksum::fold(checksum::sum(&self.bytes[ethernet::HEADER..V4_END]));
     }

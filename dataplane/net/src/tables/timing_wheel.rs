@@ -182,9 +182,9 @@ impl<I: TableIndex> TimingWheel<I> {
     /// Puts a thing into the slot of its deadline.
     fn link(&mut self, thing: u32) {
         let due = self.entries[thing as usize].due.clamp(self.tick, self.tick + REACH - 1);
-        // The highest bit in which deadline and present differ says which wheel is the first to
-        // tell them apart. (Past the end of the highest wheel's rotation, its first slots stand for
-        // the next rotation.)
+        // The highest bit in which deadline and present differ says which wheel is the first that
+        // has them in different slots. (Past the end of the highest wheel's rotation, its first
+        // slots stand for the next rotation.)
         let differing = (u64::BITS - (due ^ self.tick).leading_zeros()).div_ceil(SLOT_BITS) as usize;
         let wheel = differing.clamp(1, WHEELS) - 1;
         let at = slot_of(wheel, due);

@@ -179,7 +179,7 @@ impl Tcp {
     #[cold]
     fn release_remains(&mut self) {
         for flow in std::mem::take(&mut self.closed_unread) {
-            // Those that the application has closed are gone.
+            // The application has closed some of them: their index is stale.
             if let Some(index) = self.flows.index(flow) {
                 self.flows.release(index, &mut self.pool);
             }

@@ -4,12 +4,12 @@
 //!    index of our address. A keyed hash places it in one table; the hash covers one word for IPv4
 //!    and three for IPv6. A peer without the key cannot aim at one bucket.
 //! 2. The entry says what the four-tuple stands for: a flow, a half-open connection (`half_open`)
-//!    or a connection in TIME-WAIT (`time_wait`). One look-up serves all three.
+//!    or a connection in TIME-WAIT (`time_wait`). One lookup serves all three.
 //! 3. The entry found last is compared first, so a burst of one flow is hashed once. For a flow of
 //!    IPv4 the four-tuple is also kept as it stands in a header, from the sender's address to the
 //!    receiver's port; the fast path compares those bytes.
 //! 4. A full table is continued in one of twice the size. Each insertion moves a few entries from
-//!    the old table, so that no insertion waits for all of them. Meanwhile a look-up searches both;
+//!    the old table, so that no insertion waits for all of them. Meanwhile a lookup searches both;
 //!    an entry is in exactly one.
 
 use hashbrown::HashTable;
@@ -189,7 +189,7 @@ mod tests {
     use crate::packet::Template;
     use crate::tcp::flow::{Cold, Flow};
 
-    /// Random insertions, changes, removals and look-ups against an ordinary map, through every
+    /// Random insertions, changes, removals and lookups against an ordinary map, through every
     /// growth on the way.
     #[test]
     fn a_table_that_grows_loses_and_invents_nothing() {

@@ -1,11 +1,11 @@
 //! The receive half of the fast path: the next segment of an established flow. It allocates nothing
-//! but buffers from the pool, and looks nothing up but the flow.
+//! but buffers from the pool, and searches no table but that of connections.
 //!
 //! 1. A frame for us, with an IPv4 header without options, unfragmented, not CE-marked, with TCP
 //!    inside and no options but timestamps, whose checksums are right, and whose flow exists: its
 //!    fields are read in place and nothing else is parsed (`receive_expected`). Other frames go
 //!    through `Engine::dispatch` and may come back here, those of IPv6 among them.
-//! 2. One test of the flags tells whether the flow is established, nothing is out of order and no
+//! 2. One test of the flags decides whether the flow is established, nothing is out of order and no
 //!    loss recovery is active. The segment has only ACK (and PSH) set, starts with the next
 //!    expected byte, fits the window, is not older than the last by its timestamp, and acknowledges
 //!    something that was sent. Anything else goes to `slow`.
@@ -195,16 +195,16 @@ impl Tcp {
         } else if cold.backoff > 0
             && let Some(echo) = echo
         {
-            // Retransmitted data cannot be timed, but their timestamps tell the copies apart (RFC
-            // 7323 section 4.1).
+            // Retransmitted data cannot be timed by themselves, but each copy has its own timestamp
+            // (RFC 7323 section 4.1).
             let elapsed = cx.now_ms.wrapping_add(flow.ts_offset).wrapping_sub(echo);
             if elapsed < 600_000 {
                 cold.rtt.sample(u64::from(elapsed) * MILLISECOND);
             }
         }
         cold.backoff = 0;
-        // In slow start half a window in use is enough: what was acknowledged lets twice as much
-        // out (RFC 9438 section 4.10's first rule).
+        // In slow start half a window in use is enough: each acknowledged byte allows two new ones
+        // (RFC 9438 section 4.10's first rule).
         let used = flow.has(flag::LIMITED)
             || (in_flight.saturating_mul(2) >= flow.cwnd && cold.congestion.in_slow_start());
         let bytes = delivered.bytes.min(advanced.max(data as u32));

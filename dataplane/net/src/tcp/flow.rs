@@ -82,7 +82,7 @@ pub(crate) mod flag {
     pub(crate) const SLOW: u32 = 1 << 3;
     /// Loss recovery is active.
     pub(crate) const RECOVERY: u32 = 1 << 4;
-    /// The first lost segment leaves at the next emission, whatever the congestion window.
+    /// The first lost segment leaves at the next emission, even beyond the congestion window.
     pub(crate) const RESEND: u32 = 1 << 5;
     /// The retransmission deadline is that of a window probe.
     pub(crate) const PERSIST: u32 = 1 << 6;

@@ -307,7 +307,7 @@ impl Tcp {
     ) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
         // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK
-        // carries the highest number sent, else it may look old.
+        // carries the highest number sent, else it may count as old.
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
         self.transmit_segment(cx, queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
         cx.metrics.acks_sent += 1;

@@ -36,7 +36,9 @@
 //! | the peer | the application gets |
 //! | --- | --- |
 //! | FIN | end of stream after all data |
-//! | RST, silence, unreachable | all data, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH (`host/undelivered.rs`) |
+//! | RST, silence, unreachable | all data, then ECONNRESET, ETIMEDOUT, EHOSTUNREACH |
+//!
+//! `host/undelivered.rs` keeps the data of the last row.
 //!
 //! Layers, lowest first: `application` and `connection`, `state`, `undelivered`, `relay`, this
 //! file.

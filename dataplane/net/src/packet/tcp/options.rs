@@ -6,8 +6,8 @@
 //! 8 10 value echo    timestamps (RFC 7323) 1           padding
 //! ```
 //!
-//! 1. What data segments carry is timestamps or nothing; one comparison tells. Everything else goes
-//!    through a loop that skips what it does not know and ends at what it cannot read.
+//! 1. Data segments carry timestamps or nothing; one comparison detects both. All other options go
+//!    through a loop that skips unknown options and ends at one that it cannot read.
 //! 2. The blocks of a SACK option stay where they are: [`Received`] says where, and they are parsed
 //!    only when they are needed.
 

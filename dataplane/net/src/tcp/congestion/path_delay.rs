@@ -4,8 +4,8 @@
 //!    takes their queue for propagation delay. So all flows to one destination share the shortest
 //!    round trip that any of them measured.
 //! 2. The path may become longer. What counts is therefore the minimum of this time window and of
-//!    the one before it, and flows follow it up as well as down. Whatever the value is, it is the
-//!    same for all flows, and fairness depends on that.
+//!    the one before it, and flows follow it up as well as down. All flows use the
+//!    same value, and fairness depends on that.
 //! 3. The table is bounded; the entry that was updated least recently is evicted.
 
 use hashbrown::HashMap;

@@ -31,7 +31,7 @@ use crate::limits::{INITIAL_WINDOW, LARGEST_WINDOW, MILLISECOND, NEVER, SECOND};
 
 /// `T_low`: queueing up to here, or up to a quarter of the bare round trip, is no congestion.
 const T_LOW: u64 = 50_000;
-/// `T_high`: queueing from here, or from the bare round trip, is congestion whatever the gradient.
+/// `T_high`: queueing from here, or from the bare round trip, is congestion for any gradient.
 const T_HIGH: u64 = 500_000;
 /// The step of growth: this part of a segment a round trip. (The paper has 10 Mbit/s, two thirds of
 /// the share of 64 flows of a gigabit.)

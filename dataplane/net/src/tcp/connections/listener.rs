@@ -20,7 +20,7 @@ pub(crate) struct Listener {
 /// All listening ports.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    /// By port: each accepted connection looks its own up, among up to
+    /// By port: each accepted connection finds its listener here, among up to
     /// [`crate::limits::LISTENERS`].
     by_port: BTreeMap<u16, Listener>,
     /// The same ports as a set: each SYN tests it.

@@ -22,10 +22,10 @@ impl SourcePorts {
         Self { range, recent: RecentPorts::default(), draws: 0 }
     }
 
-    /// A port of ours that makes `tuple` free, drawn at random: the ports of other connections do
-    /// not tell which comes next (RFC 6056 section 3.3.1), except for up to half of the range,
-    /// drawn lately, that is left out. Where most ports are taken, one that no connection has;
-    /// where each has one, a bounded number of neighbours.
+    /// Draws a port of ours at random that makes `tuple` free. The ports of other connections do
+    /// not predict the next one (RFC 6056 section 3.3.1). Only ports drawn lately, up to half of
+    /// the range, are left out. If most ports are taken, this returns one that no connection uses;
+    /// if every port is used, it tests a bounded number of neighbours.
     pub(crate) fn choose(
         &mut self,
         tuple: FourTuple,

@@ -111,11 +111,12 @@ pub(crate) fn sent_after(first: (u64, Seq), second: (u64, Seq)) -> bool {
 /// The runs of one flow.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
-    /// The last run, if there is any: apart, so that a flow with one burst in flight has no other.
+    /// The last run, if there is any. It is not in `older`, so that a flow with one burst in flight
+    /// needs no heap.
     newest: Run,
     /// When the newest run was begun.
     begun: u64,
-    /// What is sent within so much time is one run.
+    /// Data sent within so much time are one run.
     grain: u64,
     older: VecDeque<Run>,
     /// Where the first run begins.
@@ -148,7 +149,7 @@ impl Scoreboard {
         self.older.len() + usize::from(self.any)
     }
 
-    /// Sets the time within which what is sent is one run.
+    /// Sets the time within which sent data are one run.
     #[inline]
     pub(crate) fn set_grain(&mut self, grain: u64) {
         self.grain = grain;
@@ -410,8 +411,8 @@ impl Scoreboard {
         } else if self.older.capacity() > RUNS / 4 {
             self.older = VecDeque::new();
         }
-        // Whatever the newest run was, what is sent from now on is another: its time or its fate
-        // may have changed.
+        // Data sent from now on begin a new run: the time or the state of the newest run may have
+        // changed.
         self.begun = 0;
     }
 

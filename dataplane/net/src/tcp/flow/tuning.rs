@@ -121,9 +121,9 @@ mod tests {
 
     const MSS: u32 = 1460;
 
-    /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that takes
-    /// all at once, over a path with this round trip, of whose window the sender never has more out
-    /// than `limit`. Returns the window in the end.
+    /// Feeds `rate` bytes a second for `time`, a segment at a time, to an application that reads
+    /// everything at once. The path has this round trip, and the sender never has more than `limit`
+    /// in flight. Returns the window in the end.
     fn feed(rate: u64, rtt: u64, srtt: u64, time: u64, most: usize) -> usize {
         let mut tuning = Tuning::default();
         let (mut limit, mut received, mut now) = (64 << 10, 0_u64, 1_000_000_000_u64);
@@ -132,8 +132,8 @@ mod tests {
             let allowed = (limit as u64 * 1_000_000_000 / rtt).min(rate).max(1);
             now += u64::from(MSS) * 1_000_000_000 / allowed;
             received += u64::from(MSS);
-            let look = Observation { now, received, taken: received, limit, srtt, mss: MSS };
-            if let Some(size) = tuning.observe(&look) {
+            let seen = Observation { now, received, taken: received, limit, srtt, mss: MSS };
+            if let Some(size) = tuning.observe(&seen) {
                 limit = size.min(most);
             }
         }

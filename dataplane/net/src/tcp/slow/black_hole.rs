@@ -4,8 +4,9 @@
 //! 1. When full segments time out repeatedly, smaller ones are tried ([`path_mtu::after_silence`]).
 //!    A medium over memory has no routers and is exempt.
 //! 2. When the outstanding data have been acknowledged in smaller segments, the full size is tried
-//!    again, because a peer that stalled looks the same. If that fails as well, it is a black hole.
-//!    The path's MTU is stored for ten minutes, for other flows too, and this flow keeps its size.
+//!    again, because a peer that stalled has the same symptoms. If that fails as well, it is a
+//!    black hole. The path's MTU is stored for ten minutes, for other flows too, and this flow
+//!    keeps its size.
 //! 3. If the first copies prove to have arrived after all, nothing was dropped.
 
 use crate::context::Context;

@@ -61,7 +61,7 @@ impl Tcp {
     /// Creates a half-open connection from a SYN and answers it; with a cookie and without storing
     /// anything if the table is full. The initial sequence number is beyond `above`, the last one
     /// of an earlier connection with the same four-tuple, because a fast connection may have outrun
-    /// the clock. (A cookie cannot be. Timestamps then tell old segments from new ones.)
+    /// the clock. (A cookie cannot be. Timestamps then distinguish old segments from new ones.)
     fn create_half_open(
         &mut self,
         cx: &mut Context,
@@ -354,8 +354,8 @@ impl Tcp {
         }
         let own_shift = self.settings.own_shift;
         let ecn = if acknowledged {
-            // One that repeats both flags comes from a peer that repeats whatever it gets (RFC 3168
-            // section 6.1.1).
+            // A SYN-ACK with both flags comes from a peer that repeats all flags that it receives
+            // (RFC 3168 section 6.1.1).
             segment.flags & (ECE | CWR) == ECE
         } else {
             self.accepts_ecn(segment, ce_marked)

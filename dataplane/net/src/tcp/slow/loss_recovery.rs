@@ -11,9 +11,9 @@
 //!    for the first time updates RACK.
 //! 2. A first block below the acknowledgement, or inside the second block, is a DSACK (RFC 2883)
 //!    and delivers nothing.
-//! 3. A spurious recovery is undone (`Undo`). If the first acknowledgement after a timeout cannot
-//!    tell, the next one may (`f_rto`).
-//! 4. With SACK, RACK marks what is lost. Without, the third duplicate and then each partial
+//! 3. A spurious recovery is undone (`Undo`). If the first acknowledgement after a timeout does
+//!    not decide it, the next one may (`f_rto`).
+//! 4. With SACK, RACK marks the lost data. Without, the third duplicate and then each partial
 //!    acknowledgement mark one segment (RFC 6582).
 //! 5. In recovery the window is PRR's; after a timeout it grows as in slow start.
 //!

@@ -122,7 +122,7 @@ impl Tcp {
         match &mut recovery.undo {
             Some(undo) if recovering => undo.probed_at = 0,
             // RFC 5682: until the first answer only the first segment leaves, so that the answer
-            // tells the copies apart.
+            // shows which copy arrived.
             none => *none = Some(Undo { from: flow.una, first_only: true, ..Undo::default() }),
         }
         recovery.phase = RecoveryState::Loss;
@@ -195,7 +195,7 @@ impl Tcp {
         cold.idle_at = NEVER;
         let silence = cx.now.saturating_sub(cold.received_at);
         if flow.has(flag::DETACHED) {
-            // Whatever the peer sends meanwhile: its time to close is over.
+            // The peer's time to close is over, even if it still sends.
             if flow.state == State::FinWait2 {
                 self.finish(index, crate::events::CloseReason::TimedOut);
             }

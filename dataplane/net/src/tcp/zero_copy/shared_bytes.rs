@@ -29,8 +29,8 @@ impl SharedBytes {
         Self::shared(Arc::new(owner))
     }
 
-    /// The same for an owner that is shared already. A caller that keeps a clone can tell by its
-    /// count when the engine has dropped its share.
+    /// The same for an owner that is shared already. A caller that keeps a clone sees by its count
+    /// when the engine has dropped its share.
     pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
         let length = (*owner).as_ref().len();
         Self { memory: Memory::Owner(owner), start: 0, length }

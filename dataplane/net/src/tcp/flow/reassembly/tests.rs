@@ -73,7 +73,7 @@ fn bytes_that_arrive_again_are_found() {
 }
 
 proptest! {
-    /// Whatever happens, what is reported is there, no range twice, and all are reported if there
+    /// Every reported range has arrived, no range is reported twice, and all are reported if there
     /// are few.
     #[test]
     fn reports_are_true(pieces in proptest::collection::vec((1..SPAN, 1..40u32, any::<bool>()), 1..120)) {

@@ -140,8 +140,8 @@ proptest! {
                 }
                 Step::Lose(ago) => {
                     board.mark_lost(now - ago.min(now));
-                    // The first run is lost whatever its age: all bytes like the first, up to one
-                    // unlike it.
+                    // The first run is lost at any age: all bytes in the state of the first, up to
+                    // one in another state.
                     let runs = board.older.iter().copied().chain(board.any.then_some(board.newest));
                     let first = runs.map(|run| run.end.since(base)).next().unwrap_or(end);
                     let una = oracle.una;
@@ -178,8 +178,8 @@ proptest! {
         }
     }
 
-    /// Whatever a peer acknowledges, memory is bounded, and nothing counts as delivered that it did
-    /// not name.
+    /// For all acknowledgements of a peer, memory is bounded, and only bytes that it named count as
+    /// delivered.
     #[test]
     fn a_flood_of_blocks_is_bounded(
         blocks in proptest::collection::vec((0..50_000u32, 1..40u32), 500..900), send in any::<bool>(),
