@@ -7,10 +7,10 @@
 //! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the
 //!    next attempt.
 //! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long
-//!    as the description, and a request in flight holds the description: a process that gets the
-//!    lock knows that no write of the former owner can land any more, even if that owner was killed with
-//!    writes in flight. So the daemon opens the file anew for each grant and keeps no copy of the
-//!    descriptor.
+//!    as the description, and a request in flight holds the description. So a process that gets the
+//!    lock knows that no write of the former owner can land any more, even if that owner was killed
+//!    with writes in flight. So the daemon opens the file anew for each grant and keeps no copy of
+//!    the descriptor.
 //! 4. [`extend`] makes an area longer while its owner works on it: the new part is reserved,
 //!    written with zeros and durable before it returns, or the file has its former length. [`cut`]
 //!    makes one shorter. [`zero`] makes a range read as zeros and leaves its blocks where they are.
@@ -104,7 +104,7 @@ pub enum AreaError {
 }
 
 /// Makes an area of `size` bytes at `path`, mode 0600, every extent written with zeros and durable.
-/// `progress` is told the bytes written so far.
+/// `progress` gets the number of bytes written so far.
 ///
 /// # Errors
 /// See [`AreaError`]. Nothing stays behind.
@@ -190,7 +190,7 @@ pub fn extend(path: &Path, old: u64, new: u64) -> Result<(), AreaError> {
     let made = allocate(path, reopen(path)?, old, new, &mut |_| {});
     if made.is_err() {
         // The first error is the one to report. What stays reserved is cut off when the area is
-        // looked at next.
+        // opened next.
         drop(reopen(path).map(|fd| rustix::fs::ftruncate(fd, old)));
     }
     made

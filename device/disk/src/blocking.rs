@@ -1,8 +1,8 @@
 //! A file through `preadv2(2)` and `pwritev2(2)`: for machines that refuse io_uring.
 //!
-//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] executes everything queued, one system call
-//!    a request, and returns when all of it is done. Completions are there right after it: there is
-//!    nothing to poll for.
+//! 1. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] executes everything queued, one system
+//!    call a request, and returns when all of it is done. Completions are there right after it:
+//!    there is nothing to poll for.
 //! 2. A durable write is a write with `RWF_DSYNC`; a flush is `fdatasync(2)`; a discard is
 //!    `fallocate(2)` (see `file`).
 //! 3. A write that the kernel cuts short is an error, as everywhere. Priorities mean nothing: there
@@ -107,7 +107,7 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> rustix::io::Res
     }
 }
 
-/// Turns a short transfer into an error.
+/// Returns an error for a short transfer.
 fn whole(result: rustix::io::Result<usize>, length: u64) -> io::Result<()> {
     let moved = result? as u64;
     if moved == length { Ok(()) } else { Err(short(moved, length)) }

@@ -2,20 +2,20 @@
 //! the volume on the other.
 //!
 //! 1. Where areas lie as extents on one file or device there is no descriptor that names one area
-//!    alone, so none is handed out. The application gets one sealed memfd with two rings and room
-//!    for data ([`layout`]) and a doorbell; the service core gets the same memory and the other end
-//!    of the bell ([`create_pair`]).
+//!    alone, so none is granted. The application gets one sealed memfd with two rings and room for
+//!    data ([`layout`]) and a doorbell; the service core gets the same memory and the other end of
+//!    the doorbell ([`create_pair`]).
 //! 2. [`BrokerQueue`] is the application's side, a [`crate::DiskQueue`] like any other. A request
 //!    is cut into pieces of at most [`MAX_PIECE`] bytes, each of which takes pages of the data
 //!    region for as long as it is under way; so requests may be longer than the region.
-//! 3. [`BrokerHost`] is the service core's side. It copies each submission once, before anybody
-//!    looks at it, copies data in and out of the region by address alone, and takes no submission
+//! 3. [`BrokerHost`] is the service core's side. It copies each submission once, before it reads
+//!    any field, copies data in and out of the region by address alone, and takes no submission
 //!    whose completion would find no room.
 //! 4. Either side may write anything anywhere in the memory at any time. No access leaves the
 //!    mapping, nothing panics, and no call does more work than the rings have slots.
 //! 5. A doorbell is a pair of sockets and a word for each side: it costs a system call only when
-//!    the other side sleeps. Its hang-up says that the other side has gone: then every request
-//!    under way fails with `ENOTCONN`, and so does every later one.
+//!    the other side sleeps. Its hang-up says that the other side is dead: then every request under
+//!    way fails with `ENOTCONN`, and so does every later one.
 //! 6. [`VolumeLease`] is how the control plane knows that nothing that a service core wrote can
 //!    land any more.
 //!

@@ -39,8 +39,8 @@ pub trait Bench {
         None
     }
 
-    /// The power fails and comes back; what was not promised to survive is gone. A queue over what
-    /// is left.
+    /// The power fails and comes back; what was not promised to survive is lost. Returns a queue
+    /// over the rest.
     fn lose_power(&mut self) -> Option<Box<dyn DiskQueue>> {
         None
     }

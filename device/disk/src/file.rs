@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_share_what_the_device_writes_in_one_piece() {
+    fn neighbours_share_one_physical_block() {
         let cases = [
             (512, Some(512), 512),
             (512, Some(4096), 4096),

@@ -7,7 +7,7 @@
 //! - [`nvm`]: persistent memory by loads, stores and fences, or DRAM that stands in for it.
 //! - [`broker`]: shared memory to a service core, where areas lie on a volume that no application
 //!   may open itself.
-//! - [`memory`]: DRAM, for tests and for stores that want no durability.
+//! - [`memory`]: DRAM, for tests and for stores that need no durability.
 //!
 //! [`open_area`] chooses between the first three and says why; [`area`] makes the files they work
 //! on. The simulator (`sietch-sim`) has one more, which tears writes and drops what was not
@@ -91,18 +91,16 @@ pub enum OpenError {
         /// Bytes asked for.
         capacity: u64,
     },
-    /// The device wants larger blocks than Sietch writes.
+    /// The device needs larger blocks than Sietch writes.
     #[error(
         "the device needs direct I/O aligned to {alignment} bytes, more than the {BLOCK} that Sietch supports"
     )]
     Alignment {
-        /// Bytes it wants.
+        /// Bytes it needs.
         alignment: usize,
     },
     /// The memory given as an area could be cut short while it is mapped.
-    #[error(
-        "the area's memory is not sealed against shrinking (F_SEAL_SHRINK); whoever made it must seal it"
-    )]
+    #[error("the area's memory is not sealed against shrinking (F_SEAL_SHRINK); its maker must seal it")]
     Unsealed,
     /// The shared memory of an area behind a broker is not what it should be.
     #[error("the shared memory of the area: {cause}; acquire the area anew")]

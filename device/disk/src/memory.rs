@@ -33,7 +33,7 @@ impl MemoryQueue {
         }
     }
 
-    /// What the area holds. Requests that were not rung are not in it.
+    /// What the area holds. Requests that were not notified are not in it.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

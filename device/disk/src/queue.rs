@@ -2,9 +2,9 @@
 //!
 //! 1. Requests carry their buffers by value and bring them back in the [`Completion`]: while the
 //!    device may use them, nothing else can.
-//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] hands everything queued to the device with
-//!    at most one system call; [`DiskQueue::complete`] takes what has finished without waiting.
-//!    Completions come in any order.
+//! 2. [`DiskQueue::submit`] queues; [`DiskQueue::notify`] passes everything queued to the device
+//!    with at most one system call; [`DiskQueue::complete`] takes what has finished without
+//!    waiting. Completions come in any order.
 //! 3. A write with `durable: true` completes after the data would survive power loss (FUA, or write
 //!    and cache flush: `RWF_DSYNC`). A write without it, and a discard, promise nothing until a
 //!    later [`Operation::Flush`], submitted after they *completed*, has completed.
@@ -15,7 +15,7 @@
 //!    their order. It is one request: one slot, one token, one completion.
 //! 6. A discarded range reads as zeros until it is written again, and its blocks may be given back.
 //! 7. Each request has a [`Priority`]. It never changes what a request does, only which of two
-//!    waiting ones goes first, where something below can tell them apart.
+//!    waiting ones goes first, where something below can distinguish them.
 //! 8. An error is an error for good: the queue never retries on its own. What a failed or torn
 //!    write or discard left behind is undefined within its range, and nowhere else; a write that
 //!    power loss interrupts, within the pieces of [`DiskQueue::physical_block_size`] that it
@@ -232,7 +232,7 @@ pub const MAX_REQUEST: usize = 1 << 30;
 /// Most buffers of a vectored request: the kernel takes no more (`UIO_MAXIOV`).
 pub const MAX_PARTS: usize = 1024;
 
-/// What a request is for. A queue pair over a device that can tell requests apart serves them by
+/// What a request is for. A queue pair over a device that can distinguish requests serves them by
 /// it; others ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
@@ -328,9 +328,9 @@ pub trait DiskQueue {
     /// Appends what has finished to `out` and returns how many; never waits.
     fn complete(&mut self, out: &mut Vec<Completion>) -> usize;
 
-    /// Notifies the device, then waits until at least one completion can be taken, nothing is in flight, or
-    /// `timeout` has passed. For start-up and shutdown; the data path sleeps on the doorbell
-    /// instead.
+    /// Notifies the device, then waits until at least one completion can be taken, nothing is in
+    /// flight, or `timeout` has passed. For start-up and shutdown; the data path sleeps on the
+    /// doorbell instead.
     ///
     /// # Errors
     /// As [`DiskQueue::notify`].

@@ -62,8 +62,8 @@ pub fn open_memory(fd: OwnedFd, capacity: u64, model: Option<Model>) -> Result<A
     Ok(AreaQueue::Nvm(NvmQueue::over(Mapped::memory(fd, capacity)?, model)))
 }
 
-/// A queue over what the control plane hands out: one descriptor, or several parts of sealed
-/// memory, so many bytes of each. `model` is how slow memory makes itself; files have none.
+/// A queue over what the control plane grants: one descriptor, or several parts of sealed memory,
+/// so many bytes of each. `model` is how slow memory makes itself; files have none.
 ///
 /// # Errors
 /// See [`OpenError`]; [`OpenError::Unsealed`] if one of several is no sealed memory.
@@ -97,7 +97,7 @@ impl AreaQueue {
         }
     }
 
-    /// Whether the area is reached through a service core, and that has gone or taken it away.
+    /// Whether the area is reached through a service core that has ended or taken it away.
     /// Everything fails from then on.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Broker(queue) if queue.is_over())
@@ -122,7 +122,7 @@ impl AreaQueue {
     /// [`Mode::Deferred`].
     pub fn doorbell(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            // Nobody is woken by it in that mode.
+            // No thread is woken by it in that mode.
             Self::Uring(queue) if queue.mode() == Mode::Deferred => None,
             Self::Uring(queue) => Some(queue.as_fd()),
             Self::Broker(queue) => Some(queue.as_fd()),

@@ -70,7 +70,7 @@ pub struct UringQueue {
     mode: Mode,
     /// Why the mode is not the one that was asked for.
     refused: Option<String>,
-    /// The ring is to be enabled by whoever rings first.
+    /// The ring is to be enabled by the thread that notifies first.
     disabled: bool,
     /// Priorities are passed on.
     ranks: bool,

@@ -23,7 +23,7 @@ pub(crate) fn listener(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)>
     Ok((socket, bound))
 }
 
-/// The peer's address; the unspecified one if it has already gone.
+/// The peer's address; the unspecified one if the peer has already disconnected.
 pub(crate) fn peer(socket: impl AsFd) -> SocketAddr {
     net::getpeername(socket)
         .ok()
@@ -39,7 +39,7 @@ pub(crate) fn local(socket: impl AsFd) -> Option<SocketAddr> {
 
 /// Lets the kernel give up on the last bytes of a connection whose peer has stopped reading.
 pub(crate) fn bound_last_bytes(socket: impl AsFd) {
-    // A socket that is already gone refuses; then there are no last bytes.
+    // A socket that is already dead refuses; then there are no last bytes.
     let _ = sockopt::set_tcp_user_timeout(socket, LAST_BYTES_MS);
 }
 
@@ -57,11 +57,11 @@ pub(crate) fn set_keepalive(listener: impl AsFd, seconds: u64) {
 
 /// Says last words to a peer that is not served, if the kernel takes them at once.
 pub(crate) fn refuse(socket: OwnedFd, words: &[u8]) {
-    // The peer may be gone: nobody is left to be told.
+    // The peer may be dead: then nothing receives the words.
     let _ = net::send(&socket, words, net::SendFlags::NOSIGNAL | net::SendFlags::DONTWAIT);
 }
 
-/// What stands for a peer that has gone before its address could be read.
+/// Stands for a peer that disconnected before its address could be read.
 const UNKNOWN: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
         set_keepalive(&socket, 300);
         let accept = || {
             let peer = std::net::TcpStream::connect(address).expect("it listens");
-            (net::accept(&socket).expect("somebody came"), peer)
+            (net::accept(&socket).expect("a client has connected"), peer)
         };
         let (connection, _peer) = accept();
         assert_eq!(sockopt::socket_keepalive(&connection), Ok(true));

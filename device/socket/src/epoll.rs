@@ -1,8 +1,8 @@
 //! Kernel sockets through epoll, for where io_uring is refused (many containers do).
 //!
 //! 1. Level-triggered: what is not read now is reported again.
-//! 2. A readable connection is read once an iteration, up to one buffer: a fast peer cannot starve the
-//!    others.
+//! 2. A readable connection is read once an iteration, up to one buffer: a fast peer cannot starve
+//!    the others.
 //! 3. A connection that has had enough is not polled for reading at all.
 //! 4. Bytes are sent at once; what the kernel does not take stays with the owner, whose
 //!    [`Handler::writable`] is called later.
@@ -163,8 +163,8 @@ impl Epoll {
                 {
                     return self.poll_listeners(false);
                 }
-                // A peer that has gone again, or nothing left: the listener stays readable if there
-                // is more.
+                // A peer that has disconnected again, or nothing left: the listener stays readable
+                // if there is more.
                 Err(_) => return,
             }
         }
@@ -243,7 +243,7 @@ impl Epoll {
         {
             self.read(index, handler);
         } else if flags.contains(EventFlags::HUP) && !connection.reading {
-            // Both directions are shut, and the owner does not want the rest.
+            // Both directions are shut, and the owner does not read the rest.
             self.remove(index);
             handler.broken(user);
         }
@@ -296,7 +296,7 @@ impl Epoll {
         let sent = match net::send(&connection.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => sent,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => 0,
-            // The peer is gone; polling reports it. The bytes have nowhere to go.
+            // The peer is dead; polling reports it. The bytes have nowhere to go.
             Err(_) => bytes.len(),
         };
         if sent < bytes.len() && !connection.writing {

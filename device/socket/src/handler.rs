@@ -37,7 +37,7 @@ pub trait Handler {
     /// The peer will send nothing more; it may still read.
     fn ended(&mut self, user: u64);
 
-    /// The connection is gone and its id is dead.
+    /// The connection is closed and its id is dead.
     fn broken(&mut self, user: u64);
 
     /// There is room again after a [`crate::SocketQueue::send`] that took less than it was given.

@@ -36,8 +36,8 @@ pub struct Peer {
     pub uid: u32,
 }
 
-/// The process at the other end of a Unix socket (`SO_PEERCRED`). The kernel says pid 0 of a process
-/// that has no number here; `rustix::net::UCred` has no value for that.
+/// The process at the other end of a Unix socket (`SO_PEERCRED`). The kernel says pid 0 of a
+/// process that has no number here; `rustix::net::UCred` has no value for that.
 ///
 /// # Errors
 /// `ENOTSOCK`, `ENODATA`: there is no other end, or the kernel does not know it.
@@ -134,8 +134,7 @@ pub fn bound_interface(socket: impl AsFd) -> io::Result<u32> {
 /// `EPERM` without CAP_NET_ADMIN there, and others of `ioctl(2)`.
 pub fn namespace(socket: impl AsFd) -> io::Result<OwnedFd> {
     const SIOCGSKNS: libc::Ioctl = 0x894c;
-    // SAFETY: this request takes no argument; it answers with a new descriptor, which is nobody
-    // else's.
+    // SAFETY: this request takes no argument; it returns a new descriptor, which nothing else owns.
     let fd = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSKNS, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -165,7 +164,7 @@ pub fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What of the messages sent on a Unix socket nobody has received yet, in the kernel's own measure
+/// How much of the messages sent on a Unix socket is not received yet, in the kernel's own measure
 /// (`SIOCOUTQ`: memory, not payload). Zero: everything is received.
 ///
 /// # Errors
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_at_the_other_end_is_said_of_connected_sockets_alone() {
+    fn only_a_connected_socket_names_its_peer() {
         let (one, _other) = std::os::unix::net::UnixStream::pair().expect("descriptors");
         let found = peer(&one).expect("a pair");
         assert_eq!(found.pid, Some(rustix::process::getpid()));
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_as_long_as_what_was_not_accepted() {
+    fn a_queue_counts_the_connections_that_were_not_accepted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         rustix::net::listen(&listener, 3).expect("it listens already");
         let address = listener.local_addr().expect("bound");
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_received_counts_until_it_is() {
+    fn messages_count_until_they_are_received() {
         let (one, other) = std::os::unix::net::UnixDatagram::pair().expect("descriptors");
         assert_eq!(unreceived(&one).expect("a Unix socket"), 0);
         one.send(b"x").expect("room");

@@ -135,8 +135,8 @@ impl SocketQueue {
     }
 
     /// Has the kernel probe peers of connections accepted from now on after `seconds` of silence
-    /// (0: never), and end the connection when three probes, a third of that apart, stay
-    /// unanswered.
+    /// (0: never), and end the connection when three probes, each a third of that after the one
+    /// before, stay unanswered.
     pub fn set_keepalive(&mut self, seconds: u64) {
         either!(self, queue => queue.set_keepalive(seconds));
     }

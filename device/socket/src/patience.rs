@@ -1,8 +1,8 @@
 //! A bounded `accept` on a blocking socket: it ends although no peer connects.
 //!
 //! A listening socket may have several holders, and whether it blocks is one flag for all of them:
-//! a holder that sets O_NONBLOCK for its own call makes the others fail with EAGAIN. `accept4` takes
-//! no such flag for the call alone. So:
+//! a holder that sets O_NONBLOCK for its own call makes the others fail with EAGAIN. `accept4`
+//! takes no such flag for the call alone. So:
 //!
 //! 1. A queue that is empty is not asked: `poll` takes nothing from the other holders.
 //! 2. Another may take the last connection just before the call. A timer of this thread sends it a
@@ -10,8 +10,8 @@
 //!    on until the call has ended: a signal that came before the call would be lost.
 //! 3. Such a timer counts as a signal that waits (RLIMIT_SIGPENDING), and so does every signal that
 //!    any process of the same user has waiting. Where none is left another thread sends the signal
-//!    with `tgkill`. A number below SIGRTMIN arrives also when the kernel has no room to note who
-//!    sent it.
+//!    with `tgkill`. A number below SIGRTMIN arrives also when the kernel has no room to note its
+//!    sender.
 //! 4. What is in the queue is returned, signal or not: nothing is lost by that.
 
 use std::cell::RefCell;
@@ -94,7 +94,7 @@ fn accept_beside_another_thread(listener: BorrowedFd<'_>) -> io::Result<OwnedFd>
             // The first one is enough, unless it came before the call.
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
                 pause = (2 * pause).min(LONGEST);
-                // SAFETY: the thread waits for this one: its number is nobody else's.
+                // SAFETY: the thread waits for this one, so no other thread can have its number.
                 unsafe { libc::syscall(libc::SYS_tgkill, process, thread, SIGNAL) };
             }
         };
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_accepted_and_an_empty_queue_says_so() {
+    fn a_waiting_connection_is_accepted_and_an_empty_queue_says_so() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let none = accept_waiting(&listener).map_err(|error| error.kind());
         assert!(matches!(none, Err(io::ErrorKind::WouldBlock)), "{none:?}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_loses_the_race_for_the_last_one_does_not_wait() {
+    fn a_loser_of_the_race_for_the_last_connection_does_not_wait() {
         race(2000);
     }
 
@@ -201,8 +201,8 @@ mod tests {
     const SHORT: &str = "SIETCH_TEST_SHORT_OF_SIGNALS";
 
     #[test]
-    fn with_no_signals_left_what_waits_is_accepted_and_nobody_waits_either() {
-        let name = "patience::tests::with_no_signals_left_what_waits_is_accepted_and_nobody_waits_either";
+    fn without_signals_left_connections_are_accepted_and_no_thread_waits() {
+        let name = "patience::tests::without_signals_left_connections_are_accepted_and_no_thread_waits";
         if std::env::var_os(SHORT).is_none() {
             // The limit is one of the whole process.
             let mut short = std::process::Command::new(std::env::current_exe().expect("this program"));
@@ -238,7 +238,7 @@ mod tests {
                     std::hint::spin_loop();
                 }
             }
-            // All of them end, though nobody connects any more.
+            // All of them end, though no peer connects any more.
             over.store(true, Ordering::Relaxed);
         });
         assert_eq!(taken.load(Ordering::Relaxed), clients);

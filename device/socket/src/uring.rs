@@ -33,7 +33,7 @@ use crate::address;
 use crate::handler::{Appetite, ConnectionId, Handler, Verdict};
 use crate::limits::SEND_QUEUE_BYTES;
 
-/// Submission entries: a turn with more requests submits in several calls.
+/// Submission entries: an iteration with more requests submits in several calls.
 const ENTRIES: u32 = 1024;
 
 /// Completion entries: ten thousand connections may all have something to say; the kernel keeps
@@ -87,11 +87,11 @@ struct Connection {
     socket: OwnedFd,
     user: u64,
     receiving: Receiving,
-    /// Whether the owner wants bytes.
+    /// Whether the owner takes bytes now.
     wanted: bool,
     /// Bytes that arrived while the owner wanted none.
     stash: Vec<u8>,
-    /// The peer has ended, and whether the owner was told.
+    /// The peer has ended, and whether the owner was notified.
     ended: bool,
     /// In flight; `sent` bytes of it are done. Not touched while `busy`.
     sending: Vec<u8>,
@@ -100,7 +100,7 @@ struct Connection {
     queued: Vec<u8>,
     /// The owner was refused some bytes and waits for `writable`.
     refused: bool,
-    /// The owner has closed it: it hears no more.
+    /// The owner has closed it: its handler is not called any more.
     closing: bool,
     shut: bool,
 }
@@ -128,7 +128,7 @@ pub struct Uring {
     watches: Vec<Watch>,
     /// Requests that found the submission queue full.
     overflow: VecDeque<squeue::Entry>,
-    /// Connections with stashed bytes whose owner wants them again.
+    /// Connections with stashed bytes whose owner takes bytes again.
     resumed: Vec<u32>,
     completions: Vec<(u64, i32, u32)>,
     /// An accept ran out of descriptors; it is armed again when a connection ends.
@@ -489,7 +489,7 @@ impl Uring {
         }
     }
 
-    /// The connection has failed: tells the owner, once, and lets go of it.
+    /// The connection has failed: notifies the owner, once, and retires it.
     fn lose(&mut self, index: u32, handler: &mut impl Handler) {
         let Some(connection) = self.connections.at_mut(index) else {
             return;
@@ -610,10 +610,10 @@ fn tolerate(outcome: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// Hears nothing: for draining.
-struct Deaf;
+/// Ignores every event: for draining.
+struct IgnoreAll;
 
-impl Handler for Deaf {
+impl Handler for IgnoreAll {
     fn accepted(&mut self, _: ConnectionId, _: SocketAddr, _: SocketAddr) -> Verdict {
         Verdict::Refuse(b"")
     }
@@ -641,7 +641,7 @@ impl Drop for Uring {
         // say so.
         for _ in 0..DRAIN_ROUNDS {
             let busy = !self.connections.is_empty();
-            if !busy || self.poll(&mut Deaf).is_err() {
+            if !busy || self.poll(&mut IgnoreAll).is_err() {
                 break;
             }
             for index in self.connections.keys().map(Key::index).collect::<Vec<_>>() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sietch_socket::{Appetite, Choice, ConnectionId, Handler, SocketQueue, Verdict};
 
-/// An owner that notes everything and eats as much as it is told to.
+/// An owner that notes everything and takes as much as it is set to.
 #[derive(Default)]
 struct Owner {
     connections: HashMap<u64, ConnectionId>,
@@ -68,8 +68,8 @@ fn listen(queue: &mut SocketQueue) -> SocketAddr {
     queue.listen("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// Turns the queue until `done` says so; 20 s are more than any test needs on the slowest machine.
-fn turn_until(
+/// Polls the queue until `done` says so; 20 s are more than any test needs on the slowest machine.
+fn poll_until(
     queue: &mut SocketQueue,
     owner: &mut Owner,
     mut done: impl FnMut(&mut SocketQueue, &mut Owner) -> bool,
@@ -93,7 +93,7 @@ fn bytes_go_both_ways_and_a_half_close_is_heard() {
         let mut client = TcpStream::connect(address).unwrap();
         client.write_all(b"PING\r\n").unwrap();
         client.shutdown(Shutdown::Write).unwrap();
-        turn_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
         assert_eq!(owner.received[&1], b"PING\r\n");
         assert_eq!(queue.send(owner.connections[&1], b"+PONG\r\n"), 7);
         queue.close(owner.connections[&1]);
@@ -102,7 +102,7 @@ fn bytes_go_both_ways_and_a_half_close_is_heard() {
             let mut reply = String::new();
             client.read_to_string(&mut reply).map(|_| reply)
         });
-        turn_until(&mut queue, &mut owner, |_, _| reader.is_finished());
+        poll_until(&mut queue, &mut owner, |_, _| reader.is_finished());
         assert_eq!(reader.join().unwrap().unwrap(), "+PONG\r\n");
         assert!(owner.broken.is_empty());
     });
@@ -115,11 +115,11 @@ fn a_peer_that_does_not_read_is_bounded_and_loses_nothing() {
         let address = listen(&mut queue);
         let mut owner = Owner::default();
         let client = TcpStream::connect(address).unwrap();
-        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
         let id = owner.connections[&1];
         let pattern: Vec<u8> = (0..TOTAL).map(|at| (at % 251) as u8).collect();
         let mut sent = 0;
-        // Nobody reads: the queue must refuse long before everything is in memory.
+        // No reader: the queue must refuse long before everything is in memory.
         for _ in 0..50 {
             sent += queue.send(id, &pattern[sent..]);
             queue.flush().unwrap();
@@ -133,7 +133,7 @@ fn a_peer_that_does_not_read_is_bounded_and_loses_nothing() {
             client.read_to_end(&mut all).unwrap();
             assert!(all == expected, "bytes differ");
         });
-        turn_until(&mut queue, &mut owner, |queue, owner| {
+        poll_until(&mut queue, &mut owner, |queue, owner| {
             if !owner.writable.is_empty() || sent < TOTAL {
                 owner.writable.clear();
                 sent += queue.send(id, &pattern[sent..]);
@@ -141,7 +141,7 @@ fn a_peer_that_does_not_read_is_bounded_and_loses_nothing() {
             sent == TOTAL
         });
         queue.close(id);
-        turn_until(&mut queue, &mut owner, |_, _| reader.is_finished());
+        poll_until(&mut queue, &mut owner, |_, _| reader.is_finished());
         reader.join().unwrap();
     });
 }
@@ -157,7 +157,7 @@ fn a_connection_that_had_enough_is_not_read_until_it_is_resumed() {
             let bytes: Vec<u8> = (0..TOTAL).map(|at| (at % 253) as u8).collect();
             client.write_all(&bytes).unwrap();
         });
-        turn_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
+        poll_until(&mut queue, &mut owner, |_, owner| owner.received.contains_key(&1));
         for _ in 0..20 {
             queue.wait(Some(Duration::from_millis(5))).unwrap();
             queue.poll(&mut owner).unwrap();
@@ -166,7 +166,7 @@ fn a_connection_that_had_enough_is_not_read_until_it_is_resumed() {
         assert!(!writer.is_finished(), "the peer did not feel it");
         owner.limit = None;
         queue.resume(owner.connections[&1]);
-        turn_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.ended == [1]);
         writer.join().unwrap();
         let received = &owner.received[&1];
         assert!(
@@ -182,19 +182,19 @@ fn a_reset_is_heard_once_and_its_id_is_dead() {
         let address = listen(&mut queue);
         let mut owner = Owner::default();
         let client = TcpStream::connect(address).unwrap();
-        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 1);
         // Closing with unread bytes makes the kernel send a reset.
         queue.send(owner.connections[&1], b"unread");
         queue.flush().unwrap();
         let mut one = [0];
         client.peek(&mut one).unwrap();
         drop(client);
-        turn_until(&mut queue, &mut owner, |_, owner| !owner.broken.is_empty() || !owner.ended.is_empty());
+        poll_until(&mut queue, &mut owner, |_, owner| !owner.broken.is_empty() || !owner.ended.is_empty());
         let stale = owner.connections[&1];
         queue.close(stale);
-        assert_eq!(queue.send(stale, b"to nobody"), 9, "bytes to a dead connection are swallowed");
+        assert_eq!(queue.send(stale, b"discarded"), 9, "bytes to a dead connection are swallowed");
         let _second = TcpStream::connect(address).unwrap();
-        turn_until(&mut queue, &mut owner, |_, owner| owner.next == 2);
+        poll_until(&mut queue, &mut owner, |_, owner| owner.next == 2);
         assert!(owner.broken.len() <= 1);
     });
 }
@@ -208,7 +208,7 @@ fn a_refused_peer_reads_the_reason() {
             let mut reply = String::new();
             TcpStream::connect(address).unwrap().read_to_string(&mut reply).map(|_| reply)
         });
-        turn_until(&mut queue, &mut owner, |_, _| client.is_finished());
+        poll_until(&mut queue, &mut owner, |_, _| client.is_finished());
         assert_eq!(client.join().unwrap().unwrap(), "-ERR max number of clients reached\r\n");
     });
 }
@@ -232,7 +232,7 @@ fn five_hundred_connections_echo_and_leave_nothing() {
                 }
             }
         });
-        turn_until(&mut queue, &mut owner, |queue, owner| {
+        poll_until(&mut queue, &mut owner, |queue, owner| {
             for (user, bytes) in owner.received.drain() {
                 assert_eq!(queue.send(owner.connections[&user], &bytes), bytes.len());
             }
@@ -254,7 +254,7 @@ fn a_doorbell_ends_the_sleep_each_time_it_rings() {
         queue.watch(ours.try_clone().unwrap().into(), 7).unwrap();
         for round in 1..=3 {
             theirs.write_all(b"!").unwrap();
-            turn_until(&mut queue, &mut owner, |_, owner| owner.doorbells.len() >= round);
+            poll_until(&mut queue, &mut owner, |_, owner| owner.doorbells.len() >= round);
             let mut byte = [0];
             (&ours).read_exact(&mut byte).unwrap();
             // A level that was seen twice is no second ring.
@@ -276,7 +276,7 @@ fn a_taken_port_is_refused_by_its_address() {
 }
 
 #[test]
-fn what_is_forgotten_is_closed_and_rings_no_more() {
+fn an_unwatched_descriptor_is_closed_and_notifies_no_more() {
     each(|mut queue| {
         let mut owner = Owner::default();
         let (kept, mut kept_writer) = std::io::pipe().unwrap();
@@ -286,9 +286,9 @@ fn what_is_forgotten_is_closed_and_rings_no_more() {
         // Once it has slept, the queue waits for both.
         queue.wait(Some(Duration::from_millis(1))).unwrap();
         queue.unwatch(2);
-        turn_until(&mut queue, &mut owner, |_, _| writer.write_all(b"x").is_err());
+        poll_until(&mut queue, &mut owner, |_, _| writer.write_all(b"x").is_err());
         kept_writer.write_all(b"x").unwrap();
-        turn_until(&mut queue, &mut owner, |_, owner| !owner.doorbells.is_empty());
+        poll_until(&mut queue, &mut owner, |_, owner| !owner.doorbells.is_empty());
         assert!(owner.doorbells.iter().all(|&token| token == 1));
     });
 }

@@ -59,7 +59,7 @@ struct Piece {
     first: u32,
     pages: u32,
     live: bool,
-    /// Tells it from those that had its number before.
+    /// Distinguishes it from earlier pieces with its number.
     turn: u32,
 }
 
@@ -130,7 +130,7 @@ impl BrokerQueue {
         self.capacity = capacity;
     }
 
-    /// Whether the service core has gone, or taken the area away. Everything fails from then on.
+    /// Whether the service core has ended, or taken the area away. Everything fails from then on.
     pub fn is_over(&self) -> bool {
         self.region.is_gone() || self.submissions.violations() + self.completions.violations() > 0
     }
@@ -209,7 +209,7 @@ impl BrokerQueue {
             slot.issued += u64::from(length);
             slot.submitted = true;
             slot.under_way += 1;
-            // There is room: looked at above.
+            // There is room: checked above.
             let _ = self.submissions.push(submission);
         }
     }
@@ -279,7 +279,7 @@ impl BrokerQueue {
         self.done.push_back(Completion::of(slot.token, slot.operation, result));
     }
 
-    /// The other side has gone: nothing that is under way will be answered.
+    /// The other side is dead: nothing that is under way will be answered.
     fn abandon(&mut self) {
         self.waiting.clear();
         for index in 0..self.geometry.slots {
@@ -303,7 +303,7 @@ impl BrokerQueue {
     /// Whether to sleep: asks to be notified, and polls once more.
     fn arm(&mut self) {
         if self.region.is_armed() {
-            // Woken, or asked again: has the other side gone?
+            // Woken, or asked again: is the other side dead?
             self.region.look();
         } else {
             self.region.arm();
@@ -453,7 +453,7 @@ impl DiskQueue for BrokerQueue {
 
 impl AsFd for BrokerQueue {
     /// The doorbell: readable (`POLLIN`) after an empty [`DiskQueue::complete`] as soon as there is
-    /// a completion, `POLLHUP` when the service core has gone.
+    /// a completion, `POLLHUP` when the service core has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.doorbell()
     }

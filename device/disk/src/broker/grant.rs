@@ -1,4 +1,4 @@
-//! What the control plane hands out for an area behind a broker.
+//! What the control plane grants for an area behind a broker.
 //!
 //! 1. The memory is a fresh memfd, so its bytes are zero. It is sized, its header is written, and
 //!    it is sealed: no process can shrink it while another has it mapped. Only the control plane's

@@ -75,7 +75,7 @@ impl BrokerHost {
         self.region.read(data, out)
     }
 
-    /// Copies data to where the application wants them. `false` if that is not in its data region.
+    /// Copies data into the application's buffers. `false` if that is not in its data region.
     #[must_use = "false means that nothing was copied"]
     pub fn write(&self, data: u32, bytes: &[u8]) -> bool {
         self.region.write(data, bytes)
@@ -125,8 +125,8 @@ impl BrokerHost {
 
     fn has_work(&mut self) -> bool {
         let wanted = self.outstanding.saturating_add(1);
-        // What waits for room among the completions needs no look: the application rings when it
-        // has made some.
+        // A submission that waits for room among the completions needs no poll: the application
+        // notifies when it has made room.
         self.completions.room(wanted) >= wanted && self.submissions.ready(1) > 0
     }
 
@@ -137,7 +137,7 @@ impl BrokerHost {
 }
 
 impl AsFd for BrokerHost {
-    /// Readable when the application rang, POLLHUP when it has gone.
+    /// Readable when the application has notified, POLLHUP when it has ended.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.region.doorbell()
     }

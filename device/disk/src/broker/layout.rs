@@ -13,8 +13,8 @@
 //!  page    | data: pages of 4096 bytes           |
 //! ```
 //!
-//! Words that one side polls while the other writes stand 128 bytes apart. Native byte order: the
-//! memory never leaves its machine.
+//! Words that one side polls while the other writes have 128 bytes between them. Native byte order:
+//! the memory never leaves its machine.
 
 use sietch_ring::Descriptor;
 

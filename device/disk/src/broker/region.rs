@@ -119,8 +119,8 @@ impl Region {
             at <= self.mapping.len() && out.len() <= self.mapping.len() - at,
             "outside the shared memory"
         );
-        // SAFETY: inside the mapping (asserted), which outlives the borrow. The other side may
-        // write these bytes meanwhile; in this process nobody holds a reference to them.
+        // SAFETY: inside the mapping (asserted), which outlives the slice. The other side may write
+        // these bytes meanwhile; in this process no reference to them exists.
         unsafe { Untrusted::from_raw(self.mapping.as_ptr().add(at), out.len()) }.copy_to(0, out);
     }
 
@@ -159,14 +159,13 @@ impl Region {
         self.mapping.word(offset)
     }
 
-    /// Asks to be rung. Look for work once more before sleeping.
+    /// Requests a notification. The caller polls once more before sleeping.
     pub(super) fn arm(&mut self) {
         self.word(self.own).inspect(|word| need_wakeup::arm(word));
         self.armed = true;
     }
 
-    /// Whether a request to be rung stands that nobody has answered yet. One that was answered is
-    /// over.
+    /// Whether a request for a notification is still unanswered. An answered request is over.
     pub(super) fn is_armed(&mut self) -> bool {
         if self.armed && !self.word(self.own).is_some_and(need_wakeup::is_armed) {
             self.disarm();
@@ -184,7 +183,7 @@ impl Region {
     }
 
     fn drain(&mut self) {
-        // One call takes all that an honest side can have rung.
+        // One call takes every byte that an honest side can have written.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = true,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -223,7 +222,7 @@ impl Region {
         self.gone
     }
 
-    /// Sleeps until the bell rings or hangs up, or `timeout` has passed.
+    /// Sleeps until the doorbell is readable or hangs up, or `timeout` has passed.
     pub(super) fn sleep(&mut self, timeout: std::time::Duration) -> io::Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let limit = Timespec::try_from(timeout).ok();

@@ -35,7 +35,7 @@ pub fn reads_return_what_was_written(bench: &mut dyn Bench) {
     }
     settle(&mut *queue).into_iter().for_each(|done| assert!(done.result.is_ok()));
     expect_contents(&mut *queue, &expected);
-    // The rest of a buffer that is longer than its request is nobody's.
+    // No request uses the rest of a buffer that is longer than its request.
     let last = (CAPACITY - block) as u64;
     let read = Operation::Read { offset: last, length: block, buffer: filled(2 * BLOCK, 0xee) };
     let buffer = succeed(&mut *queue, read).buffer.unwrap_or_else(|| Buffer::new(0));
@@ -112,7 +112,7 @@ pub fn waiting_for_nothing_returns(bench: &mut dyn Bench) {
         std::thread::yield_now();
     }
     assert!(queue.wait(Duration::from_secs(1 << 20)).is_ok());
-    // A completion that nobody took is no reason to wait either.
+    // A completion that was not taken is no reason to wait either.
     submit(&mut *queue, 2, write(0, BLOCK, 1), Priority::Latency);
     for _ in 0..3 {
         assert!(queue.wait(Duration::from_secs(60)).is_ok());
@@ -362,7 +362,7 @@ pub fn what_is_promised_survives_a_loss_of_power(bench: &mut dyn Bench) {
     let parts = vec![part(BLOCK, 5)];
     succeed(&mut *queue, Operation::WriteVectored { offset: 7 * BLOCK as u64, parts, durable: false });
     succeed(&mut *queue, Operation::Flush);
-    // Promised nothing: may be there or not, and is not looked at.
+    // Promised nothing: may be there or not, and is not checked.
     succeed(&mut *queue, volatile(9 * BLOCK, 6));
     succeed(&mut *queue, Operation::Discard { offset: 10 * BLOCK as u64, length: BLOCK as u64 });
     drop(queue);
@@ -385,8 +385,8 @@ pub fn what_is_done_is_there_for_the_next_queue(bench: &mut dyn Bench) {
     expect_contents(&mut *queue, &expected);
 }
 
-/// Buffers of a queue that was dropped with requests in flight are not written to any more, and
-/// what it had rung lands whole or not at all, block by block.
+/// Buffers of a queue that was dropped with requests in flight are not written to any more. The
+/// requests that it had passed to the device land whole or not at all, block by block.
 pub fn a_dropped_queue_leaves_its_buffers_alone(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     succeed(&mut *queue, write(0, CAPACITY, 1));
@@ -400,7 +400,7 @@ pub fn a_dropped_queue_leaves_its_buffers_alone(bench: &mut dyn Bench) {
             _ => Operation::WriteVectored { offset, parts: vec![part(BLOCK, 2)], durable: false },
         };
         submit(&mut *queue, index as u64, operation, Priority::Latency);
-        // The last ones are never rung.
+        // The device is never notified of the last ones.
         if index + 2 == count {
             assert!(queue.notify().is_ok());
         }

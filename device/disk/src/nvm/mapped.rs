@@ -3,7 +3,8 @@
 //! 1. Stores are non-temporal: they go past the caches to the memory controller, a whole line at a
 //!    time, and need no later write-back. `sfence` waits until the controller has them.
 //! 2. Sealed memory (`F_SEAL_SHRINK`) cannot be cut short under the mapping, which would be a
-//!    SIGBUS. A DAX file can, by whoever may write it: the control plane keeps it to itself.
+//!    SIGBUS. A process that may write a DAX file can cut it short: the control plane keeps it to
+//!    itself.
 //! 3. On other processors than x86-64 there are plain stores and no promise beyond this process'
 //!    life: sealed memory works, DAX is refused.
 
@@ -73,7 +74,7 @@ impl Mapped {
         Ok(Self { mapping, description: "DAX, non-temporal stores and sfence" })
     }
 
-    /// Memory of this process alone, for tests, benchmarks and stores that want no durability.
+    /// Memory of this process alone, for tests, benchmarks and stores that need no durability.
     ///
     /// # Errors
     /// `mmap(2)` failed, or `capacity` is not a multiple of [`BLOCK`].
@@ -115,9 +116,9 @@ impl Medium for Mapped {
 
     fn load(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
-        // SAFETY: inside the mapping (asserted above), which lives as long as `self`. Nobody in
-        // this process holds a reference into it; other processes that map it may write, which
-        // `Untrusted` allows.
+        // SAFETY: inside the mapping (asserted above), which lives as long as `self`. This process
+        // holds no reference into it; other processes that map it may write, which `Untrusted`
+        // allows.
         let bytes = unsafe { Untrusted::from_raw(self.mapping.as_ptr().add(offset), out.len()) };
         bytes.copy_to(0, out);
     }

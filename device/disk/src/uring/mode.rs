@@ -16,7 +16,7 @@ pub enum Mode {
     Deferred,
     /// A thread of the kernel takes requests without being called (`SQPOLL`). Only where it has a
     /// core of its own: beside other work on two cores each request waited for the scheduler, for
-    /// milliseconds. Requests may start before they are rung.
+    /// milliseconds. Requests may start before they are notified.
     KernelThread,
 }
 

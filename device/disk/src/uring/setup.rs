@@ -1,5 +1,5 @@
-//! Making a ring: what the kernel and the device can do is tried, not looked up by version, and the
-//! outcome is kept for people.
+//! Making a ring: what the kernel and the device can do is tried, not derived from a version, and
+//! the outcome is kept for people.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -109,7 +109,7 @@ pub(super) fn features(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ra
     if mode != Mode::Deferred {
         features.push(Feature::unused(
             "DEFER_TASKRUN",
-            "no cheaper for a disk, and wakes nobody who sleeps on the ring",
+            "no cheaper for a disk, and wakes no thread that sleeps on the ring",
         ));
     }
     if mode != Mode::KernelThread {
@@ -128,7 +128,7 @@ pub(super) fn features(fd: BorrowedFd<'_>, mode: Mode, refused: Option<&str>, ra
     features.push(Feature::unused(
         "NVMe passthrough",
         if device.is_some_and(|device| device.is_nvme()) {
-            "it would name the whole namespace, and an area is confined to a file of its own"
+            "it would name the whole namespace, and an area must not reach beyond its own file"
         } else {
             "not an NVMe device"
         },

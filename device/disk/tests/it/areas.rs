@@ -69,9 +69,9 @@ fn an_area_is_whole_private_and_for_one_owner() {
     let folder = Folder::temporary();
     let path = folder.0.join("area");
     let size = (9 << 20) + 4096;
-    let mut told = 0;
-    area::create(&path, size, &mut |bytes| told = bytes).expect("room for 9 MiB");
-    assert_eq!(told, size);
+    let mut written = 0;
+    area::create(&path, size, &mut |bytes| written = bytes).expect("room for 9 MiB");
+    assert_eq!(written, size);
     let metadata = path.metadata().expect("made");
     assert_eq!(metadata.len(), size);
     assert!(metadata.blocks() * 512 >= size, "a sparse area");
@@ -90,7 +90,7 @@ fn an_area_is_whole_private_and_for_one_owner() {
 }
 
 #[test]
-fn what_is_no_area_is_refused_with_its_name() {
+fn files_that_are_no_area_are_refused_with_their_name() {
     let folder = Folder::temporary();
     let path = folder.0.join("area");
     let huge = area::create(&path, 1 << 60, &mut |_| {}).expect_err("an exbibyte");

@@ -81,7 +81,7 @@ fn a_descriptor_that_may_only_read_fails_each_change_and_still_reads() {
     });
 }
 
-/// A mounted file system that is let go of, so that its folder can be removed.
+/// A mounted file system that is detached when dropped, so that its folder can be removed.
 struct Mounted(String);
 
 impl Drop for Mounted {
@@ -98,13 +98,14 @@ fn on_file_system(kind: &'static str, options: &'static str, test: impl Fn(&Path
         let folder = Folder::temporary();
         // SAFETY: a new mount namespace and file system context for this thread, which ends with
         // this closure.
-        let apart = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+        let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
         let mount = |arguments: &[&str]| {
             Command::new("mount").args(arguments).status().is_ok_and(|status| status.success())
         };
         let path = folder.0.display().to_string();
-        let is_there =
-            apart && mount(&["--make-rprivate", "/"]) && mount(&["-t", kind, "-o", options, "area", &path]);
+        let is_there = unshared
+            && mount(&["--make-rprivate", "/"])
+            && mount(&["-t", kind, "-o", options, "area", &path]);
         if !is_there {
             return eprintln!("SKIPPED a test on {kind}: needs root, to mount it");
         }
@@ -139,7 +140,7 @@ fn a_full_file_system_fails_the_write_that_needs_room_and_a_discard_makes_some()
 }
 
 #[test]
-fn a_file_system_without_holes_refuses_a_discard_and_keeps_what_is_there() {
+fn a_file_system_without_holes_refuses_a_discard_and_keeps_the_bytes() {
     on_file_system("ramfs", "mode=700", |_, fd| {
         each(&fd, |queue| {
             execute(queue, write(0, true));
@@ -186,7 +187,7 @@ fn a_queue_in_deferred_mode_belongs_to_the_thread_that_rings_it_first() {
     if queue.mode() != Mode::Deferred {
         return eprintln!("SKIPPED a_queue_in_deferred_mode: needs Linux 6.1");
     }
-    // Made here and rung there.
+    // Made here and notified there.
     let mut queue = std::thread::spawn(move || {
         execute(&mut queue, write(0, true));
         queue
@@ -208,7 +209,7 @@ fn a_queue_in_the_default_mode_moves_between_threads() {
 }
 
 #[test]
-fn what_is_used_and_what_is_not_is_said_with_its_reason() {
+fn used_and_unused_features_are_reported_with_their_reason() {
     let folder = Folder::temporary();
     let queue = open_area(folder.area(), CAPACITY as u64).expect("a regular file");
     let features = queue.features();

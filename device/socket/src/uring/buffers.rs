@@ -11,8 +11,8 @@ use io_uring::types::BufRingEntry;
 
 use crate::limits::RECEIVE_BYTES;
 
-/// Buffers in the ring: 4 MiB in all, so that 256 connections can deliver in one turn. Running out
-/// only costs a re-arm.
+/// Buffers in the ring: 4 MiB in all, so that 256 connections can deliver in one iteration. Running
+/// out only costs a re-arm.
 const BUFFERS: u16 = 256;
 
 /// The buffer group's name towards the kernel.

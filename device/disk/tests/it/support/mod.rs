@@ -40,9 +40,9 @@ impl Folder {
         self.again()
     }
 
-    /// The area once more; whoever had it must have let go.
+    /// The area once more; its former holder must have closed it.
     pub(crate) fn again(&self) -> OwnedFd {
-        area::open(&self.path(), CAPACITY as u64).expect("an area that nobody has")
+        area::open(&self.path(), CAPACITY as u64).expect("an area without a holder")
     }
 }
 
