@@ -50,8 +50,7 @@ pub(crate) struct Process {
 impl Process {
     /// The process at the other end of `socket`, and a pidfd that becomes readable when it ends.
     pub(crate) fn of_peer(socket: &UnixStream) -> Result<(Self, OwnedFd), Unknown> {
-        let credentials =
-            socket.peer_cred().map_err(|_| unknown("the kernel does not say who is at the other end"))?;
+        let credentials = socket.peer_cred().map_err(|_| unknown("the kernel does not report the peer"))?;
         // The kernel reports pid 0 for a process that has no number in this PID namespace.
         let number = credentials.pid().and_then(Pid::from_raw).ok_or(OUTSIDE)?;
         let pid = number.as_raw_nonzero().get().cast_unsigned();

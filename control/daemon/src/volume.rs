@@ -1,13 +1,13 @@
-//! Volumes: where storage areas lie, whatever they are made of.
+//! Volumes: where storage areas are stored, for every kind of storage.
 //!
-//! 1. `sietch.toml` names the volumes; `main`, the directory `areas` in the daemon's data, is
-//!    always there. One that cannot be opened is *broken*: it is shown with the reason, and what
-//!    lies on it is refused with that reason. The daemon starts all the same.
+//! 1. `sietch.toml` names the volumes. `main`, the directory `areas` in the daemon's data, always
+//!    exists. A volume that cannot be opened is *broken*: it is shown with the reason, and requests
+//!    for its areas are refused with that reason. The daemon starts all the same.
 //! 2. An area is found by a [`AreaPath`]: volume and name. Its label is `NAME` on `main` and
-//!    `/VOLUME/NAME` elsewhere; grants, revocations and messages carry the label.
-//! 3. Everything here may block for as long as writing an area takes. The control task calls what
-//!    only looks ([`Volume::find`], [`Volume::list`], [`Volume::room`]) itself, and the rest on a
-//!    blocking thread, one call an area at a time.
+//!    `/VOLUME/NAME` elsewhere. Grants, revocations and messages carry the label.
+//! 3. Every call here may block for as long as writing an area takes. The control task itself calls
+//!    only the reading ones ([`Volume::find`], [`Volume::list`], [`Volume::room`]). The others run
+//!    on a blocking thread, one call an area at a time.
 
 mod area;
 mod claim;
@@ -40,7 +40,7 @@ enum Backend {
 
 /// A volume that is open, or why it is not.
 pub(crate) struct Volume {
-    /// As `sietch.toml` says.
+    /// The definition in `sietch.toml`.
     pub(crate) definition: Definition,
     backend: Arc<Backend>,
 }
@@ -126,7 +126,7 @@ impl Volume {
                 Err(why) => Backend::Broken(why),
             },
             (VolumeKind::Extents | VolumeKind::Dax, None) => {
-                Backend::Broken("it has no path; say where it lies".to_owned())
+                Backend::Broken("it has no path; set `path` to its directory or device".to_owned())
             }
         };
         if let Backend::Broken(why) = &backend {
@@ -135,7 +135,7 @@ impl Volume {
         Ok(Self { definition: definition.clone(), backend: Arc::new(backend) })
     }
 
-    /// What keeps other daemons away from it.
+    /// The claim that excludes other daemons from it.
     fn claim(&self) -> Option<Arc<Claim>> {
         match &*self.backend {
             Backend::Directory(directory) => Some(directory.claim()),
@@ -167,13 +167,13 @@ impl Volume {
     pub(crate) fn durability(&self) -> &'static str {
         match &*self.backend {
             Backend::Directory(directory) if directory.is_dax() => "durable with the fence behind it",
-            Backend::Directory(_) | Backend::Extents(_) => "durable as what it lies on",
+            Backend::Directory(_) | Backend::Extents(_) => "durable as the storage below it",
             Backend::Memory(_) => "memory, lost at power off and when the daemon ends",
             Backend::Broken(_) => "",
         }
     }
 
-    /// Where the volume lies, for display.
+    /// Where the volume is stored, for display.
     pub(crate) fn place(&self) -> String {
         match (&*self.backend, &self.definition.path) {
             (Backend::Directory(directory), _) => directory.location(),
@@ -187,7 +187,7 @@ impl Volume {
         (self.definition.kind == VolumeKind::Memory).then_some(self.definition.model)
     }
 
-    /// What keeps a holder inside its area.
+    /// The mechanism that keeps a holder inside its area.
     pub(crate) fn protection(&self) -> Protection {
         match &*self.backend {
             Backend::Directory(directory) => directory.protection(),
@@ -197,7 +197,7 @@ impl Volume {
         }
     }
 
-    /// What the administrator must hear of it.
+    /// The warning that the administrator must see.
     pub(crate) fn warning(&self) -> Option<String> {
         match &*self.backend {
             Backend::Directory(directory) => directory.warning(),
@@ -205,7 +205,7 @@ impl Volume {
         }
     }
 
-    /// Where the area `name` lies, for display.
+    /// Where the area `name` is stored, for display.
     pub(crate) fn location(&self, name: &str) -> String {
         match &*self.backend {
             Backend::Directory(directory) => directory.path(name).display().to_string(),
@@ -245,8 +245,8 @@ impl Volume {
         }
     }
 
-    /// Descriptors for user `uid` that reach the area `name` and nothing else. Makes an area of
-    /// `size` bytes that does not exist.
+    /// Descriptors for user `uid` that reach the area `name` and nothing else. Creates an area of
+    /// `size` bytes if it does not exist.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaDescriptors, ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => directory.prepare(name, uid, size).map(AreaDescriptors::one),
@@ -260,8 +260,8 @@ impl Volume {
         }
     }
 
-    /// What the process that holds the area `name` maps anew when its size has changed; nothing
-    /// where its descriptor stays what it was.
+    /// The descriptors that the holder of the area `name` maps when its size has changed. None if
+    /// its descriptor remains valid.
     pub(crate) fn remap(&self, name: &str) -> Result<AreaDescriptors, ErrorReply> {
         match &*self.backend {
             Backend::Memory(memory) => memory.remap(name),
@@ -269,7 +269,7 @@ impl Volume {
         }
     }
 
-    /// Where the area `name` lies, if areas of this volume have extents.
+    /// The extents of the area `name`, if areas of this volume have extents.
     pub(crate) fn layout(&self, name: &str) -> Option<AreaLayout> {
         match &*self.backend {
             Backend::Extents(extents) => extents.layout(name),
@@ -293,8 +293,9 @@ impl Volume {
         }
     }
 
-    /// A descriptor that reads the area `name` and can do nothing else, whoever has it; none where
-    /// none could be confined to it. It takes no lock: it keeps nobody from the area.
+    /// A descriptor that can only read the area `name`, whatever process has it. None if no
+    /// descriptor can be restricted to the area. It takes no lock, so it does not prevent acquiring
+    /// the area.
     pub(crate) fn reader(&self, name: &str) -> Result<Option<OwnedFd>, ErrorReply> {
         match &*self.backend {
             Backend::Directory(directory) => directory.reader(name).map(Some),
@@ -312,7 +313,7 @@ impl Volume {
             Backend::Broken(why) => Err(self.broken(why)),
             Backend::Directory(_) => {
                 let cause = "it is read through its descriptor".to_owned();
-                Err(refuse(ErrorKind::Unsupported, name, cause, "ask for that with ReadVsa"))
+                Err(refuse(ErrorKind::Unsupported, name, cause, "use ReadVsa for that"))
             }
         }
     }
@@ -350,28 +351,29 @@ impl Volume {
         }
     }
 
-    /// Takes writing away from whoever has the area open. Says what now stops them, or what does
-    /// not.
+    /// Stops every process that has the area open from writing. Returns a text that says what now
+    /// stops them, or what does not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         match &*self.backend {
             Backend::Directory(directory) => directory.fence(name),
             Backend::Memory(memory) => memory.fence(name),
-            Backend::Extents(_) => Ok("nobody but the service core has the volume".to_owned()),
+            Backend::Extents(_) => Ok("only the service core has the volume".to_owned()),
             Backend::Broken(why) => Err(why.clone()),
         }
     }
 
-    /// Looks whether a holder has changed its area's size, and fixes it; says what it found.
+    /// Checks whether a holder has changed its area's size, and fixes it. Returns a text that says
+    /// what it found.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
         match &*self.backend {
             Backend::Directory(directory) => directory.check_size(name, size),
-            // Sealed, and not open to anybody.
+            // The memory is sealed, and no process has the extents open.
             Backend::Memory(_) | Backend::Extents(_) | Backend::Broken(_) => None,
         }
     }
 }
 
-/// Opens a directory on persistent memory, or says why no area can be had of it.
+/// Opens a directory on persistent memory, or returns the reason why it can store no area.
 fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> Result<Directory, String> {
     let shown = path.display();
     let metadata = path.metadata().map_err(|error| {

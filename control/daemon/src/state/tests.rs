@@ -25,7 +25,7 @@ fn record(grant: u64) -> GrantRecord {
 }
 
 #[test]
-fn what_was_kept_is_there_after_a_restart_and_numbers_never_repeat() {
+fn a_restart_finds_the_records_and_numbers_never_repeat() {
     let scratch = Scratch::new("keep");
     let (mut state, remembered) = State::open(&scratch.0).unwrap();
     assert!(remembered.grants.is_empty());
@@ -47,7 +47,7 @@ fn what_was_kept_is_there_after_a_restart_and_numbers_never_repeat() {
 }
 
 #[test]
-fn a_file_that_was_scribbled_on_is_refused_by_name_with_a_mend() {
+fn a_corrupt_file_is_refused_with_its_name_and_a_fix() {
     let scratch = Scratch::new("broken");
     let path = scratch.0.join("state.redb");
     let (state, _) = State::open(&scratch.0).unwrap();

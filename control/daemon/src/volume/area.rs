@@ -1,4 +1,4 @@
-//! Areas as every kind of volume knows them: paths, sizes, descriptors, changes, and refusals.
+//! Areas as every kind of volume handles them: paths, sizes, descriptors, changes, and refusals.
 
 use std::os::fd::OwnedFd;
 
@@ -43,7 +43,7 @@ pub(crate) struct AreaInfo {
     pub size: u64,
     /// Whether the volume has recorded that size.
     pub recorded: bool,
-    /// Bytes of the volume that it takes.
+    /// Bytes of the volume that it occupies.
     pub allocated: u64,
     /// Bytes that count against volume and quota.
     pub charge: u64,

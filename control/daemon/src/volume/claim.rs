@@ -1,13 +1,13 @@
 //! One daemon on one volume.
 //!
-//! 1. A volume is claimed by a lock on the directory, file or device itself (`flock`): it leaves
-//!    nothing behind, and the kernel lets go of it however the daemon ends. Whoever has it is found
-//!    in `/proc/locks`.
-//! 2. A block device is opened with `O_EXCL` as well, which the kernel refuses while it is mounted,
-//!    swapped to, or part of something else.
-//! 3. A reload opens volumes anew while those of before are still open. What lies in the same place
-//!    keeps its claim: [`Former`] has those that nobody has taken over yet. Two volumes of one file
-//!    that lie in the same place are refused.
+//! 1. A volume is claimed by a lock on the directory, file or device itself (`flock`). The lock
+//!    leaves nothing behind, and the kernel releases it however the daemon ends. `/proc/locks`
+//!    names the process that has it.
+//! 2. A block device is opened with `O_EXCL` as well. The kernel refuses that while the device is
+//!    mounted, swapped to, or part of another device.
+//! 3. A reload opens volumes again while the former ones are still open. A volume in the same place
+//!    keeps its claim: [`Former`] has the claims that no volume has taken over yet. Two volumes of
+//!    one file in the same place are refused.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -30,13 +30,13 @@ pub(crate) struct Claim {
 pub(crate) type Former = Vec<Arc<Claim>>;
 
 impl Claim {
-    /// Claims the directory `path`. Says why not, and what to do.
+    /// Claims the directory `path`. On failure returns the reason and the fix.
     pub(crate) fn directory(path: &Path, former: &mut Former) -> Result<Arc<Self>, String> {
         Self::take(path, OFlags::RDONLY | OFlags::DIRECTORY, former)
     }
 
-    /// Claims the file or block device `path`, for reading and writing. Says why not, and what to
-    /// do.
+    /// Claims the file or block device `path`, for reading and writing. On failure returns the
+    /// reason and the fix.
     pub(crate) fn storage(path: &Path, former: &mut Former) -> Result<Arc<Self>, String> {
         // Without CREATE the kernel minds EXCL of block devices alone.
         Self::take(path, OFlags::RDWR | OFlags::EXCL, former)
@@ -67,7 +67,7 @@ impl Claim {
                 ));
             }
         }
-        // It may have been replaced between the look and the lock.
+        // The file may have been replaced before it was locked.
         let now = file.metadata().map_err(|error| format!("{shown}: {error}; try again"))?;
         let identity = identity(&now);
         Ok(Arc::new(Self { file, identity, block_device: now.file_type().is_block_device() }))
@@ -92,7 +92,7 @@ fn same(claim: &Arc<Claim>, metadata: &std::fs::Metadata) -> bool {
     claim.identity == identity(metadata)
 }
 
-/// Who has it, as far as the kernel says.
+/// The process that has it, as far as the kernel reports it.
 fn in_use(path: &Path, file: &File) -> String {
     let shown = path.display();
     match holder(file) {

@@ -1,42 +1,42 @@
-//! A volume that is a directory: each area a file of its own.
+//! A volume that is a directory: each area is a file of its own.
 //!
-//! 1. `NAME.vsa` is the area, `NAME.owner` says for which uid it was made, and in a second line
-//!    `size BYTES` how long it is, unless it was made as `sietch.toml` says and never resized. Both
-//!    belong to the daemon (mode 0600 in a directory of mode 0700): the only way in is a descriptor
-//!    that the daemon passes.
-//! 2. An area is given to no other uid: `sietch.toml` naming another one is refused.
+//! 1. `NAME.vsa` is the area. `NAME.owner` names the uid it was created for. Its second line `size
+//!    BYTES` gives the length, unless the area was created as `sietch.toml` says and never resized.
+//!    Both files belong to the daemon (mode 0600 in a directory of mode 0700): the only access is a
+//!    descriptor that the daemon passes.
+//! 2. An area is given to no other uid. If `sietch.toml` names another one, the request is refused.
 //! 3. Each grant gets a new open file description with an exclusive lock
-//!    ([`sietch_disk::area::open`]): while anything of the former holder is still open or in
+//!    ([`sietch_disk::area::open`]). While the former holder still has a descriptor open or I/O in
 //!    flight, the next grant waits, then fails.
-//! 4. Revoking sets the inode immutable, which ext4 checks at every write, also through descriptors
-//!    that are open. Whether this file system does is *tried* at start on a probe file; if not,
-//!    Status and Revoke say so. The flag is cleared by the next grant, after the lock has shown
-//!    that the former holder is gone.
-//! 5. A holder can make its file longer or shorter. Longer would eat the disk: it is cut back on
-//!    sight. Shorter harms itself alone.
-//! 6. Growing: the new part is made of durable zeros, then the owner's file says the new size.
-//!    Shrinking: the owner's file first, then the cut. Wherever a crash falls, the file is at least
-//!    as long as the owner's file says, and what is beyond is cut off.
-//! 7. An area that was being made when the daemon was killed has no name yet, and is removed by the
-//!    next start; so are an owner's file without its area and one that was being written.
-//! 8. Removing: the area first, its owner's file last; an owner's file alone means nothing. Every
-//!    change of a name is flushed with the directory before the next step: a file that is shorter
-//!    than its owner's file says would be refused, one that is longer than it says cut.
-//! 9. Trimming writes zeros and gives no blocks back. Arguments for giving them back: the file
-//!    system has more room. Against: whoever has an area was promised that many bytes, and a log
-//!    that trims what it has no use for and comes back to it would find the disk full at the worst
-//!    moment, or wait for the file system's journal at each write to blocks that are new or count
-//!    as unwritten (`ZERO_RANGE`), which preallocated, written blocks do not (35 us against 60,
-//!    with milliseconds at the tail). The size is what counts against quotas, so nobody of Sietch's
-//!    gains by a hole. Who wants the room back makes the area shorter.
+//! 4. Revoking sets the inode immutable. ext4 checks that flag at every write, also through open
+//!    descriptors. Whether this file system does is *tried* at start on a probe file. If it does
+//!    not, Status and Revoke report it. The next grant clears the flag, after the lock has shown
+//!    that the former holder has ended.
+//! 5. A holder can make its file longer or shorter. A longer file would fill the disk, so it is cut
+//!    back as soon as it is detected. A shorter one harms only its holder.
+//! 6. Growing: durable zeros are written first, then the owner's file gets the new size. Shrinking:
+//!    the owner's file first, then the cut. At whatever point a crash occurs, the file is at least
+//!    as long as the owner's file says, and the excess is cut off.
+//! 7. An area that was being created when the daemon was killed has no name yet. The next start
+//!    removes it. It also removes an owner's file without an area, and one that was being written.
+//! 8. Removing: the area first, its owner's file last; an owner's file alone has no meaning. Every
+//!    change of a name is flushed with the directory before the next step. Otherwise a file shorter
+//!    than its owner's file says would be refused, and a longer one cut.
+//! 9. Trimming writes zeros and frees no blocks. Freeing them would leave more room in the file
+//!    system. But the holder was promised that many bytes. A log that trims a range and writes it
+//!    again later could then find the disk full. Or each write to new blocks, or to blocks that
+//!    count as unwritten (`ZERO_RANGE`), would wait for the file system's journal. Preallocated,
+//!    written blocks avoid that wait (35 us against 60, with milliseconds at the tail). Quotas
+//!    count the size, so no user of Sietch gains room by a hole. A user that needs the room shrinks
+//!    the area.
 //! 10. On persistent memory (`kind = "dax"`, a file system mounted with `-o dax`) areas are files
-//!     that are mapped with `MAP_SYNC`. Whether that can be had is *tried* at start; where it is
-//!     refused the volume is broken, for a mapping of cached pages would not be durable at the
-//!     fence. A mapping goes on writing to an immutable file, so there revoking copies the area to
-//!     a new file, which takes its name: the former holder keeps blocks that are nobody's, until it
+//!     that are mapped with `MAP_SYNC`. Whether that works is *tried* at start. Where it is refused
+//!     the volume is broken, because a mapping of cached pages would not be durable at the fence. A
+//!     mapping can still write to an immutable file, so there revoking copies the area to a new
+//!     file, which takes its name. The former holder keeps blocks that belong to no area, until it
 //!     ends.
-//! 11. A directory belongs to one daemon ([`super::claim`]), and room that is bounded is spoken for
-//!     before it is filled.
+//! 11. A directory belongs to one daemon ([`super::claim`]). Bounded room is reserved before it is
+//!     filled.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,7 +74,7 @@ pub(crate) struct Directory {
     unfenced: Option<Unfenced>,
     /// Whether its files are memory.
     dax: bool,
-    /// Keeps other daemons away.
+    /// Excludes other daemons.
     claim: Arc<Claim>,
 }
 
@@ -95,7 +95,7 @@ struct Unfenced {
     by_file_system: bool,
 }
 
-/// What an owner's file says.
+/// The content of an owner's file.
 struct Record {
     uid: u32,
     size: Option<u64>,
@@ -128,7 +128,7 @@ impl Directory {
             .and_then(|file| rustix::fs::ftruncate(&file, BLOCK as u64).map(|()| file))
             .map_err(|error| format!("{}: {error}; see whether it is full", self.location()));
         let mapped = file.map(|file| Mapped::dax(file, BLOCK as u64).err());
-        // A probe that stays behind is removed by the next start.
+        // The next start removes a probe that remains.
         let _ = std::fs::remove_file(&probe);
         match mapped? {
             None => {
@@ -144,17 +144,17 @@ impl Directory {
         self.dax
     }
 
-    /// What keeps other daemons away from it.
+    /// The claim that excludes other daemons from it.
     pub(crate) fn claim(&self) -> Arc<Claim> {
         Arc::clone(&self.claim)
     }
 
-    /// Where the area `name` lies.
+    /// The path of the area `name`.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}.vsa"))
     }
 
-    /// Where the volume lies.
+    /// Where the volume is stored.
     pub(crate) fn location(&self) -> String {
         self.directory.display().to_string()
     }
@@ -163,7 +163,7 @@ impl Directory {
         self.directory.join(format!("{name}.owner"))
     }
 
-    /// What keeps a holder inside its area and can take it away.
+    /// The mechanism that keeps a holder inside its area and can revoke it.
     pub(crate) fn protection(&self) -> Protection {
         match &self.unfenced {
             _ if self.dax => Protection::KernelEnforced,
@@ -172,8 +172,8 @@ impl Directory {
         }
     }
 
-    /// What the administrator must hear: revoking areas of this volume is void, for want of the
-    /// file system.
+    /// The warning for the administrator: revoking areas of this volume has no effect, because the
+    /// file system does not support it.
     pub(crate) fn warning(&self) -> Option<String> {
         let unfenced = self.unfenced.as_ref().filter(|unfenced| unfenced.by_file_system && !self.dax)?;
         Some(format!(
@@ -197,7 +197,8 @@ impl Directory {
         let path = self.owner_path(name);
         let text = format!("{}\n{size}", record.uid);
         let written = write_durably(&path, &text).or_else(|error| match error.kind() {
-            // Shrinking must do where nothing is free: the block that is there takes the new text.
+            // Shrinking must succeed where nothing is free: the existing block receives the new
+            // text.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 overwrite(&path, &text).or(Err(error))
             }
@@ -262,7 +263,7 @@ impl Directory {
     }
 
     fn spoken_for(&self) -> MutexGuard<'_, u64> {
-        // Nobody panics with it.
+        // No code panics while it holds this lock.
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -283,8 +284,8 @@ impl Directory {
         }
     }
 
-    /// Speaks for `more` bytes, or refuses what the volume's own bound has no room for. What the
-    /// file system has no room for it says itself.
+    /// Reserves `more` bytes, or refuses them if they exceed the volume's own bound. The file
+    /// system itself reports when it is full.
     fn reserve(&self, more: u64) -> Result<Reserved<'_>, ErrorReply> {
         let mut reserved = self.spoken_for();
         if self.bound.is_some() {
@@ -297,7 +298,7 @@ impl Directory {
         Ok(Reserved(self, more))
     }
 
-    /// Makes the area `name` for `uid`.
+    /// Creates the area `name` for `uid`.
     pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
         let _room = self.reserve(size)?;
         // An owner's file without an area means nothing: a crash here leaves nothing.
@@ -309,8 +310,8 @@ impl Directory {
         })
     }
 
-    /// The area's file for user `uid`, made with `size` bytes if it does not exist. Blocks for as
-    /// long as writing that takes.
+    /// The area's file for user `uid`, created with `size` bytes if it does not exist. Blocks for
+    /// as long as writing that takes.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<OwnedFd, ErrorReply> {
         let path = self.path(name);
         let exists = path.symlink_metadata().is_ok();
@@ -330,7 +331,7 @@ impl Directory {
         area::open(&path, size).map_err(|error| self.of_area(name, &error))
     }
 
-    /// Lets the area be written again that a revocation has closed.
+    /// Makes an area writable again that a revocation has closed.
     fn free(&self, name: &str) -> Result<(), ErrorReply> {
         let path = self.path(name);
         unfence(&path).map_err(|error| match error {
@@ -383,7 +384,7 @@ impl Directory {
 
     fn unowned(&self, name: &str) -> ErrorReply {
         let fix = format!("write the owner's uid into {}", self.owner_path(name).display());
-        refuse(ErrorKind::Denied, name, "nothing says whom its data belongs to".to_owned(), &fix)
+        refuse(ErrorKind::Denied, name, "no file names the owner of its data".to_owned(), &fix)
     }
 
     fn check_owner(&self, name: &str, uid: u32, exists: bool) -> Result<(), ErrorReply> {
@@ -420,14 +421,14 @@ impl Directory {
         refuse(kind, name, cause.to_owned(), fix)
     }
 
-    /// Takes writing away from whoever has the area open. Says what now stops them, or what does
-    /// not.
+    /// Stops every process that has the area open from writing. Returns a text that says what now
+    /// stops them, or what does not.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         let path = self.path(name);
         if self.dax {
             return match self.move_away(name) {
                 Ok(()) => {
-                    Ok("the area has moved to a file of its own; what that process has mapped is nobody's"
+                    Ok("the area has moved to a file of its own; what that process maps belongs to no area"
                         .to_owned())
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -475,11 +476,11 @@ impl Directory {
         self.claim.file().sync_all()
     }
 
-    /// Cuts an area back that is longer than `size`, or has blocks beyond its end; says what it
-    /// found if it was not as it was made.
+    /// Cuts an area back that is longer than `size`, or has blocks beyond its end. Returns a text
+    /// if it found a change.
     pub(crate) fn check_size(&self, name: &str, size: u64) -> Option<String> {
         let path = self.path(name);
-        // What the owner's file says is newer than what a grant remembers.
+        // The size in the owner's file is newer than the one in a grant.
         let size = self.record(name).and_then(|record| record.size).unwrap_or(size);
         let metadata = path.symlink_metadata().ok()?;
         let (length, reserved) = (metadata.len(), metadata.blocks().saturating_mul(STAT_BLOCK));
@@ -519,8 +520,8 @@ fn check_own(path: &Path, directory: &File) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what a killed daemon was making: areas without a name, whose blocks nobody would ever
-/// ask for, owners' files that were being written, and those without an area.
+/// Removes what a killed daemon was creating: areas without a name, which no request can reach,
+/// owners' files that were being written, and those without an area.
 fn remove_unfinished(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -534,12 +535,12 @@ fn remove_unfinished(directory: &Path) {
         if (ends.into_iter().any(unfinished) || alone())
             && let Err(error) = std::fs::remove_file(entry.path())
         {
-            tracing::warn!(%error, path = %entry.path().display(), "something unfinished stays behind");
+            tracing::warn!(%error, path = %entry.path().display(), "an unfinished file could not be removed");
         }
     }
 }
 
-/// Clears the immutable flag, once nobody else has the area locked.
+/// Clears the immutable flag, once no other process has the area locked.
 fn unfence(path: &Path) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -569,7 +570,7 @@ fn probe(path: &Path) -> Result<(), Unfenced> {
         rustix::fs::ioctl_setflags(&file, now - IFlags::IMMUTABLE)?;
         Ok(write.is_err())
     });
-    // A probe that stays behind is overwritten at the next start.
+    // The next start overwrites a probe that remains.
     let _ = std::fs::remove_file(path);
     match tried {
         Ok(true) => Ok(()),
@@ -579,7 +580,7 @@ fn probe(path: &Path) -> Result<(), Unfenced> {
         Err(Errno::PERM | Errno::ACCESS) => {
             unfenced(false, "same user as the daemon, without CAP_LINUX_IMMUTABLE".to_owned())
         }
-        Err(_) => unfenced(true, "this file system knows no immutable files".to_owned()),
+        Err(_) => unfenced(true, "this file system does not support immutable files".to_owned()),
     }
 }
 

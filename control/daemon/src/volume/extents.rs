@@ -1,16 +1,17 @@
 //! A volume that is one file or block device, which Sietch allocates itself (`sietch-volume`,
 //! `docs/spec/volume.md`).
 //!
-//! 1. Opening: a file that is not there is made of `size` bytes, reserved, formatted under another
-//!    name, and renamed. One that is there is claimed ([`super::claim`]). What holds no volume is
-//!    formatted only if its first [`BLANK`] bytes are zeros: never over something else.
-//! 2. Metadata is under a lock that is held for a few durable writes; zeroing, which takes long,
-//!    happens without it, on blocks that are reserved.
-//! 3. Trimming writes zeros, and gives blocks of a device back to it; those of a file stay the
-//!    file's, so that no later write fails because its file system is full (`super::directory`, 9).
-//! 4. No application is given a descriptor: there is none that could not be moved over the rest of
-//!    the volume by its holder. The service core is given one, opened anew and locked
-//!    ([`VolumeLease`]), and the extents of the areas that it serves.
+//! 1. Opening: a missing file is created with `size` bytes, reserved, formatted under another name,
+//!    and renamed. An existing one is claimed ([`super::claim`]). A file or device that holds no
+//!    volume is formatted only if its first [`BLANK`] bytes are zeros, so that no other data is
+//!    overwritten.
+//! 2. Metadata is under a lock that is held for a few durable writes. Zeroing, which takes long,
+//!    runs without it, on blocks that are reserved.
+//! 3. Trimming writes zeros. Blocks of a device are discarded. Those of a file remain allocated, so
+//!    that no later write fails because its file system is full (`super::directory`, 9).
+//! 4. No application is given a descriptor, because its holder could use it on the rest of the
+//!    volume. The service core is given one, opened again and locked ([`VolumeLease`]), and the
+//!    extents of the areas that it serves.
 
 use std::fs::File;
 use std::io;
@@ -42,15 +43,15 @@ struct Inner {
 pub(crate) struct Extents {
     name: String,
     inner: Mutex<Inner>,
-    /// Keeps others away, and gives queues for zeroing.
+    /// Excludes other daemons, and provides queues for zeroing.
     claim: Arc<Claim>,
     path: PathBuf,
     capacity: u64,
 }
 
 impl Extents {
-    /// Opens the volume `name` at `path`, made with `size` bytes if there is nothing. Says what is
-    /// wrong and what to do, if it cannot.
+    /// Opens the volume `name` at `path`, created with `size` bytes if it does not exist. On
+    /// failure returns the reason and the fix.
     pub(crate) fn open(
         name: &str,
         path: &Path,
@@ -96,14 +97,14 @@ impl Extents {
         })
     }
 
-    /// What keeps other daemons away from it.
+    /// The claim that excludes other daemons from it.
     pub(crate) fn claim(&self) -> Arc<Claim> {
         Arc::clone(&self.claim)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A panic in the middle of a change is as a failed write: the next one is refused by the
-        // volume, or finds a whole state.
+        // A panic in the middle of a change is like a failed write: the volume refuses the next
+        // change, or finds a complete state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +141,7 @@ impl Extents {
         (inner.volume.capacity(), inner.volume.free())
     }
 
-    /// Makes the area `name` for `uid`.
+    /// Creates the area `name` for `uid`.
     pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
         let reserved = self.inner().volume.reserve(name, uid, size);
         self.finish(name, reserved.map_err(|error| self.of(name, &error))?)
@@ -157,7 +158,7 @@ impl Extents {
         self.finish(name, reserved.map_err(|error| self.of(name, &error))?)
     }
 
-    /// Zeroes what was reserved, then makes it the area's.
+    /// Zeroes the reserved blocks, then assigns them to the area.
     fn finish(&self, name: &str, reservation: Reservation) -> Result<(), ErrorReply> {
         let zeroed = match self.own_queue(name) {
             Ok(mut queue) => reservation.zero(&mut queue).map_err(|(failure, reservation)| {
@@ -175,7 +176,7 @@ impl Extents {
         }
     }
 
-    /// A queue over the volume for one piece of work, so that nobody waits for it.
+    /// A queue over the volume for one operation, so that no other operation waits for it.
     fn own_queue(&self, name: &str) -> Result<BlockingQueue, ErrorReply> {
         queue(self.claim.file(), self.capacity)
             .map_err(|error| refuse(ErrorKind::Failed, name, error.to_string(), "check the disk"))
@@ -188,8 +189,8 @@ impl Extents {
             .map_err(|failure| refuse(ErrorKind::Failed, name, failure.to_string(), "check the disk"))
     }
 
-    /// Makes a range of the area `name` read as zeros; gives its blocks back to a device that wants
-    /// them.
+    /// Makes a range of the area `name` read as zeros. Discards its blocks on a device that
+    /// supports it.
     pub(crate) fn trim(&self, name: &str, offset: u64, length: u64) -> Result<(), ErrorReply> {
         let range = self.inner().volume.range(name, offset, length);
         let extents = range.map_err(|error| self.of(name, &error))?;
@@ -242,13 +243,14 @@ impl Extents {
         }
     }
 
-    /// Removes the area `name`. Its blocks are zeroed before anybody gets them.
+    /// Removes the area `name`. Its blocks are zeroed before they are assigned again.
     pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
         let Inner { volume, queue } = &mut *self.inner();
         volume.delete(queue, name).map_err(|error| self.of(name, &error))
     }
 
-    /// Where the area `name` of user `uid` lies. Makes one of `size` bytes that does not exist.
+    /// The extents of the area `name` of user `uid`. Creates one of `size` bytes if it does not
+    /// exist.
     pub(crate) fn prepare(&self, name: &str, uid: u32, size: u64) -> Result<AreaLayout, ErrorReply> {
         match self.find(name) {
             None => self.create(name, uid, size)?,
@@ -262,7 +264,7 @@ impl Extents {
         self.layout(name).ok_or_else(|| gone(name))
     }
 
-    /// Where the area `name` lies.
+    /// The extents of the area `name`.
     pub(crate) fn layout(&self, name: &str) -> Option<AreaLayout> {
         let inner = self.inner();
         let extent =
@@ -272,8 +274,8 @@ impl Extents {
         Some(AreaLayout { extents, block: inner.queue.block_size() as u32 })
     }
 
-    /// The volume's file, opened anew for a service core and locked until it and all its requests
-    /// are gone.
+    /// The volume's file, opened again for a service core. It is locked until the core and all its
+    /// requests have ended.
     pub(crate) fn lease(&self) -> Result<(OwnedFd, u64), String> {
         let shown = self.path.display();
         let file = VolumeLease::take(&self.path)
@@ -284,7 +286,7 @@ impl Extents {
     /// Whether a service core has the file, or requests of one are under way.
     pub(crate) fn is_leased(&self) -> Result<bool, String> {
         VolumeLease::is_held(self.claim.file())
-            .map_err(|error| format!("{}: cannot see who has it: {error}", self.path.display()))
+            .map_err(|error| format!("{}: cannot find the process that has it: {error}", self.path.display()))
     }
 
     fn of(&self, name: &str, error: &VolumeError) -> ErrorReply {
@@ -324,7 +326,7 @@ fn format(file: &File, capacity: u64) -> Result<(), String> {
     Volume::format(&mut queue, options).map_err(|error| error.to_string())
 }
 
-/// Makes a formatted file of `size` bytes that is there whole or not at all.
+/// Creates a formatted file of `size` bytes atomically.
 fn make(path: &Path, size: u64) -> Result<(), String> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");

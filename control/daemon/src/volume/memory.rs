@@ -1,30 +1,31 @@
-//! A volume in memory, which stands in for non-volatile memory: each area a few memfds of its own.
+//! A volume in memory, which stands in for non-volatile memory: each area is a few memfds of its
+//! own.
 //!
-//! 1. An area is reserved when it is made, and its memory sealed against growing and shrinking: its
-//!    holder can neither take more than it was given nor pull it from under somebody who has mapped
-//!    it. What is sealed once cannot grow for the daemon either, so an area is a sequence of
-//!    *parts*, each a memfd that never changes its length.
-//! 2. Growing an area that somebody has open adds a part: what its holder has mapped stays where it
-//!    is, and it maps the new part behind it. One that nobody has open is made anew in one part and
+//! 1. An area is reserved when it is created, and its memory is sealed against growing and
+//!    shrinking. So its holder can neither take more than it was given nor remove pages that
+//!    another process has mapped. Sealed memory cannot grow for the daemon either, so an area is a
+//!    sequence of *parts*, each a memfd of constant length.
+//! 2. Growing an area that a process has open adds a part. The holder keeps its mappings, and maps
+//!    the new part behind them. An area that no process has open is created again in one part and
 //!    copied, unless memory is short.
-//! 3. Shrinking under the holder frees pages. Parts that lie wholly beyond the new size are emptied
-//!    and let go; the part in which the size lies stays as long as it was sealed, because its
-//!    holder can touch what was cut off: it *counts* against volume and quota until the holder has
-//!    let go, and the next who makes something of the area makes it exact.
-//! 4. Whatever memory leaves an area is emptied first. A former holder that still has it mapped
-//!    finds zeros, and what it touches from then on is memory of its own, as if it had asked the
-//!    kernel for it.
+//! 3. Shrinking an area that is held frees pages. Parts wholly beyond the new size are emptied and
+//!    closed. The part that contains the new end keeps its sealed length, because its holder can
+//!    touch what was cut off. It *counts* against volume and quota until the holder has closed it.
+//!    The next request that changes the area makes it exact.
+//! 4. Memory that leaves an area is emptied first. A former holder that still has it mapped finds
+//!    zeros. Pages that it touches from then on are its own memory, as if it had asked the kernel
+//!    for them.
 //! 5. Each grant gets new open file descriptions with a shared lock. An exclusive lock on each part
-//!    shows that nobody else has it: mappings hold descriptions too, so nobody gets an area that a
-//!    former holder still sees.
-//! 6. Revoking moves the area to new memory while somebody has it open: what the former holder has
-//!    is emptied and nobody's.
-//! 7. Trimming writes zeros and gives no pages back: what an area was given it keeps, and no write
-//!    to it ever fails for want of memory.
-//! 8. All of it is lost at power off, and when the daemon ends: holders keep what they have mapped,
-//!    but nobody can get at it again.
-//! 9. Room is reserved before memory is made, which takes long and happens without the lock, so
-//!    that two who come at once never get more than there is. One area is worked on by one thread
+//!    proves that no other process has it. Mappings keep descriptions open too, so no process gets
+//!    an area that a former holder still has mapped.
+//! 6. Revoking moves the area to new memory while a process has it open. The memory of the former
+//!    holder is emptied and belongs to no area.
+//! 7. Trimming writes zeros and frees no pages: an area keeps what it was given, and no write to it
+//!    ever fails for lack of memory.
+//! 8. All of it is lost at power off, and when the daemon ends: holders keep their mappings, but no
+//!    other process can reach the areas again.
+//! 9. Room is reserved before memory is created, which takes long and happens without the lock. So
+//!    two concurrent requests never get more than the volume has. One area is changed by one thread
 //!    at a time ([`AtWork`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +68,7 @@ struct State {
     areas: BTreeMap<String, Kept>,
     /// Bytes that are being made.
     reserved: u64,
-    /// Areas that somebody works on.
+    /// Areas that a thread is changing.
     at_work: BTreeSet<String>,
 }
 
@@ -83,7 +84,7 @@ pub(crate) struct Memory {
     volume: String,
     bound: u64,
     state: Mutex<State>,
-    /// Somebody's work on an area has ended.
+    /// Signalled when the work on an area has ended.
     rested: Condvar,
 }
 
@@ -123,7 +124,7 @@ impl Kept {
         }
     }
 
-    /// The parts that lie before the end, and how many bytes of each do.
+    /// The parts before the end, with the number of bytes of each that belong to the area.
     fn ranges(&self) -> impl Iterator<Item = (&Part, u64)> {
         let mut left = self.size;
         self.parts.iter().filter_map(move |part| {
@@ -170,7 +171,7 @@ impl Memory {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked changed one area at most, and that at once.
+        // A thread that panicked changed one area at most, in a single step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +207,7 @@ impl Memory {
         (self.bound, self.state().free(self.bound))
     }
 
-    /// Waits until nobody works on the area `name`.
+    /// Waits until no thread works on the area `name`.
     fn begin(&self, name: &str) -> AtWork<'_> {
         let mut state = self.state();
         while !state.at_work.insert(name.to_owned()) {
@@ -241,8 +242,8 @@ impl Memory {
         Ok(Part { file: Arc::new(made?), length })
     }
 
-    /// Makes exact what holders that have gone had made shorter. What cannot be made exact goes on
-    /// counting.
+    /// Makes areas exact whose former holders have ended. An area that cannot be made exact
+    /// continues to count in full.
     fn settle(&self) {
         let loose: Vec<String> = {
             let state = self.state();
@@ -284,7 +285,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes the area `name` for `uid`.
+    /// Creates the area `name` for `uid`.
     pub(crate) fn create(&self, name: &str, uid: u32, size: u64) -> Result<(), ErrorReply> {
         let _work = self.begin(name);
         let _room = self.reserve(size)?;
@@ -306,7 +307,7 @@ impl Memory {
         }
         let lock = alone(name, &kept)?;
         if kept.charge() > kept.size {
-            // If there is no memory to make it exact, it goes on counting.
+            // Without memory to make it exact, it continues to count in full.
             let _ = self.replace(name, &kept, kept.size);
         }
         drop(lock);
@@ -325,8 +326,8 @@ impl Memory {
         let kept = self.kept(name)?;
         let more = size.saturating_sub(kept.charge());
         let _room = self.reserve(more)?;
-        // Copying takes twice the memory for a while; where there is not so much, it is as if
-        // somebody had it open.
+        // Copying takes twice the memory for a while. If memory is short, the area is treated as if
+        // another process had it open.
         let held = match alone(name, &kept) {
             Ok(_lock) if self.replace(name, &kept, size).is_ok() => return Ok(()),
             alone => alone.is_err(),
@@ -352,8 +353,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Frees what lies beyond `size`, under a holder or because there is no memory to copy the
-    /// rest.
+    /// Frees what is beyond `size`, while a process holds the area or because there is no memory to
+    /// copy the rest.
     fn shrink(&self, name: &str, kept: &Kept, size: u64) {
         let mut gone = Vec::new();
         if let Some(now) = self.state().areas.get_mut(name) {
@@ -384,7 +385,7 @@ impl Memory {
         zeroed.map_err(|error| self.failed(name, length, errno(&error)))
     }
 
-    /// Removes the area `name`, which nobody may have open.
+    /// Removes the area `name`, which no process may have open.
     pub(crate) fn delete(&self, name: &str) -> Result<(), ErrorReply> {
         let _work = self.begin(name);
         let kept = self.kept(name)?;
@@ -394,15 +395,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Moves the area away from whoever has it open.
+    /// Moves the area to new memory, away from every process that has it open.
     pub(crate) fn fence(&self, name: &str) -> Result<String, String> {
         let _work = self.begin(name);
         let Ok(kept) = self.kept(name) else {
-            return Ok("it had not been made yet, or went with a former daemon".to_owned());
+            return Ok("it had not been created yet, or was lost with a former daemon".to_owned());
         };
         match self.replace(name, &kept, kept.size) {
             Ok(()) => {
-                Ok("the area has moved to other memory; what that process has is empty and nobody's"
+                Ok("the area has moved to other memory; what that process has is empty and no area's"
                     .to_owned())
             }
             Err(error) => Err(format!("no memory to move it to: {}", io::Error::from(error))),
@@ -414,8 +415,8 @@ impl Memory {
 fn make(size: u64) -> Result<File, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("sietch-area", flags)?;
-    // A memfd may be opened anew through /proc by anybody who has it, unless its mode says
-    // otherwise: that description would have no lock.
+    // Every process that has a memfd may open it again through /proc, unless its mode forbids it.
+    // That description would have no lock.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, size)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;
@@ -456,7 +457,7 @@ fn hand_out(name: &str, kept: &Kept) -> Result<AreaDescriptors, ErrorReply> {
     Ok(AreaDescriptors { files, lengths, layout: None })
 }
 
-/// Descriptions that show, as long as they are kept, that nobody else has the area.
+/// Descriptions that prove, while they are kept open, that no other process has the area.
 fn alone(name: &str, kept: &Kept) -> Result<Vec<OwnedFd>, ErrorReply> {
     let describe = |part| describe(name, part, FlockOperation::NonBlockingLockExclusive);
     kept.parts.iter().map(describe).collect()

@@ -77,7 +77,7 @@ fn life_of_an_area(scene: &Scene, path: &str) {
 }
 
 #[test]
-fn an_area_of_the_main_volume_lives_and_goes() {
+fn an_area_of_the_main_volume_is_created_used_and_deleted() {
     let scene = Scene::new("areas-main", own_uid());
     scene.configure("");
     let _daemon = scene.start();
@@ -111,7 +111,7 @@ fn areas_that_earlier_daemons_have_made_are_found() {
 }
 
 #[test]
-fn an_area_of_another_directory_lives_and_goes() {
+fn an_area_of_another_directory_is_created_used_and_deleted() {
     let scene = Scene::new("areas-directory", own_uid());
     let place = scene.root.join("elsewhere");
     scene.configure(&format!(
@@ -132,7 +132,7 @@ fn an_area_of_another_directory_lives_and_goes() {
 }
 
 #[test]
-fn a_held_area_grows_under_its_holder_and_a_restart_knows() {
+fn a_held_area_grows_and_a_restart_finds_its_size() {
     let scene = Scene::new("areas-held", own_uid());
     scene.configure("");
     let daemon = scene.start();
@@ -204,7 +204,7 @@ fn nonsense_is_refused_before_it_reaches_a_file() {
 }
 
 #[test]
-fn volumes_say_what_they_are_and_a_broken_one_says_why() {
+fn volumes_report_their_kind_and_a_broken_one_its_reason() {
     let scene = Scene::new("areas-volumes", own_uid());
     scene.configure("[[volume]]\nname = \"pmem\"\nkind = \"dax\"\npath = \"/dev/dax77.7\"\n");
     let _daemon = scene.start();
@@ -265,7 +265,7 @@ fn a_name_of_the_configuration_leads_to_its_volume() {
 }
 
 #[test]
-fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
+fn an_area_in_memory_is_created_used_and_deleted_and_reported_as_volatile() {
     let scene = Scene::new("areas-memory", own_uid());
     scene.configure(
         "[[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"4MiB\"\nread_ns = 300\nbytes_per_second = \"2GiB\"\n",
@@ -291,7 +291,7 @@ fn an_area_in_memory_lives_and_goes_and_says_that_it_is_lost() {
 }
 
 #[test]
-fn an_application_grows_memory_that_it_holds_and_its_queue_is_as_slow_as_the_volume_says() {
+fn an_application_grows_memory_that_it_holds_and_its_queue_has_the_speed_of_the_volume() {
     use sietch::disk::DiskQueue as _;
     let scene = Scene::new("areas-parts", own_uid());
     scene.configure(&format!(
@@ -337,7 +337,7 @@ fn an_application_grows_memory_that_it_holds_and_its_queue_is_as_slow_as_the_vol
 }
 
 #[test]
-fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
+fn a_volume_of_extents_remembers_its_areas_and_passes_no_descriptor() {
     let scene = Scene::new("areas-extents", own_uid());
     let path = scene.root.join("volume.img");
     let text = format!(
@@ -371,7 +371,7 @@ fn a_volume_of_extents_remembers_its_areas_and_hands_none_out() {
 /// Persistent memory where there is none: by its name, by its sort, and by what the file system
 /// says to a synchronous mapping.
 #[test]
-fn a_volume_on_persistent_memory_says_why_it_is_none() {
+fn a_volume_without_persistent_memory_reports_the_reason() {
     let scene = Scene::new("areas-dax", own_uid());
     let place = scene.root.join("pmem");
     std::fs::create_dir(&place).unwrap();
@@ -477,7 +477,7 @@ fn drive(queue: &mut impl sietch::disk::DiskQueue, offset: u64) -> bool {
 }
 
 #[test]
-fn an_application_grows_and_trims_what_it_holds_by_the_native_api() {
+fn an_application_grows_and_trims_its_area_by_the_native_api() {
     use sietch::disk::DiskQueue as _;
     let scene = Scene::new("areas-api", own_uid());
     scene.configure(&format!("[[volume]]\nname = \"main\"\n{}", scene::quota()));
@@ -643,26 +643,26 @@ fn model_bytes(model: &Model, volume: &str) -> u64 {
     model.iter().filter(|(path, _)| path.starts_with(volume)).map(|(_, size)| *size).sum()
 }
 
-const STRANGER: u32 = 61_899;
+const OTHER_USER: u32 = 61_899;
 
 /// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says
 /// of the connection.
-fn as_stranger(scene: &Scene, work: &str) -> String {
-    let mut process = scene.application(Some(STRANGER));
+fn as_other_user(scene: &Scene, work: &str) -> String {
+    let mut process = scene.application(Some(OTHER_USER));
     process.ask(work, "DID")
 }
 
 #[test]
-fn a_user_makes_areas_within_its_quota_and_touches_no_others() {
+fn a_user_creates_areas_within_its_quota_and_changes_no_others() {
     if own_uid() != 0 {
         eprintln!(
-            "SKIPPED a_user_makes_areas_within_its_quota_and_touches_no_others: needs root to become others"
+            "SKIPPED a_user_creates_areas_within_its_quota_and_changes_no_others: needs root to become others"
         );
         return;
     }
     let scene = Scene::new("areas-quota", own_uid());
     scene.configure(&format!(
-        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n"
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {OTHER_USER}\nsize = \"4MiB\"\n"
     ));
     let _daemon = scene.start();
     let mut root: Connection = scene.connect();
@@ -672,22 +672,22 @@ fn a_user_makes_areas_within_its_quota_and_touches_no_others() {
     for refused in
         ["resize roots 2097152", "trim roots 0 4096", "delete roots", "acquire roots", "acquire /main/roots"]
     {
-        let answer = as_stranger(&scene, refused);
+        let answer = as_other_user(&scene, refused);
         assert!(answer.starts_with("Denied"), "{refused}: {answer}");
     }
-    assert_eq!(as_stranger(&scene, "list"), "", "another's areas are not shown");
+    assert_eq!(as_other_user(&scene, "list"), "", "another's areas are not shown");
     assert_eq!(read(&file, 0), [9; 4096]);
-    assert_eq!(as_stranger(&scene, "create mine 3145728"), "ok /main/mine 3145728");
-    assert_eq!(as_stranger(&scene, "list"), "/main/mine");
-    let answer = as_stranger(&scene, "create more 2097152");
+    assert_eq!(as_other_user(&scene, "create mine 3145728"), "ok /main/mine 3145728");
+    assert_eq!(as_other_user(&scene, "list"), "/main/mine");
+    let answer = as_other_user(&scene, "create more 2097152");
     assert!(answer.starts_with("Limit") && answer.contains("3145728 of 4194304"), "{answer}");
-    assert!(as_stranger(&scene, "resize mine 5242880").starts_with("Limit"));
-    assert_eq!(as_stranger(&scene, "resize mine 4194304"), "ok /main/mine 4194304");
-    assert!(as_stranger(&scene, "create-for 0 roots2 4096").starts_with("Denied"), "for another user");
+    assert!(as_other_user(&scene, "resize mine 5242880").starts_with("Limit"));
+    assert_eq!(as_other_user(&scene, "resize mine 4194304"), "ok /main/mine 4194304");
+    assert!(as_other_user(&scene, "create-for 0 roots2 4096").starts_with("Denied"), "for another user");
     let volumes = root.volumes().unwrap();
     assert_eq!(volumes[0].quotas[0].used, 4 * MIB);
-    assert_eq!(as_stranger(&scene, "delete mine"), "ok");
+    assert_eq!(as_other_user(&scene, "delete mine"), "ok");
     scene.configure("");
     root.reload().unwrap();
-    assert!(as_stranger(&scene, "create mine 4096").starts_with("Denied"), "no quota, no area");
+    assert!(as_other_user(&scene, "create mine 4096").starts_with("Denied"), "no quota, no area");
 }

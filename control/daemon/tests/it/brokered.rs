@@ -22,7 +22,7 @@ use sietch_service::Snapshot;
 use sietch_service::broker::{Command, Event, EventSink, Span, run};
 
 const MIB: u64 = 1 << 20;
-const STRANGER: u32 = 61_896;
+const OTHER_USER: u32 = 61_896;
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -204,7 +204,7 @@ fn release(client: &mut Client, vsa: Vsa) {
 }
 
 #[test]
-fn an_area_of_a_raw_volume_lives_and_goes() {
+fn an_area_of_a_raw_volume_is_created_used_and_deleted() {
     let scene = place("brokered-life");
     let _daemon = scene.start();
     let mut app = client(&scene);
@@ -256,7 +256,7 @@ fn an_area_of_a_raw_volume_lives_and_goes() {
 }
 
 #[test]
-fn revoked_it_reaches_nothing_and_the_others_do_not_notice() {
+fn a_revoked_holder_reaches_nothing_and_others_are_not_disturbed() {
     let scene = place("brokered-revoked");
     let _daemon = scene.start();
     let _core = Core::start(&scene);
@@ -301,12 +301,12 @@ fn revoked_it_reaches_nothing_and_the_others_do_not_notice() {
 const STORM: u8 = 0xba;
 
 #[test]
-fn killed_in_flight_its_blocks_change_hands_only_after_its_last_write() {
+fn blocks_of_a_killed_holder_are_reused_only_after_its_last_write() {
     let scene = place("brokered-killed");
     let _daemon = scene.start();
     let core = Core::start(&scene);
     let mut app = client(&scene);
-    let storms_as = (own_uid() == 0).then_some(STRANGER);
+    let storms_as = (own_uid() == 0).then_some(OTHER_USER);
     scene.connect().create_vsa("/raw/prey", MIB, Some(storms_as.unwrap_or(own_uid()))).unwrap();
     app.create_vsa("/raw/victim", MIB).unwrap();
     let mut victim = app.acquire_vsa("/raw/victim").unwrap();
@@ -342,7 +342,7 @@ fn killed_in_flight_its_blocks_change_hands_only_after_its_last_write() {
 }
 
 #[test]
-fn a_daemon_that_dies_disturbs_nobody_and_its_successor_knows_all() {
+fn a_dead_daemon_disturbs_no_holder_and_its_successor_has_all_grants() {
     let scene = place("brokered-restart");
     let daemon = scene.start();
     let core = Core::start(&scene);
@@ -382,7 +382,7 @@ fn a_daemon_that_dies_disturbs_nobody_and_its_successor_knows_all() {
 }
 
 #[test]
-fn a_core_that_dies_takes_its_areas_along_and_loses_nothing_acknowledged() {
+fn a_dead_core_ends_its_grants_and_loses_no_acknowledged_write() {
     let scene = place("brokered-core");
     let _daemon = scene.start();
     let mut app = client(&scene);
@@ -420,7 +420,7 @@ fn a_core_that_dies_takes_its_areas_along_and_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_stranger_is_no_service_core() {
+fn another_user_cannot_be_the_service_core() {
     let scene = place("brokered-stranger");
     let _daemon = scene.start();
     let mut connection: Connection = scene.connect();

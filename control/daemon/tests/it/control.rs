@@ -43,7 +43,7 @@ fn a_vnic_has_one_holder_and_each_grant_a_newer_generation() {
 }
 
 #[test]
-fn who_may_not_or_asks_for_what_is_not_there_is_told_where_to_look() {
+fn a_refusal_for_access_or_an_unknown_name_says_how_to_fix_it() {
     let scene = Scene::own("denied");
     let _daemon = scene.start();
     let mut connection = scene.connect();
@@ -59,7 +59,7 @@ fn who_may_not_or_asks_for_what_is_not_there_is_told_where_to_look() {
 }
 
 #[test]
-fn what_a_killed_process_held_is_taken_back() {
+fn devices_of_a_killed_process_are_revoked() {
     let scene = Scene::own("killed");
     let _daemon = scene.start();
     let mut application = scene.application(None);
@@ -76,7 +76,7 @@ fn what_a_killed_process_held_is_taken_back() {
 }
 
 #[test]
-fn a_killed_daemon_disturbs_nobody_and_its_successor_adopts_revokes_and_cleans_up() {
+fn a_killed_daemon_disturbs_no_holder_and_its_successor_adopts_revokes_and_cleans_up() {
     let scene = Scene::own("successor");
     let daemon = scene.start_process();
     let mut living = scene.application(None);
@@ -171,7 +171,7 @@ fn an_area_keeps_its_data_for_its_owner_and_cannot_grow() {
 }
 
 #[test]
-fn an_area_goes_to_no_other_user() {
+fn an_area_is_granted_to_no_other_user() {
     let scene = Scene::new("owner", 4242);
     std::fs::create_dir_all(scene.data().join("areas")).unwrap();
     std::fs::write(scene.data().join("areas/kv.vsa"), vec![0; 1 << 20]).unwrap();
@@ -284,7 +284,7 @@ fn counters_of_applications_are_shown_and_a_bad_page_is_refused() {
 }
 
 #[test]
-fn shutting_down_tells_applications_and_leaves_nothing() {
+fn shutting_down_notifies_applications_and_leaves_nothing() {
     let scene = Scene::own("shutdown");
     let daemon = scene.start();
     let mut application = scene.connect();

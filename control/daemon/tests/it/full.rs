@@ -235,9 +235,9 @@ fn a_really_full_file_system_refuses_and_loses_nothing() {
 }
 
 #[test]
-fn a_daemon_whose_state_has_no_room_refuses_and_goes_on() {
+fn a_daemon_whose_state_has_no_room_refuses_and_continues() {
     on_a_small_file_system(
-        "a_daemon_whose_state_has_no_room_refuses_and_goes_on",
+        "a_daemon_whose_state_has_no_room_refuses_and_continues",
         "state_child",
         16 * MIB,
         true,

@@ -15,8 +15,8 @@ const MOUNTED: &str = "SIETCH_TEST_MOUNTED";
 /// Runs the test below in a mount namespace of its own, where an image is mounted that goes with
 /// it.
 #[test]
-fn a_full_file_system_takes_nothing_from_an_area() {
-    let name = "a_full_file_system_takes_nothing_from_an_area";
+fn a_full_file_system_removes_nothing_from_an_area() {
+    let name = "a_full_file_system_removes_nothing_from_an_area";
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED {name}: needs root to mount a file system");
         return;

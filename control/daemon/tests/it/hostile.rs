@@ -39,7 +39,7 @@ fn frame(request: Request) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_protocol_is_answered_by_an_error_and_the_end() {
+fn an_invalid_message_is_answered_by_an_error_and_the_end() {
     let scene = Scene::own("garbage");
     let _daemon = scene.start();
     let mut nested = vec![b'['; 60_000];
@@ -88,7 +88,7 @@ fn random_bytes_never_harm_the_daemon() {
 }
 
 #[test]
-fn a_client_that_dawdles_is_dropped_and_disturbs_nobody() {
+fn a_slow_client_is_dropped_and_disturbs_no_other() {
     let scene = Scene::own("dawdle");
     let _daemon = scene.start();
     let mut silent = raw(&scene);
@@ -105,7 +105,7 @@ fn a_client_that_dawdles_is_dropped_and_disturbs_nobody() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_dropped_and_disturbs_nobody() {
+fn a_client_that_never_reads_is_dropped_and_disturbs_no_other() {
     let scene = Scene::own("deaf");
     let _daemon = scene.start();
     let mut deaf = raw(&scene);
@@ -123,7 +123,7 @@ fn a_client_that_never_reads_is_dropped_and_disturbs_nobody() {
 }
 
 #[test]
-fn a_crowd_is_refused_and_those_who_are_in_go_on() {
+fn a_crowd_is_refused_and_connected_clients_continue() {
     let scene = Scene::own("crowd");
     let _daemon = scene.start();
     let mut first = scene.connect();
@@ -146,7 +146,7 @@ fn a_crowd_is_refused_and_those_who_are_in_go_on() {
 }
 
 #[test]
-fn a_stopped_application_costs_nobody_else_anything() {
+fn a_stopped_application_delays_no_other() {
     let scene = Scene::own("stopped");
     let _daemon = scene.start();
     let mut application = scene.application(None);

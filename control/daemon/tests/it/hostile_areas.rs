@@ -8,7 +8,7 @@ use crate::scene::{self, Scene};
 use sietch_protocol::{Protection, Target};
 
 const MIB: u64 = 1 << 20;
-const STRANGER: u32 = 61_897;
+const OTHER_USER: u32 = 61_897;
 
 /// Volumes, and the descriptor of the victim on each.
 type Victims = Vec<(String, OwnedFd)>;
@@ -28,7 +28,7 @@ fn two_neighbours(name: &str) -> Option<(Scene, Victims, scene::Daemon)> {
     let mut victims = Vec::new();
     for volume in ["main", "ram"] {
         connection.create_vsa(&format!("/{volume}/victim"), MIB, None).unwrap();
-        connection.create_vsa(&format!("/{volume}/prey"), MIB, Some(STRANGER)).unwrap();
+        connection.create_vsa(&format!("/{volume}/prey"), MIB, Some(OTHER_USER)).unwrap();
         let (_, file) = connection.acquire_vsa(&format!("/{volume}/victim")).unwrap();
         for block in 0..MIB / 4096 {
             assert_eq!(rustix::io::pwrite(&file, &[block as u8; 4096], block * 4096), Ok(4096));
@@ -56,18 +56,18 @@ fn check_victims(victims: &[(String, OwnedFd)]) {
 fn a_descriptor_reaches_its_area_and_nothing_else() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-escape") else { return };
     for (volume, _) in &victims {
-        let mut application = scene.application(Some(STRANGER));
+        let mut application = scene.application(Some(OTHER_USER));
         assert_eq!(application.ask(&format!("escape /{volume}/prey"), "DID"), "", "on volume {volume}");
     }
     check_victims(&victims);
 }
 
 #[test]
-fn killed_in_the_middle_of_a_storm_it_has_harmed_nobody() {
+fn a_writer_killed_under_load_has_harmed_no_other_area() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-killed") else { return };
     for (volume, _) in &victims {
         for _ in 0..3 {
-            let mut application = scene.application(Some(STRANGER));
+            let mut application = scene.application(Some(OTHER_USER));
             application.ask(&format!("storm /{volume}/prey"), "DID");
             application.kill();
             scene.wait_for("the grant to end", |status| {
@@ -77,20 +77,20 @@ fn killed_in_the_middle_of_a_storm_it_has_harmed_nobody() {
         }
         // Whatever it did to its own, the next holder of the same user gets an area of the size
         // that was promised.
-        let mut application = scene.application(Some(STRANGER));
+        let mut application = scene.application(Some(OTHER_USER));
         assert_eq!(application.ask(&format!("acquire /{volume}/prey"), "DID"), format!("ok {MIB}"));
         application.kill();
     }
 }
 
 #[test]
-fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
+fn a_writer_revoked_under_load_writes_no_more() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-revoked") else { return };
     let mut connection = scene.connect();
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
         let label = if volume == "main" { "prey".to_owned() } else { path.clone() };
-        let mut application = scene.application(Some(STRANGER));
+        let mut application = scene.application(Some(OTHER_USER));
         application.ask(&format!("storm {path}"), "DID");
         let status = scene.status();
         let prey = status.vsas.iter().find(|vsa| vsa.name == label).unwrap();
@@ -98,9 +98,7 @@ fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
         connection.revoke(Target::Name(path.clone())).unwrap();
         check_victims(&victims);
         if !fenced {
-            eprintln!(
-                "SKIPPED part of revoked_in_the_middle_of_a_storm_it_writes_no_more: needs immutable files"
-            );
+            eprintln!("SKIPPED part of a_writer_revoked_under_load_writes_no_more: needs immutable files");
             continue;
         }
         if volume == "main" {
@@ -112,7 +110,7 @@ fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
             // It still storms, in memory that is nobody's: the area is another's to have, and stays
             // as it is.
             connection.trim_vsa(&path, 0, None).unwrap();
-            let mut next = scene.application(Some(STRANGER));
+            let mut next = scene.application(Some(OTHER_USER));
             assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0");
             next.kill();
         }
@@ -123,20 +121,20 @@ fn revoked_in_the_middle_of_a_storm_it_writes_no_more() {
 
 /// Blocks that change hands carry nothing over.
 #[test]
-fn what_an_area_held_is_not_in_the_next_one() {
+fn data_of_an_area_is_not_in_the_next_one() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-remains") else { return };
     let mut connection = scene.connect();
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
-        let mut application = scene.application(Some(STRANGER));
+        let mut application = scene.application(Some(OTHER_USER));
         application.ask(&format!("storm {path}"), "DID");
         application.kill();
         scene.wait_for("the grant to end", |status| {
             status.vsas.iter().all(|vsa| vsa.holder.as_ref().is_none_or(|holder| holder.uid == 0))
         });
         connection.delete_vsa(&path).unwrap();
-        connection.create_vsa(&path, MIB, Some(STRANGER)).unwrap();
-        let mut next = scene.application(Some(STRANGER));
+        connection.create_vsa(&path, MIB, Some(OTHER_USER)).unwrap();
+        let mut next = scene.application(Some(OTHER_USER));
         assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0", "on volume {volume}");
         next.kill();
     }
@@ -145,18 +143,18 @@ fn what_an_area_held_is_not_in_the_next_one() {
 /// A holder that makes its area longer and shorter with its own writes under way: its own data is
 /// its own affair, the others' is not, and what it was told stands.
 #[test]
-fn resized_under_its_own_storm_it_harms_nobody_else() {
+fn resizing_under_load_harms_no_other_area() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-resize") else { return };
     scene.configure(&format!(
-        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"3MiB\"\n\
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {OTHER_USER}\nsize = \"3MiB\"\n\
          [[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"8MiB\"\n\
-         [[volume.quota]]\nuid = {STRANGER}\nsize = \"3MiB\"\n"
+         [[volume.quota]]\nuid = {OTHER_USER}\nsize = \"3MiB\"\n"
     ));
     let mut root = scene.connect();
     root.reload().unwrap();
     for (volume, _) in &victims {
         let path = format!("/{volume}/prey");
-        let mut application = scene.application(Some(STRANGER));
+        let mut application = scene.application(Some(OTHER_USER));
         let answer = application.ask(&format!("wobble {path}"), "DID");
         let size: u64 =
             answer.strip_prefix("wobbled ").unwrap_or_else(|| panic!("{answer}")).parse().unwrap();
@@ -170,7 +168,7 @@ fn resized_under_its_own_storm_it_harms_nobody_else() {
         check_victims(&victims);
         let prey = root.vsas().unwrap().into_iter().find(|area| area.path == path).unwrap();
         assert_eq!(prey.size, size, "on volume {volume}");
-        let mut next = scene.application(Some(STRANGER));
+        let mut next = scene.application(Some(OTHER_USER));
         assert_eq!(next.ask(&format!("acquire {path}"), "DID"), format!("ok {size}"));
         next.kill();
     }
@@ -179,20 +177,20 @@ fn resized_under_its_own_storm_it_harms_nobody_else() {
 /// Two applications of one user that ask at the same moment get no more than its quota, however
 /// often they try.
 #[test]
-fn two_who_ask_at_once_share_one_quota() {
+fn two_concurrent_requests_share_one_quota() {
     let own = rustix::process::geteuid().as_raw();
     if own != 0 {
-        eprintln!("SKIPPED two_who_ask_at_once_share_one_quota: needs root to become another user");
+        eprintln!("SKIPPED two_concurrent_requests_share_one_quota: needs root to become another user");
         return;
     }
     let scene = Scene::new("hostile-race", own);
     scene.configure(&format!(
-        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n\
+        "[[volume]]\nname = \"main\"\n[[volume.quota]]\nuid = {OTHER_USER}\nsize = \"4MiB\"\n\
          [[volume]]\nname = \"ram\"\nkind = \"memory\"\nsize = \"16MiB\"\n\
-         [[volume.quota]]\nuid = {STRANGER}\nsize = \"4MiB\"\n"
+         [[volume.quota]]\nuid = {OTHER_USER}\nsize = \"4MiB\"\n"
     ));
     let _daemon = scene.start();
-    let mut applications = [scene.application(Some(STRANGER)), scene.application(Some(STRANGER))];
+    let mut applications = [scene.application(Some(OTHER_USER)), scene.application(Some(OTHER_USER))];
     let mut root = scene.connect();
     for round in 0..10 {
         for volume in ["main", "ram"] {

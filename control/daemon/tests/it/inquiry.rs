@@ -71,7 +71,7 @@ fn listening(scene: &Scene) -> (Connection, u64) {
 }
 
 #[test]
-fn an_application_is_asked_and_its_answer_reaches_who_asked_unread() {
+fn an_application_is_queried_and_its_answer_passes_unread() {
     let scene = Scene::own("asked");
     let _daemon = scene.start();
     let (mut application, grant) = listening(&scene);
@@ -89,7 +89,7 @@ fn an_application_is_asked_and_its_answer_reaches_who_asked_unread() {
 }
 
 #[test]
-fn who_does_not_answer_well_is_reported_and_keeps_nobody_waiting() {
+fn a_missing_or_bad_answer_is_reported_and_delays_no_other() {
     let scene = Scene::own("silent");
     let _daemon = scene.start();
     let mut asker = scene.connect();
@@ -123,7 +123,7 @@ fn who_does_not_answer_well_is_reported_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn nobody_answers_for_a_grant_that_is_not_theirs() {
+fn only_the_holder_of_a_grant_can_answer_for_it() {
     let scene = Scene::own("impostor");
     let _daemon = scene.start();
     let mut application = scene.application(None);
@@ -138,7 +138,7 @@ fn nobody_answers_for_a_grant_that_is_not_theirs() {
 }
 
 #[test]
-fn a_capture_lasts_as_long_as_the_connection_of_who_asked() {
+fn a_capture_ends_with_the_connection_of_its_requester() {
     let scene = Scene::own("capture");
     let _daemon = scene.start();
     let (mut application, _) = listening(&scene);

@@ -181,8 +181,8 @@ fn a_successor_refuses_a_holder_that_hides_its_socket() {
 }
 
 #[test]
-fn status_says_that_an_interface_is_gone() {
-    in_own_network("status_says_that_an_interface_is_gone", || {
+fn status_reports_a_missing_interface() {
+    in_own_network("status_reports_a_missing_interface", || {
         let scene = Scene::new("gone", NOBODY);
         let daemon = start(&scene);
         let mut application = scene.application(Some(NOBODY));
@@ -242,8 +242,8 @@ fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
 }
 
 #[test]
-fn a_veth_that_somebody_else_made_is_not_touched() {
-    in_own_network("a_veth_that_somebody_else_made_is_not_touched", || {
+fn a_foreign_veth_is_not_touched() {
+    in_own_network("a_foreign_veth_is_not_touched", || {
         let scene = Scene::new("foreign", NOBODY);
         let _daemon = start(&scene);
         ip(&["link", "add", "sv-kv", "type", "veth", "peer", "name", "theirs"]);
@@ -297,8 +297,8 @@ fn served() -> Vec<String> {
 }
 
 #[test]
-fn a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others() {
-    in_own_network("a_successor_makes_the_uplink_know_the_vnics_that_live_and_no_others", || {
+fn a_successor_adds_only_live_vnics_to_the_uplink() {
+    in_own_network("a_successor_adds_only_live_vnics_to_the_uplink", || {
         let scene = Scene::new("uplink-again", NOBODY);
         scene.configure(&with_ipv6());
         ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);

@@ -67,7 +67,7 @@ fn pass(from: &mut Endpoint, to: &mut Endpoint, word: &[u8]) {
 }
 
 /// Waits for the doorbell to say that the link is over.
-fn is_told(endpoint: &mut Endpoint) {
+fn assert_link_ended(endpoint: &mut Endpoint) {
     use std::os::fd::AsFd;
     let watched = endpoint.try_clone_bell();
     poll(&mut [PollFd::new(&watched.as_fd(), PollFlags::IN)], None).unwrap();
@@ -111,7 +111,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> (ErrorKind, Stri
 }
 
 #[test]
-fn two_ends_meet_whoever_comes_first_and_frames_pass_both_ways() {
+fn two_ends_pair_in_either_order_and_frames_pass_both_ways() {
     let scene = with_link("meet", "mtu = 9000\nmemory = \"1MiB\"");
     let _daemon = scene.start();
     for order in [["kv", "far"], ["far", "kv"]] {
@@ -163,7 +163,7 @@ fn each_side_reads_what_the_other_writes_and_cannot_write_there() {
 }
 
 #[test]
-fn when_one_end_goes_the_other_is_told_and_both_meet_again_in_fresh_memory() {
+fn the_end_of_one_side_ends_the_other_and_both_pair_again_in_fresh_memory() {
     let scene = with_link("again", "");
     let _daemon = scene.start();
     let (mut one, mut two) = (scene.connect(), scene.connect());
@@ -171,7 +171,7 @@ fn when_one_end_goes_the_other_is_told_and_both_meet_again_in_fresh_memory() {
     let (second, mut far) = acquire(&mut two, "far");
     pass(&mut near, &mut far, b"first");
     two.release(second.grant).unwrap();
-    is_told(&mut near);
+    assert_link_ended(&mut near);
     let reason = notice(&mut one, first.grant);
     assert!(reason.contains("other end"), "{reason}");
     // Nobody has to release what is over.
@@ -182,7 +182,7 @@ fn when_one_end_goes_the_other_is_told_and_both_meet_again_in_fresh_memory() {
 }
 
 #[test]
-fn an_end_that_begins_again_and_again_is_heard_of_once() {
+fn an_end_that_reconnects_repeatedly_notifies_its_peer_once() {
     let scene = with_link("churn", "");
     let _daemon = scene.start();
     let (mut honest, mut hostile) = (scene.connect(), scene.connect());
@@ -191,7 +191,7 @@ fn an_end_that_begins_again_and_again_is_heard_of_once() {
         let (grant, ..) = hostile.acquire_vnic("far").unwrap();
         hostile.release(grant.grant).unwrap();
     }
-    is_told(&mut near);
+    assert_link_ended(&mut near);
     notice(&mut honest, held.grant);
     assert!(honest.take_notice().unwrap().is_none());
     assert!(honest.status().is_ok(), "its connection stands");
@@ -206,7 +206,7 @@ fn a_killed_peer_is_noticed_and_may_come_back() {
     application.ask("vnic", "GRANT");
     let (held, mut near) = acquire(&mut connection, "far");
     application.kill();
-    is_told(&mut near);
+    assert_link_ended(&mut near);
     let reason = notice(&mut connection, held.grant);
     assert!(reason.contains("gone"), "{reason}");
     let _near = acquire(&mut connection, "far");
@@ -227,8 +227,8 @@ fn a_revoked_end_stops_at_once_and_is_refused_until_it_is_restored() {
     pass(&mut near, &mut far, b"before");
     let lines = administrator.revoke(Target::Name("far".into())).unwrap();
     assert!(lines.len() == 1 && lines[0].contains("link pair is over"), "{lines:?}");
-    is_told(&mut far);
-    is_told(&mut near);
+    assert_link_ended(&mut far);
+    assert_link_ended(&mut near);
     notice(&mut two, second.grant);
     assert_eq!(refused(two.acquire_vnic("far")).0, ErrorKind::Revoked);
     let (_, mut near) = acquire(&mut one, "kv");
@@ -259,7 +259,7 @@ fn a_restarted_daemon_leaves_a_link_alone_and_can_still_end_it() {
 }
 
 #[test]
-fn an_end_that_nobody_can_ever_meet_ends_with_the_daemon_that_made_it() {
+fn an_end_without_a_possible_peer_ends_with_its_daemon() {
     let scene = with_link("lonely", "");
     let daemon = scene.start_process();
     let mut near = scene.application(None);
@@ -281,7 +281,7 @@ fn another_sietch_toml_ends_a_link_that_does_not_fit_it() {
     two.reload().unwrap();
     let (grant, mut far) = acquire(&mut two, "far");
     assert_eq!(grant.mtu, 9000);
-    is_told(&mut near);
+    assert_link_ended(&mut near);
     notice(&mut one, old.grant);
     let (_, mut near) = acquire(&mut one, "kv");
     pass(&mut near, &mut far, &[1; 8000]);

@@ -94,9 +94,9 @@ fn an_area_without_a_descriptor_is_read_in_pieces_that_end_where_it_ends() {
 }
 
 #[test]
-fn what_is_for_another_user_is_not_read() {
+fn an_area_of_another_user_is_not_read() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED what_is_for_another_user_is_not_read: needs root to be two users");
+        eprintln!("SKIPPED an_area_of_another_user_is_not_read: needs root to be two users");
         return;
     }
     let scene = volumes("readers-uid");
@@ -152,7 +152,7 @@ fn owner(scene: &Scene) -> (Connection, u64) {
 }
 
 #[test]
-fn a_question_about_a_view_reaches_its_owner_and_its_answer_whoever_asked() {
+fn a_view_query_reaches_the_owner_and_the_answer_its_requester() {
     let scene = volumes("view");
     let _daemon = scene.start();
     let (mut owner, grant) = owner(&scene);
@@ -204,7 +204,7 @@ fn a_question_about_a_view_reaches_its_owner_and_its_answer_whoever_asked() {
 }
 
 #[test]
-fn an_owner_that_answers_with_nonsense_harms_nobody() {
+fn an_owner_with_invalid_answers_harms_no_other() {
     let scene = volumes("view-hostile");
     let _daemon = scene.start();
     let (mut owner, _) = owner(&scene);
@@ -257,7 +257,7 @@ fn an_owner_that_answers_with_nonsense_harms_nobody() {
 }
 
 #[test]
-fn an_owner_that_does_not_answer_is_waited_for_a_second_and_then_not_asked_any_more() {
+fn an_owner_that_does_not_answer_is_awaited_for_a_second_and_then_no_longer_queried() {
     let scene = volumes("view-silent");
     let _daemon = scene.start();
     let (mut owner, _) = owner(&scene);

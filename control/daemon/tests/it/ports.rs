@@ -92,7 +92,7 @@ fn a_port_goes_to_its_user_and_to_the_switch_with_its_rules() {
 }
 
 #[test]
-fn a_revoked_port_is_dropped_by_the_switch_and_a_switch_that_goes_takes_its_ports_along() {
+fn a_revoked_port_is_dropped_by_the_switch_and_a_dead_switch_ends_its_ports() {
     let scene = on_switch("revoke-port");
     let _daemon = scene.start();
     let (mut application, mut service) = (scene.connect(), scene.connect());

@@ -534,7 +534,7 @@ fn every_line_that_makes_something_durable_is_in_the_table() {
 }
 
 #[test]
-fn a_failed_write_of_metadata_stops_the_volume_and_what_is_there_stays() {
+fn a_failed_write_of_metadata_stops_the_volume_and_keeps_its_state() {
     for nth in 1..12 {
         let media = Media::new(Options::new(CAPACITY as usize), Random::new(nth));
         let mut disk = media.open();

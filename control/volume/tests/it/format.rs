@@ -87,7 +87,7 @@ fn another_version_is_refused_by_its_number() {
 }
 
 #[test]
-fn what_is_no_volume_is_refused() {
+fn a_file_without_a_volume_is_refused() {
     assert!(matches!(Volume::open(&mut disk()), Err(OpenError::NotFormatted)));
     let mut noise = MemoryQueue::from_bytes(vec![0x5a; CAPACITY as usize]);
     assert!(matches!(Volume::open(&mut noise), Err(OpenError::Damaged { .. })));
@@ -97,7 +97,7 @@ fn what_is_no_volume_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_or_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_and_oversized_requests_are_refused_and_change_nothing() {
     let mut disk = example();
     let mut volume = Volume::open(&mut disk).expect("a volume");
     let free = volume.free();
@@ -121,7 +121,7 @@ fn what_does_not_fit_or_makes_no_sense_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_area_grows_in_place_while_it_can_and_in_pieces_when_it_must() {
+fn an_area_grows_in_place_if_possible_and_else_in_pieces() {
     let mut disk = MemoryQueue::new(2048 * BLOCK as usize);
     Volume::format(&mut disk, FormatOptions { identity: 1, half_bytes: None }).expect("room");
     let mut volume = Volume::open(&mut disk).expect("just formatted");

@@ -26,18 +26,20 @@ const SIZE: u64 = 64 << 10;
 /// tmpfs keeps no descriptor that is open from writing: whoever runs the daemon hears it, with what
 /// to do.
 #[test]
-fn a_file_system_that_makes_revoking_void_is_warned_of() {
+fn a_file_system_where_revoking_has_no_effect_causes_a_warning() {
     let folder = std::path::PathBuf::from(format!("/dev/shm/sietch-void-{}", std::process::id()));
     let opened = Directory::open("main", folder.join("areas"), None, &mut Vec::new());
     let said = opened.as_ref().map(|areas| (areas.protection(), areas.warning())).ok();
     drop(opened);
     let _ = std::fs::remove_dir_all(&folder);
     let Some((Protection::None(why), warning)) = said else {
-        eprintln!("SKIPPED a_file_system_that_makes_revoking_void_is_warned_of: /dev/shm is no tmpfs");
+        eprintln!(
+            "SKIPPED a_file_system_where_revoking_has_no_effect_causes_a_warning: /dev/shm is no tmpfs"
+        );
         return;
     };
     if why.contains("CAP_LINUX_IMMUTABLE") {
-        eprintln!("SKIPPED a_file_system_that_makes_revoking_void_is_warned_of: needs root ({why})");
+        eprintln!("SKIPPED a_file_system_where_revoking_has_no_effect_causes_a_warning: needs root ({why})");
         return;
     }
     let warning = warning.expect("a warning");
@@ -115,7 +117,7 @@ fn areas_can_be_reached_by_the_daemon_alone() {
 }
 
 #[test]
-fn what_a_crash_left_is_removed_and_nothing_else() {
+fn only_leftovers_of_a_crash_are_removed() {
     let scratch = Scratch::new("orphans");
     let directory = scratch.0.join("areas");
     let areas = Directory::open("main", directory.clone(), None, &mut Vec::new()).unwrap();
@@ -155,7 +157,7 @@ fn a_directory_that_others_can_write_is_refused() {
 }
 
 #[test]
-fn two_who_come_at_once_never_get_more_than_the_bound() {
+fn two_concurrent_requests_never_get_more_than_the_bound() {
     let scratch = Scratch::new("bound");
     let areas = Directory::open("main", scratch.0.join("areas"), Some(4 * SIZE), &mut Vec::new()).unwrap();
     std::thread::scope(|scope| {

@@ -40,7 +40,7 @@ fn it_grows_under_its_holder_part_by_part() {
 }
 
 #[test]
-fn its_holder_can_neither_stretch_nor_cut_nor_keep_what_it_gave_back() {
+fn its_holder_can_neither_resize_it_nor_keep_what_it_released() {
     let memory = Memory::new("ram", 8 * MIB);
     memory.create("a", 7, 2 * MIB).unwrap();
     let held = memory.prepare("a", 7, 2 * MIB).unwrap();
@@ -93,7 +93,7 @@ fn the_most_parts_are_refused_and_joined_when_it_is_released() {
 }
 
 #[test]
-fn two_who_come_at_once_never_get_more_than_there_is() {
+fn two_concurrent_requests_never_get_more_than_the_volume_has() {
     let memory = Memory::new("ram", 8 * MIB);
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -135,7 +135,7 @@ fn trimming_keeps_the_memory() {
 }
 
 #[test]
-fn what_is_revoked_moves_and_what_is_deleted_is_emptied() {
+fn a_revoked_area_moves_and_a_deleted_one_is_emptied() {
     let memory = Memory::new("ram", 8 * MIB);
     memory.create("a", 7, MIB).unwrap();
     let held = memory.prepare("a", 7, MIB).unwrap();
