@@ -223,7 +223,7 @@ impl VnicDevices for KernelDevices {
 fn gone(plan: &VnicPlan) -> DeviceError {
     DeviceError {
         what: format!("VNIC {}", plan.name),
-        cause: format!("its veth pair {} is gone", plan.host_interface),
+        cause: format!("its veth pair {} is missing", plan.host_interface),
         fix: "restart its application".to_owned(),
     }
 }

@@ -183,14 +183,14 @@ fn a_successor_refuses_a_holder_that_hides_its_socket() {
 #[test]
 fn status_reports_a_missing_interface() {
     in_own_network("status_reports_a_missing_interface", || {
-        let scene = Scene::new("gone", NOBODY);
+        let scene = Scene::new("missing", NOBODY);
         let daemon = start(&scene);
         let mut application = scene.application(Some(NOBODY));
         application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         ip(&["link", "del", "sv-kv"]);
         let trouble = scene.status().vnics[0].problem.clone().expect("nothing passes any more");
-        assert!(trouble.contains("sv-kv is gone"), "{trouble}");
+        assert!(trouble.contains("sv-kv is missing"), "{trouble}");
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
     });

@@ -208,7 +208,7 @@ fn a_killed_peer_is_noticed_and_may_come_back() {
     application.kill();
     assert_link_ended(&mut near);
     let reason = notice(&mut connection, held.grant);
-    assert!(reason.contains("gone"), "{reason}");
+    assert!(reason.contains("has ended"), "{reason}");
     let _near = acquire(&mut connection, "far");
     let mut application = scene.application(None);
     assert!(!application.ask("vnic", "GRANT").contains("refused"));
