@@ -16,7 +16,7 @@
 //! 4. All flushes that are requested while one is in flight share the next one.
 //! 5. Each device is notified once. Then completions are published, and sleeping applications are
 //!    woken.
-//! 6. An area that is *leaving* (detached, its application gone, its rings broken) takes no more
+//! 6. An area that is *leaving* (detached, its application ended, its rings broken) takes no more
 //!    requests. When none of its requests is in flight it is released, and the control plane is
 //!    notified: only then may its blocks become another's.
 //!

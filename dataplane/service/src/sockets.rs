@@ -13,8 +13,8 @@
 //!    sleep, wake and notice death. Then the service is out of the path.
 //! 5. The service keeps the memory's descriptors (`registry`) until both placeholders are closed,
 //!    so that a program can have them again after `exec` or `SCM_RIGHTS`.
-//! 6. One thread ([`mod@run`]) sleeps until there is something to do. Each application's share of an
-//!    iteration, and of everything else, is bounded ([`limits`]).
+//! 6. One thread ([`mod@run`]) sleeps until there is something to do. Each application's share of
+//!    an iteration, and of everything else, is bounded ([`limits`]).
 //! 7. An administrator may list and revoke, and a new service takes everything over from the old
 //!    one (`state_transfer`).
 //!

@@ -9,7 +9,7 @@ use sietch_sim::segment::{ACK, CWR, ECE, FIN, Macs, Options, PSH, RST, SYN, Segm
 
 const ATTACKER: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
-/// A peer of bare segments, written and read apart from the engine's own packet code.
+/// A peer of bare segments, written and read without the engine's own packet code.
 struct Wire {
     host: Host,
     now: u64,
@@ -132,13 +132,13 @@ impl Wire {
     }
 
     /// The connection carries bytes both ways, of which so many have passed already.
-    fn assert_alive(&mut self, flow: FlowId, said: u32, heard: u32) {
+    fn assert_alive(&mut self, flow: FlowId, offset: u32, acknowledged: u32) {
         self.window = 8000;
-        self.say(said, heard, ACK | PSH, b"alive");
+        self.say(offset, acknowledged, ACK | PSH, b"alive");
         assert_eq!(self.host.read_all(flow), b"alive");
         assert_eq!(self.host.engine.send(flow, b"answer"), 6);
         while self.host.poll(self.now) {}
-        let carries = |sent: &Sent| sent.from == heard && sent.length == 6;
+        let carries = |sent: &Sent| sent.from == acknowledged && sent.length == 6;
         assert!(self.sent().iter().any(carries), "nothing comes back");
     }
 }

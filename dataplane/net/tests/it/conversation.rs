@@ -22,7 +22,7 @@ fn a_request_and_a_reply_and_an_orderly_close() {
     assert!(network.client.saw(client, EventKind::Closed(CloseReason::Normal)));
     assert!(network.server.saw(server, EventKind::Closed(CloseReason::Normal)));
     assert_eq!(network.server.engine.population().0, 0);
-    assert_eq!(network.client.engine.population().2, 1, "who closes first waits");
+    assert_eq!(network.client.engine.population().2, 1, "the end that closes first waits");
     network.settle();
     let _ = SERVER_PORT;
 }

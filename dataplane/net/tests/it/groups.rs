@@ -60,7 +60,7 @@ fn a_joined_group_is_received_and_reported_and_a_left_one_is_not() {
         assert_eq!(sent(&network), [(4, group)], "once more");
         network.client.engine.udp_send(9, to, b"now").expect("groups need no neighbour");
         network.run();
-        assert_eq!(network.server.engine.udp_receive(9).expect("it is wanted").payload, b"now");
+        assert_eq!(network.server.engine.udp_receive(9).expect("it arrived").payload, b"now");
         assert!(network.server.engine.leave(group) && !network.server.engine.leave(group));
         network.server.poll(network.now);
         assert_eq!(sent(&network), [(3, group)]);

@@ -123,23 +123,23 @@ fn a_full_queue_is_tried_again_after_a_moment() {
         side.engine.connect(remote, now).expect("there is a route");
     }
     let first = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
-    assert_eq!((first.sent, first.more), (4, true), "four buffers, ten questions");
-    // A peer that reads would have made room by the next look, so there is one at once. This one
-    // does not read.
+    assert_eq!((first.sent, first.more), (4, true), "four buffers, ten ARP requests");
+    // A peer that reads would make room soon, so the engine tries again at once. This peer does not
+    // read.
     let full = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
     assert_eq!((full.sent, full.more, side.engine.next_deadline()), (0, true, Some(now)));
     now += 50_000;
     for _ in 0..3 {
         let stuck = side.engine.poll(&mut side.queue, now).expect("a wire does not break");
         assert_eq!((stuck.sent, stuck.more), (0, false));
-        let next = side.engine.next_deadline().expect("it looks again");
+        let next = side.engine.next_deadline().expect("it tries again");
         assert!(next > now && next <= now + 100_000, "{next} at {now}");
         now = next;
     }
     tap.limit_transmitted(100);
     let mut asked = 0;
     while asked < 10 {
-        assert!(now < 1_000_000, "what is left goes at the next looks");
+        assert!(now < 1_000_000, "the rest leaves at the next tries");
         side.engine.poll(&mut side.queue, now).expect("a wire does not break");
         asked += std::iter::from_fn(|| tap.take_transmitted()).count();
         now = side.engine.next_deadline().expect("answers are missing");

@@ -507,8 +507,7 @@ fn a_closed_flow_is_not_held_by_a_talkative_peer() {
     assert_eq!(peer.host.engine.population().0, 0);
 }
 
-/// What a receiver announces, whatever the scale of its windows, however small the segments, and
-/// whatever is read.
+/// What a receiver announces, for all scales of its windows, all sizes of segments, and all reads.
 mod announced {
     use proptest::prelude::*;
 

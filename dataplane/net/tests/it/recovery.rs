@@ -295,8 +295,8 @@ fn a_peer_without_selective_acknowledgements_is_served_as_well() {
     assert_eq!((info(&peer).recovery, info(&peer).retransmits), (RecoveryState::Open, 1));
 }
 
-/// What a hostile receiver may do to a sender. Whatever it says, memory is bounded and an honest
-/// word later makes everything good.
+/// What a hostile receiver may do to a sender. Memory is bounded for all its segments, and a valid
+/// acknowledgement later restores the connection.
 #[test]
 fn floods_of_ranges_are_bounded_and_the_connection_lives() {
     let mut peer = Peer::new(|config| config.send_buffer = 1 << 20);

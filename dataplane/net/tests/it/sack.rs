@@ -129,5 +129,5 @@ fn every_socket_is_listed() {
     let info = sockets[2].flow.expect("a flow says all");
     assert_eq!((info.state, info.remote.port()), (State::Established, peer.port - 1));
     peer.until(peer.now + 200 * SECOND);
-    assert_eq!(peer.host.engine.sockets().count(), 3, "the half-open connection is gone");
+    assert_eq!(peer.host.engine.sockets().count(), 3, "the half-open connection was removed");
 }

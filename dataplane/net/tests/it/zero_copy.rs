@@ -1,5 +1,5 @@
-//! Zero-copy send and receive: bytes arrive intact and in order whatever the wire does, and no
-//! share is dropped too early or kept too long.
+//! Zero-copy send and receive: bytes arrive intact and in order over any wire, and no share is
+//! dropped too early or kept too long.
 
 use crate::harness;
 
@@ -200,7 +200,7 @@ fn bytes_beyond_the_limit_are_returned_and_room_is_announced() {
     let (flows, ..) = engine.population();
     assert_eq!(flows, 0);
     let stale = engine.send_zero_copy(client, small);
-    assert_eq!(stale.expect_err("the flow is gone").as_ref(), b"x");
+    assert_eq!(stale.expect_err("the flow is closed").as_ref(), b"x");
 }
 
 #[test]

@@ -184,7 +184,7 @@ impl Scene {
         BrokerQueue::open(fds, GEOMETRY, bytes_of(extents)).expect("fresh memory")
     }
 
-    /// One that writes what it likes.
+    /// Attaches an application that writes its rings itself.
     fn attach_raw(&mut self, id: AreaId, extents: &[Span]) -> Raw {
         let fds = self.pair(id, extents);
         let memory = Mapping::of_file(&fds.memory, 0, GEOMETRY.bytes()).expect("a mapping");
@@ -539,7 +539,7 @@ fn a_detached_area_finishes_what_is_at_the_device_and_takes_nothing_more() {
     assert_eq!(queue.complete(&mut done), 1);
     assert_eq!(done[4].result.as_ref().map_err(io::Error::raw_os_error), Err(Some(107)), "ENOTCONN");
     assert!(scene.device.bytes(span(11, 61)).iter().all(|byte| *byte == STRANGE));
-    // An unknown area is gone already.
+    // An unknown area counts as removed.
     scene.broker.detach(1);
     assert_eq!(scene.events(), [Event::Detached(1)]);
 }

@@ -18,8 +18,8 @@
 //!    that it sends all the same cannot stay in the kernel's queue, where others wait behind them.
 //!    They are *parked* inside sockets of this process that are never read ([`Closer::park`]): some
 //!    250 connections take two descriptors there. A thread of that user closes them with that
-//!    socket. Parked sockets slow down whatever the service sends, so their number is limited
-//!    ([`limits::PARKED`]); beyond the limit each takes a descriptor. Nothing is leaked.
+//!    socket. Parked sockets slow down everything that the service sends, so their number is
+//!    limited ([`limits::PARKED`]); beyond the limit each takes a descriptor. Nothing is leaked.
 //! 6. A request that a VNIC answers takes its descriptors along as
 //!    [`RequestDescriptors`](super::descriptors::RequestDescriptors). They return here wherever
 //!    they are dropped, and count as a request until then. So does the pair of a listener.

@@ -1,8 +1,8 @@
 //! Bounds of closing what applications sent, and of what is remembered about revocations.
 //! `docs/spec/budgets.md` is the table of all bounds of the socket service.
 
-/// Connections that wait at one listener, whatever backlog the program requests: the kernel's own
-/// bound (`net.core.somaxconn`).
+/// Connections that wait at one listener, for any backlog that the program requests: the kernel's
+/// own bound (`net.core.somaxconn`).
 pub const MOST_BACKLOG: u32 = 4096;
 
 /// Threads that close descriptors which applications sent. Any of them may hang: the application

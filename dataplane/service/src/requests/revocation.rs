@@ -71,7 +71,7 @@ mod tests {
         }
         assert!(revoked.contains(application(1, 7)));
         assert!(revoked.contains(application(2, limits::REVOKED + 9)));
-        assert!(!revoked.contains(application(2, 9)), "the oldest entries are gone");
+        assert!(!revoked.contains(application(2, 9)), "the oldest entries were displaced");
         assert_eq!(revoked.iter().count(), limits::REVOKED + 1);
     }
 

@@ -16,7 +16,7 @@ use crate::requests::vnic::VnicRequest;
 pub enum Command {
     /// Apply other rules from now on. Existing listeners and connections stay.
     Rules(Rules),
-    /// Find the connections that are gone, now.
+    /// Find the connections that were closed, now.
     Sweep,
     /// Send requests that name a VNIC here; without a VNIC sender they are refused.
     Vnics(Sender<VnicRequest>),

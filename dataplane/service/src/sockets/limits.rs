@@ -134,7 +134,7 @@ pub const fn has_share(own: usize, more: usize, free: usize) -> bool {
 }
 
 /// Raises this process's limit of descriptors as far as it may: root may have [`DESCRIPTORS`],
-/// whatever its limit was. Returns the new limit.
+/// from any former limit. Returns the new limit.
 pub fn raise_descriptors() -> usize {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let most = Some(DESCRIPTORS);

@@ -7,7 +7,7 @@
 //!    watched for room.
 //! 3. No more connections wait than the backlog allows (`backlog.rs`). A program that connects
 //!    beyond that is sent to the kernel, which treats it as usual.
-//! 4. When the last holder of the placeholder is gone, the pair hangs up. Then the port is free,
+//! 4. When the last holder of the placeholder closes it, the pair hangs up. Then the port is free,
 //!    and waiting connections are closed, which resets them, unless another process has a listener
 //!    of the same kernel's socket.
 //! 5. An invalid message costs the application this listener. So does a kernel's socket that no
@@ -205,8 +205,8 @@ impl SocketService {
         self.accept_from_kernel(id);
     }
 
-    /// Closes the listeners at a port whose last holder is gone. A program needs their name before
-    /// the loop has handled their hang-up.
+    /// Closes the listeners at a port whose last holder has closed them. A program needs their name
+    /// before the loop has handled their hang-up.
     pub(super) fn close_hung_up(&mut self, port: u16) {
         let gone = |open: &OpenListener| {
             let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
@@ -318,7 +318,7 @@ impl SocketService {
                     }
                 }
                 Err(Errno::AGAIN) => return,
-                // The client is gone, or the network failed (accept(2)).
+                // The client has closed, or the network failed (accept(2)).
                 Err(
                     Errno::INTR
                     | Errno::CONNABORTED

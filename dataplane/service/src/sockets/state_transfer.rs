@@ -120,7 +120,7 @@ fn receive(from: BorrowedFd<'_>, received: &mut Descriptors) -> io::Result<Recor
     let mut bytes = [0; RECORD];
     loop {
         match receive_message(from, &mut bytes, received, RecvFlags::empty()) {
-            Ok((0, _)) => return Err(broken("the other side is gone")),
+            Ok((0, _)) => return Err(broken("the other side has closed")),
             Ok((length, true)) => {
                 return Ok(serde_json::from_slice(bytes.get(..length).unwrap_or_default())?);
             }
@@ -176,7 +176,7 @@ impl SocketService {
     /// Sends everything to a successor, and waits until it has taken it.
     ///
     /// # Errors
-    /// The successor is gone, or does not confirm.
+    /// The successor has ended, or does not confirm.
     pub(super) fn transfer_all(&self, to: &OwnedFd) -> io::Result<()> {
         let to = to.as_fd();
         set_patience(to)?;
@@ -252,7 +252,7 @@ impl SocketService {
     /// Receives everything from a predecessor, after [`begin`].
     ///
     /// # Errors
-    /// The predecessor is gone, or a record is invalid.
+    /// The predecessor has ended, or a record is invalid.
     pub(super) fn inherit(&mut self, from: BorrowedFd<'_>) -> io::Result<()> {
         let mut received = Descriptors::default();
         loop {

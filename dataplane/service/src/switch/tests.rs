@@ -194,14 +194,14 @@ fn each_copy_of_an_announcement_counts_for_its_senders_rate() {
         let limited = VnicSpec { rate: Some(1_000_000), burst: 10_000, ..six(1) };
         let others = (2..=101).map(|last| if last <= 51 { six(last) } else { spec(last) });
         let (mut switch, taps) = switch([limited].into_iter().chain(others));
-        let mut heard = 0;
+        let mut copied = 0;
         for millisecond in 0..=1000_u64 {
             while taps[0].deliver(&frame) {}
             while switch.poll(millisecond * 1_000_000) {}
-            heard += taps[1..].iter().map(|tap| arrived(tap).len()).sum::<usize>();
+            copied += taps[1..].iter().map(|tap| arrived(tap).len()).sum::<usize>();
         }
         let granted = 1_010_000 / frame.len();
-        assert!((granted / 2..=granted + copies).contains(&heard), "{heard} copies of {granted}");
+        assert!((granted / 2..=granted + copies).contains(&copied), "{copied} copies of {granted}");
     }
 }
 

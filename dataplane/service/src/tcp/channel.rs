@@ -5,7 +5,7 @@
 //! 2. A doorbell each way. The application sleeps in the kernel and publishes that; then
 //!    [`Channel::notify`] wakes it, and costs a system call only then. The host publishes with
 //!    [`Channel::arm`] what it waits for itself, and is notified through its loop.
-//! 3. The application's end of the doorbell closes when its last holder is gone, however it went:
+//! 3. The application's end of the doorbell closes when its last holder closes it or dies:
 //!    [`Channel::hung_up`].
 //!
 //! The application writes the memory in which a channel sees what it does. An implementation
@@ -79,9 +79,9 @@ pub(super) trait Channel {
     /// Clears the doorbell after a notification, so that the next one is seen.
     fn clear_notification(&mut self);
 
-    /// Returns how the application's side has ended, after its last holder is gone. `Finished`: it
-    /// closed having read everything, and what it sent is still to be delivered. `Reset`: it left
-    /// something unread, requested a reset, or wrote invalid values; the peer is reset.
+    /// Returns how the application's side has ended, after its last holder closed it. `Finished`:
+    /// it closed having read everything, and what it sent is still to be delivered. `Reset`: it
+    /// left something unread, requested a reset, or wrote invalid values; the peer is reset.
     fn hung_up(&mut self) -> Hangup;
 
     /// Reports to an application that its connection is established.

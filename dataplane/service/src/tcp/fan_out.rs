@@ -13,7 +13,7 @@
 //!    its part before.
 //! 5. The [`RevocationFilter`] refuses what the application requests of VNICs from the first round
 //!    on. Its requests may be queued behind the revocation. A VNIC on which it has nothing, or that
-//!    is acquired later, does not know of the revocation.
+//!    is acquired later, has no record of the revocation.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -131,8 +131,8 @@ fn revoke(
     Ok(all)
 }
 
-/// Returns the answers of the VNICs, in their order. A VNIC that refuses, has nothing or is gone is
-/// left out.
+/// Returns the answers of the VNICs, in their order. A VNIC that refuses, has nothing or has ended
+/// is left out.
 fn ask_all<T: DeserializeOwned>(request: &VnicRequest, vnics: &[RequestQueue<'_>]) -> Vec<T> {
     let waiting: Vec<OwnedFd> = vnics.iter().filter_map(|vnic| send(request, *vnic)).collect();
     let until = Instant::now() + PATIENCE;

@@ -290,7 +290,7 @@ impl<C: Channel> Host<C> {
         self.activate(key);
     }
 
-    /// Handles the hang-up of a connection: the last holder of the application's end is gone.
+    /// Handles the hang-up of a connection: the last holder of the application's end has closed it.
     pub(super) fn hung_up(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let flow = connection.flow;
@@ -316,7 +316,7 @@ impl<C: Channel> Host<C> {
     /// next one should come soon.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(super) fn poll<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> io::Result<bool> {
         self.now = self.now.max(now);
         self.iterations += 1;
@@ -420,7 +420,7 @@ impl<C: Channel> Host<C> {
         }
     }
 
-    /// Resets connections whose application is gone and whose peer takes nothing for too long.
+    /// Resets connections whose application has closed and whose peer takes nothing for too long.
     fn expire_flushing(&mut self) {
         while let Some(&(until, key)) = self.flushing.front() {
             let there = self.connections.get(key).is_some();
@@ -459,7 +459,7 @@ impl<C: Channel> Host<C> {
     }
 
     /// Resets every connection, with `error` for its application, and releases every port: the VNIC
-    /// was revoked, or is gone.
+    /// was revoked, or was removed.
     pub(super) fn end(&mut self, error: Errno) {
         for key in self.ports.keys() {
             self.release(key);
@@ -498,7 +498,7 @@ impl<C: Channel> Host<C> {
         for _ in 0..FINAL_EMISSIONS {
             match self.engine.emit(queue, self.now) {
                 Ok(emitted) if emitted.sent > 0 || emitted.more => {}
-                // All are sent; or the device is gone, and the peers time out.
+                // All are sent; or the device was removed, and the peers time out.
                 Ok(_) | Err(_) => return,
             }
         }

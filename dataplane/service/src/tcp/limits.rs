@@ -11,7 +11,7 @@ pub(super) const CONNECTIONS_PER_APPLICATION: u32 = 16_384;
 pub(super) const BINDINGS: usize = 1024;
 /// Bound ports of one application, so that one alone cannot take all.
 pub(super) const BINDINGS_PER_APPLICATION: u32 = 256;
-/// The most connections that wait at one listener, whatever it asks for: `net.core.somaxconn` of
+/// The most connections that wait at one listener, for any backlog: `net.core.somaxconn` of
 /// Linux.
 pub(super) const BACKLOG: u32 = 4096;
 /// Bytes moved for one connection in one iteration, each way: a few large segments, and the

@@ -9,8 +9,9 @@
 //! 3. Every [`balancing::PERIOD`] a thread that is awake reports the loads of its VNICs, and the
 //!    first thread that does decides for all ([`balancing::decide`]). A thread without VNICs ends,
 //!    except the first, which sleeps.
-//! 4. A VNIC whose device is gone, or that was revoked, ends: its applications get ENETDOWN. When
-//!    the pool is dropped it resets all connections, for both sides, and waits for its threads.
+//! 4. A VNIC whose device was removed, or that was revoked, ends: its applications get ENETDOWN.
+//!    When the pool is dropped it resets all connections, for both sides, and waits for its
+//!    threads.
 //!
 //! The caller chooses the number of threads: with two cores one, because the applications need the
 //! other ([`max_threads`]).

@@ -2,7 +2,7 @@
 //!
 //! The service is one end of the stream, and the application the other, as if two applications had
 //! connected to each other: same memory, same doorbells, same validation of what the other writes.
-//! When the service ends, in whatever way, the application gets a reset: its peer is gone.
+//! When the service ends, in any way, the application gets a reset, because its peer has ended.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,8 @@ const NOTIFICATIONS: usize = 256;
 /// The only byte of a notification. Any other byte is data of a program that bypassed its library
 /// (io_uring, a system call in assembly), which would never be read.
 const NOTIFICATION: u8 = 0;
-/// Reads of the doorbell after an application is gone. No library leaves more notifications unread.
+/// Reads of the doorbell after an application has closed. No library leaves more notifications
+/// unread.
 const LAST_READS: usize = 64;
 
 /// The service's end of a connection with an application.
@@ -43,7 +44,7 @@ pub(super) struct StreamChannel {
     gave: bool,
     /// Bytes were taken from the application since then.
     took: bool,
-    /// The last holder of the application's end is gone.
+    /// The last holder of the application's end has closed it.
     hung_up: bool,
     /// The placeholder had bytes that are no notifications.
     bypassed: bool,
@@ -168,7 +169,7 @@ impl StreamChannel {
 
     /// Writes a byte to the application's doorbell. Returns whether it was queued.
     fn wake(&self) -> bool {
-        // If the socket is full, enough notifications are queued; if it is gone, it hangs up.
+        // If the socket is full, enough notifications are queued; if it is closed, it hangs up.
         send(&self.placeholder, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
     }
 }

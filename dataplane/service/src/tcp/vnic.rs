@@ -123,7 +123,7 @@ impl<Q: Device> Vnic<Q> {
     /// Runs one iteration. Returns whether anything happened.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub(super) fn poll(&mut self, now: u64) -> io::Result<bool> {
         self.now = now;
         self.queue.answer_diagnostics(self.host.engine());
@@ -248,7 +248,7 @@ impl<Q: Device> Vnic<Q> {
         }
     }
 
-    /// Ends everything: the VNIC was revoked or is gone, or the service ends. Sends resets to the
+    /// Ends everything: the VNIC was revoked or removed, or the service ends. Sends resets to the
     /// peers, if that is still possible.
     pub(super) fn end(&mut self, error: Errno) {
         self.host.end(error);

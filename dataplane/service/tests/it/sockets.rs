@@ -107,7 +107,7 @@ fn a_connection_without_a_listener_here_goes_to_the_kernel() {
 }
 
 #[test]
-fn a_port_is_free_when_the_last_holder_of_its_listener_is_gone() {
+fn a_port_is_free_when_the_last_holder_of_its_listener_closes_it() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (_, mut waiting) = connect(&service, address);
@@ -335,7 +335,7 @@ fn the_descriptors_of_a_connection_are_free_when_its_second_end_closes() {
     let held = theirs[0].as_ref().unwrap().try_clone().unwrap();
     let (own, theirs) = (own[0].take(), theirs[0].take());
     drop((own, theirs));
-    // One is gone, the other is held: by another process, or by a message in flight.
+    // One is closed, the other is held: by another process, or by a message in flight.
     assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "the name is taken");
     service.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
     drop(held);
@@ -410,7 +410,7 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     assert_eq!(strict(), Ok(()), "the name is free with the connection");
 }
 
-/// Has the service release a name whose holder is gone.
+/// Makes the service release a name whose holder has closed it.
 fn settle(service: &TestService, name: std::net::SocketAddr) {
     let mut asked = request(RequestKind::Hello);
     asked.local = name.into();

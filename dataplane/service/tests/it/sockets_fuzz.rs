@@ -167,7 +167,7 @@ fn babble(dice: &mut Random, to: &OwnedFd, animals: &[OwnedFd]) {
     let _ = send_message(to.as_fd(), &bytes, &sent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// A connection whose bytes must arrive whatever the others do.
+/// A connection whose bytes must arrive in spite of the others.
 struct Bystander {
     placeholder: OwnedFd,
     address: std::net::SocketAddr,

@@ -274,8 +274,8 @@ fn a_listener_that_never_accepts_holds_its_backlog_and_no_more() {
     }
     // The last two of the 51 places are in the kernel's queue.
     assert_eq!((kept.len(), kernels), (49, 10_000 - 49));
-    // What waits belongs to those who wait: when they have gone, what they left is still to be
-    // accepted, as in the kernel.
+    // Waiting connections stay when their clients have closed: they can still be accepted, as in
+    // the kernel.
     assert_eq!(connect(&service, elsewhere).0.kind(), ReplyKind::Connected);
     arrival(&other);
     drop((kept, placeholder, other));
@@ -386,7 +386,7 @@ fn a_listener_that_was_shut_down_with_full_queues_gets_nothing_of_its_successor(
     for _ in 0..40 {
         let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
-        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
+        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to the present listener");
     }
     service.until(|shown| shown.listeners == 1);
     drop(thief);
@@ -407,7 +407,7 @@ fn a_listener_that_was_bound_again_gets_nothing_at_its_old_name() {
     for _ in 0..4 {
         let (reply, _own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
-        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to who listens now");
+        assert_eq!(arrival(&owner).0.peer, reply.local, "it came to the present listener");
     }
     drop(thief);
 }
@@ -623,7 +623,7 @@ fn end(mut child: Child) {
     let _ = child.wait();
 }
 
-/// Takes whatever has arrived, so that the target's queue is not what decides.
+/// Takes everything that has arrived, so that the target's queue does not decide.
 fn accept_all(placeholder: &OwnedFd) {
     let mut received = Descriptors::default();
     while receive_message(placeholder.as_fd(), &mut [0; 128], &mut received, RecvFlags::DONTWAIT).is_ok() {}

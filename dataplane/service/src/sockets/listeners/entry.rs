@@ -68,7 +68,7 @@ pub(in crate::sockets) enum Delivery {
     Sent,
     /// The pair is full.
     Full,
-    /// The listener is gone.
+    /// The listener is closed.
     Closed,
 }
 

@@ -183,7 +183,7 @@ impl SocketService {
             self.close_listener(id);
         }
         for id in connections {
-            // A connection that waited at a closed listener is gone already.
+            // A connection that waited at a closed listener is closed already.
             let Some(entry) = self.registry.get(id) else { continue };
             if let Err(error) = reset(&entry.memory) {
                 tracing::warn!("a connection is not reset: {error}");

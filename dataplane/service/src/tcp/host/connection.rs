@@ -14,7 +14,7 @@ pub(super) enum Phase {
     Connecting,
     /// It is established.
     Open,
-    /// The application is gone; the engine still takes what it sent.
+    /// The application has closed; the engine still takes what it sent.
     Flushing,
     /// The engine has closed it; the application has still to read what came before
     /// (`host/undelivered.rs`).

@@ -187,7 +187,7 @@ impl<C: Channel> Host<C> {
         self.engine.set_backlog(port, self.ports.room(port));
     }
 
-    /// Records that one connection less waits at a listener: it was delivered, or is gone.
+    /// Records that one connection less waits at a listener: it was delivered, or it has ended.
     pub(crate) fn dequeued(&mut self, binding: Key) {
         if let Some(queue) = self.ports.queue(binding) {
             queue.waiting = queue.waiting.saturating_sub(1);

@@ -148,7 +148,7 @@ fn a_revoked_vnic_ends_its_connections_and_frees_its_ports() {
     assert_eq!((counters.connections, counters.bindings), (0, 0));
 }
 
-/// A channel whose application says whatever it likes about itself.
+/// A channel whose application reports invalid values about itself.
 #[test]
 fn invalid_values_of_an_application_cost_only_its_own_connections() {
     seeds::run("tcp host hostile", &[], Budget { seeds: 300, seconds: 5 }, |seed| {
@@ -269,13 +269,13 @@ fn undelivered_bytes_of_reset_connections_are_bounded() {
         "{kept} bytes"
     );
     let broken = (0..500).filter(|case| world.pipe(*case).broken.is_some()).count();
-    assert!((1..500).contains(&broken), "{broken} connections heard of it at once");
+    assert!((1..500).contains(&broken), "{broken} connections were reset at once");
     world.run(60 * SECOND + 2 * UNDELIVERED_TIMEOUT);
     assert_eq!(world.host.undelivered_bytes, 0);
     // A few peers had everything acknowledged before they could reset it.
     let reset = world.host.counters().reset as usize;
     let broken = (0..500).filter(|case| world.pipe(*case).broken == Some(Errno::CONNRESET)).count();
-    assert!(broken == reset && reset > 450, "{broken} heard of {reset} resets");
+    assert!(broken == reset && reset > 450, "{broken} of {reset} resets were reported");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //!    engine keeps it only until its events are taken again. So what the application's ring has no
 //!    room for is copied out of the engine.
 //! 2. The connection stays, without a flow ([`Phase::Undelivered`]). Its application gets the rest
-//!    as it makes room, then the error. What it sends is discarded, as by a peer that is gone.
+//!    as it makes room, then the error. What it sends is discarded, as by a peer that has ended.
 //! 3. A connection that is reset before it is accepted stays at its listener. The application that
 //!    accepts it reads what it brought, then gets the error.
 //! 4. The bytes of an application, and of a VNIC, are bounded ([`UNDELIVERED_BYTES`]); beyond that
@@ -206,7 +206,7 @@ pub(super) fn give<C: Channel>(connection: &mut Connection<C>, application: &mut
     given
 }
 
-/// Discards what the application sends to a peer that is gone.
+/// Discards what the application sends to a peer that has ended.
 pub(super) fn discard<C: Channel>(connection: &mut Connection<C>, application: &mut Application) {
     if !connection.send_ended {
         let limit = CONNECTION_BYTES.min(application.send_budget);

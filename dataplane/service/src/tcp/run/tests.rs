@@ -153,15 +153,15 @@ fn vnics_change_threads_while_bytes_flow() {
 }
 
 #[test]
-fn a_vnic_whose_device_is_gone_ends_and_is_named() {
+fn a_vnic_whose_device_was_removed_ends_and_is_reported() {
     let mut pool = Pool::start(Options { most: 1, spin: Some(0) }).expect("descriptors");
     let served = serve(&mut pool, "gone");
     let listener = served.listen(80);
     drop((served.peer, served.queue));
     // The listener hangs up when its VNIC ends.
     let mut received = Descriptors::default();
-    let heard = receive_arrival(listener.as_fd(), RecvFlags::empty(), &mut received).expect("an end");
-    assert!(matches!(heard, sietch_protocol::socket_service::Incoming::Closed));
+    let incoming = receive_arrival(listener.as_fd(), RecvFlags::empty(), &mut received).expect("an end");
+    assert!(matches!(incoming, sietch_protocol::socket_service::Incoming::Closed));
     let start = Instant::now();
     while pool.take_ended() != ["gone"] {
         assert!(start.elapsed() < PATIENCE, "its end was not reported");

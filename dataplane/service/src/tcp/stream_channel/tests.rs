@@ -61,7 +61,7 @@ fn a_sleeper_for_many_channels_is_notified_once_a_sleep() {
         });
         assert_eq!(counts, [1, 0], "in sleep {sleep}");
     }
-    // For itself alone again; and beside another waiter.
+    // Again with one waiter, then with two.
     let (channel, end, placeholder) = &mut both[1];
     end.number_sleep(0);
     channel.deliver(b"some");
@@ -73,7 +73,7 @@ fn a_sleeper_for_many_channels_is_notified_once_a_sleep() {
     assert!(end.arm_among_many(8).is_none());
     channel.deliver(b"some");
     channel.notify(&mut notified);
-    assert_eq!(notifications(placeholder), 1, "one byte wakes all who sleep there");
+    assert_eq!(notifications(placeholder), 1, "one byte wakes all that sleep there");
     // The other way: the application reads the number.
     for (channel, _, _) in &mut both {
         channel.arm_among_many(WakeOn { data: true, room: false }, 9);
@@ -160,8 +160,8 @@ fn the_end_of_the_service_is_a_reset_and_that_of_the_application_depends_on_what
     assert_eq!(channel.drain(100, |piece| piece.len()), 8);
 }
 
-/// Whatever stands in the memory that the application writes, the service only ever loses this
-/// connection.
+/// Any bytes in the memory that the application writes cost the service this one connection at
+/// most.
 #[test]
 fn scribbled_memory_costs_its_own_connection() {
     let mut random = sietch_sim::Random::new(11);

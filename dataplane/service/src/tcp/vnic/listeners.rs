@@ -75,7 +75,7 @@ impl<Q: Device> Vnic<Q> {
                     self.pause_listener(binding);
                     return false;
                 }
-                // After an error the listener is gone, and the client gets a reset.
+                // After an error the listener is closed, and the client gets a reset.
                 Ok(()) | Err(_) => drop(pair.local.pop_front()),
             }
         }
@@ -117,7 +117,7 @@ impl<Q: Device> Vnic<Q> {
         if let Some(channel) = self.host.channel(key) {
             let data = EventData::new_u64(Token::Connection(key).word());
             if let Err(error) = epoll::add(&self.epoll, channel.doorbell(), data, EventFlags::IN) {
-                // No event would report that its application is gone.
+                // No event would report that its application has closed.
                 self.host.reset(key, error);
                 return Err(Errno::CONNABORTED);
             }
@@ -135,7 +135,7 @@ impl<Q: Device> Vnic<Q> {
             epoll::modify(&self.epoll, &pair.socket, EventData::new_u64(Token::Pair(binding).word()), flags);
     }
 
-    /// Closes a listener whose last holder is gone.
+    /// Closes a listener whose last holder has closed it.
     pub(super) fn close(&mut self, binding: Key) {
         if let Some(pair) = self.pairs.remove(&binding) {
             self.placeholders.remove(&pair.cookie);
@@ -145,7 +145,7 @@ impl<Q: Device> Vnic<Q> {
         self.host.release(binding);
     }
 
-    /// Closes a reservation whose last holder is gone, or that has become a listener.
+    /// Closes a reservation whose last holder has closed it, or that has become a listener.
     pub(super) fn close_reservation(&mut self, binding: Key) {
         if let Some(reservation) = self.reservations.remove(&binding) {
             self.placeholders.remove(&reservation.cookie);

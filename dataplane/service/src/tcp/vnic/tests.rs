@@ -208,7 +208,7 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
     scene.run();
     assert_eq!(scene.peer.read(flow, &mut bytes), 6);
     assert_eq!(&bytes[..6], b"answer");
-    // Something undelivered, and the application is gone, listener and all.
+    // Bytes are undelivered when the application closes everything, its listener included.
     assert_eq!(scene.peer.send(flow, b"unread"), 6);
     scene.run();
     drop((placeholder, end, listener));
@@ -275,7 +275,7 @@ fn a_slow_reader_reads_all_that_came_before_a_reset() {
             break;
         }
         if end.room_notification().is_needed() {
-            // The service may have given all, and gone.
+            // The service may have delivered everything and closed.
             let _ = rustix::net::send(&placeholder, &[0], SendFlags::NOSIGNAL);
         }
         (0..20).for_each(|_| {

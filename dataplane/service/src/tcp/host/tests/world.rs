@@ -278,7 +278,7 @@ impl World {
             let pipe = case.pipe.borrow();
             let never = pipe.failed.is_some() || pipe.broken.is_some();
             let peer = case.peer.left || case.peer.closed.is_some() || (case.peer.flow.is_none() && never);
-            // A peer that left at once was perhaps never handed over.
+            // A peer that closed at once was perhaps never accepted.
             case.begun && peer && (case.done || case.key.is_none())
         };
         self.accepting && self.cases.iter().all(over) && self.host.counters().connections == 0
@@ -481,7 +481,7 @@ impl World {
         let counters = self.host.counters();
         assert_eq!((counters.connections, counters.active), (0, 0));
         let live = self.host.engine().flows().filter(|(_, info)| !info.orphaned).count();
-        assert_eq!(live, 0, "some flows have an owner that is gone");
+        assert_eq!(live, 0, "some flows have an owner that has ended");
         assert_eq!(self.host.usages().count(), 1, "an application without anything is remembered");
     }
 
@@ -492,7 +492,7 @@ impl World {
     }
 }
 
-/// What an application does when it is awake. Says whether it is gone.
+/// What an application does when it is awake. Returns whether it has ended.
 fn step(index: usize, case: &mut Case) -> bool {
     let (plan, mut pipe) = (case.plan, case.pipe.borrow_mut());
     if pipe.failed.is_some() {
