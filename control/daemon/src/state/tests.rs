@@ -1,6 +1,6 @@
 use super::*;
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,5 +1,5 @@
-//! Storage areas from the outside: made, listed, resized, trimmed and deleted by who may, refused
-//! to others.
+//! Storage areas from the outside. Permitted users create, list, resize, trim and delete them;
+//! others are refused.
 
 #[path = "../../../../api/sietch/examples/area.rs"]
 mod area;
@@ -51,11 +51,7 @@ fn life_of_an_area(scene: &Scene, path: &str) {
     assert_eq!(grown.size, 2 * MIB);
     let (grant, file) = connection.acquire_vsa(path).unwrap();
     assert_eq!(grant.size, 2 * MIB);
-    assert_eq!(
-        (read(&file, 0), read(&file, MIB - 4096)),
-        ([1; 4096], [2; 4096]),
-        "growing keeps what was there"
-    );
+    assert_eq!((read(&file, 0), read(&file, MIB - 4096)), ([1; 4096], [2; 4096]), "growing keeps the data");
     assert_eq!(read(&file, 2 * MIB - 4096), [0; 4096], "what is added is zeros");
     write(&file, 2 * MIB - 4096, 3);
     connection.trim_vsa(path, 0, Some(4096)).unwrap();
@@ -82,11 +78,11 @@ fn an_area_of_the_main_volume_is_created_used_and_deleted() {
     scene.configure("");
     let _daemon = scene.start();
     life_of_an_area(&scene, "data");
-    assert_eq!(std::fs::read_dir(scene.data().join("areas")).unwrap().count(), 0, "nothing stays behind");
+    assert_eq!(std::fs::read_dir(scene.data().join("areas")).unwrap().count(), 0, "no file remains");
 }
 
-/// The files of a directory as daemons have written them: with an owner alone, and with an owner
-/// and a size. Every later daemon finds the areas.
+/// The directory's files as released daemons have written them: with an owner alone, and with an
+/// owner and a size. Every later daemon finds the areas.
 #[test]
 fn areas_that_earlier_daemons_have_made_are_found() {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -158,7 +154,7 @@ fn a_crash_in_the_middle_of_growing_leaves_the_former_size() {
     let _daemon = scene.start();
     let mut connection = scene.connect();
     connection.create_vsa("data", MIB, None).unwrap();
-    // What a crash leaves before the owner's file says the new size.
+    // A crash leaves this before the owner's file has the new size.
     let path = scene.data().join("areas/data.vsa");
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(3 * MIB).unwrap();
     assert_eq!(connection.vsas().unwrap()[0].size, MIB);
@@ -239,7 +235,7 @@ fn a_volume_in_use_survives_a_reload_that_forgets_it() {
     assert_eq!(kind(connection.acquire_vsa("/else/x")).0, ErrorKind::Unknown);
 }
 
-/// An area on a volume of its own is asked for by the name that `sietch.toml` gives it.
+/// An area on another volume is requested by the name that `sietch.toml` gives it.
 #[test]
 fn a_name_of_the_configuration_leads_to_its_volume() {
     let scene = Scene::new("areas-named", own_uid());
@@ -279,7 +275,7 @@ fn an_area_in_memory_is_created_used_and_deleted_and_reported_as_volatile() {
     assert_eq!(kind(connection.create_vsa("/ram/big", 5 * MIB, None)).0, ErrorKind::Full);
     connection.create_vsa("/ram/x", MIB, None).unwrap();
     let (grant, file) = connection.acquire_vsa("/ram/x").unwrap();
-    assert!(rustix::fs::ftruncate(&file, 2 * MIB).is_err(), "its holder takes no more than it was given");
+    assert!(rustix::fs::ftruncate(&file, 2 * MIB).is_err(), "its holder cannot grow it");
     assert!(rustix::fs::ftruncate(&file, 0).is_err());
     write(&file, 0, 5);
     assert_eq!((grant.model.unwrap().read_ns, grant.segments.len()), (300, 0));
@@ -287,7 +283,7 @@ fn an_area_in_memory_is_created_used_and_deleted_and_reported_as_volatile() {
     write(&file, 0, 6);
     connection.restore("/ram/x").unwrap();
     let (_, next) = connection.acquire_vsa("/ram/x").unwrap();
-    assert_eq!(read(&next, 0), [5; 4096], "what a revoked holder writes reaches nobody");
+    assert_eq!(read(&next, 0), [5; 4096], "no other holder sees what a revoked one writes");
 }
 
 #[test]
@@ -321,7 +317,7 @@ fn an_application_grows_memory_that_it_holds_and_its_queue_has_the_speed_of_the_
         vsa.queue.wait(std::time::Duration::from_secs(1)).unwrap();
         vsa.queue.complete(&mut done);
     }
-    // An administrator makes it longer; the holder takes that over when it likes.
+    // An administrator grows the area. The holder maps the new part at any later time.
     assert_eq!(scene.connect().resize_vsa("/ram/x", 5 * MIB).unwrap().size, 5 * MIB);
     assert!(!drive(&mut vsa.queue, 5 * MIB - 4096));
     client.resize_vsa(&mut vsa, 5 * MIB).unwrap();
@@ -333,7 +329,7 @@ fn an_application_grows_memory_that_it_holds_and_its_queue_has_the_speed_of_the_
     drop(vsa);
     client.release(&grant).unwrap();
     let (_, file) = scene.connect().acquire_vsa_descriptors("/ram/x").unwrap();
-    assert!(file.len() > 1, "it stays in parts until somebody resizes it alone");
+    assert!(file.len() > 1, "it has several parts until it is resized while no other process has it open");
 }
 
 #[test]
@@ -350,7 +346,7 @@ fn a_volume_of_extents_remembers_its_areas_and_passes_no_descriptor() {
     let made = connection.create_vsa("/raw/a", MIB, Some(77)).unwrap();
     assert_eq!((made.size, made.uid, made.extents), (MIB, 77, Some(1)));
     connection.create_vsa("/raw/b", MIB, None).unwrap();
-    assert_eq!(connection.resize_vsa("/raw/a", 2 * MIB).unwrap().extents, Some(2), "b lies behind it");
+    assert_eq!(connection.resize_vsa("/raw/a", 2 * MIB).unwrap().extents, Some(2), "b is directly behind it");
     connection.trim_vsa("/raw/a", 0, None).unwrap();
     connection.create_vsa("/raw/c", MIB, None).unwrap();
     connection.delete_vsa("/raw/c").unwrap();
@@ -368,8 +364,8 @@ fn a_volume_of_extents_remembers_its_areas_and_passes_no_descriptor() {
     drop(connection);
 }
 
-/// Persistent memory where there is none: by its name, by its sort, and by what the file system
-/// says to a synchronous mapping.
+/// Persistent memory on a machine without any: by its name, by its kind, and by the file system's
+/// answer to a synchronous mapping.
 #[test]
 fn a_volume_without_persistent_memory_reports_the_reason() {
     let scene = Scene::new("areas-dax", own_uid());
@@ -398,7 +394,7 @@ fn a_volume_without_persistent_memory_reports_the_reason() {
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
 }
 
-/// Two daemons that are given one place: the second is told who has it, and serves everything else.
+/// Two daemons with one path: the second reports which process has it, and serves everything else.
 #[test]
 fn a_volume_belongs_to_one_daemon() {
     let (first, second) = (Scene::new("areas-first", own_uid()), Scene::new("areas-second", own_uid()));
@@ -423,7 +419,7 @@ fn a_volume_belongs_to_one_daemon() {
     connection.create_vsa("x", MIB, None).unwrap();
     first.connect().create_vsa("/else/x", MIB, None).unwrap();
     daemon.kill();
-    // The lock went with its daemon, however that ended.
+    // The lock ended with its daemon, however that ended.
     connection.reload().unwrap();
     assert!(connection.volumes().unwrap().iter().all(|volume| volume.broken.is_none()));
     assert_eq!(connection.vsas().unwrap().len(), 2);
@@ -557,8 +553,8 @@ fn sizes_that_no_volume_has_change_nothing() {
 /// Areas by path and size.
 type Model = std::collections::BTreeMap<String, u64>;
 
-/// Makes, resizes and deletes areas until the daemon is gone. `model` is what was acknowledged; the
-/// answer is what the request under way would have made of it.
+/// Creates, resizes and deletes areas until the daemon is dead. `model` is what was acknowledged.
+/// The result is what the request under way would have made of it.
 fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model) -> Model {
     for step in round.. {
         let volume = if step % 2 == 0 { "main" } else { "raw" };
@@ -645,8 +641,8 @@ fn model_bytes(model: &Model, volume: &str) -> u64 {
 
 const OTHER_USER: u32 = 61_899;
 
-/// Runs `work` as another user, in a process of its own: what a uid may do is what the kernel says
-/// of the connection.
+/// Runs `work` as another user, in a process of its own: the kernel's report on the connection
+/// decides what a uid may do.
 fn as_other_user(scene: &Scene, work: &str) -> String {
     let mut process = scene.application(Some(OTHER_USER));
     process.ask(work, "DID")

@@ -138,14 +138,14 @@ impl Core {
                 std::thread::sleep(Duration::from_millis(1));
                 Ok(())
             };
-            // A daemon that has gone ends the connection, and nothing else.
+            // A dead daemon ends the connection, and nothing else.
             while !stopped.load(Ordering::Relaxed) && serve().is_ok() {}
             broker
         });
         Self { stop, thread: Some(thread) }
     }
 
-    /// The connection ends; the broker goes on.
+    /// Ends the connection; the broker continues.
     fn disconnect(mut self) -> Broker {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -220,7 +220,7 @@ fn an_area_of_a_raw_volume_is_created_used_and_deleted() {
     assert_eq!((vsa.queue.capacity(), read(&mut vsa, MIB - 4096)), (MIB, 0));
     write(&mut vsa, 0, 1).unwrap();
     write(&mut vsa, MIB - 4096, 2).unwrap();
-    // Others lie behind it, so that it grows elsewhere.
+    // Other areas are behind it, so that it grows elsewhere.
     app.create_vsa("/raw/y", MIB).unwrap();
     let mut other = app.acquire_vsa("/raw/y").unwrap();
     write(&mut other, 0, 9).unwrap();
@@ -280,7 +280,7 @@ fn a_revoked_holder_reaches_nothing_and_others_are_not_disturbed() {
         vsa.queue.complete(&mut done);
     }
     assert_eq!(done.len(), 64, "each is answered, one way or the other");
-    // The hang-up comes when nothing is under way; until then, what lies elsewhere is left alone.
+    // The hang-up comes when no request is under way. Until then, the other areas are not touched.
     let refused_with = loop {
         if let Err(error) = write(&mut vsa, MIB - 4096, 8) {
             break error;
@@ -356,7 +356,7 @@ fn a_dead_daemon_disturbs_no_holder_and_its_successor_has_all_grants() {
     let broker = core.disconnect();
     write(&mut vsa, 0, 2).unwrap();
     let daemon = scene.start();
-    // The daemon knows of no core, and the volume is taken: nothing of it changes hands.
+    // The daemon has no core, and the volume is locked: no area of it is granted again.
     let mut admin = scene.connect();
     let Err(CallError::Refused(busy)) = admin.resize_vsa("/raw/y", 4096) else { panic!("a refusal") };
     assert_eq!(busy.kind, ErrorKind::Busy, "{busy}");
@@ -370,8 +370,8 @@ fn a_dead_daemon_disturbs_no_holder_and_its_successor_has_all_grants() {
     write(&mut vsa, 4096, 4).unwrap();
     assert_eq!((read(&mut vsa, 0), read(&mut vsa, 4096)), (3, 4));
     drop(gone);
-    // One that was given back while no daemon was there to hear it. A daemon that saw the core go
-    // would end the grants.
+    // An area that was released while no daemon ran. A daemon that saw the core end would end the
+    // grants.
     daemon.crash();
     let mut broker = core.disconnect();
     broker.held.areas.push(HeldArea { grant: 999, generation: 1, name: "/raw/z".into() });
@@ -399,7 +399,7 @@ fn a_dead_core_ends_its_grants_and_loses_no_acknowledged_write() {
         assert_eq!(failed.raw_os_error(), Some(107), "ENOTCONN");
         scene.wait_for("the grant to end", |status| status.vsas.is_empty());
     }
-    // One that has lost its connection and goes on all the same: nobody gets what it may still
+    // A core that has lost its connection and continues: no process gets an area that it may still
     // write to.
     let broker = {
         let core = Core::start(&scene);
@@ -421,7 +421,7 @@ fn a_dead_core_ends_its_grants_and_loses_no_acknowledged_write() {
 
 #[test]
 fn another_user_cannot_be_the_service_core() {
-    let scene = place("brokered-stranger");
+    let scene = place("brokered-other");
     let _daemon = scene.start();
     let mut connection: Connection = scene.connect();
     let Err(CallError::Refused(refusal)) = connection.detached(1) else { panic!("a refusal") };

@@ -1,12 +1,11 @@
 //! A file system that is really full: a small ext4 in a file, mounted in a namespace of the test's
 //! own.
 //!
-//! 1. Areas are made and grown until there is no room, and then something else takes the very last
-//!    block. Every refusal names the volume and changes nothing; what is held can be written;
-//!    removing and making go on as soon as there is room.
-//! 2. The daemon's own state lies on the full file system. What cannot be remembered is refused;
-//!    when there is room again the same daemon goes on, and the next one remembers everything that
-//!    was granted.
+//! 1. Areas are created and grown until no room remains. Then another file takes the last block.
+//!    Every refusal names the volume and changes nothing. Areas that are held can be written.
+//!    Deleting and creating work again as soon as there is room.
+//! 2. The daemon's own state is on the full file system. A grant that cannot be recorded is
+//!    refused. When there is room again the same daemon continues, and the next one has all grants.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -32,7 +31,7 @@ fn on_a_small_file_system(name: &str, child: &str, bytes: u64, all: bool) {
         let mut command = Command::new(tool);
         command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
         let found = scene::starting(|| command.status());
-        // mkfs.ext4 knows no such option; that it starts is enough.
+        // mkfs.ext4 has no such option; that it starts is enough.
         if found.is_err() {
             eprintln!("SKIPPED {name}: needs {tool}");
             return;
@@ -77,7 +76,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, CallError>) -> ErrorReply {
     }
 }
 
-/// Takes every free block.
+/// Occupies every free block.
 fn hog(mount: &Path) -> PathBuf {
     let path = mount.join("hog");
     let mut file = File::create(&path).unwrap();
@@ -132,7 +131,7 @@ fn areas_child() {
     assert_eq!(error.kind, ErrorKind::Full, "{error}");
     assert_eq!(sizes(&mut connection), before, "what did not fit changed nothing");
 
-    // Somebody else takes the rest, to the last block.
+    // Another file takes the rest, to the last block.
     let hog = hog(&mount);
     for size in [4096, MIB] {
         for error in [
@@ -150,7 +149,7 @@ fn areas_child() {
     pattern(&file, MIB, 3);
     assert!(holds(&file, 0, 1) && holds(&file, MIB, 3) && holds(&file, 4 * MIB - 4096, 2));
 
-    // Removing needs none either, and makes room.
+    // Deleting needs no room, and frees some.
     connection.delete_vsa("/small/fill0").unwrap();
     connection.create_vsa("/small/again", 2 * MIB, None).unwrap();
     std::fs::remove_file(hog).unwrap();
@@ -198,10 +197,10 @@ fn state_child() {
         assert!(refusal.contains("state") && refusal.contains("disk is full"), "{refusal}");
     }
     eprintln!("{} granted, {} refused: {}", held.len(), refusals.len(), refusals[0]);
-    assert_eq!(connection.vsas().unwrap().len(), names.len(), "looking goes on");
+    assert_eq!(connection.vsas().unwrap().len(), names.len(), "listing still works");
     std::fs::remove_file(path).unwrap();
 
-    // The same daemon goes on.
+    // The same daemon continues.
     for name in &names {
         if !held.iter().any(|(other, ..)| other == name) {
             let (grant, file) = connection.acquire_vsa(name).unwrap();

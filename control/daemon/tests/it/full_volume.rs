@@ -1,5 +1,5 @@
-//! A file system that is really full, a journalled ext4 of its own: what an area was given it
-//! keeps.
+//! A file system that is really full, a journalled ext4 of its own: an area keeps the room that it
+//! was given.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ const MIB: u64 = 1 << 20;
 /// Where the image is mounted, for the test below.
 const MOUNTED: &str = "SIETCH_TEST_MOUNTED";
 
-/// Runs the test below in a mount namespace of its own, where an image is mounted that goes with
+/// Runs the test below in a mount namespace of its own. The image that is mounted there ends with
 /// it.
 #[test]
 fn a_full_file_system_removes_nothing_from_an_area() {
@@ -39,7 +39,7 @@ fn a_full_file_system_removes_nothing_from_an_area() {
     }
 }
 
-/// Takes every block of the file system.
+/// Occupies every block of the file system.
 fn fill(mounted: &Path) {
     let path = mounted.join("filler");
     let file = rustix::fs::open(&path, OFlags::CREATE | OFlags::RDWR, Mode::RUSR | Mode::WUSR).unwrap();

@@ -1,11 +1,11 @@
-//! A log that goes on while the daemon makes its area larger and smaller.
+//! A log that continues while the daemon grows and shrinks its area.
 
 use crate::scene::{self, Scene};
 use sietch::persist::{FormatOptions, Log, OpenError, Options, ResizeError};
 
 const MIB: u64 = 1 << 20;
 
-/// Appends `count` records and makes them durable; returns the last one's sequence.
+/// Appends `count` records and makes them durable. Returns the sequence of the last one.
 fn append<D: sietch::disk::DiskQueue>(log: &mut Log<D>, count: usize) -> u64 {
     let mut last = log.last();
     for _ in 0..count {
@@ -43,7 +43,7 @@ fn grows_and_shrinks(scene: &Scene, area: &str) {
     client.resize_vsa(&mut vsa, 4 * MIB).unwrap();
     log.replace_disk(vsa.another_queue().unwrap()).unwrap();
     log.grow(4 * MIB).unwrap();
-    // Nobody waits for it.
+    // No caller waits for it.
     append(&mut log, 10);
     settle(&mut log);
     assert_eq!(log.area_bytes(), 4 * MIB);

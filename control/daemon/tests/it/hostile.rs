@@ -1,5 +1,5 @@
-//! Clients that break the protocol, dawdle or crowd: each costs itself its connection and nobody
-//! else anything.
+//! Clients that break the protocol, are slow, or come in crowds: each loses only its own
+//! connection.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd as _;
@@ -19,7 +19,7 @@ fn raw(scene: &Scene) -> UnixStream {
     stream
 }
 
-/// Reads until the daemon closes the connection; what it said.
+/// Reads until the daemon closes the connection. Returns what it sent.
 fn until_closed(stream: &mut UnixStream) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
@@ -57,7 +57,7 @@ fn an_invalid_message_is_answered_by_an_error_and_the_end() {
         let said = until_closed(&mut stream);
         assert!(said.contains(cause), "{cause} not in: {said}");
     }
-    // Before the handshake nothing is granted, but the connection stays.
+    // Before the handshake nothing is granted, but the connection stays open.
     let mut stream = raw(&scene);
     stream.write_all(&frame(Request::AcquireVnic { name: "kv".into() })).unwrap();
     stream.write_all(&frame(Request::Hello { protocol: PROTOCOL + 1, client: "x".into() })).unwrap();
@@ -98,7 +98,7 @@ fn a_slow_client_is_dropped_and_disturbs_no_other() {
     let mut idle = scene.connect();
     assert!(until_closed(&mut silent).contains("did not finish"));
     assert!(until_closed(&mut half).contains("did not finish"));
-    idle.status().expect("a client that is merely idle stays");
+    idle.status().expect("a client that is only idle stays connected");
     let groups = idle.stat().unwrap();
     let slow = groups[0].metrics.iter().find(|metric| metric.name == "slow_clients").unwrap();
     assert!(slow.value >= 2);
@@ -106,10 +106,10 @@ fn a_slow_client_is_dropped_and_disturbs_no_other() {
 
 #[test]
 fn a_client_that_never_reads_is_dropped_and_disturbs_no_other() {
-    let scene = Scene::own("deaf");
+    let scene = Scene::own("unread");
     let _daemon = scene.start();
     let mut deaf = raw(&scene);
-    let mut stream = frame(Request::Hello { protocol: PROTOCOL, client: "deaf".into() });
+    let mut stream = frame(Request::Hello { protocol: PROTOCOL, client: "unread".into() });
     stream.extend(frame(Request::Status).repeat(100));
     let mut other = scene.connect();
     loop {
@@ -159,7 +159,7 @@ fn a_stopped_application_delays_no_other() {
     assert!(!scene.device().exists());
 }
 
-/// Begins a frame that carries as many descriptors as one may, and says no more.
+/// Starts a frame that carries the most descriptors permitted, and sends no more.
 fn half_a_frame(stream: &UnixStream) -> std::io::Result<()> {
     let null = std::fs::File::open("/dev/null")?;
     let sent = [null.as_fd(); sietch_protocol::frame::MAX_DESCRIPTORS];
@@ -190,7 +190,7 @@ fn half_sent_frames_of_two_users_leave_what_acquiring_and_revoking_need() {
             rustix::thread::set_thread_res_uid(Uid::from_raw(uid), Uid::from_raw(uid), Uid::from_raw(uid))
                 .unwrap();
             let streams = std::iter::repeat_with(|| UnixStream::connect(&socket).unwrap()).take(32);
-            // One that was refused takes nothing any more.
+            // A refused client accepts no more bytes.
             streams.inspect(|stream| drop(half_a_frame(stream))).collect::<Vec<_>>()
         });
         sent.join().unwrap()

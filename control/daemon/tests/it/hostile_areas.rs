@@ -13,8 +13,8 @@ const OTHER_USER: u32 = 61_897;
 /// Volumes, and the descriptor of the victim on each.
 type Victims = Vec<(String, OwnedFd)>;
 
-/// Two volumes, each with the area `victim` of this process and `prey` of a stranger; the victim's
-/// descriptors.
+/// Two volumes, each with the area `victim` of this process and `prey` of another user. Returns the
+/// victim's descriptors.
 fn two_neighbours(name: &str) -> Option<(Scene, Victims, scene::Daemon)> {
     let own = rustix::process::geteuid().as_raw();
     if own != 0 {
@@ -35,7 +35,7 @@ fn two_neighbours(name: &str) -> Option<(Scene, Victims, scene::Daemon)> {
         }
         victims.push((volume.to_owned(), file));
     }
-    // The connection stays with this process: its grants last as long as it does.
+    // The connection remains open with this process: its grants last as long as it does.
     std::mem::forget(connection);
     Some((scene, victims, daemon))
 }
@@ -107,8 +107,8 @@ fn a_writer_revoked_under_load_writes_no_more() {
         }
         connection.restore(&path).unwrap();
         if volume == "ram" {
-            // It still storms, in memory that is nobody's: the area is another's to have, and stays
-            // as it is.
+            // It still writes, to memory that belongs to no area. The area can be granted again,
+            // and does not change.
             connection.trim_vsa(&path, 0, None).unwrap();
             let mut next = scene.application(Some(OTHER_USER));
             assert_eq!(next.ask(&format!("peek {path}"), "DID"), "0");
@@ -119,7 +119,7 @@ fn a_writer_revoked_under_load_writes_no_more() {
     check_victims(&victims);
 }
 
-/// Blocks that change hands carry nothing over.
+/// Blocks that are reused carry no data over.
 #[test]
 fn data_of_an_area_is_not_in_the_next_one() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-remains") else { return };
@@ -140,8 +140,8 @@ fn data_of_an_area_is_not_in_the_next_one() {
     }
 }
 
-/// A holder that makes its area longer and shorter with its own writes under way: its own data is
-/// its own affair, the others' is not, and what it was told stands.
+/// A holder that grows and shrinks its area with its own writes under way can harm only its own
+/// data. The size that it was given remains.
 #[test]
 fn resizing_under_load_harms_no_other_area() {
     let Some((scene, victims, _daemon)) = two_neighbours("hostile-resize") else { return };
@@ -174,8 +174,8 @@ fn resizing_under_load_harms_no_other_area() {
     }
 }
 
-/// Two applications of one user that ask at the same moment get no more than its quota, however
-/// often they try.
+/// Two applications of one user that make requests at the same moment get no more than its quota,
+/// in every round.
 #[test]
 fn two_concurrent_requests_share_one_quota() {
     let own = rustix::process::geteuid().as_raw();

@@ -1,5 +1,5 @@
-//! Asking applications through the daemon: who may, what an honest one answers, and what becomes of
-//! the others.
+//! Queries to applications through the daemon: access, the answers of honest ones, and the
+//! treatment of others.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread::JoinHandle;
@@ -83,7 +83,7 @@ fn an_application_is_queried_and_its_answer_passes_unread() {
     let (answer, file) = asked.join().unwrap().unwrap();
     assert_eq!((answer.pid, answer.client.as_str(), answer.omitted), (std::process::id(), "test", 7));
     assert_eq!(sockets::read(&file).unwrap(), reports());
-    // What was answered cannot be answered again, nor can what was never asked.
+    // A query can be answered once, and only if it was sent.
     assert_eq!(refused(application.answer_inquiry(id, Ok(0), None)).0, ErrorKind::Unknown);
     assert_eq!(refused(application.answer_inquiry(id + 1, Ok(0), None)).0, ErrorKind::Unknown);
 }
@@ -99,7 +99,7 @@ fn a_missing_or_bad_answer_is_reported_and_delays_no_other() {
     let (grant, _) = application.acquire_vnic("kv").unwrap();
     let (kind, text) = refused(asker.sockets("kv"));
     assert!(kind == ErrorKind::Silent && text.contains("does not listen"), "{text}");
-    // Somebody else's connection cannot take the question: only grants of its own count.
+    // Another process' connection cannot take the query: only grants of its own count.
     application.attend(vec![grant.grant, 999]).unwrap();
     let (kind, text) = refused(asker.sockets("kv"));
     assert!(kind == ErrorKind::Silent && text.contains("within a second"), "{text}");
@@ -154,7 +154,7 @@ fn a_capture_ends_with_the_connection_of_its_requester() {
     drop(asker);
     let (ended, _) = notice(&mut application);
     assert!(matches!(ended, Notice::EndCapture { id: other, .. } if other == id), "{ended:?}");
-    // Rings that could be cut short or are no memory are not passed on.
+    // Rings that could be truncated, or that are no memory, are not passed on.
     let mut connection = scene.connect();
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let huge = memory(SealFlags::SHRINK | SealFlags::GROW, 1 << 30);

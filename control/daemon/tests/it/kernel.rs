@@ -102,7 +102,7 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         let mut application = scene.application(Some(NOBODY));
         let held = application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
-        // The frames of this attempt are received by the program and counted, whoever runs the
+        // The program receives and counts the frames of this attempt, whatever user runs the
         // daemon.
         let address = "10.83.0.2:6379".parse().unwrap();
         let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(50));
@@ -119,7 +119,7 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
         ip(&["link", "add", "sv-foreign", "type", "veth", "peer", "name", "sv-foreign-a"]);
         let daemon = start(&scene);
         assert!(!links().contains("sv-orphan"), "{} in {}", links(), data.display());
-        assert!(links().contains("sv-foreign"), "what is not ours stays");
+        assert!(links().contains("sv-foreign"), "a foreign interface is not removed");
         let holder = scene.status().vnics[0].holder.clone().expect("adopted");
         assert_eq!(scene.status().vnics[0].problem, None, "the successor watches the rings as well");
         assert_eq!(format!("{} {}", holder.grant, holder.generation), held);
@@ -153,8 +153,8 @@ fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
             application.wait_for_end();
             let status = scene.status();
             assert!(status.vnics[0].holder.is_none());
-            let told = status.warnings.iter().any(|line| line.contains("fill ring claims"));
-            assert!(told, "{:?}", status.warnings);
+            let warned = status.warnings.iter().any(|line| line.contains("fill ring claims"));
+            assert!(warned, "{:?}", status.warnings);
             assert!(!links().contains("sv-kv"), "{}", links());
             scene.connect().shutdown().unwrap();
             daemon.ended().unwrap();
@@ -234,7 +234,7 @@ fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
         let attempt =
             TcpStream::connect_timeout(&"[fd83::2]:6379".parse().unwrap(), Duration::from_millis(50));
         assert!(attempt.is_err(), "the application answers nothing");
-        assert!(group(&scene) > before, "the filter lets what is granted through");
+        assert!(group(&scene) > before, "the filter passes granted traffic");
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
         assert!(!links().contains("sv-kv"), "{}", links());
@@ -271,11 +271,11 @@ fn a_vnic_joins_an_uplink() {
         let granted = application.ask("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         assert!(ip(&["link", "show", "wire"]).contains("xdp"));
-        // Tags that the device takes off are not seen by XDP.
+        // XDP does not see tags that the device removes.
         assert!(offloads().contains("rx-vlan-offload: off"), "{}", offloads());
         assert!(!ip(&["route"]).contains("10.83.0.2"), "behind an uplink the host has no route of its own");
         assert!(!ip(&["-6", "route"]).contains("fd83::2") && !ip(&["-6", "addr"]).contains("fd83::1"));
-        // Who snoops on the wire hears that the address is asked for here.
+        // Switches that snoop learn that the address is requested here.
         let groups = || ip(&["-6", "maddr", "show", "dev", "wire"]);
         assert!(groups().contains("ff02::1:ff00:2"), "{}", groups());
         scene.connect().shutdown().unwrap();
@@ -286,7 +286,7 @@ fn a_vnic_joins_an_uplink() {
     });
 }
 
-/// The IPv4 addresses that the program on `wire` hands to VNICs.
+/// The IPv4 addresses for which the program on `wire` has a VNIC.
 fn served() -> Vec<String> {
     let index = rustix::net::netdevice::name_to_index(
         rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap(),
@@ -315,8 +315,7 @@ fn a_successor_adds_only_live_vnics_to_the_uplink() {
         assert!(!application.ask("vnic", "GRANT").contains("refused"));
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         assert_eq!(served(), ["10.83.0.2"]);
-        // Somebody takes the program off while no daemon runs: a fresh one is told of what is
-        // adopted.
+        // The program is detached while no daemon runs: a new one gets the adopted VNICs.
         daemon.crash();
         ip(&["link", "set", "dev", "wire", "xdp", "off"]);
         let daemon = begin();
@@ -333,12 +332,12 @@ fn a_successor_adds_only_live_vnics_to_the_uplink() {
             let of = |name: &str| all.lines().any(|line| line.trim() == format!("{name}: on"));
             [of("rx-vlan-offload"), of("rx-vlan-stag-hw-parse")]
         };
-        // Tags that the device takes off are not seen by XDP, nor those of 802.1ad.
+        // XDP does not see tags that the device removes, nor those of 802.1ad.
         assert_eq!(tags(), [false; 2]);
         scene.connect().shutdown().unwrap();
         daemon.ended().unwrap();
         assert_eq!(tags(), [true; 2], "as before the first of three daemons");
-        // What somebody else has switched off stays so.
+        // A setting that another program has switched off remains off.
         ip(&["link", "del", "wire"]);
         ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
         let mut ethtool = Command::new("ethtool");

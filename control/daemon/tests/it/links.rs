@@ -44,7 +44,7 @@ fn acquire(connection: &mut Connection, name: &str) -> (VnicGrant, Endpoint) {
     (grant, endpoint)
 }
 
-/// Sends one frame that says `word` and sees it arrive.
+/// Sends one frame that contains `word`, and checks that it arrives.
 fn pass(from: &mut Endpoint, to: &mut Endpoint, word: &[u8]) {
     let mut frame = from.allocate(14 + word.len()).unwrap();
     from.bytes_mut(&mut frame)[14..].copy_from_slice(word);
@@ -69,7 +69,7 @@ fn pass(from: &mut Endpoint, to: &mut Endpoint, word: &[u8]) {
 /// Waits for the doorbell to say that the link is over.
 fn assert_link_ended(endpoint: &mut Endpoint) {
     use std::os::fd::AsFd;
-    let watched = endpoint.try_clone_bell();
+    let watched = endpoint.try_clone_doorbell();
     poll(&mut [PollFd::new(&watched.as_fd(), PollFlags::IN)], None).unwrap();
     endpoint.disarm();
     let mut arrived = Vec::new();
@@ -77,19 +77,19 @@ fn assert_link_ended(endpoint: &mut Endpoint) {
     assert!(endpoint.flush().is_err(), "the link is over");
 }
 
-trait Bell {
-    fn try_clone_bell(&self) -> std::os::fd::OwnedFd;
+trait CloneDoorbell {
+    fn try_clone_doorbell(&self) -> std::os::fd::OwnedFd;
 }
 
-impl Bell for Endpoint {
-    fn try_clone_bell(&self) -> std::os::fd::OwnedFd {
+impl CloneDoorbell for Endpoint {
+    fn try_clone_doorbell(&self) -> std::os::fd::OwnedFd {
         use std::os::fd::AsFd;
         self.as_fd().try_clone_to_owned().unwrap()
     }
 }
 
-/// Waits until the process is told that `wanted` has ended; says why. All its connections hear
-/// everything.
+/// Waits until the process is notified that `wanted` has ended. Returns the reason. All its
+/// connections get every notice.
 fn notice(connection: &mut Connection, wanted: u64) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -155,8 +155,8 @@ fn each_side_reads_what_the_other_writes_and_cannot_write_there() {
     let mut bytes = [0; 6];
     rustix::io::pread(&far.peer, &mut bytes, 0x1000).unwrap();
     assert_eq!(&bytes, b"spoilt", "the two are sides of one link");
-    assert!(rustix::fs::ftruncate(&near.own, 0).is_err(), "nobody takes the memory away");
-    // What one of them does to its own bell does not make the other's block.
+    assert!(rustix::fs::ftruncate(&near.own, 0).is_err(), "no holder can shrink the memory");
+    // Flags that one of them sets on its own doorbell do not affect the other's.
     let flags = rustix::fs::fcntl_getfl(&near.doorbell).unwrap();
     rustix::fs::fcntl_setfl(&near.doorbell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
     assert!(rustix::fs::fcntl_getfl(&far.doorbell).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
@@ -174,7 +174,7 @@ fn the_end_of_one_side_ends_the_other_and_both_pair_again_in_fresh_memory() {
     assert_link_ended(&mut near);
     let reason = notice(&mut one, first.grant);
     assert!(reason.contains("other end"), "{reason}");
-    // Nobody has to release what is over.
+    // Neither side has to release a link that has ended.
     let (third, mut near) = acquire(&mut one, "kv");
     let (_, mut far) = acquire(&mut two, "far");
     assert!(third.generation > first.generation && near.generation() == far.generation());

@@ -1,5 +1,4 @@
-//! Areas and views for whoever wants to read them: what a reader can do, what an owner, and what
-//! not.
+//! Areas and views as files: what a reader may do, what an owner may do, and what is refused.
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::thread::JoinHandle;
@@ -58,7 +57,7 @@ fn a_reader_reads_what_the_holder_writes_and_can_do_nothing_else() {
         assert!(rustix::fs::ftruncate(&reader, 0).is_err());
         let flags = rustix::fs::fcntl_getfl(&reader).unwrap();
         assert!(!flags.intersects(rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::RDWR));
-        // It is in nobody's way: once released, the area can be had again.
+        // The reader does not prevent granting: once released, the area can be granted again.
         drop(file);
         connection.release(grant.grant).unwrap();
         connection.acquire_vsa(path).unwrap();
@@ -120,7 +119,7 @@ fn an_area_of_another_user_is_not_read() {
     assert_eq!(other.ask("escape-reading /main/theirs", "DID"), "");
 }
 
-/// The other side of a conversation about a view: what somebody asks is asked on a thread.
+/// The requester's side of a view query, which waits on a thread.
 fn looking(
     scene: &Scene,
     path: &str,
@@ -193,7 +192,7 @@ fn a_view_query_reaches_the_owner_and_the_answer_its_requester() {
         assert_eq!(kind, expected);
         assert!(!said.contains('\x1b') && said.len() < 2000, "{said}");
     }
-    // What is no path is not passed on, and without a view there is nothing to ask.
+    // An invalid path is not passed on, and without a view no query is sent.
     for path in ["..", "a//b", "/a", "a\0"] {
         assert_eq!(refused(looking(&scene, path, ViewOperation::Stat).join().unwrap()).0, ErrorKind::Invalid);
     }
@@ -238,7 +237,7 @@ fn an_owner_with_invalid_answers_harms_no_other() {
     for (ask, outcome, descriptor) in hostile {
         let waits = looking(&scene, "a", ask);
         let (id, ..) = asked(&mut owner);
-        // Somebody else's question, and one that nobody asked.
+        // Another owner's query, and one that was never sent.
         for wrong in [id + 1, u64::MAX] {
             assert_eq!(refused(owner.answer_view(wrong, outcome.clone(), None)).0, ErrorKind::Unknown);
         }
@@ -247,7 +246,7 @@ fn an_owner_with_invalid_answers_harms_no_other() {
         assert_eq!(kind, ErrorKind::Failed, "{outcome:?}: {said}");
         assert!(said.contains("(`test`) answered with what is no answer"), "{said}");
     }
-    // A stranger cannot answer in its place.
+    // Another process cannot answer in its place.
     let waits = looking(&scene, "a", ViewOperation::Stat);
     let (id, ..) = asked(&mut owner);
     let stranger = scene.connect().answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(9))), None);
@@ -276,7 +275,7 @@ fn an_owner_that_does_not_answer_is_awaited_for_a_second_and_then_no_longer_quer
     assert!(owner.take_notice().unwrap().is_none());
     // Others are served meanwhile, and so is its area.
     assert!(scene.connect().read_vsa("kv").unwrap().1.is_some());
-    // Once it has answered, however late, it is asked again.
+    // Once it has answered, even late, it is queried again.
     let late = Ok(ViewReply::Stat(FileAttributes::DIRECTORY));
     for id in questions {
         assert_eq!(refused(owner.answer_view(id, late.clone(), None)).0, ErrorKind::Unknown);
@@ -285,7 +284,7 @@ fn an_owner_that_does_not_answer_is_awaited_for_a_second_and_then_no_longer_quer
     let (id, ..) = asked(&mut owner);
     owner.answer_view(id, late, None).unwrap();
     assert!(waits.join().unwrap().is_ok());
-    // One that goes in the middle of a question is not waited for.
+    // An owner that ends during a query is not waited for.
     let waits = looking(&scene, "a", ViewOperation::Stat);
     asked(&mut owner);
     drop(owner);

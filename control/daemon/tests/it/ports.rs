@@ -1,4 +1,4 @@
-//! Ports of the switch: what application and service core are given, and what ends with whom.
+//! Ports of the switch: what application and service core receive, and what ends with each of them.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -26,7 +26,7 @@ fn notice(connection: &mut Connection) -> (Notice, Vec<OwnedFd>) {
     let end = Instant::now() + PATIENCE;
     loop {
         match connection.take_notice().unwrap() {
-            // All connections of a process hear of its grants.
+            // All connections of a process get the notices of its grants.
             Some((Notice::Revoked { .. }, _)) | None => {}
             Some(notice) => return notice,
         }
@@ -125,7 +125,7 @@ fn a_restarted_daemon_and_a_service_core_agree_on_their_ports() {
     let stale = HeldGrant { grant: 999, generation: 1 };
     service.serve(vec![held, stale]).unwrap();
     assert_eq!(notice(&mut service).0, Notice::Unplug { grant: 999 });
-    assert!(scene.status().vnics[0].holder.is_some(), "what both know goes on");
+    assert!(scene.status().vnics[0].holder.is_some(), "a port that both have continues");
     daemon.crash();
     let _daemon = scene.start();
     let mut service = scene.connect();

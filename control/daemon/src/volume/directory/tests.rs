@@ -1,6 +1,6 @@
 use super::*;
 
-/// A data directory that goes with the test.
+/// A data directory that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -23,8 +23,8 @@ impl Drop for Scratch {
 
 const SIZE: u64 = 64 << 10;
 
-/// tmpfs keeps no descriptor that is open from writing: whoever runs the daemon hears it, with what
-/// to do.
+/// tmpfs does not stop writes through an open descriptor. The daemon's warning says so, and how to
+/// fix it.
 #[test]
 fn a_file_system_where_revoking_has_no_effect_causes_a_warning() {
     let folder = std::path::PathBuf::from(format!("/dev/shm/sietch-void-{}", std::process::id()));
@@ -201,6 +201,6 @@ fn an_area_that_is_mapped_moves_when_it_is_revoked() {
     let next = areas.prepare("a", 7, SIZE).expect("the former holder has another file");
     let mut bytes = [0; 4096];
     assert_eq!(rustix::io::pread(&next, &mut bytes, SIZE - 4096), Ok(4096));
-    assert_eq!(bytes, [5; 4096], "what a revoked holder writes reaches nobody");
+    assert_eq!(bytes, [5; 4096], "no other holder sees what a revoked one writes");
     assert!(areas.fence("none").unwrap().contains("not been made"));
 }

@@ -27,7 +27,7 @@ fn it_grows_under_its_holder_part_by_part() {
         memory.resize("a", parts * MIB).unwrap();
         let now = memory.remap("a").unwrap();
         assert_eq!(now.lengths, vec![MIB; parts as usize]);
-        assert_eq!(read(&now.files[0], MIB - 4096), 1, "what it holds stays where it is");
+        assert_eq!(read(&now.files[0], MIB - 4096), 1, "its mapping keeps its place");
         assert_eq!(read(now.files.last().unwrap(), 0), 0, "what is added is zeros");
         write(now.files.last().unwrap(), 0, parts as u8);
     }
@@ -64,7 +64,11 @@ fn its_holder_can_neither_resize_it_nor_keep_what_it_released() {
     let found = memory.find("a").unwrap();
     assert_eq!((found.size, found.charge), (MIB, 2 * MIB));
     memory.resize("a", 2 * MIB).unwrap();
-    assert_eq!(read(&both.files[0], 2 * MIB - 4096), 0, "what is added is zeros, whoever touched it");
+    assert_eq!(
+        read(&both.files[0], 2 * MIB - 4096),
+        0,
+        "the added memory is zero, even if the former holder touched it"
+    );
     memory.resize("a", MIB).unwrap();
     drop((both, held));
     // Somebody else needs the room.
@@ -145,7 +149,7 @@ fn a_revoked_area_moves_and_a_deleted_one_is_emptied() {
     write(&held.files[0], 0, 6);
     let next = memory.prepare("a", 7, MIB).unwrap();
     assert_eq!(next.files.len(), 1);
-    assert_eq!(read(&next.files[0], 0), 5, "what a revoked holder writes reaches nobody");
+    assert_eq!(read(&next.files[0], 0), 5, "no other holder sees what a revoked one writes");
     // A holder that hides by unlocking cannot keep the memory of an area that is deleted.
     rustix::fs::flock(&next.files[0], FlockOperation::Unlock).unwrap();
     memory.delete("a").unwrap();

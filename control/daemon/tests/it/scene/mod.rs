@@ -114,7 +114,7 @@ impl VnicDevices for FileDevices {
     }
 }
 
-/// A directory with everything of one daemon; gone with the test.
+/// A directory with everything of one daemon, removed at the end of the test.
 pub(crate) struct Scene {
     pub root: PathBuf,
 }
@@ -238,7 +238,7 @@ impl Scene {
         self.connect().status().unwrap()
     }
 
-    /// Waits until the status is as `wanted` says.
+    /// Waits until the status satisfies `wanted`.
     pub(crate) fn wait_for(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         let deadline = Instant::now() + PATIENCE;
         let mut connection = self.connect();
@@ -341,7 +341,7 @@ impl Process {
         loop {
             let mut line = String::new();
             assert!(self.lines.read_line(&mut line).unwrap() > 0, "the process ended before {word}");
-            // libtest prints the test's name in front of what it says first.
+            // libtest prints the test's name in front of its first output.
             if let Some(at) = line.find(word) {
                 return line[at + word.len()..].trim().to_owned();
             }
@@ -353,12 +353,12 @@ impl Process {
         self.expect(answer)
     }
 
-    /// Says something that is not answered.
+    /// Sends a command that has no answer.
     pub(crate) fn tell(&mut self, command: &str) {
         writeln!(self.child.stdin.as_mut().unwrap(), "{command}").unwrap();
     }
 
-    /// Waits until somebody has killed it.
+    /// Waits until the process has been killed.
     pub(crate) fn wait_for_end(mut self) {
         let status = self.child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
@@ -377,8 +377,8 @@ impl Drop for Process {
     }
 }
 
-/// A quota of the test's own user on the volume that is configured before it: who is no
-/// administrator makes areas within one.
+/// A quota of the test's own user on the volume that is configured before it. A user that is no
+/// administrator creates areas within one.
 pub(crate) fn quota() -> String {
     format!("[[volume.quota]]\nuid = {}\nsize = \"64MiB\"\n", rustix::process::geteuid().as_raw())
 }
@@ -406,8 +406,7 @@ fn daemon_process() {
     ended.unwrap();
 }
 
-/// The application of [`Scene::application`]: does what its standard input says, one line after
-/// another.
+/// The application of [`Scene::application`]: executes its standard input, one line after another.
 #[test]
 #[ignore = "run by other tests in a process of its own"]
 fn application_process() {
@@ -459,15 +458,15 @@ fn application_process() {
                 let line = status.lines().find(|line| line.starts_with("CapEff")).unwrap();
                 println!("CAPABILITIES {line}");
             }
-            // Keeps the area and fills it with this byte, over and over, until it is killed or a
-            // write fails.
+            // Keeps the area and fills it with this byte repeatedly, until it is killed or a write
+            // fails.
             other if other.starts_with("storm ") => {
                 let (_, file) = connection.acquire_vsa(&other[6..]).unwrap();
                 println!("DID storm");
                 storm(&file);
                 kept.push(file);
             }
-            // The same through a service core, with as much under way as it takes.
+            // The same through a service core, with as much under way as it accepts.
             other if other.starts_with("rush ") => {
                 let mut client = sietch::Client::connect(&scene.socket(), "rush").unwrap();
                 let mut vsa = client.acquire_vsa(&other[5..]).unwrap();
@@ -547,10 +546,10 @@ impl Rings {
         }
     }
 
-    /// Puts the producer word as far ahead of the consumer word as it goes, over entries that are
-    /// all zero.
+    /// Advances the producer word as far beyond the consumer word as possible, over entries that
+    /// are all zero.
     fn scribble(&self) {
-        // SAFETY: both words lie inside the mapping, as the kernel said, and are aligned.
+        // SAFETY: both words are inside the mapping, as the kernel reported, and are aligned.
         unsafe {
             let consumer = self.fill.add(self.consumer).read_volatile();
             self.fill.add(self.producer).write_volatile(consumer.wrapping_sub(1));
@@ -583,7 +582,7 @@ fn storm(file: &OwnedFd) {
             }
         }
         if round % 64 == 0 {
-            // Beyond its end: refused, or at the cost of nobody but the writer.
+            // Beyond its end: refused, or at the cost of the writer alone.
             for offset in [size - 4096, size, size + (1 << 20), u64::MAX >> 1] {
                 let _ = rustix::io::pwrite(file, &bytes, offset);
             }
@@ -609,8 +608,8 @@ fn rush(queue: &mut sietch::disk::AreaQueue) {
     }
 }
 
-/// Makes an area that it holds longer and shorter while another thread writes all over it; the size
-/// that it has then.
+/// Grows and shrinks an area that it holds while another thread writes all over it. Returns its
+/// final size.
 fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> String {
     const BLOCKS: [u64; 6] = [700, 10, 300, 768, 1, 512];
     let (_, files) = connection.acquire_vsa_descriptors(name).unwrap();
@@ -622,8 +621,8 @@ fn wobble(connection: &mut Connection, name: &str, kept: &mut Vec<OwnedFd>) -> S
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                // Beyond its end, cut off under it, longer than it may be: whatever comes of it is
-                // this process' own.
+                // Beyond its end, cut off under it, longer than permitted: every result affects
+                // only this process.
                 let _ = rustix::io::pwrite(&files[0], &bytes, block * 4096);
                 if block % 64 == 0 {
                     let _ = rustix::fs::ftruncate(&files[0], 4 << 20);
@@ -679,8 +678,8 @@ fn escape(file: &OwnedFd) -> String {
 }
 
 /// `create NAME SIZE`, `create-for UID NAME SIZE`, `resize NAME SIZE`, `trim NAME OFFSET LENGTH`,
-/// `delete NAME`, `acquire NAME`, `list`: `ok` and what came of it, or the sort of refusal and its
-/// text.
+/// `delete NAME`, `acquire NAME`, `list`. The answer is `ok` with the result, or the kind of
+/// refusal and its text.
 fn area_command(connection: &mut Connection, line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let number = |word: &str| word.parse::<u64>().unwrap();
