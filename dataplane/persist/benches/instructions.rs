@@ -1,9 +1,9 @@
 //! Instructions of a durable append to memory, counted by callgrind: repeatable where time is not.
 //!
-//! Each writer has one record on its way; what is counted is all that a loop asks of a log for
+//! Each writer has one record on its way. The count covers all that a loop asks of a log for
 //! [`APPENDS`] appends: append, submit, poll. Memory stands in for NVM, so the device's part
-//! (stores and a fence) is counted too. Set-up is not. The limits are what was measured plus 3 %:
-//! who makes an append longer has to say so here.
+//! (stores and a fence) is counted too. Set-up is not. The limits are the measured counts plus 3 %:
+//! a change that makes an append longer has to raise them here.
 #![allow(missing_docs, reason = "gungraun's macros make public items")]
 
 use std::hint::black_box;

@@ -1,10 +1,10 @@
 //! Writing the state of a structure as a snapshot of its log, a slice an iteration.
 //!
 //! 1. [`Compaction::begin`] notes where the log stands. Each iteration writes a slice of the state
-//!    as it is *then*: what has changed since the beginning is in the log after it, and replaying it
-//!    again changes nothing.
-//! 2. [`Compaction::finish`] leaves the rest to the log, which waits for every record that the snapshot
-//!    may hold traces of.
+//!    as it is *then*: what has changed since the beginning is in the log after it, and replaying
+//!    it again changes nothing.
+//! 2. [`Compaction::finish`] leaves the rest to the log, which waits for every record that the
+//!    snapshot may hold traces of.
 //! 3. Whatever fails gives the snapshot up and leaves the log as it was.
 
 use sietch_disk::DiskQueue;

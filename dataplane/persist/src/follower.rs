@@ -85,8 +85,9 @@ impl<D: DiskQueue> Follower<D> {
     /// entries that were.
     ///
     /// # Errors
-    /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew. [`FollowError::Grown`]: the log has grown
-    /// past the follower's queue; open anew over all of it. Others are final.
+    /// [`FollowError::Behind`]: the owner gave up records that were not delivered yet; open anew.
+    /// [`FollowError::Grown`]: the log has grown past the follower's queue; open anew over all of
+    /// it. Others are final.
     pub fn poll(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
         let mut count = 0;
         if self.walker.is_none() {

@@ -422,7 +422,7 @@ impl Superblock {
             segment_bytes: raw.segment_bytes.get(),
             segment_count: raw.segment_count.get(),
             epoch: raw.epoch.get(),
-            // `closed` came later: who did not know it says so by `clean` alone.
+            // `closed` came later: a version that did not have it says so by `clean` alone.
             closed: raw.closed.get() != 0 || raw.clean.get() != 0,
             clean: raw.clean.get(),
             proven: raw.proven.get(),

@@ -61,8 +61,8 @@ pub(crate) fn usual_segment(capacity: u64) -> u64 {
 /// first two of the largest segments. A log writes its segments in order, so a short one lies here.
 pub(crate) const SEARCHED_BYTES: u64 = 2 * SEGMENT_RANGE.1;
 
-/// Heads of segments that are looked at besides: so many in order, and as many over the rest of
-/// the area. All of them up to 16 GiB; more would take minutes on a disk that seeks.
+/// Heads of segments that are read besides: so many in order, and as many over the rest of the
+/// area. All of them up to 16 GiB; more would take minutes on a disk that seeks.
 pub(crate) const SEARCHED_HEADS: u64 = 2048;
 
 /// Reads of that search in flight together: a few megabytes of buffers, and enough for any disk.

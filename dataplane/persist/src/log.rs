@@ -277,8 +277,8 @@ impl<D: DiskQueue> Log<D> {
         self.poll()
     }
 
-    /// Has `waiter` told by [`Log::poll`] once everything up to `sequence` is durable, or the log
-    /// has failed; at once if that is so already.
+    /// [`Log::poll`] notifies `waiter` once everything up to `sequence` is durable, or the log has
+    /// failed. If that is so already, this call notifies it at once.
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.waiters.insert(sequence, waiter);
         if sequence <= self.durable || self.failure.is_some() {
@@ -432,7 +432,7 @@ impl<D: DiskQueue> Log<D> {
         Some(())
     }
 
-    /// Hands an operation to the queue; `Ok(Some)` when it is full.
+    /// Passes an operation to the queue; `Ok(Some)` when it is full.
     fn start(&mut self, token: u64, operation: Operation) -> Result<Option<Operation>, Failure> {
         if self.replacement.is_some() {
             return Ok(Some(operation));

@@ -5,12 +5,12 @@
 //!    Nothing is encoded or decoded.
 //! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key.
 //!    [`Map::get`] touches no disk.
-//! 3. [`Map::poll`] writes and tells up to where changes are durable. The order of changes is the
+//! 3. [`Map::poll`] writes and returns up to where changes are durable. The order of changes is the
 //!    order of the log: after a crash the map is as it was after some change, no earlier than the
 //!    last one that was known to be durable.
 //! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a
-//!    slice a turn, while changes go on: what changes behind or ahead of the walk is in the log
-//!    after its beginning, and replaying it again makes the same state.
+//!    slice an iteration, while changes go on. A change behind or ahead of the walk is in the log
+//!    after the snapshot's beginning, and replaying it again makes the same state.
 //! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only
 //!    the keys do, [`StoredMap`] opens the same area.
 //! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index by the
@@ -134,7 +134,7 @@ pub struct Map<D: DiskQueue> {
     log: Log<D>,
     index: Index,
     compaction: Compaction<u32>,
-    /// Something was refused for want of room.
+    /// A change was refused for lack of room.
     pressed: bool,
     metrics: MapMetrics,
 }
@@ -263,7 +263,7 @@ impl<D: DiskQueue> Map<D> {
         self.log.flush()
     }
 
-    /// Writes the entries from slot `from` on into the snapshot, as many as a turn may.
+    /// Writes the entries from slot `from` on into the snapshot, as many as one iteration may.
     fn compact(&mut self, from: u32) -> Result<(), Failure> {
         let mut written = 0;
         for (slot, record) in self.index.slots.iter().enumerate().skip(from as usize) {
@@ -289,7 +289,7 @@ impl<D: DiskQueue> Map<D> {
         self.compaction.finish(&mut self.log)
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// Notifies `waiter` once everything up to `sequence` is durable, or never will be; see
     /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);

@@ -4,17 +4,17 @@
 //! 1. The log holds what happened, as typed records: an *entry* was sent, entries were *handed* to
 //!    consumers (how often, each), entries were *acknowledged*. An entry's id is the sequence of
 //!    its record. The state in memory is what replaying them makes.
-//! 2. [`Queue::receive`] hands out the oldest entry that is ready and durable, under a lease. When
-//!    the lease ends, or the consumer gives the entry back, or goes away, it is ready again: each
+//! 2. [`Queue::receive`] delivers the oldest entry that is ready and durable, under a lease. When
+//!    the lease ends, or the consumer gives the entry back or ends, the entry is ready again: each
 //!    entry is delivered at least once. Time is passed in.
 //! 3. [`Queue::acknowledge`] takes entries out. That is for good once the sequence it returns is
-//!    durable; a crash before may bring them back. A receipt is good until the entry is handed out
+//!    durable; a crash before may bring them back. A receipt is good until the entry is delivered
 //!    again.
-//! 4. Deliveries are counted, so that an entry that kills its consumers can be told. A crash of the
-//!    machine can lose the count of deliveries of the last turn, never the entry.
-//! 5. The head of the log is given up when nothing before it is needed. Where an old entry that
-//!    is never acknowledged holds it, the entries that are left are written as a snapshot, a slice
-//!    an iteration. While a snapshot holds entries the head stays: an acknowledgement that is given up
+//! 4. Deliveries are counted, so that an entry that kills its consumers is recognizable. A crash of
+//!    the machine can lose the count of deliveries of the last iteration, never the entry.
+//! 5. The head of the log is given up when nothing before it is needed. Where an old entry that is
+//!    never acknowledged holds it, the entries that are left are written as a snapshot, a slice an
+//!    iteration. While a snapshot holds entries the head stays: an acknowledgement that is given up
 //!    would bring its entry back from the snapshot.
 //! 6. Memory is bounded ([`QueueOptions::memory`], [`MAX_ENTRIES`]), and so is the area: sending to
 //!    a full queue is refused, and acknowledging always has room. With [`Queue::open_stored`]
@@ -91,7 +91,7 @@ pub struct Receipt {
     pub delivery: u32,
 }
 
-/// An entry in the hands of a consumer.
+/// An entry that is delivered to a consumer.
 #[derive(Debug)]
 pub struct Delivery<'a> {
     /// What to acknowledge it with.
@@ -132,7 +132,7 @@ pub struct Queue<D: DiskQueue> {
     stored: Stored,
     /// The time that was passed in last.
     now: u64,
-    /// Something was refused for want of room.
+    /// A change was refused for lack of room.
     pressed: bool,
     metrics: QueueMetrics,
 }
@@ -214,8 +214,8 @@ impl<D: DiskQueue> Queue<D> {
         Ok(id)
     }
 
-    /// Hands the oldest entry that is ready to `consumer`, for `lease` nanoseconds. `None`: none is
-    /// ready.
+    /// Delivers the oldest entry that is ready to `consumer`, for `lease` nanoseconds. `None`: none
+    /// is ready.
     pub fn receive(&mut self, consumer: u64, now: u64, lease: u64) -> Option<Delivery<'_>> {
         self.expire(now);
         let id = self.entries.ready.first().copied().filter(|&id| id <= self.log.durable())?;
@@ -235,8 +235,8 @@ impl<D: DiskQueue> Queue<D> {
         Some(Delivery { receipt, payload: entry.payload.as_deref()?, deliveries })
     }
 
-    /// Acknowledges deliveries, all or none. They are gone for good once [`Queue::poll`] returns at
-    /// least the sequence that this returns.
+    /// Acknowledges deliveries, all or none. They are removed for good once [`Queue::poll`] returns
+    /// at least the sequence that this returns.
     ///
     /// # Errors
     /// [`QueueError::Stale`]: another consumer has one of them now, or has acknowledged it.
@@ -270,7 +270,7 @@ impl<D: DiskQueue> Queue<D> {
         Ok(())
     }
 
-    /// A consumer is gone: what it had is ready again. Returns how many entries that were.
+    /// A consumer has ended: its entries are ready again. Returns how many entries that were.
     pub fn release(&mut self, consumer: u64) -> usize {
         let mine = |entry: &Entry| matches!(entry.state, State::Leased { consumer: c, .. } if c == consumer);
         let entries = &mut self.entries;
@@ -403,7 +403,7 @@ impl<D: DiskQueue> Queue<D> {
         (self.entries.bytes, self.entries.held)
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// Notifies `waiter` once everything up to `sequence` is durable, or never will be; see
     /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);

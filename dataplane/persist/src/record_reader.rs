@@ -1,8 +1,8 @@
 //! Reading a log record by record, a piece at a time.
 //!
-//! 1. A [`RecordReader`] stands before a record: it knows the stream, the place and the sequence. It asks
-//!    for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and returns whole
-//!    payloads.
+//! 1. A [`RecordReader`] stands before a record: it knows the stream, the place and the sequence.
+//!    It asks for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and
+//!    returns whole payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends
 //!    in padding; then it is missing ([`Step::Missing`]), as far as those bytes can say. The caller
 //!    decides what that means: the end, bytes that were read too early, the end of a run

@@ -581,8 +581,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(())
     }
 
-    /// Looks at every block of a segment from position `from` on for records that contradict the
-    /// end of the log; says whether there are any that should follow it.
+    /// Reads every block of a segment from position `from` on for records that contradict the end
+    /// of the log; says whether there are any that should follow it.
     fn search(&mut self, number: u32, from: usize, last: &Chain) -> Result<bool, OpenError> {
         self.segments.load(number)?;
         let start = self.superblock.segment_start(number);

@@ -70,7 +70,7 @@ impl Space {
         self.restrict(self.used.len() as u32);
     }
 
-    /// There are `count` segments now. Those that are gone were free.
+    /// There are `count` segments now. The removed ones were free.
     pub(crate) fn resize(&mut self, count: u32) {
         self.used.resize(count as usize, false);
         self.lift();

@@ -3,8 +3,8 @@
 //! 1. [`Stream::append`] copies a payload into the open batch as one record, or as several
 //!    fragments where it does not fit. A batch is one write: it starts on a block boundary and is
 //!    padded with zeros to the next, so that a committed block is never written again.
-//! 2. A batch is sealed when it is full or when the log wants to write it. Sealed batches wait in
-//!    order; batches in flight may complete in any order; [`Stream::written`] advances only over
+//! 2. A batch is sealed when it is full or when the log is about to write it. Sealed batches wait
+//!    in order; batches in flight may complete in any order; [`Stream::written`] advances only over
 //!    the contiguous prefix.
 //! 3. The last block of a segment is kept for the link that names the next segment. A link takes a
 //!    sequence number like any record: nothing behind it counts as written before the link is.

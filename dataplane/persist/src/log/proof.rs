@@ -5,8 +5,8 @@
 //!    reports damage. The superblock lies far from the end of the log, and has two copies, so
 //!    damage to the last blocks does not reach it.
 //! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet
-//!    for [`crate::limits::PROOF_QUIET`], and [`crate::limits::PROOF_INTERVAL`] after the first record that the last one does not
-//!    cover. No record waits for it.
+//!    for [`crate::limits::PROOF_QUIET`], and [`crate::limits::PROOF_INTERVAL`] after the first
+//!    record that the last one does not cover. No record waits for it.
 //! 3. Both copies of the next generation are written durably, as for a snapshot. One superblock is
 //!    in the making at a time: a mark waits for the others, and they wait for it.
 

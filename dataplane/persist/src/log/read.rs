@@ -6,7 +6,7 @@
 //! 2. It starts at the last remembered place at or before the record asked for and walks on from
 //!    there (`record_reader`).
 //! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to
-//!    whoever needs one next.
+//!    the next cursor that needs one.
 //! 4. A record that was written and is not found is damage, and is named; the log itself goes on.
 
 use std::io;

@@ -8,8 +8,8 @@
 //! 3. [`Log::shrink_to`]: from now on no segment beyond the new end is given out, and the log goes
 //!    on in one before it. What lies beyond is given up by the next snapshot
 //!    ([`Log::should_compact`] asks for it) or by truncation. When nothing does any more, a
-//!    superblock that names fewer segments is written, durably; only then may the area be shortened
-//!    ([`Log::is_resizing`] turns false). A crash before leaves the log as large as it was.
+//!    superblock that names fewer segments is written, durably. Only then may the area be shortened
+//!    ([`Log::is_resizing`] becomes false). A crash before leaves the log as large as it was.
 //! 4. Shrinking is refused where log and snapshot would not fit, with room for the next snapshot
 //!    beside them.
 //! 5. One superblock is in the making at a time: switching waits for a truncation or a snapshot
@@ -46,7 +46,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Uses more of the area, up to its first `capacity` bytes, which its disk queue must reach. It
-    /// takes effect asynchronously, without holding appends up: [`Log::is_resizing`] turns false,
+    /// takes effect asynchronously, without holding appends up: [`Log::is_resizing`] becomes false,
     /// and [`Log::area_bytes`] says the new size. Nothing happens where that is no whole segment
     /// more.
     ///
@@ -70,8 +70,8 @@ impl<D: DiskQueue> Log<D> {
 
     /// Moves what the log needs before byte `capacity` of the area and gives the rest up. It takes
     /// effect once a snapshot ([`Log::should_compact`] asks for one) or truncations have given up
-    /// the records beyond: [`Log::is_resizing`] turns false; only then may the area be shortened.
-    /// Nothing happens where the log is no larger.
+    /// the records beyond. Then [`Log::is_resizing`] becomes false; only then may the area be
+    /// shortened. Nothing happens where the log is no larger.
     ///
     /// # Errors
     /// See [`ResizeError`]; the log is as it was.
@@ -124,7 +124,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Goes on through `disk`, a queue over the same area, once the requests in flight have come
-    /// back. The former queue is dropped then, and [`Log::is_resizing`] turns false. Until then
+    /// back. The former queue is dropped then, and [`Log::is_resizing`] becomes false. Until then
     /// nothing is written: what is appended waits in memory.
     ///
     /// # Errors
@@ -230,8 +230,8 @@ impl<D: DiskQueue> Log<D> {
         }
     }
 
-    /// The new superblock is durable: the new segments are free, or those beyond the new end are
-    /// nobody's.
+    /// The new superblock is durable: the new segments are free, or the log no longer uses those
+    /// beyond the new end.
     fn finish_resize(&mut self, resize: Resize) {
         if let Some(next) = resize.next {
             self.superblock = next;

@@ -124,7 +124,7 @@ impl<D: DiskQueue> Log<D> {
     }
 
     /// Says that the snapshot is complete. It takes effect asynchronously; [`Log::is_snapshotting`]
-    /// turns false when the old segments are free.
+    /// becomes false when the old segments are free.
     ///
     /// # Errors
     /// See [`SnapshotError`].

@@ -29,7 +29,7 @@ impl<D: DiskQueue> Log<D> {
 
     /// Gives up every record before `keep`, which may be one past the last. The snapshot, if there
     /// is one, stays. It takes effect asynchronously, after everything appended so far is durable:
-    /// [`Log::is_truncating`] turns false, and the space is free by whole segments.
+    /// [`Log::is_truncating`] becomes false, and the space is free by whole segments.
     ///
     /// # Errors
     /// See [`TruncateError`].

@@ -14,7 +14,7 @@ use crate::layout::Content;
 use crate::scan::{Applied, Entry, RecoveryReport, Scan};
 use crate::superblocks;
 
-/// Reads an area as [`crate::Log::open`] would, hands every payload to `apply`, and changes
+/// Reads an area as [`crate::Log::open`] would, passes every payload to `apply`, and changes
 /// nothing.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ pub(super) struct Put {
     pub reserved: U32,
 }
 
-/// A key is gone; the tail is the key.
+/// A key is deleted; the tail is the key.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct Deleted {}

@@ -240,7 +240,7 @@ pub struct StoredMap<D: DiskQueue> {
     moved: Vec<(u32, RecordLocation, RecordLocation)>,
     /// The snapshot is complete, and takes effect when the log is done with it.
     switching: bool,
-    /// Something was refused for want of room.
+    /// A change was refused for lack of room.
     pressed: bool,
     metrics: MapMetrics,
 }
@@ -426,7 +426,8 @@ impl<D: DiskQueue> StoredMap<D> {
         self.log.tend(now)
     }
 
-    /// Lets go of what was written, and takes new places when a snapshot has taken effect.
+    /// Drops values that are written from memory, and takes new places when a snapshot has taken
+    /// effect.
     fn settle(&mut self) {
         if self.switching && !self.log.is_snapshotting() {
             self.switching = false;
@@ -440,7 +441,7 @@ impl<D: DiskQueue> StoredMap<D> {
                 }
             }
         }
-        // What moves is let go of where it moves to.
+        // A record that moves is dropped at its new place.
         while let Some(&(sequence, slot, spot)) = self.fresh.front()
             && sequence <= self.log.written()
         {
@@ -454,7 +455,7 @@ impl<D: DiskQueue> StoredMap<D> {
         }
     }
 
-    /// Writes the entries from slot `from` on into the snapshot, as many as a turn may.
+    /// Writes the entries from slot `from` on into the snapshot, as many as one iteration may.
     fn compact(&mut self, from: u32) -> Result<(), Failure> {
         let mut at = from as usize;
         let mut written = 0;
@@ -519,7 +520,7 @@ impl<D: DiskQueue> StoredMap<D> {
     /// Has every copy's read on its way.
     fn start_copies(&mut self) {
         for copied in &mut self.copies {
-            // What comes of it is looked at in order.
+            // The results are checked in order.
             let _ = self.log.read_at(&mut copied.cursor);
         }
     }
@@ -558,7 +559,7 @@ impl<D: DiskQueue> StoredMap<D> {
         self.log.flush()
     }
 
-    /// Has `waiter` told once everything up to `sequence` is durable, or never will be; see
+    /// Notifies `waiter` once everything up to `sequence` is durable, or never will be; see
     /// [`Log::when_durable`].
     pub fn when_durable(&mut self, sequence: Sequence, waiter: Waiter) {
         self.log.when_durable(sequence, waiter);

@@ -15,7 +15,7 @@ use crate::scan::Applied;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Ready,
-    /// In the hands of a consumer until then.
+    /// Leased to a consumer until then.
     Leased {
         consumer: u64,
         until: u64,
@@ -110,7 +110,7 @@ impl Entries {
         }
     }
 
-    /// Lets go of a payload that is in the area.
+    /// Drops a payload that is in the area from memory.
     pub(super) fn let_go(&mut self, id: Sequence) {
         if let Some(entry) = self.by_id.get_mut(&id)
             && let Some(payload) = entry.payload.take()

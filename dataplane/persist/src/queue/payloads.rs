@@ -28,7 +28,7 @@ pub(super) struct Stored {
     pub(super) window: Option<usize>,
     /// Sent, and in memory until they are written.
     pub(super) fresh: VecDeque<Sequence>,
-    /// Handed out: the first to be let go of.
+    /// Delivered: the first to be dropped from memory.
     pub(super) out: VecDeque<Sequence>,
     pub(super) loads: VecDeque<Reading>,
     pub(super) copies: VecDeque<Reading>,

@@ -1,11 +1,11 @@
-//! Payloads that are in the area alone: reading what will be handed out next, and what a compaction
+//! Payloads that are in the area alone: reading what will be delivered next, and what a compaction
 //! copies.
 //!
 //! 1. A queue of [`Queue::open_stored`] holds payloads of about [`super::QueueOptions::memory`]
-//!    bytes. What is sent beyond is let go of once it is written; what is in a consumer's hands
-//!    goes first when memory is short.
-//! 2. Each turn reads the oldest ready entries ahead, [`READS`] at a time, as far as memory allows;
-//!    the very next one always.
+//!    bytes. A payload sent beyond that is dropped from memory once it is written. When memory is
+//!    short, payloads that are leased to consumers go first.
+//! 2. Each iteration reads the oldest ready entries ahead, [`READS`] at a time, as far as memory
+//!    allows; the very next one always.
 //! 3. A compaction reads what it copies, and notes where it lies in the snapshot; when that has
 //!    taken effect, the entries get their new places. A read whose record was given up meanwhile is
 //!    repeated at the new place.
@@ -34,7 +34,7 @@ const READS: usize = 8;
 const RETRY: u64 = 1_000_000_000;
 
 impl<D: DiskQueue> Queue<D> {
-    /// Takes new places, and lets go of payloads that memory is too short for.
+    /// Takes new places, and drops payloads that memory is too short for.
     pub(super) fn settle(&mut self) {
         if self.stored.switching && !self.log.is_snapshotting() {
             self.stored.switching = false;
@@ -96,7 +96,7 @@ impl<D: DiskQueue> Queue<D> {
             if !known {
                 coming += entry.length;
                 let mut reading = reading(&self.log, id, entry.spot, entry.length);
-                // What comes of it is looked at in the next turn.
+                // The result is checked in the next iteration.
                 let _ = self.log.read_at(&mut reading.cursor);
                 self.stored.loads.push_back(reading);
             }
@@ -115,7 +115,7 @@ impl<D: DiskQueue> Queue<D> {
         self.entries.change(missed.id, State::Delayed { until });
     }
 
-    /// Writes entries from `from` on into the snapshot, as many as a turn may.
+    /// Writes entries from `from` on into the snapshot, as many as one iteration may.
     pub(super) fn compact(&mut self, from: Sequence) -> Result<(), Failure> {
         let (mut written, mut at, end) = (0, from, self.compaction.start());
         while written < SLICE && self.log.snapshot_room() > 0 {
@@ -124,7 +124,7 @@ impl<D: DiskQueue> Queue<D> {
                 None => false,
             };
             if done && let Some(copied) = self.stored.copies.pop_front() {
-                // One that is gone was acknowledged since, which is in the log after the snapshot's
+                // A removed entry was acknowledged since, which is in the log after the snapshot's
                 // beginning.
                 if self.entries.spot(copied.id) == Some(copied.spot) {
                     written += copied.length + 64;
@@ -150,7 +150,7 @@ impl<D: DiskQueue> Queue<D> {
             }
         }
         for copied in &mut self.stored.copies {
-            // What comes of it is looked at in order.
+            // The results are checked in order.
             let _ = self.log.read_at(&mut copied.cursor);
         }
         if self.stored.copies.is_empty() && self.entries.by_id.range(at..end.max(at)).next().is_none() {

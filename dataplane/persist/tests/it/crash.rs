@@ -6,7 +6,7 @@
 //!    falls into each of them.
 //! 2. Crashes are nested: the power fails again at every event of the recovery from a crash, and
 //!    sometimes once more in that of the second.
-//! 3. The gate (`gate`) takes each fence away in turn, and some crash must show it.
+//! 3. The gate (`gate`) takes each fence away, one after the other, and some crash must show it.
 
 mod driver;
 mod gate;
@@ -214,7 +214,7 @@ fn power_loss_at_every_event_loses_nothing_acknowledged() {
 /// A process is killed with writes in flight, its successor recovers and acts on what it found, and
 /// then the power fails.
 #[test]
-fn power_loss_after_a_kill_keeps_what_the_successor_saw() {
+fn power_loss_after_a_kill_keeps_the_records_that_the_successor_saw() {
     let budget = Budget { seeds: 60, seconds: 4 };
     seeds::run("it crash::power_loss_after_a_kill", &[], budget, |seed| {
         kill_then_power_loss(None, seed..=seed).expect("the promise");

@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// What the driver is doing: tells the requests of opening, closing and formatting apart.
+/// What the driver is doing: distinguishes the requests of opening, closing and formatting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Format,
@@ -49,8 +49,8 @@ pub(crate) enum Phase {
     Close,
 }
 
-/// One kind of place at which the log makes something durable. The log's token says which, for what
-/// it drives asynchronously; what it waits for is told apart by the phase.
+/// One kind of place at which the log makes something durable. For asynchronous requests the log's
+/// token says which; for requests that the log waits for, the phase does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
     Blank,

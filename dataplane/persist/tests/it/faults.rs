@@ -260,7 +260,7 @@ fn a_failed_request_of_a_snapshot_leaves_the_log_whole() {
     }
 }
 
-/// A queue that breaks when it is rung.
+/// A queue that breaks when it is notified.
 struct Broken(MemoryQueue, Rc<RefCell<bool>>);
 
 impl DiskQueue for Broken {
@@ -306,28 +306,28 @@ impl DiskQueue for Broken {
     }
 }
 
-/// Whoever waits for a record is told of a failure, wherever it was met.
+/// Each waiter for a record is notified of a failure, wherever it was met.
 #[test]
-fn a_failure_is_told_to_whoever_waits() {
+fn a_failure_notifies_every_waiter() {
     let broken = Rc::new(RefCell::new(false));
     let disk = Broken(MemoryQueue::from_bytes(formatted()), Rc::clone(&broken));
     let (mut log, _) = Log::open(disk, Options::default(), &mut nothing).expect("formatted");
     let sequence = log.append(b"spice").expect("room");
-    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let results = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let tell = || {
-        let told = std::sync::Arc::clone(&told);
-        Waiter::call(move |result| told.lock().expect("alone").push(result.is_err()))
+        let results = std::sync::Arc::clone(&results);
+        Waiter::call(move |result| results.lock().expect("alone").push(result.is_err()))
     };
     log.when_durable(sequence, tell());
     *broken.borrow_mut() = true;
     log.submit().expect_err("the queue is broken");
-    assert_eq!(*told.lock().expect("alone"), [true]);
+    assert_eq!(*results.lock().expect("alone"), [true]);
     log.poll().expect_err("and stays so");
     log.when_durable(sequence, tell());
-    assert_eq!(*told.lock().expect("alone"), [true, true]);
+    assert_eq!(*results.lock().expect("alone"), [true, true]);
 }
 
-/// Whatever of a truncation fails, the log begins where it did or where it was told to, with
+/// Whatever of a truncation fails, the log begins at its former or at its requested place, with
 /// everything behind it.
 #[test]
 fn a_failed_request_of_a_truncation_leaves_the_log_whole() {
@@ -381,7 +381,7 @@ fn rot_in_an_acknowledged_record_is_named_not_dropped() {
             rotten[offset as usize + at] ^= 0x40;
             let outcome = contents(&rotten);
             if index < last {
-                let error = outcome.expect_err("an acknowledged record is gone");
+                let error = outcome.expect_err("an acknowledged record is lost");
                 assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
                 let checked = check(&mut MemoryQueue::from_bytes(rotten)).expect_err("likewise");
                 assert_eq!(checked.to_string(), error.to_string());
@@ -403,7 +403,7 @@ fn rot_in_the_last_record_of_a_former_owner_is_named() {
     let (log, _) = serve(disk, 1);
     let mut rotten = log.into_disk().inner.into_bytes();
     rotten[offset as usize + 45] ^= 1;
-    let error = contents(&rotten).expect_err("record 5 is gone");
+    let error = contents(&rotten).expect_err("record 5 is lost");
     assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
     assert!(error.to_string().contains("goes on at"), "{error}");
 }
@@ -459,7 +459,7 @@ fn rot_in_the_last_record_is_given_away_by_an_unfinished_snapshot() {
     let mut rotten = log.into_disk().inner.into_bytes();
     assert_eq!(contents(&rotten).expect("whole").0, records(9));
     rotten[offset as usize + 45] ^= 1;
-    let error = contents(&rotten).expect_err("record 9 is gone");
+    let error = contents(&rotten).expect_err("record 9 is lost");
     assert!(matches!(error, OpenError::Corrupt { offset: o, .. } if o == offset), "{error}");
 }
 
@@ -472,7 +472,7 @@ fn after_closing_in_order_even_the_last_record_is_missed() {
     let &(offset, _) = plan.borrow().writes.last().expect("wrote");
     let mut rotten = bytes;
     rotten[offset as usize + 45] ^= 1;
-    let error = contents(&rotten).expect_err("the last record is gone").to_string();
+    let error = contents(&rotten).expect_err("the last record is lost").to_string();
     assert!(error.contains("closed in order"), "{error}");
 }
 
@@ -493,7 +493,7 @@ fn lost_and_misdirected_writes_are_noticed() {
             plan.borrow_mut().fault = Some((Target::Data(hit), fault));
             let (log, count) = serve(disk, 30);
             assert_eq!(count, 30, "the disk said that all is well");
-            let error = contents(log.into_disk().inner.bytes()).expect_err("records are gone");
+            let error = contents(log.into_disk().inner.bytes()).expect_err("records are lost");
             assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
         }
     }
@@ -520,12 +520,12 @@ fn rot_in_superblocks_is_survived_or_named() {
         assert_eq!(contents(&spoilt).expect("there are others").0, records(20));
     }
     rotten[..16384].copy_from_slice(&formatted()[..16384]);
-    let error = contents(&rotten).expect_err("all that the opening wrote are gone");
+    let error = contents(&rotten).expect_err("all that the opening wrote are lost");
     assert!(matches!(error, OpenError::SuperblockOutdated { epoch: 0, found: 1, .. }), "{error}");
     for copy in 0..4 {
         rotten[copy * 4096 + 100] ^= 1;
     }
-    let error = contents(&rotten).expect_err("all generations are gone");
+    let error = contents(&rotten).expect_err("all generations are lost");
     assert!(matches!(error, OpenError::Superblocks), "{error}");
     assert!(error.to_string().contains("4096"));
     let fresh = contents(&vec![0; CAPACITY]).expect_err("zeros are no log");
@@ -639,7 +639,7 @@ fn an_idle_log_misses_every_block_that_it_loses() {
         for &(offset, length) in &writes[count - last..count] {
             rotten[offset as usize..offset as usize + length].fill(0);
         }
-        let error = contents(&rotten).expect_err("acknowledged records are gone").to_string();
+        let error = contents(&rotten).expect_err("acknowledged records are lost").to_string();
         assert!(error.contains("the superblock says"), "{error}");
     }
 }
@@ -673,7 +673,7 @@ fn a_mark_is_due_when_it_is_quiet_and_at_intervals() {
 
 /// What an opening delivered is proven by its superblock.
 #[test]
-fn a_reopened_log_misses_what_it_once_delivered() {
+fn a_reopened_log_misses_records_that_it_once_delivered() {
     let (disk, plan) = FaultyDisk::new(formatted());
     let (log, _) = serve(disk, 5);
     let (log, _) = Log::open(log.into_disk(), Options::default(), &mut nothing).expect("whole");
@@ -686,7 +686,7 @@ fn a_reopened_log_misses_what_it_once_delivered() {
 /// Whichever block cannot be read: the log opens with all that it holds, or names the read. An
 /// opening writes the superblocks anew.
 #[test]
-fn an_unreadable_block_costs_no_more_than_what_lies_in_it() {
+fn an_unreadable_block_costs_only_its_own_records() {
     let (disk, _) = FaultyDisk::new(formatted());
     let (mut log, count) = serve(disk, 12);
     rest(&mut log);
@@ -736,7 +736,7 @@ fn an_area_that_cannot_be_read_is_not_called_unused() {
 /// A log whose beginning was erased is no area that was never used: formatting it would lose the
 /// rest.
 #[test]
-fn an_area_whose_beginning_was_erased_is_not_called_unused() {
+fn an_area_with_an_erased_beginning_is_not_called_unused() {
     let image = |capacity: usize, count| {
         let mut disk = MemoryQueue::new(capacity);
         Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");

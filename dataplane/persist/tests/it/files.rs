@@ -22,7 +22,7 @@ impl Place {
     fn open(&self, uring: bool) -> Option<AreaQueue> {
         let path = self.0.join("area");
         let size = path.metadata().expect("made").len();
-        let fd = area::open(&path, size).expect("nobody else's");
+        let fd = area::open(&path, size).expect("no other owner");
         if !uring {
             let queue = BlockingQueue::open(fd, size).expect("a regular file");
             return Some(AreaQueue::Blocking(queue, "asked for".into()));
@@ -54,7 +54,7 @@ fn acknowledge(log: &mut Log<AreaQueue>, sequence: u64) {
 }
 
 #[test]
-fn a_log_on_a_file_keeps_what_it_acknowledged() {
+fn a_log_on_a_file_keeps_acknowledged_records() {
     for uring in [true, false] {
         let place = Place::new(if uring { "uring" } else { "blocking" }, 4 << 20);
         let Some(mut disk) = place.open(uring) else { continue };

@@ -1,5 +1,5 @@
-//! Golden files: what earlier versions wrote still opens, and a version that nobody knows is
-//! refused by name.
+//! Golden files: what earlier versions wrote still opens, and an unknown version is refused by
+//! name.
 //!
 //! 1. A golden file holds the sectors of an area that are not zero: `offset u32, 512 bytes` each.
 //! 2. With `SIETCH_WRITE_GOLDEN=1` a missing file is written by the code at hand. One that exists
@@ -156,7 +156,7 @@ fn an_unknown_version_is_refused_by_name() {
         area[at + 8..at + 12].copy_from_slice(&crc.to_le_bytes());
     }
     let error = Log::open(MemoryQueue::from_bytes(area), Options::default(), &mut |_| Ok(()));
-    let error = error.map(|_| ()).expect_err("nobody knows it");
+    let error = error.map(|_| ()).expect_err("an unknown version");
     assert!(matches!(error, OpenError::Version { found: 7, known: 1 }), "{error}");
     assert!(error.to_string().contains("version 7"), "{error}");
 }
@@ -259,6 +259,6 @@ fn an_unknown_version_of_a_structure_is_refused_by_name() {
         area[at + 8..at + 12].copy_from_slice(&crc.to_le_bytes());
     }
     let error = Map::open(MemoryQueue::from_bytes(area), Options::default());
-    let error = error.map(|_| ()).expect_err("nobody knows it").to_string();
+    let error = error.map(|_| ()).expect_err("an unknown version").to_string();
     assert!(error.contains("map") && error.contains("version 9"), "{error}");
 }

@@ -33,7 +33,7 @@ fn open(directory: &Path) -> (Queue<BlockingQueue>, Map<BlockingQueue>) {
 fn open_log(directory: &Path) -> (Log<BlockingQueue>, Vec<u64>) {
     let mut found = Vec::new();
     let (log, _) = Log::open(disk(directory, "log"), Options::default(), &mut |entry| {
-        let Entry::Record(_, bytes) = entry else { return Err("a snapshot that nobody made".into()) };
+        let Entry::Record(_, bytes) = entry else { return Err("an unexpected snapshot".into()) };
         if bytes != payload(number(bytes)) {
             return Err("a record is damaged".into());
         }
@@ -69,7 +69,7 @@ fn child() {
         .max(logged.last().copied().unwrap_or(0));
     let mut out = std::io::stdout().lock();
     let mut say = |what: &str, n: u64| {
-        // The parent is gone when it cannot be told: so are we.
+        // A failed write means that the parent has ended: the child ends too.
         writeln!(out, "\n{what} {n}").and_then(|()| out.flush()).expect("a parent");
     };
     loop {
@@ -99,9 +99,9 @@ fn child() {
         {
             let (receipt, m) = (delivery.receipt, number(delivery.payload));
             say("take", m);
-            let gone = queue.acknowledge(&[receipt]).expect("room");
-            while queue.poll(n).expect("a disk that works") < gone {}
-            say("gone", m);
+            let removed = queue.acknowledge(&[receipt]).expect("room");
+            while queue.poll(n).expect("a disk that works") < removed {}
+            say("removed", m);
         }
     }
 }
@@ -140,7 +140,7 @@ impl Known {
                 self.there.remove(&n);
                 self.unsure.insert(n);
             }
-            "gone" => {
+            "removed" => {
                 self.unsure.remove(&n);
             }
             "logged" => drop(self.logged.insert(n)),
@@ -164,7 +164,7 @@ impl Known {
             found.iter().filter(|n| !self.there.contains(n) && !self.unsure.contains(n)).collect();
         assert!(strange.is_empty(), "round {round}: back again {strange:?}");
         for key in self.keys.keys() {
-            assert!(map.get(format!("key {key}").as_bytes()).is_some(), "round {round}: key {key} is gone");
+            assert!(map.get(format!("key {key}").as_bytes()).is_some(), "round {round}: key {key} is lost");
         }
         let last = map.get(b"last").map_or(0, number);
         assert!((self.put..=self.begun).contains(&last), "round {round}: {last}, {} was durable", self.put);

@@ -74,7 +74,7 @@ fn open(disk: MemoryQueue, options: Options) -> (Log<MemoryQueue>, Vec<Vec<u8>>,
         }
         Ok(())
     })
-    .expect("a log that nobody damaged");
+    .expect("an undamaged log");
     assert_eq!(report.records as usize, records.len());
     assert_eq!(report.snapshot_records as usize, snapshot.len());
     (log, snapshot, records)
@@ -240,7 +240,7 @@ impl Model {
                 }
                 Ok(())
             })
-            .expect("a log that nobody damaged");
+            .expect("an undamaged log");
         assert!(followed == *records, "{} followed, {} recovered", followed.len(), records.len());
         assert_eq!(snapshots, self.snapshot.len());
     }
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(192) })]
 
     #[test]
-    fn an_opening_delivers_what_was_written(
+    fn an_opening_delivers_the_written_records(
         steps in proptest::collection::vec(step(), 1..120),
         segments in 16..40usize,
         deferred in any::<bool>(),
@@ -402,7 +402,7 @@ fn when_the_superblock_is_full_a_snapshot_makes_room() {
 /// Also one that never had a record, and one whose superblock is full.
 #[test]
 fn a_log_that_was_closed_in_order_knows_it() {
-    let open = |disk| Log::open(disk, Options::default(), &mut |_| Ok(())).expect("nobody damaged it");
+    let open = |disk| Log::open(disk, Options::default(), &mut |_| Ok(())).expect("an undamaged log");
     let mut disk = MemoryQueue::new(16384 + 600 * 16384);
     Log::format(&mut disk, FormatOptions::new(7)).expect("large enough");
     let mut last = 0;
@@ -431,7 +431,7 @@ fn a_log_that_was_closed_in_order_knows_it() {
 }
 
 #[test]
-fn what_the_log_says_there_is_room_for_fits() {
+fn records_fit_where_the_log_reports_room() {
     for (area, step) in [(1 << 20, 700), (4 << 20, 5000), (16 << 20, 90_000)] {
         let mut disk = MemoryQueue::new(area);
         Log::format(&mut disk, FormatOptions::new(7)).unwrap();

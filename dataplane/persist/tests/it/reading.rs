@@ -1,5 +1,5 @@
-//! Reading a log back while it goes on, following it from elsewhere, giving its head up, and being
-//! told.
+//! Reading a log back while it goes on, following it from another process, giving its head up, and
+//! being notified.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
@@ -32,7 +32,7 @@ fn open(disk: MemoryQueue) -> (Log<MemoryQueue>, Vec<(u64, Vec<u8>)>) {
         }
         Ok(())
     })
-    .expect("a log that nobody damaged");
+    .expect("an undamaged log");
     (log, found)
 }
 
@@ -65,7 +65,7 @@ fn read_from(log: &mut Log<MemoryQueue>, from: u64) -> Vec<(u64, Vec<u8>)> {
 /// Several owners, each with records of all sizes: what cursors from any place read is what was
 /// appended.
 #[test]
-fn a_cursor_reads_what_was_appended_across_owners() {
+fn a_cursor_reads_appended_records_across_owners() {
     let (mut log, _) = open(area_of(64));
     let mut appended: Vec<(u64, Vec<u8>)> = Vec::new();
     for n in 0..60 {
@@ -188,7 +188,7 @@ fn a_record_that_rots_while_the_log_is_open_is_named_and_the_log_goes_on() {
 /// Truncating again and again, the log lives for many laps of the area without a snapshot; restarts
 /// keep the head exactly.
 #[test]
-fn a_truncated_log_never_fills_and_begins_where_it_was_told() {
+fn a_truncated_log_never_fills_and_begins_at_the_requested_record() {
     let (mut log, _) = open(area_of(16));
     let mut kept: Vec<(u64, Vec<u8>)> = Vec::new();
     for n in 0..3000 {
@@ -249,7 +249,7 @@ fn truncating_makes_room_for_runs() {
 }
 
 #[test]
-fn a_cursor_that_the_head_overtakes_is_told() {
+fn a_cursor_that_the_head_overtakes_gets_an_error() {
     let (mut log, _) = open(area_of(16));
     let first = log.append(&[1; 3000]).expect("room");
     let mut cursor = log.cursor(first).expect("it is there");
@@ -301,12 +301,12 @@ struct Count(Mutex<u32>);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
-        *self.0.lock().expect("nobody panics") += 1;
+        *self.0.lock().expect("no thread panics") += 1;
     }
 }
 
 #[test]
-fn whoever_waits_is_told_when_his_record_is_durable() {
+fn a_waiter_is_notified_when_its_record_is_durable() {
     let (disk, options) = (area_of(16), Options { durability: Durability::Deferred, in_flight: 2 });
     let (mut log, _) = Log::open(disk, options, &mut |_| Ok(())).expect("formatted");
     let woken = Arc::new(Count(Mutex::new(0)));
@@ -316,7 +316,10 @@ fn whoever_waits_is_told_when_his_record_is_durable() {
         last = log.append(&[n; 100]).expect("room");
         log.when_durable(last, Waiter::Wake(Waker::from(Arc::clone(&woken))));
         let called = Arc::clone(&called);
-        log.when_durable(last, Waiter::call(move |told| called.lock().expect("alone").push(told.is_ok())));
+        log.when_durable(
+            last,
+            Waiter::call(move |result| called.lock().expect("alone").push(result.is_ok())),
+        );
     }
     log.submit().expect("a disk that works");
     log.poll().expect("a disk that works");
@@ -343,7 +346,7 @@ impl Record for Deposit {
 }
 
 #[test]
-fn typed_records_come_back_typed_and_strangers_are_named() {
+fn typed_records_come_back_typed_and_unknown_types_are_named() {
     let (mut log, _) = open(area_of(16));
     log.append_record(&Deposit { account: 7.into(), amount: 100.into() }, b"tail").expect("room");
     settle(&mut log);
@@ -364,7 +367,7 @@ fn typed_records_come_back_typed_and_strangers_are_named() {
 
 /// A second owner's view through a second queue over the same file, io_uring where there is one.
 #[test]
-fn a_follower_sees_what_is_written_and_never_writes() {
+fn a_follower_sees_written_records_and_never_writes() {
     let directory = std::env::temp_dir().join(format!("sietch-follow-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a writable temporary directory");
     let path = directory.join("area");
@@ -389,9 +392,9 @@ fn a_follower_sees_what_is_written_and_never_writes() {
         log.submit().expect("a disk that works");
         if n % 5 == 0 {
             while log.wait(std::time::Duration::from_secs(1)).expect("a disk that works") < log.last() {}
-            follower.poll(&mut remember).expect("a log that nobody damaged");
+            follower.poll(&mut remember).expect("an undamaged log");
             assert_eq!(follower.delivered(), log.last());
-            assert!(follower.proven() < log.last(), "nobody has said so yet");
+            assert!(follower.proven() < log.last(), "no superblock says so yet");
         }
         if n % 70 == 69 {
             let disk = BlockingQueue::open(
@@ -409,7 +412,7 @@ fn a_follower_sees_what_is_written_and_never_writes() {
         }
     }
     while log.wait(std::time::Duration::from_secs(1)).expect("a disk that works") < log.last() {}
-    follower.poll(&mut remember).expect("a log that nobody damaged");
+    follower.poll(&mut remember).expect("an undamaged log");
     assert!(seen == expected, "{} of {}", seen.len(), expected.len());
     // One that comes later finds what is left.
     if let Ok(queue) = UringQueue::open(reading(), size, UringOptions::default()) {
@@ -422,7 +425,7 @@ fn a_follower_sees_what_is_written_and_never_writes() {
                 }
                 Ok(())
             })
-            .expect("a log that nobody damaged");
+            .expect("an undamaged log");
         assert_eq!((count as usize, late.first()), (110, Some(&expected[90].0)));
     }
     drop(std::fs::remove_dir_all(&directory));
@@ -476,7 +479,7 @@ fn a_follower_that_meets_half_written_states_delivers_a_prefix() {
 }
 
 #[test]
-fn a_follower_that_fell_behind_is_told_to_begin_anew() {
+fn a_follower_that_fell_behind_gets_an_error_to_open_anew() {
     let directory = std::env::temp_dir().join(format!("sietch-behind-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a writable temporary directory");
     let path = directory.join("area");

@@ -1,13 +1,13 @@
 //! A log over an area that grows and shrinks while it runs, and while it does not.
 //!
 //! 1. A life appends, compacts, and now and then has the area made larger (a new queue, then
-//!    [`Log::grow`]) or smaller ([`Log::shrink_to`], then the area is cut, then a new queue). What
-//!    a cut takes is gone.
+//!    [`Log::grow`]) or smaller ([`Log::shrink_to`], then the area is cut, then a new queue). Bytes
+//!    behind a cut are lost.
 //! 2. Every write, completion and flush is a crash point, also those of growing and shrinking;
 //!    every subset of the sectors at risk, when they are few, else drawn ones, is a possible
 //!    medium. It must open with all that was acknowledged, at the size that the area has and in an
-//!    area that somebody has enlarged meanwhile.
-//! 3. The mutation gate ignores the durability of the superblocks that change the size: somebody
+//!    area that was enlarged meanwhile.
+//! 3. The mutation gate ignores the durability of the superblocks that change the size: some check
 //!    must notice.
 
 mod life;
@@ -137,7 +137,7 @@ fn ignoring_the_fence_of_a_change_of_size_is_noticed() {
     };
     let noticed = (1..=12).any(catches);
     std::panic::set_hook(hook);
-    assert!(noticed, "nobody misses it");
+    assert!(noticed, "no test misses it");
 }
 
 fn open(bytes: Vec<u8>) -> Result<Log<MemoryQueue>, OpenError> {
@@ -171,7 +171,7 @@ fn fill(log: &mut Log<MemoryQueue>) -> u32 {
 }
 
 #[test]
-fn an_area_that_has_grown_opens_and_is_used_when_it_is_told_to() {
+fn an_area_that_has_grown_opens_and_is_used_on_request() {
     let mut log = formatted(20);
     let first = fill(&mut log);
     let mut bytes = log.into_disk().into_bytes();
@@ -291,7 +291,7 @@ fn a_shrinking_that_is_given_up_leaves_the_whole_area() {
 }
 
 #[test]
-fn a_cursor_reads_on_over_what_was_added() {
+fn a_cursor_reads_on_over_added_segments() {
     let mut log = formatted(20);
     let first = log.append(b"first").expect("room");
     fill(&mut log);

@@ -161,7 +161,7 @@ fn live(seed: u64, budget: usize) -> (Rc<RefCell<Media>>, History, u64, bool) {
 }
 
 #[test]
-fn power_loss_in_the_life_of_a_map_whose_values_stay_in_the_area() {
+fn power_loss_in_the_life_of_a_map_with_values_in_the_area() {
     let snapshots: u64 = (1..=6).map(|seed| live(seed, usize::MAX).2).sum();
     assert!(snapshots > 6, "it hardly compacts: {snapshots}");
     let budget = Budget { seeds: 8, seconds: 3 };
@@ -260,7 +260,7 @@ fn values_of_many_fragments_come_back() {
     assert!(value(&mut map, b"large").expect("it is there") == Some(large));
 }
 
-/// Memory in which one byte is read wrong, once it is told which.
+/// Memory in which one byte is read wrong, once a test sets which.
 struct Rotten {
     inner: MemoryQueue,
     at: Rc<Cell<Option<u64>>>,

@@ -6,7 +6,7 @@
 //!    sectors at risk, when they are few, else drawn ones, is a possible medium; sectors tear at 8,
 //!    64 or 512 bytes. Lives follow each other, so crashes fall into recovery and into compaction
 //!    too.
-//! 3. The mutation gate ignores each kind of fence in turn, and a crash must show it.
+//! 3. The mutation gate ignores each kind of fence, one after the other, and a crash must show it.
 //! 4. Faults of the disk are answered by an error, never by a state that there never was.
 
 mod cut;
@@ -237,7 +237,7 @@ fn long_life(kind: Kind, seed: u64) -> Knowledge {
     let mut disk = MemoryQueue::new(CAPACITY);
     format(kind, &mut disk, u128::from(seed)).expect("large enough");
     for life in 0..4 {
-        let mut subject = Subject::open(kind, disk, Durability::Always).expect("nobody damaged it");
+        let mut subject = Subject::open(kind, disk, Durability::Always).expect("an undamaged area");
         subject.judge(&known).unwrap_or_else(|wrong| panic!("{kind:?}, seed {seed}, life {life}: {wrong}"));
         known.history.restart(&subject.state());
         known.closed = false;
@@ -260,7 +260,7 @@ fn long_life(kind: Kind, seed: u64) -> Knowledge {
 }
 
 #[test]
-fn a_queue_and_a_map_hold_what_was_put_into_them() {
+fn a_queue_and_a_map_hold_their_entries() {
     let (mut truncations, mut snapshots) = ([0; 2], [0; 2]);
     for (place, kind) in [Kind::Queue, Kind::Map].into_iter().enumerate() {
         for seed in 1..=60 {
@@ -342,6 +342,6 @@ fn ignoring_any_fence_is_noticed() {
     let wolf = is_noticed(None, 6);
     std::panic::set_hook(hook);
     assert!(fences.len() > 8, "only {fences:?} were met");
-    assert!(unnoticed.is_empty(), "nobody misses {unnoticed:?}");
+    assert!(unnoticed.is_empty(), "no test misses {unnoticed:?}");
     assert!(!wolf, "the gate cries wolf");
 }

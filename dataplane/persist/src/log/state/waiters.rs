@@ -1,6 +1,6 @@
 //! Tasks and functions that wait for records to become durable.
 //!
-//! 1. Sequences grow, and so do the requests to be told, nearly: the list is kept in order and
+//! 1. Sequences grow, and so do the sequences of waiters, nearly: the list is kept in order and
 //!    [`crate::Log::poll`] serves its front.
 //! 2. After a failure all waiters are called at once: nothing will become durable any more.
 

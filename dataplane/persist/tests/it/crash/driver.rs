@@ -83,7 +83,7 @@ pub(super) fn recover<D: DiskQueue>(
     Ok((log, rebuilt, report))
 }
 
-/// What the application knows of its records when the disk dies.
+/// What the application can expect of its records when the disk dies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     pub formatted: bool,

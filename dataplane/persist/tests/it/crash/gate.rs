@@ -93,7 +93,7 @@ fn every_line_that_makes_something_durable_is_in_the_table() {
         let fits = sites.get(at).is_some_and(|(name, text, _)| name == file && line.contains(text));
         assert!(fits, "src/{file}: `{line}` is not in the table of the gate, or not in its place");
     }
-    assert_eq!(lines.len(), sites.len(), "the table names lines that are gone");
+    assert_eq!(lines.len(), sites.len(), "the table names lines that do not exist");
 }
 
 /// Whether any of the crash tests notices that a fence is ignored.
@@ -133,6 +133,6 @@ fn ignoring_any_fence_is_noticed() {
     for fence in &listed {
         assert!(met.contains(fence), "{fence:?} never happened");
     }
-    assert!(unnoticed.is_empty(), "nobody misses {unnoticed:?}");
+    assert!(unnoticed.is_empty(), "no test misses {unnoticed:?}");
     assert!(!wolf, "the gate cries wolf");
 }

@@ -84,8 +84,8 @@ fn step<D: DiskQueue>(
             let receipts = held.receipts.split_off(keep);
             match queue.acknowledge(&receipts) {
                 Ok(sequence) => {
-                    let gone = receipts.iter().map(|r| Change::Delete(r.id.to_be_bytes().to_vec()));
-                    history.note(sequence, gone.collect());
+                    let deleted = receipts.iter().map(|r| Change::Delete(r.id.to_be_bytes().to_vec()));
+                    history.note(sequence, deleted.collect());
                 }
                 Err(QueueError::Append(sietch_persist::AppendError::Failed(failure))) => {
                     return Err(failure.into());
@@ -206,8 +206,8 @@ fn a_queue_takes_more_than_memory_and_hands_it_out_in_order() {
     }
     let mut queue = open(queue.into_disk(), Durability::Always).expect("nothing is wrong");
     assert!(queue.bytes().0 == 2000 * 4000 && queue.bytes().1 <= WINDOW);
-    // Nobody acknowledges for a while: what is handed out goes from memory too, and comes back when
-    // its lease ends.
+    // No consumer acknowledges for a while: delivered entries leave memory too, and come back when
+    // their lease ends.
     for (round, deliveries) in [(0, 1), (1, 2)] {
         let now = round * 1000;
         let mut next = 0_u32;

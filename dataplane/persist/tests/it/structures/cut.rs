@@ -183,7 +183,7 @@ fn record(kind: Kind, place: &Place, seed: u64) -> (Vec<Event>, Vec<(usize, Know
     let path = place.0.join("area");
     drop(std::fs::remove_file(&path));
     area::create(&path, CAPACITY as u64, &mut |_| {}).expect("room");
-    let fd = area::open(&path, CAPACITY as u64).expect("nobody else's");
+    let fd = area::open(&path, CAPACITY as u64).expect("no other owner");
     let mut recorder = Recorder::new(BlockingQueue::open(fd, CAPACITY as u64).expect("a file"));
     format(kind, &mut recorder, u128::from(seed)).expect("large enough");
     let (mut known, mut random) = (Knowledge::default(), Random::new(seed));

@@ -95,9 +95,9 @@ proptest! {
         }
         map.put(b"", b"").expect("room");
         expected.insert(Vec::new(), Vec::new());
-        let last = map.put(b"gone", b"x").expect("room");
-        let gone = map.delete(b"gone").expect("room").unwrap_or(last);
-        while map.poll().expect("a disk that works") < gone {}
+        let last = map.put(b"deleted", b"x").expect("room");
+        let deleted = map.delete(b"deleted").expect("room").unwrap_or(last);
+        while map.poll().expect("a disk that works") < deleted {}
         let (map, _) = Map::open(map.into_disk(), Options::default()).expect("what the writer wrote");
         let found: std::collections::BTreeMap<_, _> =
             map.iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect();

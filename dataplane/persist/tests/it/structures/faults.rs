@@ -2,8 +2,8 @@
 //!
 //! | fault | outcome |
 //! | --- | --- |
-//! | EIO, ENOSPC | that operation and all later ones fail and say why; what was durable is found again |
-//! | bit rot, a lost or a misdirected write | opening names what is missing, or the state is right all the same |
+//! | EIO, ENOSPC | that operation and all later ones fail with the reason; no durable data is lost |
+//! | bit rot, a lost or misdirected write | opening names what is missing, or the state is right |
 //! | a slow disk | everything is done in the end |
 //! | a full area | refused, nothing has changed, and removing makes room |
 
@@ -217,7 +217,7 @@ fn a_full_map_refuses_and_deletes() {
     }
 }
 
-/// An entry that nobody acknowledges does not hold the area.
+/// An entry that is never acknowledged does not hold the area.
 #[test]
 fn an_old_entry_does_not_hold_the_head() {
     let mut disk = MemoryQueue::new(CAPACITY);
@@ -234,7 +234,7 @@ fn an_old_entry_does_not_hold_the_head() {
         queue.acknowledge(&[receipt]).expect("room");
     }
     let (mut queue, _) = Queue::open(queue.into_disk(), QueueOptions::default()).expect("whole");
-    let delivery = queue.receive(1, 0, 10).expect("nobody has acknowledged it");
+    let delivery = queue.receive(1, 0, 10).expect("it was never acknowledged");
     assert_eq!((delivery.receipt.id, delivery.payload, delivery.deliveries), (old, &b"old"[..], 2));
 }
 
@@ -249,7 +249,7 @@ fn deliveries_are_counted_across_restarts() {
             queue.send(b"poison").expect("room");
             settle_queue(&mut queue);
         }
-        let delivery = queue.receive(1, 0, 10).expect("nobody has acknowledged it");
+        let delivery = queue.receive(1, 0, 10).expect("it was never acknowledged");
         assert_eq!(delivery.deliveries, count);
         settle_queue(&mut queue);
         disk = queue.into_disk();
@@ -257,7 +257,7 @@ fn deliveries_are_counted_across_restarts() {
 }
 
 #[test]
-fn what_an_area_holds_is_opened_as_that_alone() {
+fn an_area_opens_only_as_the_structure_that_it_holds() {
     let mut disk = MemoryQueue::new(CAPACITY);
     Queue::format(&mut disk, FormatOptions::new(3)).expect("large enough");
     let error = Map::open(disk, Options::default()).map(|_| ()).expect_err("it is a queue");

@@ -56,7 +56,7 @@ enum Opened<D: DiskQueue> {
     Map(Box<Map<D>>),
 }
 
-/// What a test knows of a structure beside its state.
+/// What a test expects of a structure beside its state.
 #[derive(Clone, Default)]
 pub(super) struct Knowledge {
     pub history: History,
@@ -209,8 +209,8 @@ impl<D: DiskQueue> Subject<D> {
                 let receipts = held.split_off(keep);
                 match queue.acknowledge(&receipts) {
                     Ok(sequence) => {
-                        let gone = receipts.iter().map(|r| Change::Delete(r.id.to_be_bytes().to_vec()));
-                        known.history.note(sequence, gone.collect());
+                        let deleted = receipts.iter().map(|r| Change::Delete(r.id.to_be_bytes().to_vec()));
+                        known.history.note(sequence, deleted.collect());
                     }
                     Err(QueueError::Append(error)) => full(error)?,
                     Err(QueueError::Stale { .. }) => {}
