@@ -1,7 +1,8 @@
-//! `sietch service`: a service core. It has three roles, each on a thread of its own and
-//! independent of the others: the software switch between the VNICs of kind `switch`, the broker of
-//! storage areas on volumes of extents ([`storage`]), and the socket service of unmodified programs
-//! ([`sockets`]). The socket service needs no daemon and can run alone.
+//! `sietch service`: a service core. It has four roles on threads of their own: the software switch
+//! between the VNICs of kind `switch`, the broker of storage areas on volumes of extents
+//! ([`storage`]), the socket service of unmodified programs ([`sockets`]), and the TCP host of the
+//! VNICs that it serves to such programs (`vnics`). The socket service needs no daemon and can run
+//! alone.
 //!
 //! 1. The service core registers with the daemon. The daemon sends it its ports with their rules,
 //!    one after the other, and says which of them have ended. Volumes and areas work the same way.

@@ -54,8 +54,8 @@ pub const DESCRIPTORS_PER_CONNECTION: usize = 5;
 /// kernel that waits because the pair is full.
 pub const DESCRIPTORS_PER_LISTENER: usize = 3;
 
-/// A user may have this many times the free descriptors: one that takes all it can leaves a quarter
-/// to the others, two leave a seventh.
+/// A user may have this many times the free descriptors. One that takes all it can leaves a quarter
+/// to the others. Two leave a sixteenth if one follows the other, a seventh if they take turns.
 pub const SHARE: usize = 3;
 
 /// Open requests of one user: each is a process in the middle of a system call.
