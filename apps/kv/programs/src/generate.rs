@@ -1,9 +1,16 @@
 //! Random programs from templates.
 //!
-//! A template is a line of words. `$x` stands for a random word of a kind (see
-//! [`Generator::word`]), and `a|b` for one of several. `[..]` around words marks a part that is
-//! left out half of the time, and `{..}` marks one to three repetitions. A line may start with
-//! `=mode` to say how replies are compared.
+//! A template is a line of words:
+//!
+//! | notation | meaning |
+//! | --- | --- |
+//! | `$x` | a random word of kind `x` ([`Generator::word`] lists the kinds) |
+//! | `a\|b` | one of several words |
+//! | `[ .. ]` | left out half of the time |
+//! | `{ .. }` | one to three repetitions |
+//! | `A ; B` | commands in a row, in which `$same` and `$ownset` are one key |
+//! | `=mode` first | how replies are compared ([`Comparison`]); equal without it |
+//! | `!` before a word | the command is never made invalid on purpose |
 
 use sietch_sim::Random;
 

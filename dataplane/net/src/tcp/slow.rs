@@ -13,9 +13,17 @@
 //!    (`flow/reassembly`).
 //! 5. FIN, once all data before it have arrived.
 //!
-//! `handshake` has the states before ESTABLISHED and unmatched segments, `cookie` the SYNs that
-//! find the table full, `close` the end of a flow, `ecn` CE marks and their echo, `timeout` what
-//! timers do.
+//! | module | what it has |
+//! | --- | --- |
+//! | `handshake` | the states before ESTABLISHED, and unmatched segments |
+//! | `cookie` | SYNs that find the table of half-open connections full |
+//! | `loss_recovery` | acknowledgements while losses are suspected |
+//! | `sack` | the SACK blocks that are sent to the peer |
+//! | `f_rto` | spurious timeouts, without SACK and timestamps |
+//! | `timeout` | timers |
+//! | `black_hole` | smaller segments when full ones time out |
+//! | `ecn` | CE marks and their echo |
+//! | `close` | the end of a flow |
 
 use crate::context::Context;
 use crate::events::CloseReason;
