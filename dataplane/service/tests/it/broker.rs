@@ -289,8 +289,8 @@ fn time(queue: &mut dyn DiskQueue, count: usize) -> Vec<u64> {
         .collect()
 }
 
-/// A hint of what the broker costs: one durable write of 4 KiB through it, and straight through
-/// io_uring to a file beside it, alternately.
+/// A rough measure of what the broker costs: durable writes of 4 KiB, alternately through the
+/// broker and straight through io_uring to another file.
 #[test]
 #[ignore = "a measurement, not a test"]
 fn what_a_durable_write_costs() {

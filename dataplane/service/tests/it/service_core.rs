@@ -90,7 +90,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     send(Command::Report(reply));
     let report = report.recv().expect("the core answers");
     assert_eq!((report.len(), report[0].counters.sent_frames, report[1].counters.received_frames), (2, 4, 4));
-    // The core sleeps, or is about to: what it noted before is all there is.
+    // The core sleeps, or is about to: it published its counters before.
     while snapshot.read() != report {
         std::thread::yield_now();
     }
@@ -98,7 +98,7 @@ fn frames_pass_between_applications_while_ports_come_and_go() {
     second.revoke().expect("both regions can be written");
     assert_eq!(ended.recv(), Ok(2));
     assert!(!two.is_alive());
-    // An application that ends is noticed without a word.
+    // The core notices an application that ends without a command.
     drop(one);
     assert_eq!(ended.recv(), Ok(1));
     send(Command::Stop);

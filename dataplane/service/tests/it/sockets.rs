@@ -63,8 +63,8 @@ fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
     assert_eq!(second.receive().expect("no other holder of the lock").read(&mut bytes), 4);
     assert_eq!(&bytes[..4], b"ping");
     assert_eq!(second.names().local[..], first.names().peer[..]);
-    // The placeholders are the two ends of one pair: a byte on one wakes the other; and the death
-    // of one.
+    // The placeholders are the two ends of one pair: a byte on one wakes the other, and so does the
+    // close of one.
     rustix::net::send(&a, &[0], SendFlags::empty()).unwrap();
     assert_eq!(rustix::net::recv(&b, &mut [0; 4][..], RecvFlags::DONTWAIT).unwrap().1, 1);
     drop(a);
@@ -179,10 +179,10 @@ fn beyond_the_backlog_clients_go_to_the_kernel_and_those_before_are_served_in_or
     assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected);
 }
 
-/// How long a connection may take for which there is room: a SYN that the kernel drops meanwhile is
-/// sent again.
+/// How long a connection may take if there is room: the kernel may drop a SYN meanwhile, which is
+/// then retransmitted.
 const ROOM: std::time::Duration = std::time::Duration::from_secs(20);
-/// How long one for which there is no room is waited for. It comes in no time.
+/// How long to wait for a connection if there is no room. With room it would come at once.
 const NO_ROOM: std::time::Duration = std::time::Duration::from_millis(300);
 
 #[test]
@@ -194,8 +194,8 @@ fn as_many_connections_wait_at_a_listener_as_at_one_of_the_kernel() {
     }
 }
 
-/// Whether as many wait as are to, in their order, unless a client has raced: see below. Of many
-/// some may.
+/// Returns whether as many connections wait as the backlog allows, in order. False if a client has
+/// raced with the service (see below); with a long backlog a few races are tolerated.
 fn so_many_wait(backlog: i32, ours: bool) -> bool {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -214,7 +214,7 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
             held.push(descriptors);
         }
     }
-    // What a client has closed waits to be accepted all the same.
+    // A connection that its client has closed still waits to be accepted.
     held.clear();
     assert!(!ours || !expected.is_empty(), "{backlog}: some are ours");
     let mut clients = Vec::new();
@@ -223,9 +223,9 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
         expected.push(client.local_addr().expect("bound"));
         clients.push(client);
     }
-    // A client whose last ACK comes in the moment in which the service takes some out of the
-    // kernel's queue has connected as it sees it, and the kernel queues it when it has sent its
-    // SYN-ACK again: then there is a service for another one, which may come before it.
+    // The race: the last ACK of a client arrives while the service accepts others from the kernel's
+    // queue. That client counts as connected, but the kernel queues it only after it has
+    // retransmitted its SYN-ACK. Meanwhile another client finds room, and may arrive earlier.
     let mut raced = Vec::new();
     while let Ok(client) = TcpStream::connect_timeout(&address, NO_ROOM) {
         expected.push(client.local_addr().expect("bound"));
@@ -243,10 +243,10 @@ fn so_many_wait(backlog: i32, ours: bool) -> bool {
     expected.sort_unstable();
     assert_eq!(arrived, expected, "{backlog} {ours}");
     if raced.is_empty() && !in_order {
-        // One has raced, and its service was its own still.
+        // A client has raced, and no other took its place.
         return false;
     }
-    // There is room again, for both.
+    // There is room again, for clients of the kernel and for others.
     TcpStream::connect_timeout(&address, ROOM).expect("there is room");
     arrival(&placeholder);
     assert_eq!(connect(&service, address).0.kind(), ReplyKind::Connected, "{backlog} {ours}");
@@ -260,7 +260,7 @@ fn connections_that_one_process_leaves_go_to_another() {
     let address = kernel.local_addr().expect("bound");
     let sleeper = service.listen_on(&kernel, 16);
     let worker = service.listen_on(&kernel, 16);
-    // The sleeper has one of them, and the worker all others, of both kinds and in their order.
+    // The sleeper gets the first one, and the worker all others, of both kinds and in order.
     let mut ours = Vec::new();
     for _ in 0..4 {
         ours.push(connect(&service, address));
@@ -273,13 +273,13 @@ fn connections_that_one_process_leaves_go_to_another() {
     for expected in &names[1..] {
         assert_eq!(arrival(&worker).0.peer.address(), Some(*expected), "all but the first");
     }
-    // One that dies takes along what it was given, and leaves what waits for both.
+    // A process that dies loses the connection that it was given; waiting ones go to the other.
     let (_given, later) = (connect(&service, address), connect(&service, address));
     drop(worker);
     service.until(|shown| shown.listeners == 1);
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(names[0]));
     assert_eq!(arrival(&sleeper).0.peer.address(), Some(name(&later)));
-    // There may be as many as a machine has use for, and no more.
+    // A socket may have that many listeners, and no more.
     let more = || service.call(&request(RequestKind::Listen), &[kernel.as_fd()]).expect("an answer");
     let all: Vec<_> = (1..limits::LISTENERS_OF_ONE_SOCKET).map(|_| more()).collect();
     assert!(all.iter().all(|(reply, _)| reply.kind() == ReplyKind::Listening));
@@ -297,7 +297,7 @@ fn processes_that_listen_on_one_socket_take_turns() {
     for placeholder in [&one, &other, &one, &other] {
         arrival(placeholder);
     }
-    // One that only knows the name of what is there joins as well.
+    // A process that has only the name of the listening socket joins as well.
     let mut asked = request(RequestKind::Listen);
     (asked.flags, asked.local, asked.backlog) = (REJOIN, address.into(), 16);
     let any = client(AddressFamily::INET);
@@ -339,7 +339,7 @@ fn the_descriptors_of_a_connection_are_free_when_its_second_end_closes() {
     assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Refused, "the name is taken");
     service.until_by_itself(|shown| shown.connections == 1 && shown.counters.swept == 0);
     drop(held);
-    // At once, for a request that needs it at once; and no command requests a sweep.
+    // A request that needs the name gets it at once, and no command requests a sweep.
     assert_eq!(connect_from(&service, reply.local, address), ReplyKind::Connected, "the name is free");
     arrival(&placeholder);
     service.until_by_itself(|shown| shown.connections == 0);
@@ -394,7 +394,7 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
     asked.remote = address.into();
     let (reply, own) = service.call(&asked, &[first.as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
-    // The program has its placeholder in the service of the socket.
+    // The program uses its placeholder in place of the socket.
     drop(first);
     let accepted = arrival(&placeholder);
     let strict = || rustix::net::bind(client(AddressFamily::INET), &name);
@@ -414,7 +414,7 @@ fn a_bound_clients_name_is_taken_while_its_connection_lives() {
 fn settle(service: &TestService, name: std::net::SocketAddr) {
     let mut asked = request(RequestKind::Hello);
     asked.local = name.into();
-    // EBUSY: it is at it.
+    // EBUSY: the service has not released it yet.
     while service.call(&asked, &[]).expect("an answer").0.errno != 0 {}
 }
 
@@ -467,7 +467,7 @@ fn a_socket_that_returns_to_its_program_is_unchanged() {
 
 #[test]
 fn no_copy_of_a_sent_socket_outlives_the_answer() {
-    // What another test starts has a copy between fork and exec.
+    // A child of another test has a copy of every descriptor between fork and exec.
     if isolated::passes("no_copy_of_a_sent_socket_outlives_the_answer") {
         return;
     }
@@ -480,7 +480,7 @@ fn no_copy_of_a_sent_socket_outlives_the_answer() {
         kept.set_nonblocking(true).expect("a socket");
         assert_eq!((&kept).read(&mut [0]).expect("the end is there at once"), 0);
     }
-    // Nor one of what is known.
+    // The same with a known socket: a placeholder.
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     for _ in 0..100 {
         let (_, mut own) = connect(&service, address);
@@ -541,7 +541,8 @@ fn a_successor_takes_everything_over_and_no_request_is_refused() {
     assert!(clients.iter().all(|(reply, _)| reply.kind() == ReplyKind::Connected));
     let kernels = TcpStream::connect(address).unwrap();
     service.succeed();
-    // Established ones are known, waiting ones arrive in their order, new ones are served.
+    // The successor has the established connections, delivers the waiting ones in order, and serves
+    // new ones.
     let own = clients[7].1[0].as_ref().unwrap();
     let (reply, _) = service.call(&request(RequestKind::Adopt), &[own.as_fd()]).unwrap();
     assert_eq!((reply.kind(), reply.local), (ReplyKind::Stream, clients[7].0.local));

@@ -1,6 +1,6 @@
 //! A service without descriptors: connections wait, and none is lost.
 //!
-//! The limit is that of the whole process, so the test has one of its own ([`isolated`]).
+//! The limit is that of the whole process, so the test runs in a process of its own ([`isolated`]).
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -12,8 +12,8 @@ use sietch_protocol::socket_service::{Descriptors, ReplyKind, RequestKind, call_
 use crate::isolated;
 use crate::sockets_fixture::{TestService, arrival, client, listen, request};
 
-/// Waits until the service has closed the connection of the request: one free number would be
-/// enough for it to go on for ever.
+/// Waits until the service has closed the connection of the request. With one free descriptor the
+/// service would never run out.
 fn settle(service: &TestService) {
     let socket = service.open();
     let mut received = Descriptors::default();
@@ -31,10 +31,10 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 64);
     let clients: Vec<_> = (0..20).map(|_| client(AddressFamily::INET)).collect();
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // A request that the service has accepted by then, and waits for.
+    // The service has accepted this connection by then, and waits for its request.
     let early = service.open();
     settle(&service);
-    // Every number below is taken: the clients' are the highest.
+    // All lower descriptor numbers are in use: the clients have the highest.
     let next = std::fs::File::open("/dev/null").unwrap().as_raw_fd();
     let limit = u64::try_from(next).unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
@@ -44,8 +44,8 @@ fn clients_of_the_kernel_wait_until_there_are_descriptors_again() {
     while service.noted().counters.exhausted == 0 {
         std::thread::yield_now();
     }
-    // What was sent along with a request does not arrive: who connects is left to the kernel, and
-    // gets no other event.
+    // The descriptors of a request do not arrive. The service leaves its sender to the kernel, and
+    // sends it no other event.
     let mut asked = request(RequestKind::Connect);
     asked.remote = address.into();
     let mut received = Descriptors::default();

@@ -1,4 +1,4 @@
-//! A socket service in this process, in a folder of its own, and what a client says to it.
+//! A socket service in this process, in a folder of its own, and what a client sends to it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ use sietch_service::sockets::{Command, CommandSender, Options, Rules, SocketRepo
 /// How long something that happens at once may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A service that runs as long as this is there.
+/// A service that runs until this value is dropped.
 pub(crate) struct TestService {
     folder: PathBuf,
     pub socket: PathBuf,
@@ -44,8 +44,8 @@ impl TestService {
         Self::after(rules, |_| {})
     }
 
-    /// One that has not begun to serve when `before` is done: its requests wait in the socket's
-    /// queue. It is given the path.
+    /// Starts a service after `before` has run, which gets the path: requests that it sends wait in
+    /// the socket's queue.
     pub(crate) fn after(rules: Rules, before: impl FnOnce(&Path)) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl TestService {
         CommandSender { commands: self.commands.clone(), doorbell }
     }
 
-    /// A connection to it, over which nothing was said yet.
+    /// A connection to it, over which nothing was sent yet.
     pub(crate) fn open(&self) -> OwnedFd {
         open(&self.socket)
     }
@@ -161,14 +161,14 @@ impl TestService {
         received[0].take().expect("a service in this process serves")
     }
 
-    /// What there is. Asking makes sure that the service has noted it.
+    /// The present report. The two requests make sure that the service has published it.
     pub(crate) fn shown(&self) -> SocketReport {
         let _ = self.call(&request(RequestKind::Hello), &[]).expect("a service in this process serves");
         let _ = self.call(&request(RequestKind::Hello), &[]).expect("a service in this process serves");
         self.report.read()
     }
 
-    /// What was noted last, without a descriptor.
+    /// The report that was published last, without a request.
     pub(crate) fn noted(&self) -> SocketReport {
         self.report.read()
     }

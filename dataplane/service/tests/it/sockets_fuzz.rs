@@ -1,5 +1,5 @@
-//! Any message may be sent to the socket service, with any descriptors: it goes on serving others,
-//! and keeps nothing of it.
+//! A program sends any message with any descriptors to the socket service. The service keeps
+//! serving others, and keeps nothing of the message.
 //!
 //! 1. A seed is a few dozen requests: of every kind, mutated, cut, lengthened or random, each with
 //!    up to six descriptors of all kinds and states (files, folders, pipes, memory of wrong sizes
@@ -207,7 +207,7 @@ impl Bystander {
 fn run(service: &TestService, seed: u64) {
     let mut dice = Random::new(seed);
     let mut application = [0; 16];
-    // Not the bystander's, whom it could revoke.
+    // Not the application of the bystander, which a request could revoke.
     dice.fill(&mut application[1..]);
     let mut bystander = Bystander::new(service);
     let (victim, target) = listen(service, "127.0.0.1:0", 16);

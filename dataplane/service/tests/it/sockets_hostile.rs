@@ -1,8 +1,8 @@
-//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and what
-//! they had comes back.
+//! Applications that lie, flood, stop and die: the service lives, others are undisturbed, and
+//! everything that such an application had is freed.
 //!
-//! Tests that count the descriptors of this process, in which the service runs, run in one of their
-//! own ([`isolated`]).
+//! The service runs in this process. Tests that count its descriptors run in a process of their own
+//! ([`isolated`]).
 
 mod closing;
 mod outside;
@@ -39,8 +39,7 @@ fn assert_returns(service: &TestService, before: usize) {
     service.until(empty);
 }
 
-/// A pseudo-random sequence (xorshift): which one does not matter, that it is the same each time
-/// does.
+/// A pseudo-random sequence (xorshift) that is the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -66,7 +65,7 @@ fn malformed_requests_cost_only_their_sender() {
         bytes.iter_mut().for_each(|byte| *byte = dice.throw(256) as u8);
         let mut good = request(RequestKind::Connect);
         good.kind = dice.throw(14) as u16;
-        // Half of them begin as a request does, a quarter are one but for a few bytes.
+        // Half of them begin like a request; a quarter differ from a request in a few bytes.
         let keep = [0, 8, 8, REQUEST_BYTES][round % 4].min(bytes.len());
         bytes[..keep].copy_from_slice(&good.as_bytes()[..keep]);
         if keep == REQUEST_BYTES {
@@ -140,7 +139,7 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
             asked.remote = address.into();
             let (reply, _) = service.call(&asked, &[sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused, "{kind:?} {sent:?}");
-            // More than the request has, and none.
+            // More descriptors than the request has, and none.
             let (reply, _) = service.call(&asked, &[sent, sent]).expect("an answer");
             assert_eq!(reply.kind(), ReplyKind::Refused);
         }
@@ -152,12 +151,12 @@ fn descriptors_that_are_not_what_they_claim_are_refused_and_closed() {
     arrival(&placeholder);
 }
 
-/// A TCP socket whose last `close` waits for its peer for an hour, unless the option is changed;
-/// and that peer.
+/// A TCP socket whose last `close` waits for its peer for an hour, unless the option is changed.
+/// Returns that peer too.
 fn lingering() -> (TcpStream, TcpStream) {
     use std::io::Write as _;
     let listening = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    // There may be hundreds of them.
+    // Small buffers, because a test may have hundreds of them.
     rustix::net::sockopt::set_socket_recv_buffer_size(&listening, 4096).expect("a socket");
     let mut one = TcpStream::connect(listening.local_addr().expect("bound")).expect("it listens");
     rustix::net::sockopt::set_socket_send_buffer_size(&one, 4096).expect("a socket");
@@ -179,10 +178,10 @@ fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
     let before = descriptors();
     let mut peers = Vec::new();
     let mut closes = Vec::new();
-    // The last close waits, in this process or in the service: some of these times it is the
+    // The last close waits, in this thread or in the service: in some of these rounds it is in the
     // service.
     for _ in 0..5 {
-        // Behind as many as a request may have.
+        // Behind as many descriptors as a request may have.
         let (one, too_many) = lingering();
         let socket = service.open();
         let null = std::fs::File::open("/dev/null").expect("it is there");
@@ -212,16 +211,16 @@ fn a_lingering_socket_delays_no_request_wherever_it_is_hidden() {
         let socket = service.open();
         let asked = request(RequestKind::Hello);
         for bytes in [asked.as_bytes(), b"x"] {
-            // It may have been answered by now.
+            // The service may have answered by now.
             let _ = send_message(socket.as_fd(), bytes, &[one.as_fd()], SendFlags::empty());
         }
         closes.push(std::thread::spawn(move || drop((one, socket))));
         peers.push((too_many, nested, second));
     }
-    // Within the patience of a request, which is far less than the hour.
+    // The answer comes within the timeout of a request, which is far less than the hour.
     let (reply, _) = service.call(&request(RequestKind::Hello), &[]).expect("it answers");
     assert_eq!(reply.kind(), ReplyKind::Welcome);
-    // When their peers have closed, it lingers no more.
+    // When the peers have closed, no socket lingers any more.
     drop(peers);
     closes.into_iter().for_each(|close| close.join().expect("it only closes"));
     assert_returns(&service, before);
@@ -235,15 +234,15 @@ fn silent_requests_delay_others_only_briefly() {
     let service = TestService::new();
     service.shown();
     let before = descriptors();
-    // As many as one user may have, and more: those are turned away at once.
+    // More requests than one user may have: the service rejects the excess at once.
     let silent: Vec<OwnedFd> = (0..limits::REQUESTS_PER_USER + 50).map(|_| service.open()).collect();
     let mut received = Descriptors::default();
     use std::os::unix::ffi::OsStrExt as _;
     let path = service.socket.as_os_str().as_bytes();
-    // A program of the same user goes to the kernel meanwhile; the kernel's word for it is an error
-    // number, not silence.
+    // Meanwhile a program of the same user goes to the kernel: its call gets an error number and
+    // does not wait.
     assert!(call(path, &request(RequestKind::Hello), &[], &mut received).is_err());
-    // They have their time, and then the others.
+    // When the silent requests have timed out, others are served.
     drop(silent.into_iter().take(1));
     while call(path, &request(RequestKind::Hello), &[], &mut received).is_err() {
         std::thread::yield_now();
@@ -326,7 +325,7 @@ fn an_invalid_message_on_a_placeholder_closes_that_listener() {
     let message = sietch_protocol::socket_service::BacklogChange::new(5);
     send_message(bad.as_fd(), message.as_bytes(), &[null.as_fd()], SendFlags::empty()).expect("room");
     service.until(|shown| shown.listeners == 1);
-    // The good one has its new backlog.
+    // The valid listener has its new backlog.
     let kinds: Vec<ReplyKind> = (0..4).map(|_| connect(&service, address).0.kind()).collect();
     assert_eq!(kinds[2..], [ReplyKind::Connected, ReplyKind::UseKernel]);
     drop((good, bad, null));
@@ -341,7 +340,7 @@ fn an_application_that_races_the_service_in_accept_delays_no_other() {
     let placeholder = service.listen_on(&kernel, 16);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // It waits in `accept` itself, on a socket that waits.
+        // The application blocks in `accept` itself, and makes the socket blocking each time.
         let thief = kernel.try_clone().expect("descriptors");
         let over = &stop;
         scope.spawn(move || {
@@ -417,13 +416,13 @@ fn a_listener_that_is_shut_down_with_full_queues_is_closed_without_a_connection(
     let service = TestService::new();
     let (placeholder, kernel, _clients) = full_listener(&service);
     rustix::net::shutdown(&kernel, rustix::net::Shutdown::Both).expect("it listens");
-    // The kernel reports it for as long as the socket is watched.
+    // The kernel reports the shutdown while the socket is watched.
     service.until_by_itself(|shown| shown.listeners == 0);
     drop(placeholder);
 }
 
-/// Runs `test` in a network namespace of its own, with a loopback that has 192.0.2.5 as well. Says
-/// so if it cannot.
+/// Runs `test` in a network namespace of its own, with a loopback that has 192.0.2.5 as well.
+/// Without the right to do so it prints that it was skipped.
 fn in_own_namespace(name: &str, test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let tried = scope.spawn(|| {
@@ -446,7 +445,8 @@ fn in_own_namespace(name: &str, test: impl FnOnce() + Send) {
     });
 }
 
-/// A TCP socket bound to a name, whosever it is; `keep` leaves the option set that allows that.
+/// A TCP socket bound to any name, also of another host. `keep` leaves the option set that allows
+/// it.
 fn bound_freely(name: &str, keep: bool) -> OwnedFd {
     use rustix::net::sockopt::set_ip_freebind;
     let socket = client(AddressFamily::INET);
@@ -481,7 +481,7 @@ fn a_forged_address_of_a_bound_socket_is_refused() {
         let _listens = service.listen_on(&elsewhere, 16);
         let any = client(AddressFamily::INET);
         assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
-        // Nor does a host on which every program may bind to every address.
+        // Neither does a host on which every program may bind to every address.
         std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1").expect("this namespace's own");
         assert_eq!(connects(&any, "198.51.100.8", there.port()), ReplyKind::UseKernel);
         assert_eq!(connects(&client(AddressFamily::INET), "198.51.100.9", port), ReplyKind::UseKernel);
@@ -489,7 +489,7 @@ fn a_forged_address_of_a_bound_socket_is_refused() {
         let forged: SocketAddr = "198.51.100.7:0".parse().expect("a name");
         rustix::net::bind(&socket, &forged).expect("everybody may");
         assert_eq!(connects(&socket, "127.0.0.1", port), ReplyKind::UseKernel);
-        // An address that the host has goes as before.
+        // An address of the host is accepted as before.
         let own = bound_freely("192.0.2.5:0", true);
         assert_eq!(connects(&own, "127.0.0.1", port), ReplyKind::Connected);
         assert_eq!(arrival(&placeholder).0.peer.address().expect("a name").ip().to_string(), "192.0.2.5");
@@ -561,8 +561,8 @@ fn rules_decide_at_connection_set_up() {
 const SERVICE: &str = "SIETCH_HOSTILE_SERVICE";
 const TARGET: &str = "SIETCH_HOSTILE_TARGET";
 
-/// Not a test: what the others start, kill and stop. It listens, connects to itself and to the
-/// target, accepts, and closes, for ever.
+/// Not a test: the program that other tests start, kill and stop. It listens, connects to itself
+/// and to the target, accepts, and closes, for ever.
 #[test]
 fn application() {
     let Some(path) = std::env::var_os(SERVICE) else { return };
@@ -599,7 +599,7 @@ fn application() {
     }
 }
 
-/// A process that does that.
+/// Starts a process that runs [`application`].
 fn spawn(service: &TestService, target: SocketAddr) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "sockets_hostile::application", "--nocapture"])
@@ -649,7 +649,7 @@ fn applications_killed_at_any_point_leave_nothing_behind() {
             accept_all(&placeholder);
         }
         end(child);
-        // The others are served, and what the dead one had is not theirs.
+        // Others are served, and get nothing that the dead application had.
         accept_all(&placeholder);
         let (reply, own) = connect(&service, address);
         assert_eq!(reply.kind(), ReplyKind::Connected);
@@ -725,7 +725,7 @@ fn an_administrator_revokes_one_application_and_others_go_on() {
     let (reply, _) = service.call(&asked, &[client(AddressFamily::INET).as_fd()]).expect("an answer");
     assert_eq!(reply.kind(), ReplyKind::Connected);
     arrival(&other);
-    // What is revoked does not come back by asking again.
+    // A revoked application stays revoked when it asks again.
     let again = bind_when_free(address);
     let (reply, _) = service.call(&request(RequestKind::Listen), &[again.as_fd()]).expect("an answer");
     assert_eq!((reply.kind(), reply.error()), (ReplyKind::Refused, rustix::io::Errno::ACCESS));

@@ -84,7 +84,7 @@ fn a_stopped_program_fills_its_backlog_by_a_published_port_too_and_loses_no_clie
 #[test]
 fn a_listener_with_many_clients_in_one_iteration_has_some_of_them_and_then_another_has_its_own() {
     let service = TestService::new();
-    // Both lead into one pair, in the order in which they are come to: the published one first.
+    // Both lead into one pair, in the order in which the loop finds them: the published one first.
     let (own, name) = bound("127.0.0.1:0");
     let (published, crowded) = bound("127.0.0.1:0");
     let many = limits::IN_PAIR as usize - 4;

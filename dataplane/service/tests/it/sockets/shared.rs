@@ -28,7 +28,7 @@ fn a_process_that_shares_a_listening_socket_waits_in_accept_as_before() {
         accepted
     });
     let (mut sent, mut taken) = (0, 0);
-    // Each of the two gets some.
+    // The child and the service each accept some.
     let begin = std::time::Instant::now();
     while begin.elapsed() < std::time::Duration::from_millis(500) || taken == 0 {
         let client = TcpStream::connect(address).unwrap();
@@ -45,7 +45,7 @@ fn a_process_that_shares_a_listening_socket_waits_in_accept_as_before() {
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(placeholder);
     service.until(|shown| shown.listeners == 0);
-    // The service has released it: the other accepts what comes.
+    // The service has released the socket: the child accepts the last client.
     let _last = TcpStream::connect(address).unwrap();
     let accepted = child.join().expect("the child does nothing else");
     assert!(accepted >= 1 && accepted + taken <= sent + 1, "{accepted} and {taken} of {sent}");
@@ -85,7 +85,7 @@ fn a_process_that_was_refused_waits_in_accept_as_before() {
     let service = TestService::new();
     let kernel = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = kernel.local_addr().unwrap();
-    // As many as one socket may have, and one more.
+    // As many listeners as one socket may have, and one more.
     let placeholders: Vec<OwnedFd> = (0..limits::LISTENERS_OF_ONE_SOCKET)
         .map(|_| service.listen_on(kernel.try_clone().unwrap(), 64))
         .collect();
@@ -96,7 +96,7 @@ fn a_process_that_was_refused_waits_in_accept_as_before() {
     let mut refused = std::process::Command::new(std::env::current_exe().unwrap());
     refused.args(["--exact", name]).env(REFUSED, "").stdin(OwnedFd::from(kernel));
     let mut refused = refused.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    // The others take most of what comes.
+    // The other listeners take most of the clients.
     let ended = loop {
         if let Some(ended) = refused.try_wait().unwrap() {
             break ended;

@@ -102,8 +102,9 @@ fn an_application_on_host_and_vnic_ends_on_both() {
     let mut again = request(RequestKind::Listen);
     again.backlog = 1;
     let (reply, _) = service.call(&again, &[kernel.as_fd()]).expect("an answer");
-    assert_eq!(reply.error(), Errno::ACCESS, "it gets nothing any more");
-    // It has nothing on the host any more, and something on the VNIC still, says that.
+    assert_eq!(reply.error(), Errno::ACCESS, "its requests are refused");
+    // The second answer says that the application has nothing on the host any more, and still has
+    // something on the VNIC.
     let cut = revoke(&service, &mut vnic, &asked).expect("one user's");
     assert_eq!((cut.listeners, vnic.ended), (0, 2));
 }
@@ -218,7 +219,7 @@ fn requests_queued_behind_a_revocation_are_refused() {
             let connected = scope.spawn(move || service.call(&asked, &[]).expect("an answer").0);
             (connected, questions.recv().expect("the service passes it on: nothing is revoked yet"))
         });
-        // Nothing of the application is on a VNIC, and this VNIC is not even there.
+        // The application has nothing on any VNIC, and no such VNIC exists.
         let mut filter = RevocationFilter::default();
         fan_out(revocation, std::iter::empty(), Some(&service.command_sender()), &mut filter);
         let answers = connected.map(|(connected, asked)| {

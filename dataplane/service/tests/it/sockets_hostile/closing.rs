@@ -7,9 +7,9 @@ use rustix::io::Errno;
 use super::users::{ONE, OTHER, as_user, is_root};
 use super::*;
 
-/// Asks something about a socket whose last close hangs as long as the peer that is returned is
-/// there. No other process has the socket once the rest is dropped: if the service does not read
-/// before, it is the service that hangs, else it may be who drops.
+/// Sends a request about a socket whose last close hangs until the returned peer closes. When the
+/// rest of the returned value is dropped, only the service has the socket. If the service reads the
+/// request later than that, its close hangs; otherwise the drop may hang.
 fn ask_to_hang(path: &Path, uid: u32) -> (TcpStream, impl Send + use<>) {
     let (one, peer) = lingering();
     let (holder, sender) = std::os::unix::net::UnixStream::pair().expect("descriptors");
@@ -61,7 +61,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         return;
     }
     let before = descriptors();
-    // Those that come first have four each until half are in use, and all others one.
+    // The first users get four threads each until half are in use, and all others one.
     let first = limits::CLOSERS / 2 / limits::CLOSERS_PER_USER;
     let others = limits::CLOSERS / 2 - 1;
     let mut uids = (ONE + 100..).flat_map(|uid| {
@@ -73,7 +73,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         let hanging = uids.by_ref().take(limits::CLOSERS / 2 + others);
         peers.extend(hanging.map(|uid| hang(path, uid)));
     });
-    // These users have sent more than their share, which would be everything that is left.
+    // These users have sent more than their share, which would use all that is left.
     for uid in ONE + 100..ONE + 100 + 2 * first as u32 {
         as_user(uid, || {
             let null = std::fs::File::open("/dev/null").expect("it is there");
@@ -91,7 +91,7 @@ fn closing_that_hangs_for_as_many_users_as_can_leaves_one_thread_to_the_next() {
         if !is_served(&service, OTHER) {
             break;
         }
-        // It may be this process that hangs.
+        // The drop in this process may hang.
         let path = service.socket.clone();
         let (sender, peer) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -135,16 +135,16 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
             let _ = send_message(socket.as_fd(), asked.as_bytes(), &[null.as_fd()], SendFlags::empty());
         }
     };
-    // Each leaves two, while it is served.
+    // Each request leaves two descriptors while the user is served.
     as_user(ONE, || asks(limits::UNCLOSED / 2));
     while is_read(&service, ONE) {
         as_user(ONE, || asks(100));
     }
-    // Not more than may be put away.
+    // Fewer than may be parked.
     as_user(ONE, || asks(limits::PARKED_PER_USER - 200));
     assert!(is_served(&service, OTHER));
     assert!(!is_read(&service, ONE), "it has all that it may have");
-    // Its share, what is open of requests, and a few in which the rest lies.
+    // The user's share, its open requests, and a few sockets that hold the parked rest.
     let most = limits::UNCLOSED + 2 * limits::REQUESTS_PER_USER + limits::UNCLOSED / 50;
     let has = descriptors() - before;
     assert!(has >= limits::UNCLOSED && has <= most, "{has} of {most}");
@@ -158,7 +158,7 @@ fn unclosed_descriptors_of_a_user_are_bounded_and_another_is_served() {
     }
 }
 
-/// Whether a request of a user is read, which nothing has to be closed for.
+/// Whether the service reads a request of this user that needs no close.
 fn is_read(service: &TestService, uid: u32) -> bool {
     as_user(uid, || service.call(&request(RequestKind::Hello), &[]).is_ok()).expect("root may take any uid")
 }

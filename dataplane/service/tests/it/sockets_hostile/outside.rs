@@ -4,9 +4,9 @@ use std::io::Write as _;
 
 use super::*;
 
-/// The variable by which this program knows that it is to serve.
+/// The variable that makes this program serve.
 const SERVE: &str = "SIETCH_TEST_SERVE_OUTSIDE";
-/// What stands before the path of its socket.
+/// The text before the path of its socket in its output.
 const HERE: &str = "serves at ";
 
 #[test]
@@ -34,7 +34,7 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
     let (kind, _own) = ask(&asked, &[idle.as_fd()]).expect("a program outside is answered");
     assert_eq!(kind, ReplyKind::Connected);
     arrival(placeholder[0].as_ref().expect("a listener's"));
-    // But it does not administer: nothing says in which namespaces it lives.
+    // But it does not administer: the service cannot determine its namespaces.
     let administrators = sietch_protocol::administration::administrator_socket(std::path::Path::new(&socket));
     let mut received = Descriptors::default();
     let listed = call(administrators.as_os_str().as_bytes(), &request(RequestKind::List), &[], &mut received);
@@ -47,12 +47,12 @@ fn a_service_in_a_pid_namespace_of_its_own_serves_programs_outside() {
 struct Elsewhere {
     child: Child,
     socket: String,
-    /// What it says besides: kept, so that it can.
+    /// Its other output: kept open, so that it can write.
     _said: std::io::BufReader<std::process::ChildStdout>,
 }
 
 impl Elsewhere {
-    /// `None`: it cannot be made, which is said.
+    /// Returns `None` and prints why if the namespace cannot be made.
     fn start(name: &str, namespaces: &[&str]) -> Option<Self> {
         let mut command = Command::new("unshare");
         let program = std::env::current_exe().expect("this program has a path");
@@ -87,7 +87,7 @@ fn users_without_a_uid_in_the_user_namespace_of_a_service_go_to_the_kernel() {
     if !users::is_root(name) {
         return;
     }
-    // Root alone has a number there.
+    // Only root has a uid in that namespace.
     let Some(Elsewhere { mut child, socket, _said }) = Elsewhere::start(name, &["--user", "--map-root-user"])
     else {
         return;

@@ -1,8 +1,7 @@
-//! Several users at one service: what none of them may, and what none of them can take from the
-//! others.
+//! Several users at one service: what no user may do, and what no user can take from the others.
 //!
-//! A thread can be another user than its process ([`as_user`]), which takes root; without it those
-//! tests say that they were skipped.
+//! A thread of root can run as another user ([`as_user`]). Without root these tests print that they
+//! were skipped.
 
 use rustix::io::Errno;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -11,11 +10,11 @@ use sietch_service::sockets::Listing;
 
 use super::*;
 
-/// Two users that nothing else here is.
+/// Two users as which nothing else runs here.
 pub(super) const ONE: u32 = 64_001;
 pub(super) const OTHER: u32 = 64_002;
 
-/// Does something on a thread that is that user; `None`: this process may not.
+/// Runs `what` on a thread of this user; `None` if this process may not.
 pub(super) fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Option<R> {
     let become_it = move || {
         let (group, user) = (rustix::process::Gid::from_raw(uid), rustix::process::Uid::from_raw(uid));
@@ -27,7 +26,7 @@ pub(super) fn as_user<R: Send>(uid: u32, what: impl FnOnce() -> R + Send) -> Opt
     std::thread::scope(|scope| scope.spawn(become_it).join().expect("it passes"))
 }
 
-/// Whether tests of several users can run; says so if not.
+/// Whether tests of several users can run; prints that they were skipped if not.
 pub(super) fn is_root(name: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -36,7 +35,7 @@ pub(super) fn is_root(name: &str) -> bool {
     root
 }
 
-/// Asks something, and waits for no answer.
+/// Sends a request and does not wait for the answer.
 fn ask(path: &std::path::Path, asked: &Request, sent: &impl std::os::fd::AsFd) -> OwnedFd {
     let socket = crate::sockets_fixture::open(path);
     send_message(socket.as_fd(), asked.as_bytes(), &[sent.as_fd()], SendFlags::empty()).expect("room");
@@ -251,7 +250,7 @@ fn storm(service: &TestService, target: SocketAddr, seed: u64, over: &std::sync:
                         rustix::net::bind(&kernel, &any).and_then(|()| rustix::net::listen(&kernel, 1));
                     bound.expect("a free port");
                 }
-                // Refused, turned away or done: nothing is promised to it.
+                // The service may refuse, reject or serve it: each is right.
                 let mut received = Descriptors::default();
                 let path = std::os::unix::ffi::OsStrExt::as_bytes(service.socket.as_os_str());
                 let _ = call(path, &asked, &[kernel.as_fd()], &mut received);
@@ -276,7 +275,7 @@ fn users_that_flood_the_service_together_leave_another_undisturbed() {
     let service = TestService::new();
     service.shown();
     let before = descriptors();
-    // That of another user, who accepts nothing of theirs.
+    // A listener of another user, which accepts none of their connections.
     let (victim, target) = listen(&service, "127.0.0.1:0", 64);
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
