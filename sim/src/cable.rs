@@ -1,15 +1,16 @@
 //! The paths of a [`Link`](crate::Link) around a real queue, in real time: an emulator for tests
 //! against other machines, the kernel's TCP above all.
 //!
-//! 1. A frame that the engine sends is copied into the outgoing [`Lane`], its buffer goes back to
-//!    the pool. What the lane lets through is handed to the device when it is due: at the next
+//! 1. A frame that the engine sends is copied into the outgoing [`Lane`], and its buffer returns to
+//!    the pool. A frame that the lane lets through goes to the device when it is due: at the next
 //!    receive or flush after that time.
 //! 2. A frame that the device has received is copied into the incoming lane, and given to the
 //!    engine when it is due.
-//! 3. A router on the path answers into the other lane, as [`Link`](crate::Link) has it.
+//! 3. A router on the path answers into the other lane, as in [`Link`](crate::Link).
 //! 4. Nothing here reads a clock: the creator of the cable passes one. Outages count from that
 //!    moment.
-//! 5. A loop around it must poll again at [`Cable::next_deadline`]: no doorbell is rung then.
+//! 5. A loop around it must poll again at [`Cable::next_deadline`], because no doorbell notifies it
+//!    then.
 //!
 //! Without a path it is transparent and copies nothing.
 
@@ -35,7 +36,7 @@ pub struct Cable<Q: NicQueue> {
 
 impl<Q: NicQueue> Cable<Q> {
     /// Puts `inner` behind the paths of `link`: `there` for what it sends, `back` for what it
-    /// receives. `clock` says nanoseconds.
+    /// receives. `clock` returns nanoseconds.
     pub fn new(inner: Q, link: Option<LinkConfig>, random: Random, clock: fn() -> u64) -> Self {
         let lanes = link.map(|link| [Lane::new(link.there), Lane::new(link.back)]);
         Self { inner, lanes, random, clock, started: clock(), arrived: Vec::new(), failure: None }
@@ -46,7 +47,7 @@ impl<Q: NicQueue> Cable<Q> {
         &self.inner
     }
 
-    /// What was done, out of the queue and towards it.
+    /// The counters, out of the queue and towards it.
     pub fn tallies(&self) -> [Tally; 2] {
         self.lanes.as_ref().map_or_else(Default::default, |[there, back]| [there.tally(), back.tally()])
     }
@@ -66,7 +67,7 @@ impl<Q: NicQueue> Cable<Q> {
         (self.clock)().saturating_sub(self.started)
     }
 
-    /// Hands the device what is due. Returns whether there was anything.
+    /// Passes due frames to the device. Returns whether there were any.
     fn leave(&mut self) -> bool {
         let now = self.now();
         let Some([there, _]) = &mut self.lanes else { return false };
@@ -88,7 +89,7 @@ impl<Q: NicQueue> Cable<Q> {
         any
     }
 
-    /// All bytes of a frame, whose buffer goes back to the pool.
+    /// All bytes of a frame; its buffer returns to the pool.
     fn unload(&mut self, frame: Frame) -> Vec<u8> {
         let mut bytes = self.inner.bytes(&frame).to_vec();
         if frame.tail_len() > 0 {
@@ -130,7 +131,7 @@ impl<Q: NicQueue> NicQueue for Cable<Q> {
         }
         self.arrived = arrived;
         if self.leave() {
-            // The next flush tells.
+            // The next flush reports the error.
             self.failure = self.inner.flush().err();
         }
         let (now, before) = (self.now(), out.len());

@@ -2,9 +2,9 @@
 //!
 //! 1. The procedure calls [`ExhaustiveChooser::choose`] at each choice, and gets alternative 0 at
 //!    every choice that is new.
-//! 2. [`ExhaustiveChooser::advance`] increments the last choice, with carry, as an odometer does.
-//!    The next run repeats the choices before it. When no choice is left, every outcome has been
-//!    seen once.
+//! 2. [`ExhaustiveChooser::advance`] increments the last choice, with carry, like a counter. The
+//!    next run repeats the choices before it. When no choice is left, every outcome has been seen
+//!    once.
 //! 3. [`ExhaustiveChooser::combinations`] returns the number of outcomes if the number of
 //!    alternatives never depends on earlier choices; otherwise the number along the current path.
 

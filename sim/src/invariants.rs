@@ -10,7 +10,7 @@
 //!    acknowledgements (RFC 2018 section 4).
 //! 3. It sends nothing beyond the right edge that its peer has announced, but for one byte of a
 //!    window probe.
-//! 4. It sends nothing behind its FIN, and its FIN stays where it is.
+//! 4. It sends nothing behind its FIN, and its FIN does not move.
 //! 5. No segment is larger than the peer takes, options included (RFC 9293 section 3.7.1).
 //!
 //! A frame counts as received once it is in the engine's queue, even if the engine has not read it
@@ -27,17 +27,17 @@ use crate::segment::{ACK, FIN, RST, SYN, Segment};
 const SMALLEST_MSS: u32 = 88;
 /// The segment size of a peer that announced none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Sequence numbers further apart than the largest window belong to another connection with the
-/// same addresses and ports.
+/// Sequence numbers that differ by more than the largest window belong to another connection with
+/// the same addresses and ports.
 const FAR: u32 = 1 << 30;
 
 /// Answers to one SYN that are remembered: a SYN-ACK by the table, and cookies of two minutes, with
 /// room to spare.
 const ANSWERS: usize = 8;
 
-/// Another SYN-ACK to the SYN that the latest answered. A listener without room answers with a
-/// cookie, whose number is not that of a half-open connection (RFC 4987 section 3.6): it cannot
-/// know which of the two reaches the peer, and the peer chooses.
+/// Another SYN-ACK to the SYN that the latest SYN-ACK answered. A listener without room answers
+/// with a cookie, whose number is not that of a half-open connection (RFC 4987 section 3.6). It
+/// cannot know which of the two reaches the peer, and the peer chooses.
 #[derive(Debug, Clone, Copy)]
 struct Answer {
     iss: u32,
@@ -50,7 +50,7 @@ struct Answer {
 struct Offer {
     shift: Option<u8>,
     mss: u16,
-    /// Behind the last number that was heard of the connection it begins.
+    /// Behind the last number seen of the connection that it begins.
     heard_end: u32,
 }
 
@@ -78,7 +78,7 @@ struct Half {
 pub struct InvariantChecker {
     /// By side, our endpoint, the peer's.
     halves: HashMap<(usize, SocketAddr, SocketAddr), Half>,
-    /// Segments judged.
+    /// Segments checked.
     judged: u64,
     /// Link addresses of hosts that forge segments. Frames from and to them are not checked.
     unchecked: Vec<[u8; 6]>,
@@ -101,7 +101,7 @@ impl InvariantChecker {
         Self { unchecked, ..Self::default() }
     }
 
-    /// Segments judged so far.
+    /// Segments checked so far.
     pub fn judged(&self) -> u64 {
         self.judged
     }
@@ -149,8 +149,8 @@ impl Half {
             }
             let mss = options.mss.unwrap_or(DEFAULT_MSS);
             self.offers.push(Offer { shift: options.shift, mss, heard_end: segment.end() });
-            // Which connection it begins is seen when it is acknowledged; until then, all of it may
-            // be.
+            // The acknowledgement of this SYN will show which connection it begins. Until then all
+            // of it is possible.
             if self.ack.is_none() {
                 self.heard_end = Some(segment.end());
             }
@@ -185,16 +185,16 @@ impl Half {
         if self.own_shift.is_some() { offered.unwrap_or(0) } else { 0 }
     }
 
-    /// The engine has sent a segment. The rule that it breaks, if it does.
+    /// The engine has sent a segment. Returns the rule that it breaks, if any.
     fn judge(&mut self, segment: &Segment) -> Result<(), &'static str> {
         if segment.has(RST) {
             return Ok(());
         }
-        // A SYN cookie depends on the peer's SYN and the time of day alone: the same SYN, come
-        // late, gets the same number again.
+        // A SYN cookie depends on the peer's SYN and the time of day alone: a late copy of the SYN
+        // gets the same number again.
         let again = segment.has(SYN) && self.ack.is_some_and(|ack| ahead(segment.ack, ack) < 0);
         if segment.has(SYN) && (self.iss != Some(segment.seq) || again) {
-            // A new connection of the same name.
+            // A new connection with the same endpoints.
             let offers = std::mem::take(&mut self.offers);
             let heard = self.heard_end.filter(|_| self.iss.is_none());
             let heard = if segment.has(ACK) { later(heard, segment.ack) } else { None };
@@ -213,7 +213,7 @@ impl Half {
             self.note_choice(segment);
         }
         if self.iss.is_none() {
-            // It answers a segment of no connection, or one that began before we watched.
+            // It answers a segment of no connection, or of one that began before the checker.
             return Ok(());
         }
         self.judge_sequence(segment)?;
@@ -225,7 +225,7 @@ impl Half {
         self.fin.is_none() && self.iss.is_some_and(|iss| self.sent_end == iss.wrapping_add(1))
     }
 
-    /// What else was answered to the SYN that this SYN-ACK answers.
+    /// The other answers to the SYN that this SYN-ACK answers.
     fn other_answers(&mut self, segment: &Segment) -> Vec<Answer> {
         let Some(iss) = self.iss.filter(|_| segment.has(ACK) && self.ack == Some(segment.ack)) else {
             return Vec::new();
@@ -242,10 +242,10 @@ impl Half {
         answers
     }
 
-    /// The connection goes on with the answer that its peer has chosen, which need not be the
+    /// The connection continues with the answer that its peer has chosen, which need not be the
     /// latest.
     fn note_choice(&mut self, segment: &Segment) {
-        // A keepalive probe of a connection that has said nothing is one number back.
+        // A keepalive probe of a connection that has sent nothing is one number back.
         let begins = |answer: &Answer| matches!(segment.seq.wrapping_sub(answer.iss), 0 | 1);
         let Some(place) = self.answers.iter().position(begins).filter(|_| self.is_bare()) else { return };
         let Some(iss) = self.iss else { return };
@@ -290,8 +290,7 @@ impl Half {
     }
 
     fn judge_acknowledgement(&mut self, segment: &Segment) -> Result<(), &'static str> {
-        // After the peer's FIN there is no window to speak of, and nothing of ours may be left but
-        // TIME-WAIT.
+        // After the peer's FIN there is no window, and our side may have only TIME-WAIT left.
         if self.peer_fin.is_some_and(|fin| fin == segment.ack) {
             self.ack = later(self.ack, segment.ack);
             return Ok(());
@@ -300,7 +299,7 @@ impl Half {
             return Err("takes an acknowledgement back");
         }
         if self.ack.is_none() {
-            // Of two answers to its SYN that came together it takes the one that it reads first.
+            // Of two simultaneous answers to its SYN it takes the one that it reads first.
             let is_of = |offer: &&Offer| offer.heard_end.wrapping_sub(segment.ack) <= FAR;
             self.heard_end = self.offers.iter().find(is_of).map(|offer| offer.heard_end).or(self.heard_end);
         }
@@ -311,8 +310,8 @@ impl Half {
         let shifted = !segment.has(SYN) && self.offers.iter().any(|offer| offer.shift.is_some());
         let shift = if shifted { self.own_shift.unwrap_or(0) } else { 0 };
         let edge = segment.ack.wrapping_add(u32::from(segment.window) << shift);
-        // The window of a SYN has no scale: it may be smaller than what another segment said, and
-        // what follows rounds it down.
+        // The window of a SYN has no scale. It may be smaller than that of another segment, and
+        // later windows are rounded down.
         let unit = self.own_shift.unwrap_or(0);
         let window = u32::from(segment.window) >> unit << unit;
         let edge = if segment.has(SYN) { segment.ack.wrapping_add(window) } else { edge };

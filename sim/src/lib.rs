@@ -1,6 +1,6 @@
 //! The simulator: whole systems in one thread, in virtual time, from one seed.
 //!
-//! It implements the device seams, so what it drives is the code that runs in production:
+//! It implements the device seams, so it drives the code that runs in production:
 //!
 //! 1. [`link`]: joins two in-memory NIC queues by paths with bandwidth, delay, queues that mark or
 //!    drop, and MTUs; they lose, repeat, reorder and damage frames, in bursts and through outages.
@@ -18,9 +18,9 @@
 //! Only tests use it. It reads no clock, and no source of randomness other than the seed.
 //!
 //! How to use it: `cargo test -p sietch-sim` runs the seeds that failed once and then a series, the
-//! same each time, as far as a time budget allows. `SIETCH_SIM_SEED=n` runs that seed alone;
-//! `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set how many and how long; `SIETCH_SIM_FRESH=1`
-//! draws fresh seeds. `cargo xtask soak` does so, for hours.
+//! same each time, as far as a time budget allows. `SIETCH_SIM_SEED=n` runs that seed alone.
+//! `SIETCH_SIM_SEEDS=n` and `SIETCH_SIM_SECONDS=s` set the number and the time.
+//! `SIETCH_SIM_FRESH=1` draws fresh seeds; `cargo xtask soak` does so, for hours.
 #![forbid(unsafe_code)]
 
 pub mod cable;

@@ -4,16 +4,16 @@
 //! Each [`Direction`] is a path of its own, so a link may be asymmetric. A frame that a queue has
 //! transmitted passes these stages, in this order (`link/lane.rs`):
 //!
-//! 1. *Outage*: within one of the given intervals nothing passes. [`Direction::flapping`] makes a
-//!    row of them.
-//! 2. *Loss*: singly, and in bursts by the model of Gilbert and Elliott: a hidden state that is
-//!    good or bad, with its own loss in each, and chances to change at every frame.
+//! 1. *Outage*: within one of the given intervals no frame passes. [`Direction::flapping`] makes a
+//!    series of them.
+//! 2. *Loss*: singly, and in bursts by the model of Gilbert and Elliott. A hidden state is good or
+//!    bad, with its own loss in each, and may change at every frame.
 //! 3. *MTU*: an IP packet longer than the path takes is dropped. A router that is
 //!    [`Router::Silent`] is a black hole; one that [`Router::Answers`] sends ICMP "too big" back,
 //!    and splits IPv4 packets that allow it (`link/packet.rs`).
-//! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of so many
-//!    bytes. A frame that finds no room is dropped at the tail; [`Marking`] sets Congestion
-//!    Experienced before that: at a threshold as DCTCP wants it (RFC 8257 section 3.1), or with a
+//! 4. *Bandwidth and queue*: one server of `bandwidth` bits a second after a queue of limited
+//!    bytes. A frame that finds no room is dropped at the tail. [`Marking`] sets Congestion
+//!    Experienced before that: at a threshold as DCTCP expects it (RFC 8257 section 3.1), or with a
 //!    probability that grows with the average length (RED).
 //! 5. *Propagation*: delay and jitter. Jitter keeps the order; reordering is separate, so that each
 //!    can be configured without the other.
@@ -24,10 +24,10 @@
 //! due. [`Link::heal`] ends all faults: from then on everything arrives. Tests assert liveness
 //! after it.
 //!
-//! A damaged frame has one bit of its IP packet flipped: the internet checksum detects every
+//! A damaged frame has one bit of its IP packet flipped. The internet checksum detects every
 //! single-bit error in the bytes that it covers, so damaged data that reaches an application is a
-//! fault of the engine. ARP has no checksum and is never damaged: the frame check sequence of a real link
-//! protects it.
+//! fault of the engine. ARP has no checksum and is never damaged: the frame check sequence of a
+//! real link protects it.
 //!
 //! ```
 //! use sietch_nic::wire::tapped;
@@ -67,7 +67,7 @@ pub use lane::Lane;
 pub trait Observer: std::fmt::Debug {
     /// The queue of `side` has sent a frame.
     fn sent(&mut self, side: usize, frame: &[u8], now: u64);
-    /// A frame was put before the queue of `side`.
+    /// A frame was delivered to the queue of `side`.
     fn delivered(&mut self, side: usize, frame: &[u8], now: u64);
 }
 

@@ -1,8 +1,9 @@
 //! A real queue with a bad cable: loses, repeats and reorders frames in both directions, by a seed.
 //!
-//! 1. Lost frames go back to the pool; repeated ones are copied into a fresh buffer of it.
+//! 1. The buffer of a lost frame returns to the pool; a repeated frame is copied into a fresh
+//!    buffer of the pool.
 //! 2. A reordered frame is held back until the next one in its direction has passed, or until the
-//!    next call that finds nothing to overtake it: nothing is held for ever.
+//!    next call that finds no frame to overtake it. So no frame is held for ever.
 
 use std::io;
 
@@ -10,7 +11,7 @@ use sietch_nic::{Frame, NicQueue, Offloads, TransmitError, Untrusted};
 
 use crate::Random;
 
-/// What a [`Lossy`] does, in permille of frames of each direction.
+/// The faults of a [`Lossy`], in permille of frames of each direction.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
     /// Frames lost.
@@ -21,7 +22,7 @@ pub struct Rates {
     pub reordering: u32,
 }
 
-/// What a [`Lossy`] has done.
+/// The counters of a [`Lossy`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
     /// Frames lost.
@@ -41,7 +42,7 @@ pub struct Lossy<Q: NicQueue> {
     arrived: Vec<Frame>,
     held_receive: Option<Frame>,
     held_transmit: Option<Frame>,
-    /// What was done so far.
+    /// The counters so far.
     pub done: Done,
 }
 
@@ -57,7 +58,7 @@ impl<Q: NicQueue> Lossy<Q> {
         &self.inner
     }
 
-    /// The queue itself, to be driven.
+    /// The queue itself, mutable.
     pub fn inner_mut(&mut self) -> &mut Q {
         &mut self.inner
     }

@@ -1,10 +1,11 @@
 //! Persistent memory that keeps only what its contract promises (see `sietch_disk::nvm`).
 //!
-//! 1. [`Memory`] is what survives: a durable image, and for each word of 8 bytes the newer values
-//!    that were stored and not fenced. Loads see the newest. Clones are the same memory.
+//! 1. [`Memory`] survives a crash: it has a durable image, and for each word of 8 bytes the newer
+//!    values that were stored and not fenced. Loads return the newest value. Clones are the same
+//!    memory.
 //! 2. A fence makes the newest value of every word durable.
-//! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] takes the power at the
-//!    n-th, which then does nothing, nor does anything after it.
+//! 3. Each store and each fence is a *boundary*. [`Memory::power_off_at`] cuts the power at the
+//!    n-th, which then has no effect, nor does anything after it.
 //! 4. [`Memory::crash`] decides each word alone: its durable value or any newer one.
 //! 5. [`Memory::ignore_fences`] is the mutation that a test of durability must notice.
 
@@ -28,7 +29,7 @@ struct State {
     fences_ignored: bool,
 }
 
-/// See the module's account.
+/// The module's header describes it.
 #[derive(Debug, Clone)]
 pub struct Memory {
     state: Rc<RefCell<State>>,
@@ -55,12 +56,12 @@ impl Memory {
         self.state.borrow().boundaries
     }
 
-    /// Takes the power at the `boundary`-th boundary from the beginning (the first is 1).
+    /// Cuts the power at the `boundary`-th boundary from the beginning (the first is 1).
     pub fn power_off_at(&self, boundary: u64) {
         self.state.borrow_mut().off_at = Some(boundary);
     }
 
-    /// Whether the power is gone: whatever was answered since does not count.
+    /// Whether the power is off: results since then do not count.
     pub fn is_off(&self) -> bool {
         self.state.borrow().off
     }
@@ -85,7 +86,7 @@ impl Memory {
 }
 
 impl State {
-    /// Passes a boundary; `false` when there is no power to do what comes next.
+    /// Passes a boundary; `false` when there is no power for the next operation.
     fn boundary(&mut self) -> bool {
         self.boundaries += 1;
         self.off |= self.off_at.is_some_and(|at| self.boundaries >= at);

@@ -1,22 +1,22 @@
 //! Runs a test over many seeds.
 //!
-//! 1. `SIETCH_SIM_SEED=n`: that seed alone, nothing caught, so that a debugger sees the failure.
-//! 2. Else: the given regression seeds, then a series of `SIETCH_SIM_SEEDS` or the default number
-//!    of others, until they have run or `SIETCH_SIM_SECONDS` or the default time is over, whichever
-//!    comes first.
-//!    - The series is [`FIRST`] and on: a plain `cargo test` tries what it tried the last time, so
-//!      that it fails for what has changed and not by luck. A slow machine gets less far in it, and
-//!      none further than the number.
-//!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, it begins where the clock
-//!      says, and differs from run to run: this finds failures that no run has seen yet. A
-//!      seed that fails there joins the regression seeds.
-//! 3. `SIETCH_SIM_THREADS=n` threads share them; one by default, for tests already run beside each
-//!    other. A seed is a whole world of one thread, so what it does has nothing to do with how many
-//!    there are.
-//! 4. A test that checks many states of one world reports their number ([`explored`]); the run prints
-//!    their sum.
-//! 5. A seed that panics prints the command that repeats it, no thread begins another, and the
-//!    panic goes on.
+//! 1. `SIETCH_SIM_SEED=n`: that seed alone, without catching panics, so that a debugger sees the
+//!    failure.
+//! 2. Otherwise: the given regression seeds, then a series of further seeds. `SIETCH_SIM_SEEDS` or
+//!    the default limits their number, `SIETCH_SIM_SECONDS` or the default their time.
+//!    - The series starts at [`FIRST`]. So a plain `cargo test` runs the same seeds each time, and
+//!      fails because of a change and not by chance. A slow machine runs fewer of them; no machine
+//!      runs more than the number.
+//!    - In a long run ([`is_soak`]), or when `SIETCH_SIM_FRESH` is set, the series starts at a
+//!      number from the clock. Each run is then different, and finds failures that no run has seen
+//!      yet. A seed that fails there joins the regression seeds.
+//! 3. `SIETCH_SIM_THREADS=n` threads share the seeds. The default is one, because tests already run
+//!    in parallel. A seed is a whole world of one thread, so its result does not depend on the
+//!    number of threads.
+//! 4. A test that checks many states of one world reports their number ([`explored`]); the run
+//!    prints their sum.
+//! 5. When a seed panics, the run prints the command that repeats it and starts no further seed;
+//!    then it panics too.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How much a run does when the environment says nothing.
+/// The extent of a run without settings in the environment.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Seeds beside the regression seeds.
@@ -39,20 +39,19 @@ thread_local! {
     static EXPLORED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts states that the seed under way has led to and that were judged: media after a crash, for
-/// one.
+/// Counts states of the current seed that were checked: media after a crash, for example.
 pub fn explored(states: u64) {
     EXPLORED.set(EXPLORED.get() + states);
 }
 
-/// Whether this is a long run, as `cargo xtask soak` starts: seeds are fresh then, and tests that
-/// enumerate go further than in CI.
+/// Whether this is a long run, as `cargo xtask soak` starts it: seeds are fresh then, and tests
+/// that enumerate go further than in CI.
 pub fn is_soak() -> bool {
     std::env::var_os("SIETCH_SIM_SOAK").is_some()
 }
 
-/// Where the series begins, of every test. Below are the seeds that tests name for themselves, far
-/// above those of the clock.
+/// The start of the series, in every test. Seeds that tests name explicitly are below, seeds of the
+/// clock far above.
 const FIRST: u64 = 1000;
 
 /// The first seed of a series: `fixed`, or one of the clock in a long run and with
@@ -66,10 +65,10 @@ pub fn first(fixed: u64) -> u64 {
     (now % 1_000_000_000_000) as u64
 }
 
-/// How often a long run says how far it is.
+/// How often a long run reports its progress.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Run<'a, T> {
     name: &'a str,
     regressions: &'a [u64],
@@ -131,7 +130,7 @@ pub fn run(name: &str, regressions: &[u64], budget: Budget, test: impl Fn(u64) +
 }
 
 impl<T: Fn(u64) + Sync> Run<'_, T> {
-    /// Seed `place`, if there are that many.
+    /// The seed at `place`, if there are that many.
     fn seed(&self, place: usize) -> Option<u64> {
         if let Some(seed) = self.regressions.get(place) {
             return Some(*seed);
@@ -150,7 +149,7 @@ impl<T: Fn(u64) + Sync> Run<'_, T> {
             if let Err(cause) = outcome {
                 self.next.store(usize::MAX / 2, Ordering::Relaxed);
                 let (file, function) = self.name.split_once(' ').unwrap_or((self.name, ""));
-                // Cargo tells a test whose it is.
+                // Cargo sets a variable with the package of a test.
                 let package = std::env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "sietch-sim".to_owned());
                 eprintln!(
                     "{}: seed {seed} failed; repeat it with: SIETCH_SIM_SEED={seed} cargo test -p {package} --test {file} {function}",

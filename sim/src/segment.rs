@@ -1,9 +1,9 @@
-//! TCP segments, ICMP messages and neighbour discovery as frames, read and written apart from the
-//! engine.
+//! TCP segments, ICMP messages and neighbour discovery as frames, read and written without the
+//! engine's code.
 //!
-//! The engine has packet code of its own; this one is its oracle, so the two share nothing. It
-//! writes illegal packets as willingly as legal ones: every field is the caller's, and only lengths
-//! and checksums are made right.
+//! The engine has packet code of its own; this code is its oracle, so the two share nothing. It
+//! also writes illegal packets: the caller sets every field, and only lengths and checksums are
+//! computed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -61,7 +61,7 @@ pub struct Segment<'a> {
     pub ecn: u8,
 }
 
-/// What the options of a segment say.
+/// The parsed options of a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// Largest segment that the sender takes.
@@ -78,7 +78,7 @@ pub struct Options {
     pub blocks: usize,
 }
 
-/// Where the parts of an IP packet lie in a frame.
+/// The ranges of the parts of an IP packet in a frame.
 struct Located {
     from: IpAddr,
     to: IpAddr,
@@ -251,17 +251,17 @@ impl<'a> Segment<'a> {
         self.flags & flags != 0
     }
 
-    /// Sequence numbers that it takes up.
+    /// The number of sequence numbers that it occupies.
     pub fn length(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
-    /// The number behind its last.
+    /// The sequence number after its last.
     pub fn end(&self) -> u32 {
         self.seq.wrapping_add(self.length())
     }
 
-    /// What its options say; what is malformed, and all behind it, says nothing.
+    /// The parsed options; a malformed option and everything behind it is ignored.
     pub fn read_options(&self) -> Options {
         let (mut options, mut rest) = (Options::default(), self.options);
         loop {

@@ -1,16 +1,17 @@
-//! A machine of one engine in virtual time: sockets by number, a clock that the script moves, a wire
-//! whose other end is the script.
+//! A machine of one engine in virtual time: sockets by number, a clock that the script moves, and a
+//! wire whose other end is the script.
 //!
 //! 1. The engine is polled after every call and every packet that arrives, so their effects happen
 //!    at the same instant.
 //! 2. [`Host::advance_to`] moves the clock, and stops at every deadline of the engine on the way:
 //!    timers fire exactly when they are due.
-//! 3. What the engine sends is kept with its time, without link header, until [`Host::take_sent`].
+//! 3. The packets that the engine sends are kept with their time, without link header, until
+//!    [`Host::take_sent`].
 //! 4. ARP requests and neighbour solicitations are answered at once for every address: the script's
 //!    side has any address. Scripts do not see them.
 //!
-//! `socket` has the state of a socket, `sockets` the calls, `options` the socket options, `settings`
-//! the machine's settings.
+//! `socket` has the state of a socket, `sockets` the calls, `options` the socket options,
+//! `settings` the machine's settings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,8 +29,8 @@ pub use socket::{Errno, Outcome, PollEntry};
 
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
-/// The time at which a machine starts. Not zero, or differences to times before it would be
-/// negative.
+/// The time at which a machine starts. It is not zero, because differences to earlier times would
+/// be negative.
 pub const START: u64 = 1000 * SECOND;
 /// Link address of the machine.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -37,7 +38,7 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const REMOTE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Frame buffers of the machine's queue: more than any script has in flight.
 const BUFFERS: u32 = 8192;
-/// The lowest socket number: 0 to 2 are taken in every process.
+/// The lowest socket number: 0 to 2 are in use in every process.
 const FIRST_FD: i32 = 3;
 /// Iterations at one instant after which the engine counts as stuck.
 const MAX_ITERATIONS: usize = 10_000;
@@ -46,7 +47,7 @@ const LINK_HEADER: usize = 14;
 /// A packet that the engine sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When, in nanoseconds.
+    /// The time in nanoseconds.
     pub at: u64,
     /// The IP packet.
     pub bytes: Vec<u8>,
@@ -97,7 +98,7 @@ impl Host {
         self.now
     }
 
-    /// When the engine next has something to do by itself.
+    /// When the engine's next timer is due.
     pub fn next_deadline(&self) -> Option<u64> {
         self.engine.next_deadline()
     }
@@ -107,7 +108,7 @@ impl Host {
         &self.settings
     }
 
-    /// Moves the clock to `time`, running every deadline on the way. Does nothing if that has
+    /// Moves the clock to `time`, running every deadline on the way. Does nothing if that time has
     /// passed.
     pub fn advance_to(&mut self, time: u64) {
         while self.engine.next_deadline().is_some_and(|deadline| deadline <= time) {
@@ -117,7 +118,7 @@ impl Host {
         self.poll_engine();
     }
 
-    /// Moves the clock until the engine has sent something, at most to `limit`. Says whether it
+    /// Moves the clock until the engine has sent something, at most to `limit`. Returns whether it
     /// has.
     pub fn advance_until_sent(&mut self, limit: u64) -> bool {
         while self.sent.is_empty() && self.engine.next_deadline().is_some_and(|deadline| deadline <= limit) {
@@ -169,7 +170,7 @@ impl Host {
     /// Polls the engine until it has nothing more to do at this instant.
     fn poll_engine(&mut self) {
         for _ in 0..MAX_ITERATIONS {
-            // A wire in memory is never gone.
+            // A wire in memory never fails.
             let more = self.engine.poll(&mut self.queue, self.now).is_ok_and(|result| result.more);
             let mut events = std::mem::take(&mut self.events);
             self.engine.take_events(&mut events);
@@ -221,8 +222,8 @@ impl Host {
         let asker: Option<[u8; 16]> = packet.get(8..24).and_then(|bytes| bytes.try_into().ok());
         let target: Option<[u8; 16]> = packet.get(48..64).and_then(|bytes| bytes.try_into().ok());
         let (Some(asker), Some(target)) = (asker, target) else { return false };
-        // Duplicate address detection has no source address. No other host has our address, so it
-        // gets no answer.
+        // Duplicate address detection has no source address. No other host has our address, so the
+        // probe gets no answer.
         if packet[40] != SOLICITATION || asker == [0; 16] {
             return false;
         }

@@ -1,10 +1,10 @@
 //! IP packets with TCP or ICMP inside, as scripts see them.
 //!
-//! 1. [`Packet::parse`] reads what the engine sent. It is strict: a wrong length or checksum is an
-//!    error, so that a script which passes has also shown that every packet was well formed.
-//! 2. [`Packet::build`] writes what the script sends.
+//! 1. [`Packet::parse`] reads the engine's packets. It is strict: a wrong length or checksum is an
+//!    error. So a script that passes has also shown that every packet was well formed.
+//! 2. [`Packet::build`] writes the script's packets.
 //!
-//! Nothing of the engine's own parser is used: the two check each other.
+//! It uses no code of the engine's parser: the two check each other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,20 +32,20 @@ pub struct Packet {
     pub destination: IpAddr,
     /// ECN field, two bits.
     pub ecn: u8,
-    /// Whether routers may not cut it (always so in IPv6).
+    /// Whether routers may not fragment it (always so in IPv6).
     pub dont_fragment: bool,
-    /// What is inside.
+    /// The payload.
     pub body: Body,
 }
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A segment.
     Tcp(Tcp),
     /// A control message.
     Icmp(Icmp),
-    /// A protocol that scripts have no words for.
+    /// A protocol that the script language cannot express.
     Other(u8),
 }
 
@@ -251,7 +251,7 @@ impl Tcp {
         bytes.extend(self.destination.to_be_bytes());
         bytes.extend(self.seq.to_be_bytes());
         bytes.extend(self.ack.to_be_bytes());
-        // Forty bytes of options are all that there is room for; the parser of scripts sees to it.
+        // There is room for at most 40 bytes of options; the parser of scripts enforces it.
         bytes.extend([((20 + options.len()) / 4) as u8 * 16, self.flags]);
         bytes.extend(self.window.to_be_bytes());
         bytes.extend([0, 0]);

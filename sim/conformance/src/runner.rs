@@ -1,14 +1,14 @@
 //! Runs a script against a [`Host`] in virtual time.
 //!
 //! 1. Before an event the clock moves to its time, deadline by deadline. An unexpected packet that
-//!    the engine sends *before* that time is a failure; a packet that it sends at that very time
+//!    the engine sends *before* that time is a failure. A packet that it sends at exactly that time
 //!    waits for an expectation at the same time.
 //! 2. Calls are made (`calls`), packets built and compared (`peers`), assertions checked.
-//! 3. At the end no sent packet may be left.
+//! 3. At the end, no unexpected packet may be left.
 //! 4. Sequence numbers of a script count from zero; the engine's begin anywhere. The first SYN that
 //!    a script expects fixes the difference, and its first timestamp that of the timestamps. The
-//!    script's own SYN has the number that the script gives it, and later numbers count from there,
-//!    in both directions.
+//!    script's own SYN has the number that the script gives it. Later numbers count from there, in
+//!    both directions.
 //! 5. Every payload byte depends on its position in the stream (`payload`). The bytes that the
 //!    engine sends and those that the application reads are compared with it.
 
@@ -24,21 +24,21 @@ mod peers;
 
 use peers::Peers;
 
-/// How long to run on for a packet that is missing, to report when it would have come: four minutes.
+/// How long to continue for a missing packet, to report when it would have come: four minutes.
 const LOOK_AHEAD: u64 = 240_000_000_000;
-/// Lines of the trace that a failure shows.
+/// Lines of the trace in a failure.
 const TRACE: usize = 40;
 
-/// Why a script failed.
+/// The reason why a script failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The line of the script, from 1.
     pub line: usize,
-    /// That line.
+    /// The text of the line.
     pub text: String,
-    /// What was expected, and what was there.
+    /// The expectation and the observation.
     pub message: String,
-    /// What happened before, oldest first.
+    /// The preceding events, oldest first.
     pub trace: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Failure {
 /// Reads and runs a script.
 ///
 /// # Errors
-/// The first thing that is not as the script says.
+/// The first difference from the script.
 pub fn run(text: &str) -> Result<(), Failure> {
     let line_text = |line: usize| text.lines().nth(line.saturating_sub(1)).unwrap_or_default().to_owned();
     let script = Script::parse(text).map_err(|ScriptError { line, message }| Failure {
@@ -83,7 +83,7 @@ pub fn run(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// A call that waits.
+/// A blocked call.
 #[derive(Clone, Debug)]
 struct Waiting {
     call: Call,
@@ -101,7 +101,7 @@ struct Runner {
     fds: BTreeMap<i64, i32>,
     /// Bytes that went through each of the host's sockets: written and read.
     streams: BTreeMap<i32, (u64, u64)>,
-    /// The socket that assertions are about.
+    /// The socket that assertions refer to.
     under_test: Option<i32>,
     trace: Vec<String>,
 }
@@ -165,7 +165,7 @@ impl Runner {
         self.retry()
     }
 
-    /// Moves the clock to `time`. Nothing may be sent before.
+    /// Moves the clock to `time`. No packet may be sent before.
     fn move_to(&mut self, time: u64) -> Result<(), String> {
         if time < self.host.now() {
             return Err(format!("it is {} already: time does not go back", seconds(self.host.now())));
@@ -182,7 +182,7 @@ impl Runner {
         self.retry()
     }
 
-    /// Lets deadlines pass until something is sent, at most to `limit`.
+    /// Runs deadlines until a packet is sent, at most to `limit`.
     fn step_until_sent(&mut self, limit: u64) -> Result<(), String> {
         while self.host.next_sent().is_none() {
             let Some(deadline) = self.host.next_deadline().filter(|deadline| *deadline <= limit) else {
@@ -266,7 +266,7 @@ impl Runner {
         }
     }
 
-    /// Tries the call that waits again.
+    /// Retries the blocked call.
     fn retry(&mut self) -> Result<(), String> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         match self.call(&waiting.call, true)? {

@@ -29,9 +29,10 @@ pub enum Marking {
 /// Loss in bursts: the model of Gilbert and Elliott. All in permille.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// Chance at each frame that the good state turns bad.
+    /// Chance at each frame that the good state becomes bad.
     pub begin: u32,
-    /// Chance at each frame that the bad state turns good; 0 counts as 1, for the state must end.
+    /// Chance at each frame that the bad state becomes good; 0 counts as 1, because the state must
+    /// end.
     pub end: u32,
     /// Loss while the state is bad.
     pub loss: u32,
@@ -83,7 +84,7 @@ pub struct Direction {
     pub corruption: u32,
     /// The largest packet.
     pub mtu: Option<Mtu>,
-    /// Intervals, start and end, in which nothing passes.
+    /// Intervals, start and end, in which no frame passes.
     pub outages: Vec<(u64, u64)>,
 }
 

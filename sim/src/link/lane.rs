@@ -1,4 +1,4 @@
-//! One direction of a link: frames go in, and come out when they are due.
+//! One direction of a link: accepts frames, and releases them when they are due.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Lane {
         }
     }
 
-    /// Replaces what the path is and does.
+    /// Replaces the configuration.
     pub fn configure(&mut self, config: Direction) {
         self.bad = false;
         self.busy_until = 0;
@@ -56,7 +56,7 @@ impl Lane {
         self.configure(Direction { delay, mtu, ..Direction::perfect() });
     }
 
-    /// What was done so far.
+    /// The counters so far.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -103,19 +103,18 @@ impl Lane {
         None
     }
 
-    /// Puts a frame in flight that meets none of the faults.
+    /// Puts a frame in flight, without faults.
     pub fn inject(&mut self, frame: Vec<u8>, now: u64) {
         self.fly(frame, now + self.config.delay);
     }
 
-    /// The next frame that is due at `now`. The caller says by [`Lane::delivered`] what became of
-    /// it.
+    /// The next frame that is due at `now`. The caller reports its fate by [`Lane::delivered`].
     pub fn arrive(&mut self, now: u64) -> Option<Vec<u8>> {
         let entry = self.flying.first_entry()?;
         (entry.key().0 <= now).then(|| entry.remove())
     }
 
-    /// Counts what became of a frame that arrived: `taken`, or dropped for want of room.
+    /// Counts the fate of a frame that arrived: `taken`, or dropped for want of room.
     pub fn delivered(&mut self, taken: bool) {
         if taken {
             self.tally.delivered += 1;
@@ -144,7 +143,7 @@ impl Lane {
         random.chance(*loss)
     }
 
-    /// The queue and what comes after it.
+    /// The queue and the stages after it.
     fn queue(&mut self, mut frame: Vec<u8>, now: u64, random: &mut Random) {
         let bandwidth = self.config.bandwidth;
         let mut leaves = now;
@@ -182,7 +181,7 @@ impl Lane {
         self.fly(frame, due);
     }
 
-    /// Marks the frame if the queue is long; whether it is to be dropped instead.
+    /// Marks the frame if the queue is long; returns whether to drop it instead.
     fn congested(&mut self, frame: &mut [u8], waiting: u64, random: &mut Random) -> bool {
         match self.config.marking {
             Marking::None => false,

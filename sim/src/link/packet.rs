@@ -1,6 +1,6 @@
-//! What routers and bad cables do to the IP packet inside an Ethernet frame.
+//! The effects of routers and bad cables on the IP packet inside an Ethernet frame.
 //!
-//! Written apart from the engine's own packet code on purpose: it is the engine's oracle.
+//! It shares no code with the engine's packet code on purpose, because it is the engine's oracle.
 
 use crate::Random;
 
@@ -9,7 +9,7 @@ const V4_HEADER: usize = 20;
 const V6_HEADER: usize = 40;
 const ICMP: u8 = 1;
 const ICMP_V6: u8 = 58;
-/// Where the routers of a path stand: addresses for documentation (RFC 5737, RFC 3849).
+/// The addresses of a path's routers, from the ranges for documentation (RFC 5737, RFC 3849).
 const ROUTER_V4: [u8; 4] = [192, 0, 2, 1];
 const ROUTER_V6: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 /// Bytes of the offending packet that a router quotes over IPv4 (RFC 1812 section 4.3.2.3: as much
@@ -83,8 +83,8 @@ pub(super) fn mark(frame: &mut [u8]) -> bool {
     }
 }
 
-/// Flips one bit of the packet in a frame; returns whether it did. Padding is left alone, for
-/// nobody reads it, and so is what no checksum covers in IPv6: traffic class, flow label and hop
+/// Flips one bit of the packet in a frame; returns whether it did. It spares padding, which is
+/// never read, and the fields that no checksum covers in IPv6: traffic class, flow label and hop
 /// limit.
 pub(super) fn damage(frame: &mut [u8], random: &mut Random) -> bool {
     let (Some(version), Some(length)) = (version(frame), length(frame)) else { return false };
@@ -125,11 +125,10 @@ pub(super) fn split(frame: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
     Some(pieces.collect())
 }
 
-/// The ICMP message by which a router tells a frame's sender that its packet is too big.
+/// The ICMP message by which a router informs a frame's sender that its packet is too big.
 pub(super) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let packet = frame.get(ETHERNET..ETHERNET + length(frame)?)?;
-    // Back to the sender; the second address is the router's, here the one that the frame was sent
-    // to.
+    // Back to the sender. The second address is the router's: here the destination of the frame.
     let mut answer = [&frame[6..12], &frame[..6], &frame[12..ETHERNET]].concat();
     match version(frame)? {
         Version::V4 => {

@@ -1,13 +1,14 @@
 //! The store keeps what it has acknowledged, whatever happens to disk and process.
 //!
 //! 1. The power fails at *every* boundary of a short run (each submission and each completion of a
-//!    write or flush), and each time several fates are tried for what was not promised.
+//!    write or flush). Each time, the disk keeps several different subsets of the data that was not
+//!    durable.
 //! 2. Longer runs lose power and processes at random, in recovery too.
-//! 3. After each, the state is that of some moment no earlier than the last acknowledgement
+//! 3. After each failure, the state is that of some moment no earlier than the last acknowledgement
 //!    (`store`).
-//! 4. A disk that fails, fills or rots is answered by a clear error, never by silence.
-//! 5. The same tests notice a disk that does not keep its word: they would notice a store that does
-//!    not use it.
+//! 4. A disk that fails, fills or rots leads to a clear error, never to silence.
+//! 5. The same tests detect a disk whose durable writes are volatile. So they would detect a store
+//!    that does not request durability.
 
 mod store;
 
@@ -19,17 +20,17 @@ use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Crash, Media, Random};
 use store::{Plan, Verdict, World};
 
-/// A small area: compaction is never far.
+/// A small area, so that compaction is frequent.
 const SMALL: usize = 640 << 10;
 
-/// A medium of 512-byte requests. Some, by the seed, write pieces of 4096 bytes.
+/// A medium of 512-byte requests. Depending on the seed, its physical blocks have 4096 bytes.
 fn media(capacity: usize, tear: usize, random: &mut Random) -> Media {
     let physical = *random.pick(&[512, 4096]);
     Media::new(Options { tear, physical, ..Options::new(capacity) }, random.fork())
 }
 
-/// Runs `iterations` iterations on a medium that may lose power at boundary `off`; returns the world as it
-/// was then.
+/// Runs `iterations` iterations on a medium that may lose power at boundary `off`; returns the
+/// world as it was then.
 fn short_run(
     seed: u64,
     plan: &Plan,
@@ -45,7 +46,7 @@ fn short_run(
     }
     for iteration in 0..iterations {
         if iteration == iterations / 2 {
-            // A compaction in the middle, whatever the size.
+            // A compaction in the middle, at any size.
             world.iterate_with(vec![(99, b"BGREWRITEAOF\r\n".to_vec())])?;
         }
         world.iterate(true)?;
@@ -101,10 +102,10 @@ fn power_may_fail_at_every_boundary() {
 fn a_disk_that_breaks_its_word_is_noticed() {
     let plan = Plan { weak: true, ..Plan::default() };
     let noticed = (1..4).filter(|seed| every_boundary(*seed, &plan, 512, 24).is_err()).count();
-    assert_eq!(noticed, 3, "durable writes were volatile, and nobody noticed");
+    assert_eq!(noticed, 3, "durable writes were volatile, and no test noticed");
 }
 
-/// A long life with crashes and deaths at random moments.
+/// A long run with power losses and process deaths at random moments.
 fn long_life(seed: u64) -> Result<u64, String> {
     let mut random = Random::new(seed);
     let tear = *random.pick(&[512, 512, 64, 8]);
@@ -189,8 +190,8 @@ fn started(seed: u64, capacity: usize, iterations: u64) -> Result<World, String>
     Ok(world)
 }
 
-/// A write fails: nothing is acknowledged any more, writes are refused with the reason, reads go
-/// on, and what was acknowledged before is there after a restart.
+/// A write fails: nothing is acknowledged any more, writes are refused with the reason, and reads
+/// still work. Everything that was acknowledged before is there after a restart.
 fn failing_disk(seed: u64) -> Verdict {
     const ERRORS: [(i32, &str); 2] = [(5, "Input/output error"), (28, "No space left on device")];
     let mut world = started(seed, SMALL, 20)?;
@@ -229,11 +230,11 @@ fn a_failing_disk_is_answered_clearly() {
     });
 }
 
-/// An area that is full refuses what needs room and says why; deleting makes room; nothing
+/// A full area refuses commands that need room, with the reason. Deleting makes room; nothing
 /// acknowledged is lost.
 fn full_area(seed: u64) -> Verdict {
-    // Pieces of 512 bytes: each deletion takes one, and the reserve of so small an area has room
-    // for few larger ones.
+    // Requests of 512 bytes: each deletion takes one, and the reserve of such a small area has room
+    // for only a few larger ones.
     let mut random = Random::new(seed);
     let small = Media::new(Options::new(SMALL), random.fork());
     let mut world = World::new(small, Plan::default(), random)?;
@@ -295,13 +296,13 @@ fn a_full_area_refuses_and_recovers() {
     }
 }
 
-/// One bit of a store that was closed in order is wrong: it opens with all its data, or refuses and
-/// says where.
+/// One bit of a cleanly closed store is wrong: it opens with all its data, or refuses and reports
+/// the location.
 fn rotten_bit(seed: u64) -> Result<bool, String> {
     let mut world = started(seed, SMALL, 25)?;
     world.settle()?;
     let (byte, bit) = (world.random.index(SMALL), world.random.below(8) as u8);
-    // Where the data lie, mostly.
+    // Mostly where the data lie.
     let byte = if world.random.chance(700) { byte % (SMALL / 8) } else { byte };
     match world.reopen(|media| media.rot(byte, bit)) {
         (_, Err(refusal)) if refusal.contains("`kv`") && refusal.contains("offset") => Ok(true),

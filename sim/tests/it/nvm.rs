@@ -1,11 +1,11 @@
-//! A log in persistent memory keeps what it has acknowledged, wherever the power fails.
+//! A log in persistent memory keeps everything that it has acknowledged, wherever the power fails.
 //!
 //! 1. A short run (appends of all sizes, a snapshot in the middle, both kinds of durability) loses
-//!    its power at *every* store and every fence; each time the dice decide, word by word, what
-//!    memory keeps of what no fence followed. Sometimes the power fails again during recovery.
-//! 2. What the next opening finds is a prefix of what was appended, and holds all that was
-//!    acknowledged.
-//! 3. The same run on memory that ignores fences must be caught losing something.
+//!    its power at *every* store and every fence. Each time, memory keeps a random subset of the
+//!    words that no fence followed. Sometimes the power fails again during recovery.
+//! 2. The next opening finds a prefix of the appended records, which contains all acknowledged
+//!    ones.
+//! 3. The same run on memory that ignores fences must lose something.
 
 use sietch_disk::NvmQueue;
 use sietch_persist::{Durability, Entry, FormatOptions, Log, Options};
@@ -15,7 +15,7 @@ use sietch_sim::{Memory, Random};
 /// Bytes of the memory: room for all that a run appends, twice over for its snapshot.
 const CAPACITY: usize = 640 << 10;
 
-/// Appends, in groups, with what makes each payload its own.
+/// Appends, in groups; each payload is unique.
 struct Run {
     memory: Memory,
     appended: Vec<Vec<u8>>,
@@ -100,7 +100,8 @@ impl Run {
         Ok(())
     }
 
-    /// Power comes back, perhaps to fail once more; then the log must hold what was promised.
+    /// Restores the power, perhaps with another failure during recovery; then the log must hold
+    /// what was promised.
     fn verdict(self, dice: &mut Random) -> Result<(), String> {
         self.memory.crash(dice);
         if dice.chance(300) {
@@ -119,7 +120,7 @@ impl Run {
     }
 }
 
-/// The first thing that goes wrong when the power fails at each boundary of one run.
+/// The first error when the power fails at each boundary of one run.
 fn every_boundary(seed: u64, faithful: bool) -> Result<(), String> {
     let mut dice = Random::new(seed ^ 0x5eed);
     let first = Run::new(seed, Some(0), faithful)?.memory.boundaries().saturating_sub(1);
@@ -150,8 +151,8 @@ fn memory_that_ignores_fences_is_caught() {
     assert!(caught >= 3, "only {caught} of 4 runs noticed that no fence worked");
 }
 
-/// The queue over persistent memory has one fence, the one that the test above takes away. Another
-/// one needs a mutation of its own.
+/// The queue over persistent memory has one fence, which the test above removes. A second fence
+/// would need a mutation of its own.
 #[test]
 fn every_fence_of_the_queue_is_taken_away_somewhere() {
     let source = include_str!("../../../device/disk/src/nvm.rs");

@@ -36,7 +36,7 @@ impl Bench for Disk {
     }
 }
 
-/// Simulated persistent memory under the queue of the real one.
+/// Simulated persistent memory under the real queue.
 struct Persistent(Memory, Random);
 
 impl Bench for Persistent {

@@ -1,12 +1,12 @@
 //! The fault matrix of storage: every fault of a disk against every structure, each with the
 //! outcome that `docs/spec/storage-faults.md` promises.
 //!
-//! 1. A structure takes numbers, one after another, each durable before the next: records of a log,
-//!    entries of a queue, keys of a map, areas of a volume. So whatever is found again must be 0,
-//!    1, 2, ... up to some number, no smaller than what was acknowledged.
-//! 2. One request meets the fault: a write, a flush, or a read of the recovery. It is tried at many
-//!    places, and there must be places where it tells.
-//! 3. [`MATRIX`] has the outcome of each cell; the page must say the same words.
+//! 1. A structure stores numbers, one after another, each durable before the next: records of a
+//!    log, entries of a queue, keys of a map, areas of a volume. So the recovered numbers must be
+//!    0, 1, 2, ... up to some number, no smaller than the last acknowledged one.
+//! 2. One request meets the fault: a write, a flush, or a read of the recovery. The fault is tried
+//!    at many places, and at some of them the structure must report it.
+//! 3. [`MATRIX`] has the outcome of each cell; the page must use the same words.
 
 use std::cell::RefCell;
 use std::io;
@@ -45,15 +45,16 @@ enum Fault {
     Read,
 }
 
-/// What comes of a fault.
+/// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// The request and every later one fails and says why; what was acknowledged is found again.
+    /// The request and every later one fail with the reason; everything acknowledged is found
+    /// again.
     Stops,
-    /// As before; but zeros that cannot be written or flushed are refused alone, and the volume
-    /// goes on.
+    /// As before. But if zeros cannot be written or flushed, only that request is refused, and the
+    /// volume continues.
     StopsOrRefuses,
-    /// Opening names what is missing and where, or everything is there.
+    /// Opening names the missing data and their location, or everything is there.
     Named,
     /// Everything is done in the end.
     Waits,
@@ -76,8 +77,7 @@ impl Outcome {
 
 const STRUCTURES: [Structure; 4] = [Structure::Log, Structure::Queue, Structure::Map, Structure::Volume];
 
-/// The table of the page: the fault, what it is called there, and what comes of it in each
-/// structure.
+/// The table of the page: the fault, its name there, and the outcome in each structure.
 const MATRIX: [(Fault, &str, [Outcome; 4]); 9] = {
     use Outcome::{Named, OpensLater, Stops, StopsOrRefuses, Waits};
     [
@@ -93,7 +93,7 @@ const MATRIX: [(Fault, &str, [Outcome; 4]); 9] = {
     ]
 };
 
-/// Which request of a kind fails, and what has been counted.
+/// Which request of a kind fails, and the requests counted so far.
 #[derive(Default)]
 struct Plan {
     flush: Option<(u64, i32)>,
@@ -105,7 +105,7 @@ struct Plan {
     reads: u64,
 }
 
-/// A disk of which one flush fails, or one block cannot be read.
+/// A disk on which one flush fails, or one block cannot be read.
 struct Failing {
     disk: SimDisk,
     plan: Rc<RefCell<Plan>>,
@@ -189,7 +189,7 @@ impl DiskQueue for Failing {
     }
 }
 
-/// Whoever fails says why, in words.
+/// Every failure gives its reason, in words.
 type Said<T> = Result<T, String>;
 
 fn said(error: impl std::fmt::Display) -> String {
@@ -272,7 +272,7 @@ impl Opened {
         Ok((opened, found))
     }
 
-    /// Takes number `n` and waits until it is durable.
+    /// Stores number `n` and waits until it is durable.
     fn take(&mut self, n: u64) -> Said<()> {
         match self {
             Self::Log(log) => {
@@ -297,7 +297,7 @@ impl Opened {
     }
 }
 
-/// Lets time pass: what is durable is proven.
+/// Lets time pass until all durable data are proven.
 fn rest(opened: &mut Opened) -> Said<()> {
     for now in [0, 10_000_000_000] {
         for _ in 0..20 {
@@ -312,12 +312,12 @@ fn rest(opened: &mut Opened) -> Said<()> {
     Ok(())
 }
 
-/// What a run knows when it ends.
+/// The result of a run.
 struct Run {
     media: Media,
     plan: Rc<RefCell<Plan>>,
     acknowledged: u64,
-    /// What failed, and where it said so.
+    /// The failure, and where it was reported.
     failures: Vec<(u64, String)>,
 }
 
@@ -341,8 +341,8 @@ fn run(structure: Structure, fault: Option<(Fault, u64)>, count: u64) -> Run {
         let disk = Failing::new(run.media.open(), &run.plan);
         let mut opened = match Opened::open(structure, disk) {
             Ok((opened, found)) => {
-                // Nothing proves that the very last change of a volume was there: the one exception
-                // of the page.
+                // Nothing proves that the last change of a volume was there: the one exception of
+                // the page.
                 if structure == Structure::Volume
                     && found.len() as u64 + 1 == run.acknowledged
                     && found.iter().copied().eq(0..run.acknowledged - 1)
@@ -362,7 +362,7 @@ fn run(structure: Structure, fault: Option<(Fault, u64)>, count: u64) -> Run {
                 Ok(()) => panic!("{structure:?}: {n} was acknowledged after {:?}", run.failures),
                 Err(error) => {
                     run.failures.push((n, error));
-                    // A volume may go on: the same number again.
+                    // A volume may continue: the same number again.
                     if opened.take(n).is_ok() {
                         assert_eq!(structure, Structure::Volume);
                         run.acknowledged += 1;
@@ -381,7 +381,7 @@ fn run(structure: Structure, fault: Option<(Fault, u64)>, count: u64) -> Run {
     run
 }
 
-/// Whether what is found is 0, 1, 2, ... and no less than was acknowledged.
+/// Whether the found numbers are 0, 1, 2, ... and include every acknowledged one.
 fn holds(found: &[u64], acknowledged: u64) -> Result<(), String> {
     let whole = found.iter().copied().eq(0..found.len() as u64);
     if whole && found.len() as u64 >= acknowledged {
@@ -394,7 +394,7 @@ fn reopen(structure: Structure, run: &Run) -> Said<Vec<u64>> {
     Opened::open(structure, Failing::new(run.media.open(), &run.plan)).map(|(_, found)| found)
 }
 
-/// One cell at one place. `true`: the fault told.
+/// One cell at one place. `true`: the fault was reported.
 fn cell(structure: Structure, fault: Fault, outcome: Outcome, nth: u64, count: u64) -> Result<bool, String> {
     let run = run(structure, Some((fault, nth)), count);
     match outcome {
@@ -414,7 +414,7 @@ fn cell(structure: Structure, fault: Fault, outcome: Outcome, nth: u64, count: u
         Outcome::Named => {
             run.media.crash(Crash::Nothing);
             if let Some((_, failure)) = run.failures.first() {
-                // The second life met it.
+                // The second run met it.
                 return if failure.contains("offset") { Ok(true) } else { Err(failure.clone()) };
             }
             match reopen(structure, &run) {
@@ -434,20 +434,20 @@ fn cell(structure: Structure, fault: Fault, outcome: Outcome, nth: u64, count: u
             run.media.crash(Crash::Nothing);
             let reads = run.plan.borrow().reads;
             run.plan.borrow_mut().read = Some((reads + nth, EIO));
-            let told = match reopen(structure, &run) {
+            let reported = match reopen(structure, &run) {
                 Ok(found) => holds(&found, run.acknowledged).map(|()| false)?,
                 Err(error) if error.contains("os error 5") && error.contains("read") => true,
                 Err(error) => return Err(format!("an unclear error: {error}")),
             };
             (run.plan.borrow_mut().read, run.plan.borrow_mut().unreadable) = (None, None);
             holds(&reopen(structure, &run)?, run.acknowledged).map_err(|e| format!("later: {e}"))?;
-            Ok(told)
+            Ok(reported)
         }
     }
 }
 
-/// How many places of a fault are tried: of writes some follow behind each, or nothing would prove
-/// that it was there.
+/// How many places of a fault are tried. Some writes must follow each tried write, or nothing would
+/// prove that it was there.
 fn places(structure: Structure, fault: Fault, count: u64) -> u64 {
     let whole = run(structure, None, count);
     let plan = whole.plan.borrow();
@@ -467,15 +467,15 @@ fn every_fault_has_its_outcome_in_every_structure() {
     for (fault, name, outcomes) in MATRIX {
         for (structure, outcome) in STRUCTURES.into_iter().zip(outcomes) {
             let count = 36;
-            let (mut told, places) = (0, places(structure, fault, count));
+            let (mut reported, places) = (0, places(structure, fault, count));
             for nth in 1..=places {
                 match cell(structure, fault, outcome, nth, count) {
-                    Ok(tells) => told += u64::from(tells),
+                    Ok(reports) => reported += u64::from(reports),
                     Err(error) => wrong.push(format!("{structure:?}, {name}, place {nth}: {error}")),
                 }
             }
-            if told == 0 {
-                wrong.push(format!("{structure:?}: {name} never told at any of {places} places"));
+            if reported == 0 {
+                wrong.push(format!("{structure:?}: {name} never reported at any of {places} places"));
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The whole store over a whole network: engine, link, loop, log, disk, all simulated around the
+//! The whole store over a whole network. Engine, link, loop, log and disk are simulated around the
 //! code that runs in production.
 //!
-//! 1. Clients are told what is right, byte by byte, whatever the link does.
-//! 2. The server loses power or its process, again and again: clients come back and find everything
+//! 1. Clients get the right answers, byte by byte, whatever the link does.
+//! 2. The server loses power or its process, again and again. Clients reconnect and find everything
 //!    that was acknowledged.
-//! 3. Clients that misbehave are answered, bounded, and disturb nobody.
-//! 4. When all have left, nothing of them is left.
+//! 3. Clients that misbehave get an answer, have bounded cost, and disturb no other client.
+//! 4. When all clients have left, nothing of them remains.
 
 mod service;
 
@@ -14,14 +14,14 @@ use service::{Down, SECOND, World};
 use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{LinkConfig, Random};
 
-/// Until when links are bad and servers go down.
+/// The time at which links become good and the server stops failing.
 const QUIET_AT: u64 = 40 * SECOND;
-/// Within this time after it everything must be done.
+/// The time after it within which all work must be done.
 const PATIENCE: u64 = 1500 * SECOND;
 
 fn faults(random: &mut Random) -> LinkConfig {
     let mut link = LinkConfig::swarm(random);
-    // Round trips bound what a seed can do in its time.
+    // Bounded round trips: a seed must finish in its time.
     for path in [&mut link.there, &mut link.back] {
         path.delay = path.delay.min(5_000_000);
         path.jitter = path.jitter.min(5_000_000);
@@ -69,7 +69,7 @@ fn whole_system(seed: u64, crashes: u64) -> u64 {
     world.link.heal();
     finish(&mut world);
     if crashes > 0 {
-        // Once more with nobody writing: all is acknowledged, so all must be there.
+        // Once more without writers: everything is acknowledged, so everything must be there.
         world.stop(Down::Power);
         world.start();
         for client in &mut world.clients {
@@ -87,7 +87,7 @@ fn finish(world: &mut World) {
     assert!(done, "not done: {:#?}", world.describe());
 }
 
-/// All leave, and nothing is left.
+/// All clients leave, and nothing remains.
 fn part(world: &mut World) {
     for client in &mut world.clients {
         client.leave(&mut world.engine);

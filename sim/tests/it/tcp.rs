@@ -1,14 +1,14 @@
-//! The TCP engine against itself, and against smoltcp, over a link that does what networks do, in
-//! virtual time.
+//! The TCP engine against itself, and against smoltcp, over a link with the faults of real
+//! networks, in virtual time.
 //!
-//! For each seed: some connections, some faults. Then the faults end ("heal"), and what must hold
-//! is asserted:
+//! Each seed has some connections and some faults. Then the faults end ("heal"), and the test
+//! asserts:
 //!
 //! 1. Every byte that an application read was the right one (`conversation`).
 //! 2. Politely ended connections delivered everything, both ways, and ended normally.
-//! 3. Every connection ends within bounded time after the link has healed; none hangs for want of a
-//!    wake-up.
-//! 4. Nothing is left: no flow, no TIME-WAIT, no byte of buffer memory, no frame.
+//! 3. Every connection ends within bounded time after the link has healed; none hangs because of a
+//!    lost wake-up.
+//! 4. Nothing remains: no flow, no TIME-WAIT, no byte of buffer memory, no frame.
 //! 5. Events keep their contract: order, at most once, none after the last.
 
 mod conversation;
@@ -28,10 +28,9 @@ use sietch_sim::seeds::{self, Budget};
 use sietch_sim::{Link, LinkConfig, Random};
 use smoltcp_host::SmoltcpHost;
 
-/// Until when the faults last, in virtual nanoseconds.
+/// The end of the faults, in virtual nanoseconds.
 const HEAL_AT: u64 = 31 * SECOND;
-/// A connection that is to end must have ended by then: 15 retransmissions take about 900 s at
-/// most.
+/// The time by which every connection must have ended: 15 retransmissions take at most about 900 s.
 const PATIENCE: u64 = 2000 * SECOND;
 
 /// Seeds that once failed.
@@ -43,7 +42,7 @@ const MATRIX: [u64; 2] = [286_240_528_065, 296_306_913_363];
 fn buffers(random: &mut Random) -> impl FnMut(&mut Config) + use<> {
     let sizes = [4096, 16 << 10, 64 << 10, 512 << 10, 4 << 20];
     let (receive, send) = (*random.pick(&sizes), *random.pick(&sizes));
-    // Two flows' worth at least, so that the rest must wait for memory.
+    // Two flows' worth at least, so that other flows must wait for memory.
     let memory = if random.chance(300) { (receive + send) * 4 } else { 64 << 20 };
     let congestion = *random.pick(&Kind::ALL);
     let ecn = *random.pick(&[Ecn::Off, Ecn::Passive, Ecn::On]);
@@ -98,7 +97,7 @@ fn check(world: &World, number: usize) {
             opener.phase,
             Phase::Left | Phase::Closed(CloseReason::Unreachable | CloseReason::TimedOut)
         );
-        assert!(never, "{opener:?} was connected to nobody");
+        assert!(never, "{opener:?} was connected to a silent host");
         return;
     };
     if !scripts.iter().all(Script::is_polite) {
@@ -106,12 +105,13 @@ fn check(world: &World, number: usize) {
     }
     let unreachable = Phase::Closed(CloseReason::Unreachable);
     if world.connections[number].crossed && (opener.phase == unreachable || other.phase == unreachable) {
-        // Who could not find his neighbour gives up, and refuses the other.
+        // A host that cannot resolve its neighbour gives up, and refuses the neighbour's
+        // connection.
         return;
     }
     for (end, peer) in [(opener, other), (other, opener)] {
-        // Who sends the last FIN may never hear of it if the path loses all that the peer has to
-        // say: it is over for the peer, everything was delivered, and it gives up.
+        // The sender of the last FIN may get no answer if the path loses all segments of the peer.
+        // For the peer the connection is over and everything was delivered, so the sender gives up.
         let unheard = end.phase == Phase::Closed(CloseReason::TimedOut)
             && peer.phase == Phase::Closed(CloseReason::Normal)
             && end.peer_closed
@@ -151,8 +151,8 @@ fn a_seed_is_a_history() {
     }
 }
 
-/// A reader that sleeps for minutes stalls its sender with a closed window; nothing is lost, and
-/// nobody spins.
+/// A reader that sleeps for minutes stalls its sender with a closed window. Nothing is lost, and no
+/// host spins.
 fn stall(seed: u64) {
     let mut random = Random::new(seed);
     let mut faults = LinkConfig::swarm(&mut random);
@@ -174,8 +174,8 @@ fn a_closed_window_stalls_and_opens_again() {
     seeds::run("it tcp::a_closed_window", &STALL, Budget { seeds: 4000, seconds: 5 }, stall);
 }
 
-/// A host that dies without a word: its peers find out, by themselves or when it is back, and keep
-/// nothing of it.
+/// A host disappears without a FIN or RST. Its peers notice, by timeout or when the host is back,
+/// and keep no state of it.
 fn vanish(seed: u64) {
     let mut random = Random::new(seed);
     let faults = LinkConfig::swarm(&mut random);
@@ -190,7 +190,7 @@ fn vanish(seed: u64) {
     world.heal();
     let opened_later = !back;
     if opened_later {
-        // Nobody answers: what is opened from now on cannot be there.
+        // No host answers, so connections opened from now on cannot be established.
         let now = world.now;
         world.connections.retain(|connection| connection.at <= now);
     }
@@ -208,7 +208,7 @@ fn a_host_that_vanishes_leaves_nothing_behind() {
     );
 }
 
-/// Many short connections, one after the other and at once.
+/// Many short connections, one after the other and concurrently.
 fn churn(seed: u64, count: u64) {
     let mut random = Random::new(seed);
     let mut faults = LinkConfig::swarm(&mut random);
@@ -234,7 +234,7 @@ fn churn_leaves_nothing_behind() {
     });
 }
 
-/// The memory of all flows together is bounded, and running out of it stalls but breaks nothing.
+/// The memory of all flows together is bounded. Exhaustion stalls flows but breaks nothing.
 fn scarcity(seed: u64) {
     let mut random = Random::new(seed);
     let script = |random: &mut Random| Script {
@@ -270,12 +270,12 @@ fn memory_is_bounded() {
     seeds::run("it tcp::memory_is_bounded", &[], Budget { seeds: 1000, seconds: 5 }, scarcity);
 }
 
-/// The engine and smoltcp, each sending to the other at once.
+/// The engine and smoltcp, each sending to the other concurrently.
 fn transfer_with_smoltcp(seed: u64) {
     const PORT: u16 = 7000;
     let mut random = Random::new(seed);
     let mut faults = LinkConfig::swarm(&mut random);
-    // smoltcp forbids fragments and does not listen to routers.
+    // smoltcp forbids fragments and does not process router advertisements.
     (faults.there.mtu, faults.back.mtu) = (None, None);
     let engine_opens = random.chance(500);
     let totals = [random.between(1, 120_000), random.between(1, 120_000)];
@@ -291,7 +291,7 @@ fn transfer_with_smoltcp(seed: u64) {
         other.listen(PORT);
         flow = engine.connect(SocketAddrV4::new(theirs, PORT), now).expect("there is a route");
     } else {
-        engine.listen(PORT, 8).expect("nobody listens yet");
+        engine.listen(PORT, 8).expect("the port is free");
         other.connect((ours, PORT));
     }
     let (mut sent, mut received, mut events) = (0, 0, Vec::new());
@@ -326,8 +326,8 @@ fn transfer_with_smoltcp(seed: u64) {
         engine.emit(&mut queue, now).expect("the wire is not cut");
         link.step(now);
         let next = [link.next_deadline(), engine.next_deadline(), other.next_deadline(now)];
-        // Half a second at most: who opens to a host that cannot be reached has nothing else to
-        // wait for.
+        // At most half a second: a host that opens a connection to an unreachable host has nothing
+        // else to wait for.
         let next = next.into_iter().flatten().min().unwrap_or(u64::MAX).min(now + SECOND / 2);
         now = next.max(now + 1000);
     }
@@ -343,7 +343,7 @@ fn another_implementation_agrees() {
     );
 }
 
-/// A host that breaks every rule, beside connections that keep them.
+/// A host that breaks every rule, beside connections that follow them.
 fn violation(seed: u64) {
     let mut random = Random::new(seed);
     let faults = if random.chance(500) { LinkConfig::perfect() } else { LinkConfig::swarm(&mut random) };
@@ -372,8 +372,8 @@ fn violation(seed: u64) {
     assert!(world.hosts[1].most_bytes <= memory, "{} bytes in buffers", world.hosts[1].most_bytes);
     let misbehaving = world.misbehaving.expect("it is there");
     let (frames, answers) = (misbehaving.injected, misbehaving.answers());
-    // A SYN is answered six times if nobody acknowledges it, anything else once; some more for
-    // probes.
+    // A SYN is answered six times if no acknowledgement comes, any other segment once; some more
+    // for probes.
     assert!(answers <= 6 * frames + 2000, "{answers} frames in answer to {frames}");
 }
 
@@ -434,11 +434,11 @@ fn sharing(seed: u64) {
     world.run(28 * SECOND);
     let shares: Vec<f64> = read(&world).iter().zip(&before).map(|(now, then)| (now - then) as f64).collect();
     let (sum, squares): (f64, f64) = (shares.iter().sum(), shares.iter().map(|share| share * share).sum());
-    // Jain's index: one if all are equal, one by their number if one has all.
+    // Jain's index: 1 if all shares are equal, 1/n if one of n flows has all.
     let fairness = sum * sum / (shares.len() as f64 * squares);
     let used = sum / (20.0 * bandwidth as f64 / 8.0);
-    // What TIMELY settles on depends on where it began (Zhu et al., CoNEXT 2016): nobody may have
-    // next to nothing, no more.
+    // The equilibrium of TIMELY depends on its starting point (Zhu et al., CoNEXT 2016). So the
+    // only requirement is that no flow gets next to nothing.
     let least = if kind == Kind::Timely { 0.3 } else { 0.6 };
     assert!(fairness > least && used > 0.5, "{kind:?}: fairness {fairness:.2}, used {used:.2}, {shares:?}");
 }
@@ -449,8 +449,7 @@ fn equal_flows_share_alike() {
 }
 
 /// Two bulk flows with DCTCP through a queue that marks from `threshold` on. Returns the longest
-/// queue once they have settled, the share of the bandwidth that was used, and what the receiver's
-/// side had to say.
+/// queue once they have settled and the share of the bandwidth that was used.
 fn marked_queue(kind: Kind, threshold: u64, marking: Marking) -> (u64, f64) {
     let bandwidth = 1_000_000_000;
     let path = Direction { bandwidth, delay: 50_000, queue: 1_000_000, marking, ..Direction::perfect() };
@@ -491,7 +490,7 @@ fn dctcp_keeps_a_marking_queue_short_and_the_link_busy() {
     let threshold = 30_000;
     let (longest, used) = marked_queue(Kind::Dctcp, threshold, Marking::Threshold(threshold));
     assert!(longest < 3 * threshold && used > 0.9, "{longest} bytes waited, {used:.2} used");
-    // Classic marks as well prevent losses, at the price of a longer queue or an idle link.
+    // With classic ECN too, marks prevent losses, but the queue is longer or the link idles.
     let (longest, used) = marked_queue(Kind::Cubic, 200_000, Marking::Threshold(200_000));
     assert!(longest < 600_000 && used > 0.8, "{longest} bytes waited, {used:.2} used");
 }
@@ -509,7 +508,7 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
         scripts: [Script::polite(400_000_000), Script::polite(0)],
         crossed: false,
     };
-    // Beside it, one that says little: its window stays small.
+    // Beside it a flow with little data: its window stays small.
     let calls = Connection {
         opener: 0,
         at: SECOND,
@@ -530,13 +529,13 @@ fn buffers_grow_until_a_long_fat_link_is_full() {
         assert_eq!(few.receive_buffer, 64 << 10);
     }
     assert!(world.run(200 * SECOND), "{:#?}", world.describe());
-    // Nothing of a buffer is left once it is empty.
+    // No memory of a buffer remains once it is empty.
     assert_eq!(world.hosts[1].engine.population().3, 0);
     check(&world, 0);
 }
 
-/// What flows got of a link: Jain's index (one if all are equal, one by their number if one has
-/// all), the least share in parts of a fair one, and how much of the link was used.
+/// The shares of a link among flows: Jain's index, the least share relative to a fair one, and the
+/// used part of the link's bandwidth.
 #[derive(Debug)]
 struct Shares {
     fairness: f64,
@@ -616,8 +615,8 @@ fn bulk_flows_share_alike() {
         for (kind, pacing) in
             [(Kind::Dctcp, true), (Kind::Cubic, false), (Kind::Cubic, true), (Kind::Timely, true)]
         {
-            // TIMELY takes longer to settle with so many: see its own page. Eight flows were once
-            // its worst.
+            // TIMELY takes longer to settle with so many flows: see its own page. Eight flows were
+            // once its worst case.
             if (kind == Kind::Timely && count > 64) || (kind != Kind::Timely && count == 8) {
                 continue;
             }
@@ -655,7 +654,7 @@ fn pacing_keeps_windows_from_queueing() {
     assert!(paced * 3 < at_once, "{paced} bytes waited with pacing, {at_once} without");
 }
 
-/// Everything above by one seed: what `cargo xtask soak net` runs a hundred thousand times.
+/// All tests above with one seed: `cargo xtask soak net` runs this a hundred thousand times.
 fn matrix(seed: u64) {
     match seed % 100 {
         0..35 => {

@@ -1,12 +1,12 @@
-//! Socket options, as far as the engine has what they name. Anything else is `ENOPROTOOPT`, never
-//! silently taken.
+//! The socket options for which the engine has a setting. Any other option is `ENOPROTOOPT`, never
+//! silently accepted.
 
 use sietch_net::{FlowId, FlowInfo, State};
 
 use super::socket::{Chosen, Errno, Kind, Outcome};
 use super::{Host, SECOND};
 
-/// What an option is set to.
+/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionValue {
     /// A number.
@@ -34,7 +34,7 @@ impl Host {
     /// `setsockopt`.
     ///
     /// # Errors
-    /// No such socket, no such option, or a value that it does not take.
+    /// No such socket, no such option, or an invalid value.
     pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Outcome {
         let chosen = self.chosen_mut(fd)?;
         let number = match value {
@@ -109,9 +109,9 @@ impl Host {
         }
     }
 
-    /// A field of `struct tcp_info` by its name, for a script's assertions; and a few that only
-    /// scripts know, in the engine's own units: `cwnd_bytes`, `peer_window`, `rto_ns`, `rtt_ns`,
-    /// and `count_` before the name of any counter. `None` if there is no such field.
+    /// A field of `struct tcp_info` by its name, for a script's assertions. A few names exist only
+    /// for scripts, in the engine's own units: `cwnd_bytes`, `peer_window`, `rto_ns`, `rtt_ns`, and
+    /// `count_` before the name of any counter. `None` if there is no such field.
     pub fn info(&self, fd: i32, field: &str) -> Option<i64> {
         let info = self.flow(fd).and_then(|flow| self.engine.flow_info(flow));
         let mss = info.as_ref().map_or(536, |info| i64::from(info.segment_size)).max(1);
@@ -164,8 +164,8 @@ const fn linux_state(info: Option<&FlowInfo>, listens: bool) -> u8 {
     }
 }
 
-/// The part of Linux' `struct tcp_info` that the engine knows: 104 bytes, as it was for many years;
-/// the rest is what a reader takes to be zero.
+/// The part of Linux' `struct tcp_info` that the engine can fill: 104 bytes, as it was for many
+/// years. Readers take the rest as zero.
 fn tcp_info(info: Option<&FlowInfo>, listens: bool) -> Vec<u8> {
     const TIMESTAMPS: u8 = 1;
     let mut bytes = vec![0; 104];

@@ -1,5 +1,5 @@
-//! What can be said about a machine before it starts: `name=value`, separated by commas. The same
-//! words stand in a script's `--so_flags` line and on packetdrill's command line.
+//! The settings of a machine: `name=value`, separated by commas. The same words are used in a
+//! script's `--so_flags` line and on packetdrill's command line.
 //!
 //! | name | value |
 //! | --- | --- |
@@ -16,7 +16,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use sietch_net::congestion::Kind;
 use sietch_net::{Config, Ecn};
 
-/// What a machine is like.
+/// The settings of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// IPv4 address.
@@ -25,7 +25,7 @@ pub struct Settings {
     pub local6: Ipv6Addr,
     /// MTU in bytes.
     pub mtu: usize,
-    /// Whether new sockets hold small segments back until TCP_NODELAY is set, as POSIX has it.
+    /// Whether new sockets hold small segments back until TCP_NODELAY is set, as POSIX requires.
     pub nagle: bool,
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
@@ -36,18 +36,18 @@ pub struct Settings {
     ecn: Option<Ecn>,
 }
 
-/// A setting that cannot be.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// No such name.
     #[error("there is no setting `{0}`; see the table in sim/conformance/scripts/README.md")]
     Name(String),
-    /// A value that does not fit.
+    /// An invalid value.
     #[error("`{value}` is no value for the setting `{name}`")]
     Value {
         /// The setting.
         name: String,
-        /// What was given.
+        /// The given value.
         value: String,
     },
 }
@@ -74,7 +74,7 @@ impl Settings {
     /// Applies a list of settings.
     ///
     /// # Errors
-    /// The first name or value that makes no sense.
+    /// The first invalid name or value.
     pub fn apply(&mut self, list: &str) -> Result<(), SettingsError> {
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (name, value) = entry.split_once('=').unwrap_or((entry, ""));
@@ -100,7 +100,7 @@ impl Settings {
     /// The engine's configuration. The secret is fixed: the same script gives the same packets
     /// every time.
     pub(super) fn config(&self) -> Config {
-        // With a prefix of no bits everybody is on the link, whatever addresses a script uses.
+        // With a prefix of zero bits every host is on the link, whatever addresses a script uses.
         let mut config = Config::new(self.local, 0, *b"conformance-2026");
         config.receive_buffer = self.receive_buffer.unwrap_or(config.receive_buffer);
         config.send_buffer = self.send_buffer.unwrap_or(config.send_buffer);

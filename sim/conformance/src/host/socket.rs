@@ -10,7 +10,7 @@ use sietch_net::{CloseReason, EventKind, FlowId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What a call returns.
+/// The result of a call.
 pub type Outcome = Result<i64, Errno>;
 
 /// One entry of a `poll` call.
@@ -18,9 +18,9 @@ pub type Outcome = Result<i64, Errno>;
 pub struct PollEntry {
     /// The socket.
     pub fd: i32,
-    /// What is asked for.
+    /// The requested events.
     pub events: i16,
-    /// What there is.
+    /// The ready events.
     pub revents: i16,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Stream {
 pub(super) enum Phase {
     Connecting,
     Connected,
-    /// The engine has forgotten it.
+    /// The engine has removed it.
     Over,
 }
 
@@ -77,7 +77,7 @@ impl Stream {
                 self.peer_closed = true;
                 self.error = match reason {
                     CloseReason::Normal => None,
-                    // After both sides have closed there is nothing that a reset could break.
+                    // After both sides have closed, a reset could not break anything.
                     CloseReason::Reset => Some(libc::ECONNRESET),
                     CloseReason::TimedOut => Some(libc::ETIMEDOUT),
                     CloseReason::Refused => Some(libc::ECONNREFUSED),

@@ -1,10 +1,10 @@
-//! Socket calls, with the results and errors of Linux. No call waits: what would is `EAGAIN` (or
-//! `EINPROGRESS`), and the caller tries again when time has passed.
+//! Socket calls, with the results and errors of Linux. No call blocks: a call that would block
+//! returns `EAGAIN` (or `EINPROGRESS`), and the caller retries it later.
 //!
-//! 1. A socket is `Fresh` until it listens, connects or is accepted. Options set before that are
-//!    applied then.
-//! 2. The engine's events change sockets as they come: a new connection waits in its listener's
-//!    queue, the end of a flow leaves an error behind that the next call reports once.
+//! 1. A socket is `Fresh` until it listens, connects or is accepted. Options that were set before
+//!    are applied then.
+//! 2. The engine's events change sockets as they come. A new connection waits in its listener's
+//!    queue. The end of a flow leaves an error behind, which the next call reports once.
 //! 3. Closing a listener resets the connections in its queue, as Linux does.
 
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl Host {
         Ok(self.open(Socket { nonblocking, chosen, port: None, kind: Kind::Fresh }).into())
     }
 
-    /// `bind`. The address does not matter: the machine has one of each family.
+    /// `bind`. The address is ignored: the machine has one of each family.
     ///
     /// # Errors
     /// Not a fresh socket, or the port is taken.
@@ -136,7 +136,7 @@ impl Host {
         Ok(0)
     }
 
-    /// `accept`: the new socket and the peer's address.
+    /// `accept`: returns the new socket and the peer's address.
     ///
     /// # Errors
     /// No connection waits, or not a listener.
@@ -153,10 +153,10 @@ impl Host {
         Ok((new, remote))
     }
 
-    /// `connect`. It always answers `EINPROGRESS`; [`Host::connected`] tells how it went.
+    /// `connect`. It always returns `EINPROGRESS`; [`Host::connected`] returns the outcome.
     ///
     /// # Errors
-    /// In progress, connected, or no way to the peer.
+    /// In progress, connected, or no route to the peer.
     pub fn connect(&mut self, fd: i32, remote: SocketAddr) -> Outcome {
         match &mut self.socket_mut(fd)?.kind {
             Kind::Fresh => {}
@@ -191,10 +191,10 @@ impl Host {
         })
     }
 
-    /// How a connection that was begun stands: `EAGAIN` while it is in progress.
+    /// The outcome of a `connect`: `EAGAIN` while it is in progress.
     ///
     /// # Errors
-    /// Why it failed, or `EAGAIN`.
+    /// The reason of the failure, or `EAGAIN`.
     pub fn connected(&mut self, fd: i32) -> Outcome {
         let stream = self.stream_mut(fd)?;
         stream.take_error()?;
@@ -204,10 +204,10 @@ impl Host {
         }
     }
 
-    /// `recv`. With `MSG_PEEK` what was read stays.
+    /// `recv`. With `MSG_PEEK` the bytes stay in the buffer.
     ///
     /// # Errors
-    /// Nothing there yet, not connected, or what ended the connection.
+    /// Nothing there yet, not connected, or the error that ended the connection.
     pub fn receive_bytes(&mut self, fd: i32, out: &mut [u8], flags: i32) -> Outcome {
         let stream = self.stream_mut(fd)?;
         if stream.phase == Phase::Connecting {
@@ -232,10 +232,10 @@ impl Host {
         if ended || !reads || out.is_empty() { Ok(0) } else { Err(Errno(libc::EAGAIN)) }
     }
 
-    /// `send`. Takes as much as there is room for.
+    /// `send`. Takes as many bytes as there is room for.
     ///
     /// # Errors
-    /// No room, not connected, shut down, or what ended the connection.
+    /// No room, not connected, shut down, or the error that ended the connection.
     pub fn send_bytes(&mut self, fd: i32, data: &[u8]) -> Outcome {
         let stream = self.stream_mut(fd)?;
         stream.take_error()?;
@@ -293,7 +293,7 @@ impl Host {
         Ok(0)
     }
 
-    /// Whether calls on a socket are to wait.
+    /// Whether calls on a socket block.
     pub fn blocks(&self, fd: i32) -> bool {
         self.sockets.get(&fd).is_some_and(|socket| !socket.nonblocking)
     }
@@ -316,7 +316,7 @@ impl Host {
         }
     }
 
-    /// `poll`, without waiting. Returns how many entries have something to say.
+    /// `poll`, without waiting. Returns the number of entries with events.
     pub fn poll(&mut self, entries: &mut [PollEntry]) -> i64 {
         let mut count = 0;
         for entry in entries {
@@ -365,7 +365,7 @@ impl Host {
         ready
     }
 
-    /// What `SO_ERROR` reports, and forgets.
+    /// Returns the pending error of `SO_ERROR`, and clears it.
     pub(super) fn take_socket_error(&mut self, fd: i32) -> i32 {
         self.stream_mut(fd).ok().and_then(|stream| stream.error.take()).unwrap_or(0)
     }

@@ -1,5 +1,5 @@
-//! The calls of a script. Each finds its arguments, makes the call on the host, and compares what
-//! came back beside the result.
+//! The calls of a script. Each parses its arguments, makes the call on the host, and compares the
+//! outputs beside the result.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,8 @@ use super::{Runner, outcome_text};
 use crate::host::{Errno, OptionValue, Outcome, PollEntry};
 use crate::script::{Call, Value, errno_of};
 
-/// The port of the host's listeners, and the peer's that it connects to, where a script says `...`.
+/// The port of the host's listeners, and the peer's port for its connects, where a script says
+/// `...`.
 const PORT: u16 = 8080;
 
 impl Call {
@@ -41,7 +42,7 @@ fn field(value: &Value, name: &str) -> Option<i64> {
 }
 
 impl Runner {
-    /// Makes a call. `again` if it is one that waits and is tried again.
+    /// Makes a call. `again` if it is a retry of a blocked call.
     pub(super) fn call(&mut self, call: &Call, again: bool) -> Result<Outcome, String> {
         match call.name.as_str() {
             "socket" => {
@@ -186,8 +187,7 @@ impl Runner {
         Ok(Ok(count))
     }
 
-    /// Compares the result of a call with what the script says, and learns the number of a new
-    /// socket.
+    /// Compares the result of a call with the script, and records the number of a new socket.
     pub(super) fn check_outcome(&mut self, call: &Call, outcome: &Outcome) -> Result<(), String> {
         let makes_socket = matches!(call.name.as_str(), "socket" | "accept" | "accept4");
         let expected = match (&call.result, &call.errno) {

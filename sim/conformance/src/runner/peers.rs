@@ -1,5 +1,5 @@
-//! The script's side of each connection: numbers as the script counts them, to numbers on the wire
-//! and back.
+//! The script's side of each connection: translates the script's numbers to numbers on the wire and
+//! back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,18 +23,18 @@ const REMOTE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 struct Peer {
     /// The host's port.
     local_port: Option<u16>,
-    /// What is added to the script's numbers of the host's stream.
+    /// The offset from the script's numbers of the host's stream.
     offset: Option<u32>,
-    /// What is added to the script's timestamps of the host.
+    /// The offset from the script's timestamps of the host.
     stamp_offset: Option<u32>,
     /// The peer's initial sequence number.
     initial: Option<u32>,
     /// That of a SYN which the host has not answered yet.
     offered: Option<u32>,
-    /// How far the host's initial sequence number has moved since the last connection of the same
-    /// name.
+    /// How far the host's initial sequence number has moved since the last connection with the same
+    /// endpoints.
     advance: Option<i64>,
-    /// Whether the host began.
+    /// Whether the host opened it.
     active: bool,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Peers {
     local: IpAddr,
     remote: IpAddr,
     peers: BTreeMap<u16, Peer>,
-    /// The connection that is meant where the script names none.
+    /// The connection of a packet without ports.
     usual: Option<u16>,
     /// The one that a SYN was last exchanged on.
     latest: Option<u16>,
@@ -72,7 +72,7 @@ impl Peers {
         self.remote
     }
 
-    /// The host begins a connection to this port.
+    /// The host opens a connection to this port.
     pub(super) fn connecting(&mut self, port: u16) {
         self.usual.get_or_insert(port);
         self.peers.insert(port, Peer { active: true, ..Peer::default() });
@@ -86,7 +86,7 @@ impl Peers {
         named.unwrap_or_else(|| *self.usual.get_or_insert(REMOTE_PORT))
     }
 
-    /// Builds the packet that the script sends, and says what it is.
+    /// Builds the packet that the script sends, and returns its description.
     pub(super) fn build(&mut self, packet: &script::Packet) -> Result<(Vec<u8>, String), String> {
         let port = self.port(packet.peer);
         let (local, remote) = (self.local, self.remote);
@@ -106,7 +106,7 @@ impl Peers {
         Ok((bytes, text))
     }
 
-    /// What was sent, in the words of a script.
+    /// The sent packet, in the words of a script.
     pub(super) fn describe(&self, bytes: &[u8]) -> String {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
@@ -135,7 +135,7 @@ impl Peers {
         describe_expected(packet)
     }
 
-    /// Compares what was sent with what the script expects. The error names the first difference.
+    /// Compares a sent packet with the script's expectation. The error names the first difference.
     pub(super) fn compare(&mut self, expected: &script::Packet, bytes: &[u8]) -> Result<(), String> {
         let packet = Packet::parse(bytes)?;
         if packet.source != self.local || packet.destination != self.remote {
@@ -158,8 +158,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// What is added to the script's numbers of its own stream. As packetdrill has it, a SYN
-    /// carries the number that stands there, and what follows is counted from it.
+    /// The offset from the script's numbers of its own stream. As in packetdrill, a SYN carries the
+    /// number in the script, and later numbers count from it.
     fn own_offset(&self, syn: bool) -> u32 {
         if syn { 0 } else { self.initial.unwrap_or(0) }
     }
@@ -244,7 +244,7 @@ impl Peer {
             self.learn(wanted, tcp);
         }
         let seq = wanted.seq.wrapping_add(self.offset.unwrap_or(0));
-        // A reset to somebody without a connection carries a bare zero.
+        // A reset to a host without a connection carries a bare zero.
         let bare = tcp.has(RST) && wanted.seq == 0 && tcp.seq == 0;
         if tcp.seq != seq && !bare {
             return Err(format!("its sequence number is {}", tcp.seq.wrapping_sub(self.offset.unwrap_or(0))));

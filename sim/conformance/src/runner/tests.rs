@@ -27,7 +27,7 @@ fn a_difference_is_named_and_the_trace_shown() {
 }
 
 #[test]
-fn what_nobody_expects_is_a_failure() {
+fn an_unexpected_packet_is_a_failure() {
     let early = failure("+2 close(3) = 0\n");
     assert!(early.message.contains("before it, at 1.0, this was sent and not expected"), "{early}");
     let late = run(OPEN.trim_end_matches("+0 > S. 0:0(0) ack 1 <...>\n")).expect_err("one packet is left");

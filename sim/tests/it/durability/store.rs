@@ -1,14 +1,14 @@
 //! A store on a simulated disk, its clients, and an oracle.
 //!
 //! 1. A [`World`] drives a shard and its log as the server's loop does, in virtual time. Clients
-//!    feed it commands; what is released to them is *acknowledged*, and with it everything that ran
-//!    before.
-//! 2. The oracle is a second shard without a log that runs the same commands. After each iteration its
-//!    state is noted, so the states that a crash may leave are known: those after some iteration, no
-//!    earlier than the last acknowledged one.
+//!    send it commands. A reply that is released to a client is *acknowledged*, and with it every
+//!    command that ran before.
+//! 2. The oracle is a second shard without a log that runs the same commands. Its state is recorded
+//!    after each iteration. So the states that a crash may leave are known: those after some
+//!    iteration, no earlier than the last acknowledged one.
 //! 3. What clients receive must be, byte by byte, what the oracle answers.
-//! 4. A crash or the death of the process ends a shard; the next one recovers, its state is looked
-//!    up among the allowed ones, and the oracle goes back to that iteration.
+//! 4. A crash or the death of the process ends a shard. The next shard recovers, its state must be
+//!    one of the allowed ones, and the oracle returns to that iteration.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,10 +28,10 @@ pub(super) use disk::Disk;
 pub(super) use program::{command, words};
 pub(super) use state::{State, state};
 
-/// What a test has to report: a promise that was broken.
+/// A test failure: a promise that was broken.
 pub(super) type Verdict = Result<(), String>;
 
-/// Virtual milliseconds since 1970 at the beginning.
+/// The virtual start time, in milliseconds since 1970.
 const EPOCH: u64 = 1_800_000_000_000;
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
@@ -39,29 +39,29 @@ pub(super) fn at(nanoseconds: u64) -> Now {
     Now { monotonic_ns: nanoseconds, unix_ms: EPOCH + nanoseconds / 1_000_000 }
 }
 
-/// What happened to the store in one iteration.
+/// The input of the store in one iteration.
 #[derive(Clone, Default)]
 struct Step {
     now: u64,
     /// Client and bytes.
     input: Vec<(u64, Vec<u8>)>,
-    /// All clients are cut off first.
+    /// All clients are disconnected first.
     cut: bool,
     /// The state afterwards.
     state: State,
 }
 
-/// A shard that answers at once and forgets everything when it ends.
+/// A shard that answers at once and keeps no data on disk.
 struct Oracle {
     shard: Shard,
     clients: BTreeMap<u64, Listener>,
 }
 
-/// What a client hears.
+/// The replies to a client.
 struct Listener {
     id: ClientId,
     heard: Vec<u8>,
-    /// Where the bytes that it receives in each iteration end: (bytes, step).
+    /// The ends of the bytes that it receives in each iteration: (bytes, step).
     marks: Vec<(usize, usize)>,
 }
 
@@ -101,7 +101,7 @@ impl Oracle {
     }
 }
 
-/// How a world is made.
+/// The parameters of a world.
 #[derive(Clone)]
 pub(super) struct Plan {
     pub clients: u64,
@@ -110,7 +110,7 @@ pub(super) struct Plan {
     /// Longest ordinary value.
     pub value: usize,
     pub durability: Durability,
-    /// Weaken the disk: durable writes are not.
+    /// Makes durable writes volatile.
     pub weak: bool,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct World {
     pub acknowledged: usize,
     /// Client, its name in the shard, and the bytes it has received.
     clients: BTreeMap<u64, (ClientId, usize)>,
-    /// Clients that have left: numbers are not used again.
+    /// The number of clients that have left: their numbers are not used again.
     gone: u64,
     pub random: Random,
     /// A hash of everything that was released.
@@ -172,8 +172,8 @@ impl World {
                 let client = self.gone + number;
                 let mut bytes = Vec::new();
                 for _ in 0..self.random.between(1, self.plan.pipeline) {
-                    // In which order several blocked clients time out at one instant is nobody's
-                    // promise.
+                    // The order in which several blocked clients time out at one instant is
+                    // unspecified.
                     command(&mut self.random, self.plan.value, number == 0, &mut bytes);
                 }
                 input.push((client, bytes));
@@ -208,7 +208,7 @@ impl World {
         self.deliver()
     }
 
-    /// Clients take what was released, and compare.
+    /// Delivers the released bytes to the clients and compares them.
     fn deliver(&mut self) -> Verdict {
         let mut ready = Vec::new();
         self.shard.take_ready(&mut ready);
@@ -251,8 +251,8 @@ impl World {
         Err("the log never comes to rest".into())
     }
 
-    /// A client beside the others, whose replies are looked at and not compared. Sends `request`,
-    /// iterations until there is an answer and returns it; `None` if none comes.
+    /// Adds a client whose replies are returned and not compared. Sends `request`, and iterates
+    /// until there is an answer; `None` if none comes.
     pub(super) fn ask(&mut self, request: &[&[u8]]) -> Option<Vec<u8>> {
         let now = at(self.now);
         let id = self.shard.connect(NOWHERE, NOWHERE, now).expect("there are few clients");
@@ -282,13 +282,13 @@ impl World {
         self.log_writer.log().failed().is_some()
     }
 
-    /// Bytes that are released to clients and were not taken.
+    /// Bytes that are released to clients and were not delivered.
     pub(super) fn released(&self) -> usize {
         self.clients.values().map(|(id, _)| self.shard.output(*id).len()).sum()
     }
 
-    /// Ends the store in order, and returns what its next opening says: the state, or why it
-    /// refuses.
+    /// Closes the store cleanly, and returns the result of its next opening: the state, or the
+    /// reason of the refusal.
     pub(super) fn reopen(self, meanwhile: impl FnOnce(&Media)) -> (State, Result<State, String>) {
         let Self { media, plan, now, log_writer, steps, .. } = self;
         log_writer.into_log().close().expect("the disk works");
@@ -298,7 +298,7 @@ impl World {
         (last, found)
     }
 
-    /// The power fails, `how` settles what was not promised, and the store starts again.
+    /// The power fails, `how` decides which data survive, and the store starts again.
     pub(super) fn crash(&mut self, how: Crash) -> Verdict {
         self.media.crash(how);
         self.restart()
@@ -310,18 +310,18 @@ impl World {
         self.restart()
     }
 
-    /// Recovers; what came back is the caller's to check.
+    /// Recovers; the caller checks the recovered state.
     pub(super) fn restart_unchecked(&mut self) -> Verdict {
         (self.shard, self.log_writer) = open(&self.media, &self.plan, self.now)?;
         self.clients.clear();
         Ok(())
     }
 
-    /// Recovers, and checks what came back.
+    /// Recovers, and checks the recovered state.
     pub(super) fn restart(&mut self) -> Verdict {
         let mut opened = open(&self.media, &self.plan, self.now);
         while self.media.is_off() {
-            // The power failed again, in the middle of recovery.
+            // The power failed again, during recovery.
             drop(opened);
             let random = self.random.fork();
             self.media.crash(Crash::Random(random));
@@ -347,8 +347,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the promise holds if the power comes back like this; with `again` it fails once more
-    /// in recovery. The world stays as it was.
+    /// Whether the promise holds if this power loss happens; with `again`, the power fails once
+    /// more during recovery. The world is not changed.
     pub(super) fn check_crash(&mut self, how: Crash, again: bool) -> Verdict {
         self.media.crash(how);
         if again {
@@ -365,7 +365,7 @@ impl World {
         self.find(&mut shard).map(drop)
     }
 
-    /// The step after which the state was what the shard has now.
+    /// The step after which the state was that of this shard.
     fn find(&self, shard: &mut Shard) -> Result<usize, String> {
         let now = at(self.now).unix_ms;
         let found = state(shard).at(now);

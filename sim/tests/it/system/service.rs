@@ -2,11 +2,11 @@
 //!
 //! 1. The server is the loop's own [`Reactor`]: shard, log on a simulated disk, engine on a tapped
 //!    queue. It can lose its power or its process, and come back.
-//! 2. Clients are connections of one engine ([`client`]). Each knows what every reply must be, byte
-//!    by byte. When it loses its connection it comes back later and asks for its data: they must be
-//!    what they were after some of the commands it had sent, all acknowledged ones among them.
-//! 3. Time jumps to the next deadline of anybody; while the log waits for the disk it goes in small
-//!    steps.
+//! 2. Clients are connections of one engine ([`client`]). Each knows the expected bytes of every
+//!    reply. When a client loses its connection it reconnects later and reads its data. They must
+//!    be the state after some of the commands that it had sent, all acknowledged ones among them.
+//! 3. Time jumps to the next deadline of any part. While the log waits for the disk, time moves in
+//!    small steps.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -31,8 +31,8 @@ const BUFFERS: u32 = 512;
 const DISK_STEP: u64 = 20_000;
 /// Iterations at one instant after which the server counts as spinning.
 const SPINS: u32 = 1000;
-/// Bytes that the server may use: its data are small, and slow readers must not cost more than
-/// their soft limit each.
+/// Bytes that the server may use: its data are small, and a slow reader must not cost more than its
+/// soft limit.
 const MEMORY: u64 = 24 << 20;
 
 type Machine = Reactor<WireQueue, SimDisk>;
@@ -45,7 +45,7 @@ pub(super) fn address() -> SocketAddrV4 {
     SocketAddrV4::new(SERVER, PORT)
 }
 
-/// How the server goes down.
+/// How the server fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Down {
     /// The power fails.
@@ -73,13 +73,13 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(faults: LinkConfig, clients: Vec<Client>, mut random: Random) -> Self {
         let (queue, tap) = tapped([2, 0, 0, 0, 0, 1], MTU, BUFFERS);
-        let (_, nobody) = tapped([2, 0, 0, 0, 0, 2], MTU, 1);
+        let (_, unused) = tapped([2, 0, 0, 0, 0, 2], MTU, 1);
         let config = Config::new(Ipv4Addr::new(10, 0, 0, 1), 24, [1; 16]);
         let mut world = Self {
             now: SECOND,
             media: Media::new(Options::new(2 << 20), random.fork()),
             server: None,
-            link: Link::new(tap, nobody, faults, random.fork()),
+            link: Link::new(tap, unused, faults, random.fork()),
             engine: Engine::new(&config, [2, 0, 0, 0, 0, 1], MTU),
             queue,
             clients,
@@ -102,15 +102,15 @@ impl World {
         self.starts += 1;
         let mac = [2, 0, 0, 0, 0, 2];
         let (queue, tap): (WireQueue, WireTap) = tapped(mac, MTU, BUFFERS);
-        // Another secret each time: sequence numbers do not go on where they were.
+        // Another secret each time, so that sequence numbers do not continue where they were.
         let engine = Engine::new(&Config::new(SERVER, 24, [100 + self.starts; 16]), mac, MTU);
-        let vnic = VnicTransport::open(queue, engine, SERVER, PORT).expect("nobody listens yet");
+        let vnic = VnicTransport::open(queue, engine, SERVER, PORT).expect("the port is free");
         self.link.replace_second(tap);
         self.server = Some(Reactor::new(shard, Some(log_writer), Some(vnic), None));
         self.due = Some(self.now);
     }
 
-    /// The server goes down at once.
+    /// The server fails at once.
     pub(super) fn stop(&mut self, how: Down) {
         self.server = None;
         match how {
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Moves on until `until`, or until `done` says so.
+    /// Advances to `until`, or until `done` returns true.
     pub(super) fn run(&mut self, until: u64, mut done: impl FnMut(&Self) -> bool) -> bool {
         let mut spins = 0;
         loop {
@@ -141,7 +141,7 @@ impl World {
             spins = if next > self.now { 0 } else { spins + 1 };
             assert!(
                 spins < SPINS,
-                "somebody spins at {}: server {:?}, client engine {:?}, link {:?}, clients {:#?}",
+                "a host spins at {}: server {:?}, client engine {:?}, link {:?}, clients {:#?}",
                 self.now,
                 self.due,
                 self.engine.next_deadline(),
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// What every client is at, for messages.
+    /// The state of every client, for messages.
     pub(super) fn describe(&self) -> Vec<String> {
         self.clients.iter().filter(|client| !client.is_done()).map(Client::describe).collect()
     }

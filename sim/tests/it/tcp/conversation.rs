@@ -1,13 +1,13 @@
-//! Two hosts that talk TCP over a simulated link, and the applications on them.
+//! Two hosts that exchange data by TCP over a simulated link, and the applications on them.
 //!
 //! 1. A [`World`] has two engines on tapped queues, joined by a link, and a list of [`Connection`]s
-//!    to be opened at some time by one of them. Time jumps from deadline to deadline; when there is
-//!    none left the run is over, so a lost wake-up shows as a connection that never ended.
+//!    that one of them opens at some time. Time jumps from deadline to deadline. When none is left
+//!    the run is over, so a lost wake-up shows as a connection that never ends.
 //! 2. An [`End`] is the application at one side of a connection. It works by events alone, as the
 //!    engine's contract allows: it reads after `Readable`, sends after `Writable`, and polls
 //!    nothing.
-//! 3. Every byte of a stream follows from the connection, the direction and its position, so any
-//!    byte that is lost, repeated, moved or foreign is seen when it is read.
+//! 3. Every byte of a stream is a function of the connection, the direction and its position. So a
+//!    byte that is lost, repeated, moved or from another stream is detected when it is read.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,30 +25,29 @@ pub(super) use script::{Finish, Script, Turns, piece};
 
 /// The port that both hosts listen on.
 pub(super) const PORT: u16 = 7000;
-/// The port for guests of whom nothing is expected: those of the misbehaving peer.
+/// The port for connections without expectations: those of the misbehaving peer.
 pub(super) const GUEST_PORT: u16 = 6666;
-/// The port from and to which both hosts connect when they open at the same time.
+/// The port from and to which both hosts connect in a simultaneous open.
 pub(super) const CROSSED_PORT: u16 = 6000;
-/// Time without any byte or event at any application after which the world counts as stuck, though
-/// the link delivers: past the longest retransmission timeout and the time that keepalive takes to
-/// notice a dead peer (135 s).
+/// Time without any byte or event at any application after which the world counts as stuck,
+/// although the link delivers. It is longer than the longest retransmission timeout, and than
+/// keepalive needs to notice a dead peer (135 s).
 const STUCK: u64 = 300 * SECOND;
 /// Iterations without work that an engine may request in one second.
 const IDLE_ITERATIONS: u32 = 20_000;
-/// The same for each flow: a paced one may request two at each segment.
+/// The same for each flow: a paced one may request two for each segment.
 const IDLE_ITERATIONS_PER_FLOW: u32 = 1_000;
 pub(super) const MILLISECOND: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1_000 * MILLISECOND;
 /// Buffers of each host's queue.
 pub(super) const BUFFERS: u32 = 512;
 const MTU: usize = 1500;
-/// Idle time after which a host asks whether its peer lives: a connection whose reset was lost ends
-/// by it.
+/// Idle time after which a host probes its peer. A connection whose reset was lost ends by this.
 pub(super) const KEEPALIVE: u64 = 60 * SECOND;
 /// Iterations at one instant after which a host counts as spinning.
 const SPINS: u32 = 1000;
 
-/// How an application's side stands.
+/// The state of an application's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Requested, not established yet.
@@ -68,7 +67,7 @@ pub(super) struct End {
     pub flow: FlowId,
     pub phase: Phase,
     pub script: Script,
-    /// Which direction it sends in.
+    /// The direction in which it sends.
     opener: bool,
     pub sent: u64,
     pub received: u64,
@@ -81,12 +80,12 @@ pub(super) struct End {
     held: Option<ReceivedBuffer>,
 }
 
-/// A connection to be made.
+/// A connection to open.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub opener: usize,
     pub at: u64,
-    /// What the opener and the other side do.
+    /// The scripts of the opener and of the other side.
     pub scripts: [Script; 2],
     /// Both sides open it, at the same time.
     pub crossed: bool,
@@ -116,20 +115,20 @@ pub(super) struct World {
     pub link: Link,
     pub connections: Vec<Connection>,
     opened: usize,
-    /// Which connection comes from which port of which host.
+    /// The connection for each host and port.
     ports: HashMap<(usize, u16), usize>,
     accepted: Vec<bool>,
-    /// Flows that were aborted in this very batch.
+    /// Flows that were aborted in this batch.
     ghosts: Vec<FlowId>,
     random: Random,
-    /// What the connections go over: 0 IPv4, 1 IPv6.
+    /// The address family of the connections: 0 IPv4, 1 IPv6.
     pub family: usize,
     pub misbehaving: Option<MisbehavingPeer>,
-    /// When an application last saw something.
+    /// When an application last had an event or a byte.
     progress_at: u64,
-    /// From when on the world must not be stuck: when its link is healthy.
+    /// The time from which the world must not be stuck: its link is healthy then.
     healthy_from: u64,
-    /// A hash of everything that applications saw.
+    /// A hash of everything that applications received.
     pub trace: u64,
 }
 
@@ -168,7 +167,7 @@ impl Host {
         (host, tap)
     }
 
-    /// The machine is switched off and on again: all connections are forgotten.
+    /// The machine is switched off and on again: it forgets all connections.
     pub(super) fn reboot(&mut self, secret: u8) {
         let mac = self.queue.mac();
         self.engine = Engine::new(&config(mac[5], [secret; 16]), mac, MTU);
@@ -199,7 +198,7 @@ impl World {
         let (second, tap_b) = Host::new(2, change);
         let family = usize::from(random.chance(400));
         if family == 1 {
-            // No link of IPv6 takes less (RFC 8200 section 5).
+            // The least MTU of IPv6 (RFC 8200 section 5).
             for mtu in [&mut faults.there.mtu, &mut faults.back.mtu].into_iter().flatten() {
                 mtu.bytes = mtu.bytes.max(1280);
             }
@@ -229,8 +228,8 @@ impl World {
         self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
 
-    /// Moves on, deadline by deadline, until nothing is due any more or `until` has come. Returns
-    /// whether it is over.
+    /// Advances from deadline to deadline until none is left or `until` has come. Returns whether
+    /// the run is over.
     pub(super) fn run(&mut self, until: u64) -> bool {
         let mut spins = 0;
         loop {
@@ -251,7 +250,7 @@ impl World {
         }
     }
 
-    /// Ends all faults of the link. From now on some application must make progress now and then.
+    /// Ends all faults of the link. From now on some application must make progress occasionally.
     pub(super) fn heal(&mut self) {
         self.link.heal();
         self.healthy_from = self.now;
@@ -314,7 +313,7 @@ impl World {
         }
     }
 
-    /// The port for guests: whoever comes is let in, and gets as good as he gives.
+    /// The port for guests: every connection is accepted, and gets random data and resets.
     fn hear_guest(&mut self, side: usize, event: &Event) -> bool {
         let host = &mut self.hosts[side];
         if matches!(event.kind, EventKind::Accepted { port: GUEST_PORT, .. }) {
@@ -337,7 +336,7 @@ impl World {
             let mut bytes = [0; 2048];
             while engine.read(*guest, &mut bytes) == bytes.len() {}
             engine.send(*guest, &bytes[..random.index(bytes.len())]);
-            // Some are thrown out.
+            // Some are reset.
             match random.below(200) {
                 0 => engine.close(*guest),
                 1 => engine.abort(*guest),
@@ -411,7 +410,7 @@ impl World {
                 );
             }
             if emitted.more {
-                // What was sent must be taken before more goes.
+                // Sent frames must be taken before the next poll.
                 self.link.step(self.now);
             }
             if !more && !emitted.more {
@@ -426,12 +425,12 @@ impl World {
             let number = *self
                 .ports
                 .get(&(1 - side, remote.port()))
-                .unwrap_or_else(|| panic!("a connection from {remote} that nobody opened"));
+                .unwrap_or_else(|| panic!("a connection from {remote} that no host opened"));
             if std::mem::replace(&mut self.accepted[number], true) {
-                // A late copy of the SYN met a host that had forgotten the connection, and its
-                // opener happened to acknowledge the number chosen anew; or what once answered a
-                // cookie came again when all was over, before the application had looked. Two live
-                // flows of one connection are never right.
+                // Either a late copy of the SYN reached a host that had forgotten the connection,
+                // and its opener acknowledged the new number by chance. Or the segment that once
+                // answered a cookie came again after the end, before the application had polled.
+                // Two live flows of one connection are never right.
                 let first = self.end(number, 1).map(|end| (end.phase, end.flow));
                 let gone = first.is_some_and(|(phase, flow)| {
                     matches!(phase, Phase::Left | Phase::Closed(_))
@@ -454,7 +453,7 @@ impl World {
         }
         let host = &mut self.hosts[side];
         let known = host.by_flow.get(&event.flow).copied();
-        let place = known.unwrap_or_else(|| panic!("{event:?} of a flow that nobody knows"));
+        let place = known.unwrap_or_else(|| panic!("{event:?} of an unknown flow"));
         let end = &mut host.ends[place];
         assert!(matches!(end.phase, Phase::Opening | Phase::Open), "{event:?} after the end: {end:?}");
         let begins = matches!(event.kind, EventKind::Accepted { .. } | EventKind::Connected);
@@ -477,14 +476,14 @@ impl World {
                 end.held = None;
                 host.by_flow.remove(&event.flow);
             }
-            EventKind::Datagram { .. } => panic!("nobody sends datagrams"),
+            EventKind::Datagram { .. } => panic!("no host sends datagrams"),
         }
         let connection = end.connection as u64;
         self.note(self.now ^ connection << 40 ^ (side as u64) << 60);
         self.note(rank(&event));
     }
 
-    /// Lets every application do what it may.
+    /// Every application runs as far as it can.
     fn work(&mut self, side: usize) {
         let now = self.now;
         let mut bytes = 0;
@@ -503,7 +502,7 @@ impl World {
         }
     }
 
-    /// The first few connections that are not over, for messages.
+    /// The first few unfinished connections, for messages.
     pub(super) fn describe(&self) -> Vec<String> {
         let open = |side: usize| {
             let host = &self.hosts[side];
@@ -513,7 +512,7 @@ impl World {
         open(0).chain(open(1)).take(4).collect()
     }
 
-    /// Asserts that nothing is left of any connection: no flow, no buffer, no frame.
+    /// Asserts that nothing of any connection remains: no flow, no buffer, no frame.
     pub(super) fn assert_clean(&self) {
         assert!(self.describe().is_empty(), "never ended: {:#?}", self.describe());
         for (side, host) in self.hosts.iter().enumerate().filter(|(_, host)| host.on) {
@@ -530,7 +529,7 @@ impl World {
     }
 }
 
-/// A flow's events of one batch are together, each at most once, in the order of the list.
+/// The events of a flow in one batch are adjacent, each at most once, in the order of the list.
 fn assert_order(events: &[Event]) {
     let mut finished = Vec::new();
     for pair in events.windows(2) {
@@ -588,7 +587,7 @@ impl End {
                 break;
             }
             if self.script.sleepiness > 0 {
-                // A slow reader takes a bite at a time, and comes back by itself: no event tells of
+                // A slow reader reads a piece at a time, and returns by itself: no event announces
                 // old bytes.
                 self.asleep_until = now + random.between(1, self.script.longest_sleep);
                 break;
@@ -604,7 +603,7 @@ impl End {
             }
             let length = (due - self.sent).min(self.script.mouthful as u64) as usize;
             let bytes = piece(self.connection, self.opener, self.sent, length);
-            // Every other mouthful is lent.
+            // Every other piece is sent without a copy.
             if self.script.lends && (self.sent / self.script.mouthful as u64).is_multiple_of(2) {
                 self.may_send = engine.send_zero_copy(self.flow, bytes.into()).is_ok();
                 self.sent += if self.may_send { length as u64 } else { 0 };
@@ -640,7 +639,7 @@ impl End {
     }
 }
 
-/// The place of an event's kind in the engine's list.
+/// The position of an event's kind in the engine's list.
 fn rank(event: &Event) -> u64 {
     match event.kind {
         EventKind::Accepted { .. } => 0,

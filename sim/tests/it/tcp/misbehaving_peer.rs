@@ -1,18 +1,18 @@
-//! A third host on the link that breaks every rule of TCP, towards connections of its own and,
-//! blindly, towards those of others.
+//! A third host on the link that breaks every rule of TCP, on connections of its own and, blindly,
+//! on those of others.
 //!
-//! 1. It opens connections like anybody and then sends what comes to its mind: numbers in and out
-//!    of the window, overlapping and contradicting data, acknowledgements in crumbs, too many, too
-//!    far, withheld or taken back, selective acknowledgements of nothing, windows that shrink,
-//!    options that are no options, random flags.
+//! 1. It opens connections normally and then sends random segments: numbers inside and outside the
+//!    window; overlapping and contradicting data; acknowledgements that are tiny, too many, too
+//!    far, withheld or taken back; selective acknowledgements of nothing; windows that shrink;
+//!    malformed options; random flags.
 //! 2. It floods with SYNs from addresses that do not exist, and sends noise.
-//! 3. It knows who talks to whom and pretends to be the honest peer, but cannot see their numbers
-//!    (RFC 5961).
-//! 4. Some of its ICMP errors quote real packets: lies of a router on the path. They may slow a
+//! 3. It knows the endpoints of other connections and spoofs the honest peer, but cannot see their
+//!    sequence numbers (RFC 5961).
+//! 4. Some of its ICMP errors quote real packets, like a lying router on the path. They may slow a
 //!    connection down, never end it.
 //!
-//! At some time it falls silent, like a host that was switched off, and the engine has to get rid
-//! of it.
+//! At some time it falls silent, like a host that was switched off, and the engine must remove its
+//! state.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,7 +37,7 @@ const CONNECTIONS: usize = 24;
 /// Frames to others that it remembers, to quote them.
 const OVERHEARD: usize = 16;
 
-/// What the misbehaving peer hears of the victim.
+/// The frames of the victim that the misbehaving peer sees.
 #[derive(Debug, Default)]
 struct Heard {
     /// Frames to its own address, or to all.
@@ -77,7 +77,7 @@ impl Observer for Ear {
 struct Own {
     port: u16,
     iss: u32,
-    /// The victim's first number, once it was heard.
+    /// The victim's initial sequence number, once it was seen.
     irs: Option<u32>,
     /// What it has sent in order.
     sent: u32,
@@ -109,12 +109,12 @@ impl MisbehavingPeer {
         Self { random, heard, connections: Vec::new(), next: from, until, pace, injected: 0, ports: 1000 }
     }
 
-    /// Bare segments that the victim has sent to it: what it costs its victim in frames.
+    /// Bare segments that the victim has sent to it: its cost to the victim in frames.
     pub(super) fn answers(&self) -> u64 {
         self.heard.borrow().bare
     }
 
-    /// Acts if it is time to.
+    /// Acts if it is due.
     pub(super) fn act(&mut self, link: &mut Link, now: u64) {
         let own = std::mem::take(&mut self.heard.borrow_mut().own);
         for frame in own {
@@ -232,8 +232,8 @@ impl MisbehavingPeer {
     fn pretend(&mut self) -> Option<Vec<u8>> {
         let heard = self.heard.borrow();
         let frame = heard.others.get(self.random.index(heard.others.len()))?;
-        // Who opens a connection believes the first SYN that comes from the right port: RFC 9293
-        // section 3.5 has it so.
+        // The opener of a connection accepts the first SYN from the right port: RFC 9293 section
+        // 3.5 requires it.
         let real = Segment::decode(frame).filter(|real| !real.has(SYN))?;
         let flags = *self.random.pick(&[RST, RST | ACK, SYN, SYN | ACK, ACK, ACK | PSH, FIN | ACK, 0, 0xff]);
         let (seq, ack) = (self.random.word() as u32, self.random.word() as u32);
@@ -246,7 +246,7 @@ impl MisbehavingPeer {
     fn lie(&mut self) -> Option<Vec<u8>> {
         let heard = self.heard.borrow();
         let frame = heard.others.get(self.random.index(heard.others.len()))?;
-        // Before a connection is there, such an error ends the attempt, rightly.
+        // Before a connection is established, such an error rightly ends the attempt.
         Segment::decode(frame).filter(|real| !real.has(SYN))?;
         let code = *self.random.pick(&[0, 1, 2, 3, 4, 4, 4, 4, 13]);
         let mtu = *self.random.pick(&[0, 68, 296, 576, 1000, 1499, 1500, 65_535]);
@@ -277,7 +277,7 @@ impl MisbehavingPeer {
         frame
     }
 
-    /// What comes to its mind about one of its own connections.
+    /// Random violations on one of its own connections.
     fn violate(&mut self, index: usize) -> Vec<Vec<u8>> {
         let babble = self.babble();
         let random = &mut self.random;
@@ -297,7 +297,7 @@ impl MisbehavingPeer {
                 own.sent += data.len() as u32;
             }
             2 => {
-                // What it said before, in other words.
+                // Data that it sent before, with different bytes.
                 segment.seq = next.wrapping_sub(random.below(3000) as u32);
                 segment.payload = &data;
             }

@@ -1,4 +1,4 @@
-//! A simulated disk that can be told to break its most important promise.
+//! A simulated disk that can break its most important promise.
 
 use std::io;
 use std::time::Duration;

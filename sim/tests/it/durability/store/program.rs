@@ -1,10 +1,10 @@
-//! Random commands whose effects and replies follow from the state alone: no random members, no
+//! Random commands whose effects and replies depend on the state alone: no random members, no
 //! unordered replies.
 
 use sietch_sim::Random;
 
-/// Appends one request (or a transaction of several) to `out`; values have up to `value` bytes, and
-/// only who `may_block` waits.
+/// Appends one request (or a transaction of several) to `out`. Values have up to `value` bytes.
+/// Commands that block are included only if `may_block`.
 pub(crate) fn command(random: &mut Random, value: usize, may_block: bool, out: &mut Vec<u8>) {
     match random.below(100) {
         0 => {
@@ -134,7 +134,7 @@ fn generic(random: &mut Random, out: &mut Vec<u8>) {
 }
 
 fn key(random: &mut Random, kind: &str) -> Vec<u8> {
-    // Now and then a key of another type: the reply is an error, and nothing changes.
+    // Occasionally a key of another type: the reply is an error, and nothing changes.
     let kind = if random.chance(30) { *random.pick(&["s", "l", "h", "t", "z"]) } else { kind };
     format!("{kind}{}", random.below(4)).into_bytes()
 }

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use sietch_kv::journal::{Reader, SNAPSHOT};
 use sietch_kv::shard::Shard;
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Value {
     /// The command that builds it names its type.
@@ -25,7 +25,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// What is left of it at `unix_ms`: keys that have expired are gone.
+    /// The state at `unix_ms`, without keys that have expired.
     pub(crate) fn at(&self, unix_ms: u64) -> Self {
         let lives = |value: &Value| value.expires.is_none_or(|at| at > unix_ms);
         let left = self.values.iter().filter(|(_, value)| lives(value));

@@ -1,4 +1,4 @@
-//! Clients that know what they must be told.
+//! Clients that know the expected answers.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use sietch_sim::Random;
 
 use super::{SECOND, address};
 
-/// Without progress for so long, a client gives its connection up.
+/// A client closes its connection after this time without progress.
 const STALLED: u64 = 90 * SECOND;
-/// Between two connections, so that nothing of the former is on its way any more.
+/// The time between two connections, so that no segment of the first is in flight any more.
 const REST: u64 = 15 * SECOND;
 
-/// What a client of the first kind changes. Everything is in keys of its own.
+/// The data of a client of the first kind. All of it is in keys of its own.
 #[derive(Debug, Clone)]
 enum Command {
     Set(Vec<u8>),
@@ -26,7 +26,7 @@ enum Command {
     Both(Vec<u8>),
 }
 
-/// What its keys hold.
+/// The values of its keys.
 #[derive(Debug, Clone, Default)]
 struct Model {
     text: Option<Vec<u8>>,
@@ -34,18 +34,18 @@ struct Model {
     list: VecDeque<Vec<u8>>,
 }
 
-/// What a client is for.
+/// The behaviour of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Runs so many commands, through as many connections as it takes.
+    /// Runs this number of commands, over as many connections as necessary.
     Worker { commands: u32 },
-    /// Sends what is no request, and is told so.
+    /// Sends an invalid request, and gets an error.
     Malformed,
-    /// Sends requests, half-closes, and is answered all the same.
+    /// Sends requests, half-closes, and still gets the answers.
     HalfCloser,
-    /// Asks for megabytes, and reads them late and slowly.
+    /// Requests megabytes, and reads them late and slowly.
     SlowReader,
-    /// Sends half a request and is never heard of again.
+    /// Sends half a request and then nothing more.
     Abandoner,
 }
 
@@ -64,17 +64,17 @@ pub(crate) struct Client {
     flow: FlowId,
     /// Bytes to be sent.
     outgoing: Vec<u8>,
-    /// Bytes that must come, and how many of them have.
+    /// Bytes that must arrive, and how many have arrived.
     expected: Vec<u8>,
     got: usize,
-    /// Commands whose answers have not come, with where these end.
+    /// Commands whose answers are outstanding, with the ends of the answers.
     pending: VecDeque<(Command, usize)>,
-    /// As of the last answer.
+    /// The state after the last answer.
     model: Model,
-    /// As of the last command sent.
+    /// The state after the last command sent.
     ahead: Model,
-    /// After a connection was lost: what may have come of the pending commands, one of which the
-    /// answer must fit.
+    /// After a connection was lost: the possible states, depending on how many pending commands
+    /// have run. The answer must fit one of them.
     candidates: Vec<(Model, Vec<u8>)>,
     answered: Vec<u8>,
     left: u32,
@@ -98,7 +98,7 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 impl Model {
-    /// Runs a command, and says what it answers.
+    /// Runs a command, and returns its answer.
     fn run(&mut self, command: &Command) -> Vec<u8> {
         let optional = |bytes: Option<&Vec<u8>>| {
             let Some(bytes) = bytes else { return b"$-1\r\n".to_vec() };
@@ -140,7 +140,7 @@ impl Model {
         }
     }
 
-    /// What the question for all of it answers.
+    /// The answer to the request for all data.
     fn whole(&self) -> Vec<u8> {
         let mut out = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n".to_vec();
         match &self.text {
@@ -185,7 +185,7 @@ impl Client {
         matches!(self.phase, Phase::Connecting | Phase::Open).then_some(self.flow)
     }
 
-    /// Whether it has nothing more to do. Workers keep their connections.
+    /// Whether it has finished. Workers keep their connections.
     pub(crate) fn is_done(&self) -> bool {
         match self.role {
             Role::Worker { .. } => {
@@ -236,7 +236,7 @@ impl Client {
         }
     }
 
-    /// The first thing said on a connection.
+    /// Sends the first request on a connection.
     fn begin(&mut self, now: u64) {
         match self.role {
             Role::Worker { .. } => {
@@ -275,7 +275,7 @@ impl Client {
         }
     }
 
-    /// The connection is gone.
+    /// The connection was lost.
     fn lose(&mut self, now: u64) {
         if !matches!(self.role, Role::Worker { .. }) {
             self.phase = Phase::Done;
@@ -283,7 +283,7 @@ impl Client {
         }
         self.reconnections += 1;
         if self.candidates.is_empty() {
-            // Any number of the commands that were not answered may have been run, in their order.
+            // Any number of the unanswered commands may have run, in their order.
             let mut model = self.model.clone();
             self.candidates.push((model.clone(), model.whole()));
             for (command, _) in self.pending.drain(..) {
@@ -383,7 +383,7 @@ impl Client {
         }
     }
 
-    /// A worker sends some more commands, while few are pending.
+    /// A worker sends more commands, if few are pending.
     fn talk(&mut self, random: &mut Random) {
         let ready = self.candidates.is_empty() && self.pending.len() < 12 && !self.ended;
         if !matches!(self.role, Role::Worker { .. }) || !ready {
@@ -431,7 +431,7 @@ impl Client {
         }
     }
 
-    /// Ends what is over.
+    /// Ends a finished connection.
     fn end(&mut self, engine: &mut Engine, now: u64) {
         let all = self.got == self.expected.len();
         match self.role {
@@ -458,14 +458,15 @@ impl Client {
         }
     }
 
-    /// The server was started anew: a worker that was done looks once more whether all is there.
+    /// The server was restarted: a worker that had finished checks once more whether all data are
+    /// there.
     pub(crate) fn come_back(&mut self, engine: &mut Engine, now: u64) {
         if matches!(self.role, Role::Worker { .. }) {
             self.give_up(engine, now);
         }
     }
 
-    /// Leaves for good.
+    /// Disconnects for good.
     pub(crate) fn leave(&mut self, engine: &mut Engine) {
         if self.flow().is_some() {
             engine.abort(self.flow);

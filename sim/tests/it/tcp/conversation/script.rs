@@ -1,4 +1,4 @@
-//! What an application does with its connection, and the bytes it sends.
+//! The behaviour of an application on its connection, and the bytes it sends.
 
 use std::sync::OnceLock;
 
@@ -9,19 +9,19 @@ use super::SECOND;
 /// How an application ends its side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// Half-closes when all is sent, and stays until the engine says that it is over.
+    /// Half-closes when all is sent, and stays until the engine reports the end.
     HalfClose,
-    /// Closes when all is sent and the peer has ended; not for both sides, each would wait for the
+    /// Closes when all is sent and the peer has ended. Not for both sides: each would wait for the
     /// other.
     CloseAtEnd,
-    /// Half-closes when all is sent, and closes when so many bytes have come, whatever the peer
-    /// still has to say.
+    /// Half-closes when all is sent, and closes when so many bytes have come, even if the peer has
+    /// more to send.
     CloseAfter(u64),
     /// Half-closes when all is sent, and resets when so many bytes have passed.
     AbortAfter(u64),
 }
 
-/// What an application does.
+/// The behaviour of an application.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     /// Bytes it sends.
@@ -30,28 +30,28 @@ pub(crate) struct Script {
     pub mouthful: usize,
     /// Bytes it reads at a time.
     pub bite: usize,
-    /// Permille of occasions to read at which it goes to sleep instead.
+    /// Permille of reads at which it sleeps instead.
     pub sleepiness: u32,
     /// Nanoseconds.
     pub longest_sleep: u64,
     pub finish: Finish,
-    /// Lends every other mouthful instead of having it copied.
+    /// Sends every other piece without a copy.
     pub lends: bool,
-    /// Takes received buffers, and keeps each while it sleeps, instead of copying bites.
+    /// Takes received buffers, and keeps each while it sleeps, instead of copying pieces.
     pub takes: bool,
-    /// Speaks in turns: so many bytes of its own may follow so many of its peer's, and it begins or
-    /// does not.
+    /// Alternates requests and answers: so many of its own bytes may follow so many of its peer's.
+    /// One side begins.
     pub turns: Option<Turns>,
 }
 
-/// The turns of a conversation by requests and answers.
+/// The alternation of requests and answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turns {
-    /// Bytes that it says at a time.
+    /// Bytes of its own message.
     pub own: u64,
-    /// Bytes that its peer says at a time.
+    /// Bytes of its peer's message.
     pub other: u64,
-    /// Whether it speaks first.
+    /// Whether it sends first.
     pub first: bool,
 }
 
@@ -81,14 +81,14 @@ impl Script {
         pair
     }
 
-    /// Bytes that it has to have said when so many have come.
+    /// Bytes that it must have sent when so many have come.
     pub(crate) fn due(&self, received: u64) -> u64 {
         self.turns.map_or(self.total, |turns| {
             ((received / turns.other + u64::from(turns.first)) * turns.own).min(self.total)
         })
     }
 
-    /// Some applications for the two sides of a connection; one in `rude` (0: none) ends its side
+    /// Random applications for the two sides of a connection. One in `rude` (0: none) ends its side
     /// without regard for the other.
     pub(crate) fn pair(random: &mut Random, most: u64, rude: u64) -> [Self; 2] {
         let opener = Self::random(random, most, rude);
@@ -119,7 +119,7 @@ impl Script {
             total,
             mouthful,
             bite,
-            // No draws of their own: what a seed meant before, it means still.
+            // These make no draws, so that every old seed still means the same run.
             lends: mouthful == 9000 || mouthful == 100_000 && total % 2 == 0,
             takes: bite == 4096 || bite == 700 && total % 2 == 1,
             sleepiness: if slow { *random.pick(&[100, 500]) } else { 0 },
@@ -129,7 +129,7 @@ impl Script {
         }
     }
 
-    /// Whether it lets its peer say everything.
+    /// Whether it lets its peer send everything.
     pub(crate) fn is_polite(&self) -> bool {
         matches!(self.finish, Finish::HalfClose | Finish::CloseAtEnd)
     }
