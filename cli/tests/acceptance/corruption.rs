@@ -82,7 +82,7 @@ fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
         let words: String =
             printed.replace(['\u{2502}', '\u{d7}'], " ").split_whitespace().collect::<Vec<_>>().join(" ");
         eprintln!("{words}");
-        contains_all(&words, &["volume main", "67108864 bytes were asked for", "are free", "smaller size"]);
+        contains_all(&words, &["volume main", "67108864 bytes were requested", "are free", "smaller size"]);
     });
 }
 

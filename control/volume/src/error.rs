@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-/// The first request that failed. The volume takes no change any more: what the device holds beyond
-/// is unknown, and a failed write must never be taken back as if it had not happened.
+/// The first request that failed. The volume accepts no further change: what the device holds
+/// beyond this point is unknown, and a failed write must never be treated as if it had not
+/// happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{action} at offset {offset}: {source}; nothing is changed any more: check the disk and restart")]
 pub struct Failure {
@@ -29,7 +30,7 @@ pub enum FormatError {
     TooSmall {
         /// Bytes there.
         capacity: u64,
-        /// Bytes that the metadata takes.
+        /// Bytes that the metadata occupies.
         metadata: u64,
         /// Bytes needed.
         least: u64,
@@ -65,7 +66,7 @@ pub enum OpenError {
         /// Where, in bytes.
         offset: u64,
     },
-    /// It is larger than what it lies on.
+    /// It is larger than its file or device.
     #[error("it has {wanted} bytes and its file or device {found}; it was cut short: restore it")]
     TooShort {
         /// Bytes the superblock names.
@@ -82,17 +83,17 @@ pub enum VolumeError {
     #[error(transparent)]
     Failed(#[from] Failure),
     /// No room.
-    #[error("{asked} bytes were asked for and {free} are free; delete or shrink areas, or ask for less")]
+    #[error("{asked} bytes were requested and {free} are free; delete or shrink areas, or request less")]
     Full {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
         /// Bytes free.
         free: u64,
     },
-    /// The free room lies in too many pieces.
-    #[error("{asked} bytes would take more than {most} pieces of the volume; delete areas between others, or ask for less", most = crate::limits::MAX_EXTENTS)]
+    /// The free room is in too many pieces.
+    #[error("{asked} bytes would take more than {most} pieces of the volume; delete areas between others, or request less", most = crate::limits::MAX_EXTENTS)]
     Fragmented {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
     },
     /// The metadata has no room for another area or another piece of one.

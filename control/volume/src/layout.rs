@@ -1,14 +1,16 @@
-//! What lies where on a volume. The page `docs/spec/volume.md` shows it as a picture.
+//! The layout of a volume. The page `docs/spec/volume.md` shows it as a picture.
 //!
-//! 1. All integers are little endian. Four superblock copies of a block each, two halves of equal
-//!    size, one block that belongs to nobody (the *void*), then the blocks of areas.
+//! 1. All integers are little endian. First come four superblock copies of a block each, then two
+//!    halves of equal size, one block that belongs to no area (the *void*), and the blocks of
+//!    areas.
 //! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) + 1`
 //!    and names half `g % 2`: an update never touches the generation that it replaces.
 //! 3. A half is a checkpoint (all areas), padded to a block, and then records of one block each. A
 //!    checkpoint and every record carry a CRC32C seeded by the volume's identity and their own
-//!    place: those of another volume, or that landed elsewhere, do not validate.
-//! 4. `epoch` grows with every opening, `sequence` with every record, and a record counts only when
-//!    it is the very next: what an earlier use of the half left behind never does.
+//!    offset: data of another volume, or at a wrong offset, does not validate.
+//! 4. `epoch` grows with every opening, `sequence` with every record. A record counts only when it
+//!    is the direct successor of the one before: leftovers of an earlier use of the half never
+//!    count.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use sietch_disk::superblock_copies::{self, CopyDamage};
@@ -24,7 +26,7 @@ const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"SIETCHVL");
 const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"SVCP");
 const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"SVRC");
 
-/// A record that says what an area is from now on.
+/// A record with the new state of an area.
 const KIND_PUT: u32 = 1;
 /// A record that ends an area.
 const KIND_DELETE: u32 = 2;
@@ -47,7 +49,7 @@ pub struct Area {
     pub uid: u32,
     /// What it is called.
     pub name: String,
-    /// Where its bytes lie, in their order.
+    /// The blocks of its bytes, in their order.
     pub extents: Vec<Extent>,
 }
 
@@ -149,7 +151,7 @@ fn plain_checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// What a superblock says.
+/// The content of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub generation: u64,
@@ -242,7 +244,7 @@ fn put_area(area: &Area, out: &mut Vec<u8>) {
     }
 }
 
-/// The area at the start of `bytes`, and what comes behind it.
+/// The area at the start of `bytes`, and the bytes after it.
 fn take_area(bytes: &[u8]) -> Option<(Area, &[u8])> {
     let (raw, rest) = RawArea::read_from_prefix(bytes).ok()?;
     let (count, length) = (raw.extents.get() as usize, raw.name_length.get() as usize);
@@ -273,7 +275,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// As it lies at `offset`, padded to whole blocks.
+    /// Its encoding at `offset`, padded to whole blocks.
     pub(crate) fn write(&self, seed: u32, offset: u64) -> Vec<u8> {
         let mut out = vec![0; size_of::<RawCheckpoint>()];
         for area in &self.areas {
@@ -297,8 +299,8 @@ impl Checkpoint {
         out
     }
 
-    /// The checkpoint at the start of `half`, which lies at `offset`, and the bytes it takes with
-    /// its padding.
+    /// The checkpoint at the start of `half`, which is at `offset`, and the bytes that it occupies
+    /// with its padding.
     pub(crate) fn read(seed: u32, offset: u64, half: &[u8]) -> Option<(Self, usize)> {
         let (raw, _) = RawCheckpoint::read_from_prefix(half).ok()?;
         let length = raw.length.get() as usize;
@@ -349,7 +351,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// One block, as it lies at `offset`.
+    /// One block, encoded for `offset`.
     pub(crate) fn write(&self, seed: u32, offset: u64) -> Vec<u8> {
         let mut out = vec![0; size_of::<RawRecord>()];
         let kind = match &self.change {
@@ -377,7 +379,7 @@ impl Record {
         out
     }
 
-    /// The record in `block`, which lies at `offset`, if it is whole and genuine.
+    /// The record in `block`, which is at `offset`, if it is complete and valid.
     pub(crate) fn read(seed: u32, offset: u64, block: &[u8]) -> Option<Self> {
         let (raw, rest) = RawRecord::read_from_prefix(block).ok()?;
         if raw.magic.get() != RECORD_MAGIC

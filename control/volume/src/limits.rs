@@ -10,7 +10,7 @@ pub const SUPERBLOCKS: u64 = sietch_disk::superblock_copies::COPIES as u64;
 /// Where the first half begins.
 pub const HALVES_START: u64 = SUPERBLOCKS * BLOCK;
 
-/// Bytes of a half unless a smaller volume asks for less: a checkpoint of a thousand areas with
+/// Bytes of a half unless a smaller volume requests less: a checkpoint of a thousand areas with
 /// fifty extents each.
 pub const USUAL_HALF: u64 = 1 << 20;
 

@@ -1,10 +1,10 @@
-//! Which blocks are free.
+//! The free blocks.
 //!
-//! 1. Free runs by their first block; neighbours are joined. Nothing of this is on the medium: it
-//!    follows from the areas.
-//! 2. A request gets the smallest single run that holds it: an area in one piece can be handed out
-//!    as a device of its own.
-//! 3. Where no run is long enough it gets the longest runs, few of them.
+//! 1. Free runs are kept by their first block, and neighbours are joined. None of this is on the
+//!    medium: it follows from the areas.
+//! 2. A request gets the smallest single run that holds it: an area in one piece can be granted as
+//!    a device of its own.
+//! 3. Where no run is long enough, the request gets the longest runs, as few as possible.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Space {
         (block < start + blocks).then_some((start, blocks))
     }
 
-    /// Takes these very blocks; `false` if one of them is not free.
+    /// Takes exactly these blocks. `false` if one of them is not free.
     pub(crate) fn take(&mut self, extent: Extent) -> bool {
         let Some((start, blocks)) = self.around(extent.start) else { return false };
         let (Some(end), run_end) = (extent.start.checked_add(extent.blocks), start + blocks) else {
@@ -76,7 +76,7 @@ impl Space {
         self.around(start).map_or(0, |(first, blocks)| (first + blocks - start).min(most))
     }
 
-    /// Takes `blocks` in at most `pieces` runs. `None`, and nothing taken, if that cannot be.
+    /// Takes `blocks` in at most `pieces` runs. `None`, and takes nothing, if that is impossible.
     pub(crate) fn allocate(&mut self, blocks: u64, pieces: usize) -> Option<Vec<Extent>> {
         if blocks > self.free || pieces == 0 {
             return None;

@@ -1,5 +1,5 @@
-//! One request after another over a queue: metadata is small and rare. Zeroing keeps several in
-//! flight.
+//! Executes one request after another over a queue: metadata is small and rare. Zeroing keeps
+//! several requests in flight.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::layout::Extent;
 use crate::limits::BLOCK;
 
-/// How long one look for completions waits; a device that hangs is waited for, as by any file
+/// How long one poll waits for completions. A device that hangs is waited for, as by any file
 /// system.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -93,7 +93,7 @@ pub fn zero<D: DiskQueue>(disk: &mut D, extents: &[Extent]) -> Result<(), Failur
             };
             let buffer = spare.pop().unwrap_or_else(|| {
                 made += 1;
-                // No larger than the largest piece: a small area takes no large buffers.
+                // It is not larger than the largest piece: a small area needs no large buffers.
                 Buffer::new(
                     extents.iter().map(|e| e.blocks * BLOCK).max().unwrap_or(BLOCK).min(CHUNK) as usize
                 )

@@ -1,20 +1,20 @@
 //! Opening a volume and changing it, crash-safe at every write.
 //!
-//! 1. *Format*: blank all superblock copies; write an empty checkpoint to half 1; flush both; write
+//! 1. *Format*: blank all superblock copies. Write an empty checkpoint to half 1. Flush both. Write
 //!    both superblocks of generation 1, durably.
 //! 2. *Open*: the newest superblock that validates names the half. Read its checkpoint and the
-//!    records after it, each the very next. A record that comes later than the first gap, or in the
-//!    other half later than what was read, is proof that something acknowledged is missing: refuse.
-//!    Check that no two areas share a block. Then begin a new epoch with a checkpoint (3): what a
-//!    dead owner left behind never counts again.
+//!    records after it, each the direct successor of the one before. A record after the first gap,
+//!    or a later one in the other half, proves that an acknowledged change is missing: refuse.
+//!    Check that no two areas share a block. Then start a new epoch with a checkpoint (3), so that
+//!    leftovers of a dead owner never count again.
 //! 3. *Checkpoint*: write all areas to the other half; flush; write both superblocks of the next
-//!    generation, durably; the journal begins behind it.
-//! 4. *Commit*: if the journal has no room, a checkpoint first. One record, one durable write, then
-//!    the change is true.
-//! 5. *Create and grow*: take blocks from what is free, zero them, flush the zeros, commit. *Shrink
-//!    and delete*: commit, then the blocks are free.
-//! 6. Room in the metadata is asked for before anything is written: a checkpoint of what will be
-//!    there, and one record, must fit a half.
+//!    generation, durably. The journal starts after it.
+//! 4. *Commit*: if the journal has no room, write a checkpoint first. Then write one record
+//!    durably. After that the change is in effect.
+//! 5. *Create and grow*: take free blocks, zero them, flush the zeros, commit. *Shrink and delete*:
+//!    commit, then the blocks are free.
+//! 6. Room in the metadata is checked before any write: a checkpoint of the new state, and one
+//!    record, must fit a half.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ use crate::transfer::{failure, flush, read, write, zero};
 /// How a volume is formatted.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatOptions {
-    /// Tells this volume from any other that the device has held or will hold: random.
+    /// Distinguishes this volume from every other that the device has held or will hold: random.
     pub identity: u128,
     /// Bytes of a half; `None`: chosen by the capacity.
     pub half_bytes: Option<u64>,
@@ -75,19 +75,19 @@ pub struct Volume {
     next_id: u64,
     /// Of the last record.
     sequence: u64,
-    /// Where the next record goes.
+    /// The offset of the next record.
     position: u64,
     failed: Option<Failure>,
 }
 
-/// Bytes that the metadata of a volume of `capacity` bytes takes in each half.
+/// Bytes that the metadata of a volume of `capacity` bytes occupies in each half.
 fn half_for(capacity: u64) -> u64 {
     // A small volume spends a sixteenth on each.
     (capacity / 16).next_multiple_of(BLOCK).clamp(HALF_RANGE.0, USUAL_HALF)
 }
 
 impl Volume {
-    /// Makes an empty volume of all of `disk`. What was there is lost.
+    /// Formats all of `disk` as an empty volume. Earlier data is lost.
     ///
     /// # Errors
     /// See [`FormatError`].
@@ -102,8 +102,8 @@ impl Volume {
             let least = MIN_CAPACITY.max(metadata.saturating_add(2 * BLOCK));
             return Err(FormatError::TooSmall { capacity, metadata, least });
         }
-        // In any order: an older volume's half that is shown while its newest superblock is gone
-        // already says that by itself (see `replay`).
+        // The order does not matter. If an older volume's half becomes current while its newest
+        // superblock is missing, `replay` detects that.
         for copy in 0..SUPERBLOCKS {
             write(disk, "blanking a superblock", copy * BLOCK, &[0; BLOCK as usize], false)?;
         }
@@ -140,8 +140,8 @@ impl Volume {
         self.space.free() * BLOCK
     }
 
-    /// A block that belongs to nobody and is never read: where what was taken away may point. Bytes
-    /// from the beginning.
+    /// A block that belongs to no area and is never read. Entries of removed extents may point to
+    /// it. The value is in bytes from the start.
     pub fn void(&self) -> u64 {
         self.superblock.void()
     }
@@ -161,7 +161,7 @@ impl Volume {
         self.failed.as_ref()
     }
 
-    /// Makes the area `name` of `size` zeroed bytes for user `uid`.
+    /// Creates the area `name` of `size` zeroed bytes for user `uid`.
     ///
     /// # Errors
     /// See [`VolumeError`].
@@ -176,7 +176,7 @@ impl Volume {
         self.finish(disk, reservation)
     }
 
-    /// Makes the area `name` longer, with zeros, or shorter.
+    /// Grows the area `name` with zeros, or shrinks it.
     ///
     /// # Errors
     /// See [`VolumeError`].
@@ -196,7 +196,7 @@ impl Volume {
         match reservation.zero(disk) {
             Ok(zeroed) => self.commit(disk, zeroed),
             Err((failure, reservation)) => {
-                // Nothing but zeros was written, to blocks that nobody has: the volume goes on.
+                // Only zeros were written, to blocks of no area: the volume continues.
                 self.release(reservation);
                 Err(failure.into())
             }
@@ -229,7 +229,7 @@ impl Volume {
         Ok(Reservation { area, fresh })
     }
 
-    /// Takes blocks for a longer area: right behind it if they are free.
+    /// Takes blocks for a longer area: directly behind it if they are free.
     ///
     /// # Errors
     /// See [`VolumeError`].
@@ -274,16 +274,16 @@ impl Volume {
         Ok(Reservation { area, fresh })
     }
 
-    /// Gives the blocks of a reservation to its area. The area must not have changed since.
+    /// Assigns the blocks of a reservation to its area. The area must not have changed since.
     ///
     /// # Errors
-    /// [`VolumeError::Failed`]; the volume then takes no change any more.
+    /// [`VolumeError::Failed`]; the volume then accepts no further change.
     pub fn commit<D: DiskQueue>(&mut self, disk: &mut D, zeroed: Zeroed) -> Result<(), VolumeError> {
         let Zeroed(Reservation { area, fresh }) = zeroed;
         let done = self.record(disk, Change::Put(area));
         if done.is_err() {
-            // Whether the medium has the record nobody knows: the blocks stay taken until the next
-            // opening.
+            // It is unknown whether the medium has the record. The blocks remain taken until the
+            // next opening.
             drop(fresh);
         }
         done
@@ -313,7 +313,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends the area `name`. Its blocks are free, and zeroed before anybody gets them.
+    /// Removes the area `name`. Its blocks are free, and are zeroed before they are assigned again.
     ///
     /// # Errors
     /// See [`VolumeError`].
@@ -325,7 +325,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Where the bytes of a range of the area `name` lie.
+    /// The extents of a range of the area `name`.
     ///
     /// # Errors
     /// [`VolumeError::Unknown`]; [`VolumeError::Invalid`]: not whole blocks inside it.
@@ -396,7 +396,7 @@ impl Volume {
         Err(VolumeError::MetadataFull { areas: self.areas.len() })
     }
 
-    /// Makes a change true.
+    /// Puts a change into effect.
     fn record<D: DiskQueue>(&mut self, disk: &mut D, change: Change) -> Result<(), VolumeError> {
         self.check_working()?;
         let half = self.superblock.half(self.superblock.generation % 2);
@@ -413,7 +413,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes all areas to the other half and goes on there.
+    /// Writes all areas to the other half, and continues there.
     fn checkpoint<D: DiskQueue>(&mut self, disk: &mut D) -> Result<(), Failure> {
         let next = Superblock { generation: self.superblock.generation + 1, ..self.superblock };
         let at = next.half(next.generation % 2);
@@ -578,7 +578,8 @@ fn apply(areas: &mut BTreeMap<u64, Area>, change: Change) {
     }
 }
 
-/// What is free beside `areas`; `None` if two share a block or a name, or one lies outside.
+/// The free blocks beside `areas`. `None` if two areas share a block or a name, or one is outside
+/// the volume.
 fn occupy(superblock: &Superblock, areas: &BTreeMap<u64, Area>) -> Option<Space> {
     let (first, blocks) = superblock.data();
     let mut space = Space::new(first, blocks);

@@ -28,12 +28,12 @@ pub fn administrator_socket(open: &Path) -> PathBuf {
     open.with_file_name(FOLDER).join(open.file_name().unwrap_or_else(|| OsStr::new("sietch.sock")))
 }
 
-/// Makes and checks the folder, and listens in it. The socket is renamed into its place once it
-/// listens, and replaces the socket of a dead service.
+/// Creates and checks the folder, and listens in it. The socket is renamed to its final path once
+/// it listens, and replaces the socket of a dead service.
 ///
 /// # Errors
-/// `PermissionDenied`: the folder is not this user's, or others may enter it; those of the system
-/// calls.
+/// `PermissionDenied`: the folder belongs to another user, or others may enter it; those of the
+/// system calls.
 pub fn listen(open: &Path, kind: SocketType) -> io::Result<OwnedFd> {
     let path = administrator_socket(open);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
@@ -102,7 +102,7 @@ pub fn shares_namespaces(peer: Option<Pid>) -> bool {
     own.is_some() && own == peer
 }
 
-/// How deep a process lies in PID namespaces as seen from here, and its map of user ids.
+/// The depth of a process in PID namespaces as seen from here, and its map of user ids.
 fn namespaces(process: &str) -> Option<(usize, String)> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     // Without PID namespaces in the kernel there is no such line, for neither of the two.

@@ -31,8 +31,7 @@ use crate::storage::{AreaStatus, HeldStorage, VolumeStatus};
 use crate::types::QueueLayout;
 use crate::view::{ViewError, ViewOperation, ViewReply, ViewRequest};
 
-/// How long a call waits when the caller does not say: creating and writing a large VSA takes many
-/// seconds.
+/// How long a call waits by default: creating and writing a large VSA takes many seconds.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Notices kept for the caller. The daemon sends at most one for each grant and one when it ends.
@@ -247,7 +246,7 @@ impl Connection {
     /// The oldest notice with its descriptors, if one has arrived. Never waits.
     ///
     /// # Errors
-    /// [`CallError::Closed`] when the daemon is gone: reconnect and adopt.
+    /// [`CallError::Closed`] when the daemon has ended: reconnect and adopt.
     pub fn take_notice(&mut self) -> Result<Option<(Notice, Vec<OwnedFd>)>, CallError> {
         if let Some(notice) = self.notices.pop_front() {
             return Ok(Some(notice));
@@ -333,8 +332,8 @@ impl Connection {
         self.done(&Request::Show { id, outcome }, piece.as_slice())
     }
 
-    /// Makes this connection that of the service core, which still has `ports`. New ports come as
-    /// notices.
+    /// Makes this connection the one of the service core, which still has `ports`. New ports come
+    /// as notices.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -385,7 +384,7 @@ impl Connection {
         }
     }
 
-    /// Makes the holder of the VNIC `vnic` copy its frames into `ring` until this connection ends.
+    /// Has the holder of the VNIC `vnic` copy its frames into `ring` until this connection ends.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -462,7 +461,7 @@ impl Connection {
         Ok((*area, files))
     }
 
-    /// Makes the VSA `name` of `size` bytes, for user `uid` or this process' own.
+    /// Creates the VSA `name` of `size` bytes, for user `uid` or this process' own.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -629,7 +628,7 @@ impl Connection {
         }
     }
 
-    /// Lets a revoked name be acquired again.
+    /// Permits a revoked name again.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -637,7 +636,7 @@ impl Connection {
         self.done(&Request::Restore { name: name.to_owned() }, &[])
     }
 
-    /// Makes the daemon read `sietch.toml` again.
+    /// Has the daemon read `sietch.toml` again.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -240,7 +240,7 @@ impl<D: AsFd> FrameWriter<D> {
         self.bytes.len() - self.sent
     }
 
-    /// Sends as much as the socket takes. `Closed` if the peer is gone.
+    /// Sends as much as the socket accepts. `Closed` if the peer has closed the connection.
     ///
     /// # Errors
     /// [`FrameError::Socket`].

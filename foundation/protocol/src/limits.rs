@@ -7,7 +7,8 @@ pub const MAX_NAME: usize = 32;
 /// The most grants one Adopt may name.
 pub const MAX_HELD: usize = 64;
 
-/// The most bytes of one [`crate::Reply::Piece`]: what the kernel asks a FUSE file system for at once.
+/// The most bytes of one [`crate::Reply::Piece`]: the most that the kernel requests of a FUSE file
+/// system at once.
 pub const MAX_PIECE: u32 = 1 << 20;
 
 /// Whether `name` may name a VNIC, a VSA or a client: 1 to [`MAX_NAME`] of `a-z A-Z 0-9 _ -`,

@@ -1,4 +1,4 @@
-//! What is said over the socket. One enum a direction.
+//! The messages on the socket. One enum a direction.
 //!
 //! Unknown fields are ignored within one protocol version, unknown variants are an error.
 
@@ -20,13 +20,13 @@ pub use crate::limits::{MAX_HELD, MAX_NAME, MAX_PIECE, is_name};
 /// A request with the id that its reply repeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClientFrame {
-    /// Chosen by the client; the daemon does not look at it.
+    /// Chosen by the client; the daemon only copies it to the reply.
     pub id: u64,
-    /// What is asked.
+    /// The request.
     pub request: Request,
 }
 
-/// What a client asks.
+/// The requests of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -44,16 +44,15 @@ pub enum Request {
         /// Its name in `sietch.toml`.
         name: String,
     },
-    /// Says that the rings of a veth VNIC are mapped: the daemon binds the socket, and frames pass.
-    /// Kernels before 6.4 map no rings of a bound socket. Answer: [`Reply::Done`]; a refusal ends
-    /// the grant.
+    /// Reports that the rings of a veth VNIC are mapped: the daemon binds the socket, and frames
+    /// pass. Kernels before 6.4 map no rings of a bound socket. Answer: [`Reply::Done`]; a refusal
+    /// ends the grant.
     BindVnic {
         /// The grant.
         grant: u64,
     },
-    /// Says that this connection reads notices for these grants, which may be none, and answers
-    /// what is asked about them ([`Notice::Inquiry`], [`Notice::Capture`]). Answer:
-    /// [`Reply::Done`].
+    /// Registers this connection for the notices of these grants, which may be none. It answers
+    /// queries about them ([`Notice::Inquiry`], [`Notice::Capture`]). Answer: [`Reply::Done`].
     Attend {
         /// At most [`MAX_HELD`].
         grants: Vec<u64>,
@@ -61,8 +60,8 @@ pub enum Request {
         #[serde(default)]
         views: Vec<u64>,
     },
-    /// Makes this connection that of the service core, the software switch. `ports` are those that
-    /// it still has from before the daemon was restarted. Answer: [`Reply::Done`]; then
+    /// Makes this connection the one of the service core, the software switch. `ports` are those
+    /// that it still has from before a restart of the daemon. Answer: [`Reply::Done`]; then
     /// [`Notice::Port`] for each port. The uid of `[service]` in `sietch.toml`, and administrators.
     Serve {
         /// At most [`MAX_HELD`].
@@ -83,14 +82,14 @@ pub enum Request {
         /// The grant of the area.
         grant: u64,
     },
-    /// Asks the holder of a VNIC for its sockets. Answer: [`Reply::Sockets`] with one descriptor
+    /// Queries the holder of a VNIC for its sockets. Answer: [`Reply::Sockets`] with one descriptor
     /// ([`crate::sockets::read`]). Administrators and the VNIC's user.
     Sockets {
         /// The VNIC's name.
         vnic: String,
     },
-    /// Asks the holder of a VNIC to copy its frames into a capture ring: one descriptor, a sealed
-    /// memfd. It goes on until this connection ends. Answer: [`Reply::Capturing`]. Administrators
+    /// Has the holder of a VNIC copy its frames into a capture ring: one descriptor, a sealed
+    /// memfd. It continues until this connection ends. Answer: [`Reply::Capturing`]. Administrators
     /// and the VNIC's user.
     Capture {
         /// The VNIC's name.
@@ -104,15 +103,15 @@ pub enum Request {
         /// Sockets that did not fit, or why there is no answer.
         outcome: Result<u64, String>,
     },
-    /// Asks the holder of a VSA about the view that it shows. Answer: [`Reply::View`]; of
+    /// Queries the view that the holder of a VSA shows. Answer: [`Reply::View`]; of
     /// [`crate::view::ViewReply::Piece`] with one descriptor. Administrators and the VSA's user.
     View {
         /// The VSA's path.
         name: String,
-        /// What is asked.
+        /// The query.
         question: ViewRequest,
     },
-    /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that asked for bytes.
+    /// Answers a [`Notice::View`]; with one descriptor ([`crate::sealed`]) if that requested bytes.
     /// Answer: [`Reply::Done`].
     Show {
         /// The notice's id.
@@ -126,7 +125,8 @@ pub enum Request {
         /// Its name in `sietch.toml`, or its path ([`crate::storage`]).
         name: String,
     },
-    /// Makes a VSA. Answer: [`Reply::Area`]. Administrators, and users with a quota on that volume.
+    /// Creates a VSA. Answer: [`Reply::Area`]. Administrators, and users with a quota on that
+    /// volume.
     CreateVsa {
         /// Its path.
         name: String,
@@ -136,17 +136,17 @@ pub enum Request {
         /// others.
         uid: Option<u32>,
     },
-    /// Makes a VSA longer or shorter. What somebody else holds grows only. Answer: [`Reply::Area`];
-    /// to the holder of an area in memory with a descriptor for each of its parts. Administrators
-    /// and its user.
+    /// Grows or shrinks a VSA. A VSA that another process holds can only grow. Answer:
+    /// [`Reply::Area`]; to the holder of an area in memory with a descriptor for each of its parts.
+    /// Administrators and its user.
     ResizeVsa {
         /// Its path.
         name: String,
         /// Bytes: a multiple of 4096.
         size: u64,
     },
-    /// Makes a range of a VSA read as zeros; its blocks stay its own. Answer: [`Reply::Area`].
-    /// Administrators and its user; of what is held, the holder.
+    /// Makes a range of a VSA read as zeros; its blocks remain allocated. Answer: [`Reply::Area`].
+    /// Administrators and its user; while it is held, only the holder.
     TrimVsa {
         /// Its path.
         name: String,
@@ -155,15 +155,15 @@ pub enum Request {
         /// Bytes: a multiple of 4096; without it, to the end.
         length: Option<u64>,
     },
-    /// Opens a VSA for reading alone, held or not. Answer: [`Reply::Reading`] with one
-    /// descriptor, opened read-only; without one on a volume where none could be confined: then
+    /// Opens a VSA read-only, held or not. Answer: [`Reply::Reading`] with one descriptor, opened
+    /// read-only. It has none on a volume where no descriptor can be restricted to the area: there
     /// [`Request::ReadVsaAt`] reads. Administrators and its user.
     ReadVsa {
         /// Its path.
         name: String,
     },
     /// Reads a piece of a VSA that cannot be opened. Answer: [`Reply::Piece`] with one descriptor
-    /// ([`crate::sealed`]); it is shorter than was asked for at the end of the area. Administrators
+    /// ([`crate::sealed`]), which is shorter than requested at the end of the area. Administrators
     /// and its user.
     ReadVsaAt {
         /// Its path.
@@ -179,13 +179,13 @@ pub enum Request {
         /// Its path.
         name: String,
     },
-    /// Asks for the VSAs from number `cursor` on. Answer: [`Reply::Areas`]. Users see their own,
+    /// Lists the VSAs from number `cursor` on. Answer: [`Reply::Areas`]. Users see their own,
     /// administrators all.
     ListVsas {
         /// Which to begin with.
         cursor: u32,
     },
-    /// Asks for the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators
+    /// Lists the volumes. Answer: [`Reply::Volumes`]. Users see their own quota, administrators
     /// all.
     Volumes,
     /// Gives a grant back. Answer: [`Reply::Done`].
@@ -193,32 +193,32 @@ pub enum Request {
         /// The grant.
         grant: u64,
     },
-    /// Says, to a daemon that was restarted, what the application still holds. Answer:
+    /// Reports to a restarted daemon which grants the application still holds. Answer:
     /// [`Reply::Adopted`].
     Adopt {
         /// At most [`MAX_HELD`].
         grants: Vec<HeldGrant>,
     },
-    /// Gives the daemon a metrics page: one descriptor, a memfd as [`crate::metrics`] makes it.
-    /// Answer: [`Reply::Done`].
+    /// Gives the daemon a metrics page: one descriptor, a memfd in the format of
+    /// [`crate::metrics`]. Answer: [`Reply::Done`].
     PublishMetrics {
         /// What the counters belong to, as in `kv`.
         label: String,
     },
-    /// Asks for names, holders and protection of everything. Answer: [`Reply::Status`].
+    /// Requests names, holders and protection of everything. Answer: [`Reply::Status`].
     Status,
-    /// Asks for group `cursor` of the counters, from 0. Answer: [`Reply::Stat`].
+    /// Requests group `cursor` of the counters, from 0. Answer: [`Reply::Stat`].
     Stat {
         /// Which group.
         cursor: u32,
     },
-    /// Takes a grant, or all grants of a name, back for good: the name is refused until
+    /// Revokes a grant, or all grants of a name, permanently: the name is refused until
     /// [`Request::Restore`]. Answer: [`Reply::Revoked`]. Administrators only.
     Revoke {
         /// What.
         target: Target,
     },
-    /// Lets a revoked name be acquired again. Answer: [`Reply::Done`]. Administrators only.
+    /// Permits a revoked name again. Answer: [`Reply::Done`]. Administrators only.
     Restore {
         /// The name.
         name: String,
@@ -226,7 +226,7 @@ pub enum Request {
     /// Reads `sietch.toml` again. Grants that are held stay as they are. Answer: [`Reply::Done`].
     /// Administrators only.
     Reload,
-    /// Takes everything down. Answer: [`Reply::Done`], then the daemon ends. Administrators only.
+    /// Removes all devices. Answer: [`Reply::Done`], then the daemon ends. Administrators only.
     Shutdown,
 }
 
@@ -240,7 +240,7 @@ pub enum Target {
     Grant(u64),
 }
 
-/// A grant an application says it holds.
+/// A grant that an application reports as held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldGrant {
     /// Its id.
@@ -280,7 +280,7 @@ pub enum Reply {
     Reading(Box<AreaStatus>),
     /// To ReadVsaAt. Descriptor: the bytes, sealed.
     Piece,
-    /// To View: what the holder said, checked. Descriptor: the bytes that were asked for.
+    /// To View: the holder's answer, checked. Descriptor: the requested bytes.
     View(ViewReply),
     /// To ListVsas.
     Areas(AreaPage),
@@ -319,7 +319,7 @@ pub struct Welcome {
     pub administrator: bool,
 }
 
-/// A VNIC handed out.
+/// A granted VNIC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VnicGrant {
     /// Names this grant in Release, Adopt and notices.
@@ -336,7 +336,7 @@ pub struct VnicGrant {
     pub mac: Mac,
     /// The VNIC's address: packets with another source are dropped.
     pub address: Ipv4Addr,
-    /// Bits of the prefix of the network the address lies in.
+    /// Bits of the network prefix of the address.
     pub prefix: u8,
     /// Its IPv6 address, if it has one, with the prefix of its network.
     pub address6: Option<Network6>,
@@ -350,13 +350,13 @@ pub struct VnicGrant {
     pub gateway_mac: Option<Mac>,
     /// The host's address on this network, where the host is on it.
     pub host_address: Option<Ipv4Addr>,
-    /// Who is at the other end of a link.
+    /// The peer at the other end of a link.
     pub peer: Option<LinkPeer>,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// Of its queue pair.
     pub geometry: QueueLayout,
-    /// Who enforces the filters.
+    /// The component that enforces the filters.
     pub protection: Protection,
     /// Local TCP ports the filters let through.
     pub tcp_ports: Vec<PortRange>,
@@ -375,7 +375,7 @@ pub struct VnicGrant {
     pub user: Option<u32>,
 }
 
-/// The other end of a link, whether somebody has it yet or not.
+/// The other end of a link, whether a process holds it or not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkPeer {
     /// Its name.
@@ -423,7 +423,7 @@ pub struct PortGrant {
     pub geometry: SharedLayout,
 }
 
-/// What the holder of a VNIC said of its sockets.
+/// The answer of a VNIC's holder about its sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketsAnswer {
     /// The holder's process.
@@ -449,7 +449,7 @@ pub struct Capturing {
     pub mtu: u32,
 }
 
-/// A VSA handed out.
+/// A granted VSA.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VsaGrant {
     /// Names this grant in Release, Adopt and notices.
@@ -460,16 +460,16 @@ pub struct VsaGrant {
     pub name: String,
     /// Bytes in the area.
     pub size: u64,
-    /// Who keeps the application inside it.
+    /// The component that keeps the application inside it.
     pub protection: Protection,
-    /// Where the file lies, for display: the descriptor is the capability.
+    /// The path of the file, for display: the descriptor is the capability.
     pub path: String,
     /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are
     /// its, in order. Otherwise there is one, and this is empty.
     #[serde(default, rename = "parts")]
     pub segments: Vec<u64>,
-    /// How slow the memory is to make itself. The queue of the application does that: it holds
-    /// nobody to it.
+    /// The delays that the memory model adds. The application's own queue adds them: nothing
+    /// enforces them.
     #[serde(default)]
     pub model: Option<MemoryModel>,
     /// Of an area behind a broker: the shape of the shared memory, which is the first descriptor;
@@ -498,9 +498,9 @@ pub struct Status {
     pub version: String,
     /// Of this start of the daemon.
     pub generation: u64,
-    /// Where `sietch.toml` lies.
+    /// The path of `sietch.toml`.
     pub configuration: String,
-    /// Where state and areas lie.
+    /// The directory of state and areas.
     pub data: String,
     /// Whether VNICs can be had here, or why not.
     pub network: Result<String, String>,
@@ -514,7 +514,7 @@ pub struct Status {
     pub vnics: Vec<VnicStatus>,
     /// In order of their names.
     pub vsas: Vec<VsaStatus>,
-    /// Things that are wrong and that somebody should look at.
+    /// Problems that an administrator should check.
     pub warnings: Vec<String>,
 }
 
@@ -523,7 +523,7 @@ pub struct Status {
 pub struct VnicStatus {
     /// Its name.
     pub name: String,
-    /// The user who may have it.
+    /// The user that may acquire it.
     pub uid: u32,
     /// What stands at its other end.
     pub kind: VnicKind,
@@ -533,19 +533,20 @@ pub struct VnicStatus {
     pub address6: Option<Network6>,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// The host's end of the veth pair while somebody holds it; `link NAME` of an end of a link.
+    /// The host's end of the veth pair while a process holds it; `link NAME` of an end of a link.
     pub interface: Option<String>,
     /// The name of a link's other end.
     pub peer: Option<String>,
-    /// Who enforces the filters.
+    /// The component that enforces the filters.
     pub protection: Protection,
     /// What it may send.
     pub rate: Option<Rate>,
     /// Whether it was revoked and waits for Restore.
     pub revoked: bool,
-    /// Who has it.
+    /// The process that holds it.
     pub holder: Option<GrantStatus>,
-    /// Why no frame passes although somebody holds it, or what of its protection is missing.
+    /// The reason why no frame passes although a process holds it, or which part of its protection
+    /// is missing.
     #[serde(default, rename = "trouble")]
     pub problem: Option<String>,
 }
@@ -555,20 +556,20 @@ pub struct VnicStatus {
 pub struct VsaStatus {
     /// Its name.
     pub name: String,
-    /// The user who may have it.
+    /// The user that may acquire it.
     pub uid: u32,
     /// Bytes.
     pub size: u64,
     /// Its file.
     pub path: String,
-    /// Who keeps the application inside it.
+    /// The component that keeps the application inside it.
     pub protection: Protection,
-    /// How slow its memory makes itself, if so.
+    /// The delays that its memory model adds, if it has one.
     #[serde(default)]
     pub model: Option<MemoryModel>,
     /// Whether it was revoked and waits for Restore.
     pub revoked: bool,
-    /// Who has it.
+    /// The process that holds it.
     pub holder: Option<GrantStatus>,
 }
 
@@ -615,8 +616,7 @@ pub enum Notice {
         /// The grant.
         grant: u64,
     },
-    /// To the service core: a volume on which areas will lie that it is to serve. Descriptor: its
-    /// file or device.
+    /// To the service core: a volume whose areas it is to serve. Descriptor: its file or device.
     Volume {
         /// Its name.
         name: String,
@@ -626,12 +626,12 @@ pub enum Notice {
     /// To the service core: an area that it is to serve from now on. Descriptors: the shared
     /// memory, its end of the doorbell.
     Area(Box<AreaGrant>),
-    /// To the service core: an area lies elsewhere from now on. Answer with [`Request::Reshaped`]
-    /// when nothing of it is under way that lies outside.
+    /// To the service core: an area has new extents from now on. Answer with [`Request::Reshaped`]
+    /// when no request outside them is under way.
     Reshape {
         /// The grant of the area.
         grant: u64,
-        /// Where it lies.
+        /// Its new extents.
         extents: Vec<AreaExtent>,
     },
     /// To the service core: the grant of an area has ended. Answer with [`Request::Detached`] when
@@ -640,41 +640,42 @@ pub enum Notice {
         /// The grant of the area.
         grant: u64,
     },
-    /// Somebody asks for the sockets of a VNIC. Answer with [`Request::Inform`].
+    /// A query for the sockets of a VNIC. Answer with [`Request::Inform`].
     Inquiry {
         /// To be repeated in the answer.
         id: u64,
         /// The grant of the VNIC.
         grant: u64,
     },
-    /// Somebody wants the frames of a VNIC. Descriptor: the ring. Answer with [`Request::Inform`].
+    /// A request to capture the frames of a VNIC. Descriptor: the ring. Answer with
+    /// [`Request::Inform`].
     Capture {
         /// To be repeated in the answer.
         id: u64,
         /// The grant of the VNIC.
         grant: u64,
     },
-    /// Somebody asks about the view of a VSA. Answer with [`Request::Show`].
+    /// A query about the view of a VSA. Answer with [`Request::Show`].
     View {
         /// To be repeated in the answer.
         id: u64,
         /// The grant of the VSA.
         grant: u64,
-        /// Who asks; the daemon has looked whether that user may read the area.
+        /// The user that sent the query. The daemon has checked that it may read the area.
         uid: u32,
-        /// What is asked.
+        /// The query.
         question: ViewRequest,
     },
-    /// Nobody reads that capture any more.
+    /// No reader of that capture remains.
     EndCapture {
         /// As in [`Notice::Capture`].
         id: u64,
         /// The grant of the VNIC.
         grant: u64,
     },
-    /// `sietch.toml` was read again. To connections that have said [`Request::Attend`].
+    /// `sietch.toml` was read again. To connections that have sent [`Request::Attend`].
     Reloaded,
-    /// The daemon ends and takes its devices down.
+    /// The daemon ends and removes its devices.
     ShuttingDown {
         /// Why.
         reason: String,
@@ -689,7 +690,7 @@ pub enum ErrorKind {
     Version,
     /// The request does not make sense.
     Invalid,
-    /// The kernel says that this user or process may not.
+    /// The kernel's report on this user or process does not permit it.
     Denied,
     /// There is no such name or grant.
     Unknown,

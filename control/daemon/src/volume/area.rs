@@ -124,7 +124,7 @@ pub(super) fn full(volume: &str, asked: u64, free: u64) -> ErrorReply {
     ErrorReply {
         kind: ErrorKind::Full,
         what: format!("volume {volume}"),
-        cause: format!("{asked} bytes were asked for and {free} are free"),
+        cause: format!("{asked} bytes were requested and {free} are free"),
         fix: "delete or shrink areas, or choose a smaller size or another volume".to_owned(),
     }
 }

@@ -1,16 +1,17 @@
-//! The power fails at every write, completion and flush of a life of a volume, and every subset of
-//! what was not durable may be on the medium, torn or whole. After each: the volume opens, holds
-//! what was acknowledged (and of the change under way all or nothing), no two areas share a block,
-//! nothing leaks, and every block of an area holds what its owner wrote, or zeros.
+//! Power failures at every write, completion and flush in the life of a volume. Every subset of the
+//! writes that were not durable may be on the medium, torn or whole. After each failure the volume
+//! opens and holds what was acknowledged. Of the change under way it holds all or nothing. No two
+//! areas share a block, nothing leaks, and every block of an area holds what its owner wrote, or
+//! zeros.
 //!
-//! 1. Areas are made, grow, shrink, are trimmed, written and deleted, by seed. A journal of a few
-//!    blocks makes checkpoints frequent.
-//! 2. Where the media that a power loss may leave are few, all of them are tried, else drawn ones;
-//!    in a long run many more.
+//! 1. Areas are created, grow, shrink, are trimmed, written and deleted, by seed. A journal of a
+//!    few blocks makes checkpoints frequent.
+//! 2. Where a power loss may leave only a few different media, all of them are tried. Otherwise a
+//!    random selection is tried, which is larger in a long run.
 //! 3. Crashes are nested: the power fails again at every boundary of the opening that follows, and
 //!    sometimes in the one after that.
-//! 4. [`SITES`] lists every line of the source that makes something durable. A line that is not
-//!    there fails the gate; each fence is taken away in turn, and some crash must show it.
+//! 4. [`SITES`] lists every line of the source that makes data durable. A line that is missing
+//!    there fails the gate. Each fence is removed once, and some crash must reveal it.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ const CAPACITY: u64 = VOID + BLOCK + DATA_BLOCKS * BLOCK;
 /// formatted.
 const STALE: u8 = 0xee;
 
-/// A fence of the code: what a test takes away to see that somebody misses it.
+/// A fence of the code. A test removes one to check that a crash reveals it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
     Superblock,
@@ -39,8 +40,8 @@ enum Fence {
     ZeroFlush,
 }
 
-/// Every line of the source that makes something durable, in the order of files and lines, and the
-/// fences that it makes (none: the function that it calls makes them).
+/// Every line of the source that makes data durable, in the order of files and lines, with the
+/// fences that it makes. None: the function that it calls makes them.
 const SITES: [(&str, &str, &[Fence]); 8] = [
     ("transfer.rs", "execute(disk, \"flushing\", 0, Operation::Flush)", &[]),
     ("transfer.rs", "None => flush(disk)", &[Fence::ZeroFlush]),
@@ -57,7 +58,8 @@ struct Deaf {
     disk: SimDisk,
     ignored: Option<Fence>,
     seen: Vec<Fence>,
-    /// Where the last write went, and whether a volume is being made: tells the flushes apart.
+    /// The target of the last write, and whether a volume is being formatted. They identify a
+    /// flush.
     last: u64,
     formats: bool,
     swallowed: Vec<Completion>,
@@ -145,10 +147,10 @@ impl DiskQueue for Deaf {
     }
 }
 
-/// What the outside knows of the areas: name to user, blocks, and the byte that fills each block.
+/// The areas as seen from outside: name to user, blocks, and the byte that fills each block.
 type Model = BTreeMap<String, (u32, Vec<u8>)>;
 
-/// What a life knows when the power fails.
+/// The state that is known when the power fails.
 #[derive(Default)]
 struct Known {
     formatted: bool,
@@ -196,8 +198,8 @@ fn step(volume: &mut Volume, disk: &mut Deaf, known: &mut Known, random: &mut Ra
             volume.trim(disk, &name, index * BLOCK, BLOCK)
         }
         (2, Some(length)) => {
-            // The owner writes to its area. It fills blocks, so that a block that changes hands
-            // shows.
+            // The owner writes to its area. It fills blocks, so that a block with another area's
+            // data is detected.
             let index = random.below(length);
             let byte = 1 + random.below(200) as u8;
             next.get_mut(&name)?.1[index as usize] = byte;
@@ -222,7 +224,7 @@ fn step(volume: &mut Volume, disk: &mut Deaf, known: &mut Known, random: &mut Ra
             assert_eq!(
                 (told, asked > free * BLOCK),
                 (free * BLOCK, true),
-                "what is free is not what it says"
+                "the free room differs from the report"
             );
         }
         Err(VolumeError::Failed(_)) => return None,
@@ -351,7 +353,7 @@ fn outcomes(
 }
 
 /// The power fails at every boundary of the opening that follows a crash, and of what `judge` does
-/// then; `depth` says how often in a row.
+/// then. `depth` is the number of crashes in a row.
 fn nest(media: &Media, known: &Known, depth: u64, random: &mut Random) -> Result<(), String> {
     for off in 1.. {
         let fork = media.fork(random.fork());
@@ -396,8 +398,8 @@ fn judge(media: &Media, known: &Known) -> Result<(), String> {
             for (index, byte) in bytes.iter().enumerate() {
                 let at = (block_of(&volume, name, index as u64) * BLOCK) as usize;
                 let block = &image[at..at + BLOCK as usize];
-                // A write or a trim under way may have changed any part of its block to what it
-                // makes of it.
+                // A write or a trim under way may have replaced any part of its block with its new
+                // content.
                 let other = known.next.as_ref().and_then(|next| next.get(name)?.1.get(index).copied());
                 let was = known.now.get(name).and_then(|now| now.1.get(index).copied());
                 let may = |found: &u8| found == byte || Some(*found) == other || Some(*found) == was;
@@ -498,7 +500,7 @@ fn ignoring_any_fence_is_noticed() {
     for fence in &listed {
         assert!(seen.contains(fence), "{fence:?} never happened");
         let noticed = is_noticed(Some(*fence)) || format_shows_an_older_state(Some(*fence));
-        assert!(noticed, "nobody misses {fence:?}");
+        assert!(noticed, "no crash reveals the lack of {fence:?}");
     }
     assert!(
         seen.iter().all(|fence| listed.contains(fence)),
@@ -530,7 +532,7 @@ fn every_line_that_makes_something_durable_is_in_the_table() {
             }
         }
     }
-    assert!(sites.next().is_none(), "the table names lines that are gone");
+    assert!(sites.next().is_none(), "the table names lines that no longer exist");
 }
 
 #[test]
@@ -551,7 +553,7 @@ fn a_failed_write_of_metadata_stops_the_volume_and_keeps_its_state() {
                     acknowledged.push(name);
                 }
                 Err(VolumeError::Failed(failure)) => {
-                    // A write of zeros that failed has cost nobody anything.
+                    // A failed write of zeros has lost no data.
                     assert_eq!(volume.failure().is_some(), failure.action != "zeroing");
                     failed = true;
                 }
@@ -578,9 +580,9 @@ fn sizes(model: &Model) -> Vec<(String, u64)> {
     model.iter().map(|(name, (_, bytes))| (name.clone(), bytes.len() as u64 * BLOCK)).collect()
 }
 
-/// Bits rot anywhere in the metadata: the volume is what it was, or refuses to open and says where.
-/// It shows the state before the last change in one case alone: the very last record rotted, and
-/// nothing on the medium proves that it was there (rule 4 of the format).
+/// Bits rot anywhere in the metadata: the volume is unchanged, or refuses to open and reports the
+/// place. It shows the state before the last change in one case alone: the very last record rotted,
+/// and nothing on the medium proves that it was there (rule 4 of the format).
 #[test]
 fn rotten_metadata_is_refused_or_harmless() {
     let mut outcomes = [0u32; 3];
@@ -628,8 +630,8 @@ fn rotten_metadata_is_refused_or_harmless() {
     assert!(outcomes.iter().all(|count| *count > 20), "harmless, last record, refused: {outcomes:?}");
 }
 
-/// What a deleted area held, and what lay on the device before, is gone for whoever gets the blocks
-/// next, also where an area grows.
+/// Data of a deleted area, and earlier data of the device, is not readable by the next holder of
+/// the blocks, also where an area grows.
 #[test]
 fn no_area_ever_reads_what_another_wrote() {
     let media = Media::new(Options::new(CAPACITY as usize), Random::new(9));

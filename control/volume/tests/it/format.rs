@@ -149,7 +149,7 @@ fn an_area_grows_in_place_if_possible_and_else_in_pieces() {
     assert_eq!(again.free(), volume.free());
 }
 
-/// Opening reads the superblocks and the two halves, whatever lies behind them.
+/// Opening reads only the superblocks and the two halves, whatever the other blocks contain.
 #[test]
 fn mounting_reads_the_same_bytes_of_a_large_volume_as_of_a_small_one() {
     struct Counting(MemoryQueue, u64);

@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 use super::*;
 use crate::message::ErrorKind;
 
-/// Answers each request with what `script` says, over one end of a pair.
+/// Answers each request as `script` says, over one end of a pair.
 fn serve(
     mut script: impl FnMut(ClientFrame) -> Vec<ServerFrame> + Send + 'static,
 ) -> (OwnedFd, JoinHandle<()>) {

@@ -71,7 +71,7 @@ fn its_holder_can_neither_resize_it_nor_keep_what_it_released() {
     );
     memory.resize("a", MIB).unwrap();
     drop((both, held));
-    // Somebody else needs the room.
+    // Another area needs the room.
     memory.create("b", 8, 7 * MIB).unwrap();
     assert_eq!(memory.find("a").unwrap().charge, MIB);
     assert_eq!(memory.room().1, 0);
