@@ -75,7 +75,7 @@ macro_rules! conformance {
             use super::*;
             $crate::conformance!(@tests $name, $bench, cases:
                 a_new_queue_is_idle,
-                reads_return_what_was_written,
+                reads_return_the_written_bytes,
                 completions_bring_tokens_and_buffers_back,
                 polling_alone_brings_completions,
                 waiting_for_nothing_returns,
@@ -85,10 +85,10 @@ macro_rules! conformance {
                 a_discarded_range_reads_as_zeros,
                 bad_requests_come_back_whole,
                 priorities_change_nothing_that_is_read,
-                what_is_promised_survives_a_loss_of_power,
-                what_is_done_is_there_for_the_next_queue,
+                promised_writes_survive_a_loss_of_power,
+                completed_writes_are_there_for_the_next_queue,
                 a_dropped_queue_leaves_its_buffers_alone,
-                a_failed_write_is_told_and_the_queue_goes_on,
+                a_failed_write_is_reported_and_the_queue_goes_on,
             );
             $crate::conformance!(@tests $name, $bench, programs: random_programs_do_what_the_model_does,);
         }

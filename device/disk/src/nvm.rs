@@ -9,8 +9,8 @@
 //!    flush was asked for. What was stored before a fence survives power loss on memory that does
 //!    (ADR: the memory controller's queues are drained by the power supply's last energy); what was
 //!    not may be there in any part, in pieces of [`TEAR`] bytes.
-//! 4. A request is complete when `ring` returns, unless a [`Model`] says when slower memory would
-//!    have done it; then [`DiskQueue::complete`] hands it out no earlier.
+//! 4. A request is complete when [`DiskQueue::notify`] returns, unless a [`Model`] says when slower
+//!    memory would have done it; then [`DiskQueue::complete`] returns it no earlier.
 //! 5. All stores and fences pass through [`Medium`], so that the simulator can take the power away
 //!    between any two of them.
 //!

@@ -329,7 +329,7 @@ impl DiskQueue for UringQueue {
         let arguments = types::SubmitArgs::new().timespec(&timespec);
         match self.ring.submitter().submit_with_args(1, &arguments) {
             Ok(_) => Ok(()),
-            // ETIME: the time has passed. EINTR: the caller looks and comes back.
+            // ETIME: the time has passed. EINTR: the caller polls and comes back.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => Ok(()),
             Err(e) => Err(e),
         }

@@ -33,7 +33,7 @@ pub use watch::RingWatch;
 
 use std::os::fd::OwnedFd;
 
-/// A queue as the control plane hands it out: the capability to use it, and nothing else.
+/// A queue as the control plane grants it: the capability to use it, and nothing else.
 #[derive(Debug)]
 pub struct Granted {
     /// The AF_XDP socket.

@@ -83,7 +83,7 @@ pub struct WireQueue {
     medium: Medium,
 }
 
-/// The far end of a [`WireQueue`], in the hands of a test.
+/// The far end of a [`WireQueue`], which a test holds.
 #[derive(Debug)]
 pub struct WireTap {
     from_queue: Rc<RefCell<Cable>>,

@@ -33,8 +33,8 @@ const ACCEPTS: usize = 64;
 const LISTENER: u64 = 1 << 62;
 const WATCH: u64 = 1 << 63;
 
-/// The word that the kernel returns with each event of a connection. The two highest bits tell
-/// listeners and watches from connections, so two bits of the generation are left out.
+/// The word that the kernel returns with each event of a connection. The two highest bits
+/// distinguish listeners and watches from connections, so two bits of the generation are left out.
 const fn token(key: Key) -> u64 {
     key.to_word() & !(LISTENER | WATCH)
 }

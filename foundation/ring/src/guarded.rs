@@ -1,9 +1,9 @@
 //! Copies to and from memory that may not be mapped, and checks of it. They return the fault
 //! instead of ending the process.
 //!
-//! The library answers calls of programs that know nothing of it. Their buffers may not be mapped,
-//! which the kernel answers with EFAULT, and a page of the memory that a peer shares may be refused
-//! when it is touched (`stream::holes`).
+//! The library answers calls of unmodified programs. Their buffers may not be mapped, which the
+//! kernel answers with EFAULT. The kernel may also refuse a page of memory that a peer shares when
+//! a copy touches it (`stream::refused_pages`).
 //!
 //! 1. All such accesses are in a few routines of assembly, whose instructions lie in one range.
 //!    They use no stack and call nothing, so at each of their instructions the stack pointer is at
@@ -60,7 +60,7 @@ unsafe extern "C" {
     static sietch_guarded_landing: u8;
 }
 
-/// Looks once what the processor has. Without that long copies are slower.
+/// Checks once what the processor has. Without that check long copies are slower.
 pub fn prepare() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::is_x86_feature_detected!("avx") {

@@ -95,7 +95,7 @@ impl Mapping {
     fn owning(address: *mut c_void, length: usize) -> io::Result<Self> {
         match NonNull::new(address.cast::<u8>()) {
             Some(address) => Ok(Self { address, length }),
-            // Address zero: the kernel does not hand it out without MAP_FIXED.
+            // Address zero: the kernel does not return it without MAP_FIXED.
             None => Err(io::ErrorKind::AddrNotAvailable.into()),
         }
     }

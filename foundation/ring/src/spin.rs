@@ -163,7 +163,7 @@ impl Spin {
         if self.most == u64::MAX || now.saturating_sub(self.yielded) <= CROWDED {
             return;
         }
-        // Soon after the last rest: it is crowded still.
+        // Soon after the last backoff: the core is still crowded.
         let still = self.backoff != 0 && now < self.crowded_until.saturating_add(self.backoff);
         self.backoff = if still { (self.backoff * 2).min(LONGEST_BACKOFF) } else { BACKOFF };
         self.crowded_until = now.saturating_add(self.backoff);

@@ -8,15 +8,15 @@
 //!    producer with [`Producer::submit`] after any number of [`Producer::push`], the consumer with
 //!    [`Consumer::release`] after any number of [`Consumer::pop`]. It never reads its own word
 //!    back, so scribbling over that word changes nothing here.
-//! 3. Each side remembers the other's index as it last saw it, and looks again only when the memory
-//!    it has is not enough: a batch costs one access to the other side's cache line.
+//! 3. Each side remembers the other's index as it last read it, and reads it again only when the
+//!    remembered index is not enough: a batch costs one access to the other side's cache line.
 //! 4. A store of an index is a release, a load of the other's an acquire: entries written before a
 //!    submit are visible with the submit, and a slot is not written again before its reader
 //!    has released it.
-//! 5. The other side's word is judged when it is read. It may advance by at most what it could
+//! 5. The other side's word is validated when it is read. It may advance by at most what it could
 //!    honestly have done: the consumer by what was submitted and not yet consumed, the producer by
 //!    the slots that were free. Anything else (backwards, too far) is counted as a violation and
-//!    ignored: the ring looks as it did before. So no entry is read that the rules do not allow,
+//!    ignored: the ring stays as it was before. So no entry is read that the rules do not allow,
 //!    and one call never does more work than the ring has slots.
 //!
 //! What an entry *says* is not checked here: the consumer copies an entry once and validates the
@@ -40,7 +40,7 @@ pub trait RingMemory<T> {
     fn flags(&self) -> &AtomicU32;
     /// Copies the entry with running index `index` out of its slot (`index` modulo the capacity).
     fn read(&self, index: u32) -> T;
-    /// As [`RingMemory::read`], for the newest entry that is known of.
+    /// As [`RingMemory::read`], for the newest published entry.
     #[inline]
     fn read_newest(&self, index: u32) -> T {
         self.read(index)

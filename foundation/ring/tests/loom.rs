@@ -223,7 +223,7 @@ fn a_counted_waiter_is_not_lost() {
 /// A thread sleeps for two streams and is notified once: it sees whatever was published, or it is
 /// notified after it began to sleep.
 #[test]
-fn one_ring_wakes_who_sleeps_for_many() {
+fn one_notification_wakes_a_sleeper_for_many_streams() {
     use sietch_ring::stream::waiters;
     loom::model(|| {
         #[derive(Default)]
@@ -268,7 +268,7 @@ fn one_ring_wakes_who_sleeps_for_many() {
 
 /// A consumer that sees a byte of the next region sees that the producer has moved.
 #[test]
-fn a_move_is_seen_before_what_comes_after_it() {
+fn a_move_is_seen_before_the_bytes_after_it() {
     use sietch_ring::stream::layout::{moved, tail};
     loom::model(|| {
         let words = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));

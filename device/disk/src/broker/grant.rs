@@ -5,8 +5,8 @@
 //!    user can open it anew.
 //! 2. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
 //!    can make the other block.
-//! 3. The control plane keeps nothing of it: what takes an area back is the broker, which lets
-//!    nothing more through.
+//! 3. The control plane keeps nothing of it: the broker takes an area back, by letting nothing more
+//!    through.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -22,7 +22,7 @@ pub fn a_new_queue_is_idle(bench: &mut dyn Bench) {
 }
 
 /// Each block alone, several in flight, first and last included.
-pub fn reads_return_what_was_written(bench: &mut dyn Bench) {
+pub fn reads_return_the_written_bytes(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     let block = queue.block_size().max(512);
     let mut expected = vec![0; CAPACITY];
@@ -79,7 +79,7 @@ pub fn completions_bring_tokens_and_buffers_back(bench: &mut dyn Bench) {
     assert!(done.buffer.is_none() && done.parts.is_empty());
 }
 
-/// A loop that rings and looks, and never waits, gets everything.
+/// A loop that notifies and polls, and never waits, gets everything.
 pub fn polling_alone_brings_completions(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     let count = queue.depth().min(8);
@@ -346,7 +346,7 @@ pub fn priorities_change_nothing_that_is_read(bench: &mut dyn Bench) {
 }
 
 /// Durable writes, and writes and discards that a flush followed.
-pub fn what_is_promised_survives_a_loss_of_power(bench: &mut dyn Bench) {
+pub fn promised_writes_survive_a_loss_of_power(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     let volatile = |at: usize, byte| Operation::Write {
         offset: at as u64,
@@ -373,7 +373,7 @@ pub fn what_is_promised_survives_a_loss_of_power(bench: &mut dyn Bench) {
 }
 
 /// A queue that is dropped and opened again has the same area.
-pub fn what_is_done_is_there_for_the_next_queue(bench: &mut dyn Bench) {
+pub fn completed_writes_are_there_for_the_next_queue(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     succeed(&mut *queue, write(0, CAPACITY, 1));
     succeed(&mut *queue, Operation::Discard { offset: 0, length: BLOCK as u64 });
@@ -422,7 +422,7 @@ pub fn a_dropped_queue_leaves_its_buffers_alone(bench: &mut dyn Bench) {
 }
 
 /// The error is that request's alone, and its buffer comes back.
-pub fn a_failed_write_is_told_and_the_queue_goes_on(bench: &mut dyn Bench) {
+pub fn a_failed_write_is_reported_and_the_queue_goes_on(bench: &mut dyn Bench) {
     let mut queue = bench.open();
     for vectored in [false, true] {
         if !bench.fail_next_write() {

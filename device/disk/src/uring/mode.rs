@@ -10,9 +10,9 @@ pub enum Mode {
     /// measured no better.
     Cooperative,
     /// The kernel posts completions only when it is asked to (Linux 6.1): for a thread that polls
-    /// or waits. The queue belongs to the thread that rings it first, for good; another gets an
-    /// error, and if it drops the queue with requests in flight, their buffers are leaked. A thread
-    /// that sleeps in `poll(2)` on the descriptor is not woken.
+    /// or waits. The queue belongs for good to the thread that notifies first. Another thread gets
+    /// an error, and if it drops the queue with requests in flight, their buffers are leaked. A
+    /// thread that sleeps in `poll(2)` on the descriptor is not woken.
     Deferred,
     /// A thread of the kernel takes requests without being called (`SQPOLL`). Only where it has a
     /// core of its own: beside other work on two cores each request waited for the scheduler, for

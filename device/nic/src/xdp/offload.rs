@@ -7,7 +7,7 @@
 //! itself.
 //!
 //! A device that takes VLAN tags off received frames keeps them where XDP does not see them: a
-//! frame of another network looks like one of ours.
+//! frame of another network is then indistinguishable from one of this network.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

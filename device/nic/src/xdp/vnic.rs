@@ -382,7 +382,7 @@ impl VnicPrograms {
             }),
         };
         if let Err(error) = attached {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = netlink::detach(peer_ifindex, programs.transmit.as_fd());
             return Err(error);
         }

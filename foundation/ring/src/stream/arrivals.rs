@@ -1,18 +1,19 @@
-//! When what was published became readable: an order between streams.
+//! When published bytes became readable: an order between streams.
 //!
-//! 1. A consumer that was busy finds several streams ready, and has to serve first what came first.
-//!    So a producer notes beside its tail from which position on something came, and when, by the
-//!    processor's clock, which all processors of a host share.
-//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has looked at the
-//!    tail has them, and a producer writes no second line. The oldest gives way to the newest once
-//!    it concerns nothing that is unread. While it does, nothing more is noted: what counts is
-//!    since when something waits.
-//! 3. The producer keeps the consumer's head from when it last read it, and reads it again only if
-//!    the oldest note is unread by what it has kept. The head lies on a cache line that the
+//! 1. A consumer that was busy finds several streams ready, and has to serve the oldest arrival
+//!    first. So a producer notes beside its tail from which position on bytes came, and when, by
+//!    the processor's clock, which all processors of a host share.
+//! 2. There are [`KEPT`] notes, on the cache line of the tail: a consumer that has read the tail
+//!    has them, and a producer writes no second line. The oldest note gives way to the newest once
+//!    it concerns no unread bytes. Until then nothing more is noted: what counts is since when
+//!    bytes wait.
+//! 3. The producer keeps the consumer's head from when it last read it. It reads the head again
+//!    only if, by the kept value, the oldest note is unread. The head lies on a cache line that the
 //!    consumer is about to write. (Measured with redis-benchmark and 50 connections: reading it
 //!    with each message, with notes on two cache lines, cost a seventh of the requests.)
-//! 4. The notes come from the other side and may be lies. So they decide about order alone, and the
-//!    consumer holds each time between when it last reported or registered the stream and now.
+//! 4. The notes come from the other side and may be wrong on purpose. So they decide about order
+//!    alone. The consumer clamps each time between now and its own last report or registration of
+//!    the stream.
 
 use std::cmp::Reverse;
 
@@ -36,8 +37,8 @@ const fn distance(from: u64, to: u64) -> i64 {
     (to.wrapping_sub(from) << TIME).cast_signed() >> TIME
 }
 
-/// Ticks from the time of a note to `now`; none for one of the future: clocks that differ by a
-/// little, or a lie.
+/// Ticks from the time of a note to `now`; none for a time in the future: the clocks differ by a
+/// little, or the note is wrong on purpose.
 #[inline]
 fn age(note: u64, now: u64) -> u64 {
     let ago = ((now >> TICK).wrapping_sub(note >> POSITION) << POSITION).cast_signed() >> POSITION;
@@ -65,8 +66,8 @@ pub fn cycles() -> u64 {
     }
 }
 
-/// Notes that something comes from `position` on. `next` and `head` are the producer's own: the
-/// note that gives way, and what was read when that was last asked; `head_now` asks.
+/// Notes that bytes come from `position` on. `next` and `head` are the producer's own: `next` is
+/// the note that gives way, `head` the consumer's head as last read. `head_now` reads it anew.
 #[inline]
 pub(super) fn note(
     notes: &[AtomicU64; KEPT],
@@ -92,11 +93,11 @@ pub(super) fn note(
     next.store(after as u32, Ordering::Relaxed);
 }
 
-/// When the first thing came that begins at `position` or later, or else the last before; none if
+/// When the first bytes came that begin at `position` or later, or else the last before; none if
 /// nothing is noted. Of several notes of one position the oldest counts.
 #[inline]
 pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
-    // Mostly something came once since the caller looked: exactly there.
+    // Usually one arrival came since the caller last polled: exactly there.
     let mut oldest = None;
     for note in notes {
         let word = note.load(Ordering::Relaxed);
@@ -108,11 +109,11 @@ pub fn after(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> 
     age.map(|age| now.saturating_sub(age << TICK))
 }
 
-/// As [`after`], where nothing begins at the position; the age.
+/// As [`after`], where no note begins at the position. Returns the age.
 #[cold]
 fn after_several(notes: &[AtomicU64; KEPT], position: u64, now: u64) -> Option<u64> {
     let words = notes.iter().map(|note| note.load(Ordering::Relaxed)).filter(|word| *word != 0);
-    // Those at the position or later come first, then the nearest, then the oldest.
+    // Notes at the position or later come first, then the nearest, then the oldest.
     let rank = |word: u64| {
         let distance = distance(position, word);
         (distance < 0, distance.unsigned_abs(), Reverse(age(word, now)))
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_longest_is_known_however_much_comes_after_it() {
+    fn the_longest_waiting_message_is_known_however_many_follow() {
         let (notes, next) = ([const { AtomicU64::new(0) }; KEPT], AtomicU32::new(0));
         let head = AtomicU64::new(0);
         assert_eq!(after(&notes, 0, 1 << 40), None);
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_everything_is_asked_for_it_once_in_as_many_messages_as_there_are_notes() {
+    fn a_reader_of_everything_takes_a_note_once_in_as_many_messages_as_there_are_notes() {
         let (notes, next) = ([const { AtomicU64::new(0) }; KEPT], AtomicU32::new(0));
         let (head, mut asked) = (AtomicU64::new(0), 0);
         for position in 0..1_000 {

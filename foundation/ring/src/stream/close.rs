@@ -7,7 +7,7 @@ use super::private::flag;
 use super::send::Send;
 use crate::sync::Ordering;
 
-/// Times that a closing process tries to publish its flags beside a producer that publishes: each
+/// How often a closing process tries to publish its flags beside a producer that publishes: each
 /// attempt of the producer takes a copy.
 const PUBLICATIONS: u32 = 64;
 
@@ -16,7 +16,7 @@ const PUBLICATIONS: u32 = 64;
 pub enum Hangup {
     /// It had read everything and closed: FIN.
     Finished,
-    /// It left something unread, wanted to abort, or was not to be believed: RST.
+    /// It left something unread, aborted, or published invalid values: RST.
     Reset,
 }
 
@@ -44,8 +44,8 @@ impl Endpoint {
         self.publish_flags(0);
     }
 
-    /// To be called by a process that closes its last descriptor of this end, before it closes it:
-    /// the other asks the kernel soon whether it was the last of all. The caller rings
+    /// A process that closes its last descriptor of this end calls this first: the other end then
+    /// soon asks the kernel whether that was the last descriptor of all. The caller notifies
     /// ([`Endpoint::data_notification`]) only if it must not rely on the hang-up itself.
     pub fn closing(&self) {
         let unread = if self.readable() == 0 { 0 } else { tail::UNREAD };
@@ -67,17 +67,17 @@ impl Endpoint {
         let closes = more & tail::CLOSING != 0;
         let guard = if closes { lock::take_soon(&sending.lock) } else { lock::take(&sending.lock) };
         let published = &self.outbound().producer.tail;
-        // Read back from where the other could have changed it, which would lose it a hint of its
-        // own peer's end.
+        // The word is read back from common memory. If the other end has changed it there, that end
+        // only loses a hint that its own peer has closed.
         let mut before = published.load(Ordering::Relaxed);
         let flags = |before: u64| {
             let turn = if more & tail::CLOSING == 0 { before & tail::TURN } else { tail::next_turn(before) };
             self.tail_flags() | more | turn
         };
-        // Only what makes the other side ready is an arrival.
+        // Only flags that make the other side ready are an arrival.
         let news = |word: u64, before: u64| (word & !before) & (tail::FIN | tail::CLOSING | tail::RESET) != 0;
         if let Some(_guard) = guard {
-            // What is held back is so no longer, and the other may have taken it already.
+            // Held-back bytes are published too; the other end may have taken them already.
             let position = self.staged();
             sending.tail.store(position, Ordering::Release);
             let word = tail::word(position, flags(before));
@@ -127,13 +127,13 @@ impl Endpoint {
         word & (tail::RESET | tail::CLOSING) == tail::RESET | tail::CLOSING
     }
 
-    /// Whether a process has closed the other end since anything was sent, looked into or not.
+    /// Whether a process has closed the other end since anything was sent, checked or not.
     #[inline]
     pub fn is_closing(&self) -> bool {
         self.inbound().producer.tail.load(Ordering::Acquire) & tail::CLOSING != 0
     }
 
-    /// What the other says about closing now: to be read before the kernel is asked.
+    /// The other end's current word about closing: to be read before the kernel is asked.
     pub fn hint(&self) -> Hint {
         Hint(self.inbound().producer.tail.load(Ordering::Acquire))
     }
@@ -162,7 +162,7 @@ impl Endpoint {
             return if before & flag::RESET == 0 { Hangup::Finished } else { Hangup::Reset };
         }
         let word = self.inbound().producer.tail.load(Ordering::Acquire);
-        // In this order: what another thread publishes meanwhile is not taken for held back.
+        // In this order: bytes that another thread publishes meanwhile are not taken for held back.
         let held = private.sending.held.load(Ordering::Acquire);
         let sent = private.sending.tail.load(Ordering::Acquire);
         let head = self.outbound().consumer.head.load(Ordering::Acquire);

@@ -9,9 +9,9 @@
 //!    nothing, sleeps until then at most ([`Endpoint::corked_for`], read *before* its last poll),
 //!    and publishes the bytes itself in the producer's place ([`Endpoint::inbound_tail`]).
 //! 3. That is one compare-and-exchange of the tail: the second of the two finds another word there,
-//!    with these bytes in it or behind them. A producer takes no tail from the common memory, so
-//!    its own view is that it has not published what its consumer may have read; it only accepts a
-//!    head that is as far as what it staged.
+//!    with these bytes in it or behind them. A producer takes no tail from the common memory. So in
+//!    its own view it has not published bytes that its consumer may have read; it accepts a head up
+//!    to the end of the bytes that it staged.
 //! 4. The peer can write this word, like everything in the common memory. At worst it publishes
 //!    bytes that lie in the ring, which it could publish anyway, and wakes the consumer, as any
 //!    byte of the doorbell does.
@@ -89,14 +89,15 @@ impl Endpoint {
         }
     }
 
-    /// Publishes what this end holds back. The caller rings ([`Endpoint::data_notification`]).
+    /// Publishes what this end holds back. The caller then notifies
+    /// ([`Endpoint::data_notification`]).
     pub fn push(&self) {
         if let Some(mut send) = self.send() {
             send.publish();
         }
     }
 
-    /// Where what this end has staged ends, published or held back.
+    /// The end of the bytes that this end has staged, published or held back.
     #[inline]
     pub(super) fn staged(&self) -> u64 {
         let sending = &self.private().sending;
@@ -112,8 +113,8 @@ impl Endpoint {
 }
 
 impl Send<'_> {
-    /// Ends without publishing what was staged, but for full segments. The caller rings all the
-    /// same ([`Endpoint::data_notification`]): the consumer has to know until when.
+    /// Ends without publishing the staged bytes, but for full segments. The caller notifies all the
+    /// same ([`Endpoint::data_notification`]): the consumer must learn until when they are held.
     pub fn cork(mut self) {
         self.publish_segments();
         if self.is_published() {

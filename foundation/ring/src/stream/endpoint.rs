@@ -14,8 +14,8 @@ use crate::sync::Ordering;
 pub struct Edge {
     /// Bytes that the other has published: more of them wake waiters for data.
     pub arrived: u64,
-    /// What wakes everybody (`sk_state_change`): the set-up's end, the other's end, a reset, the
-    /// own shutdowns.
+    /// Changes that wake every waiter (`sk_state_change`): the end of the set-up, the end of the
+    /// other end, a reset, this end's shutdowns.
     pub changes: u32,
     /// [`Endpoint::is_closing`], which is no edge.
     pub closing: bool,
@@ -30,8 +30,8 @@ pub struct Endpoint {
     private: Mapped,
     index: usize,
     pub(super) geometry: RegionSizes,
-    /// The drainer of the doorbell that this mapping's last waiter gave up on, and above 32 bits
-    /// the millisecond since when; 0 for none.
+    /// The drainer of the doorbell that this mapping's last waiter gave up on; above 32 bits the
+    /// millisecond since when; 0 for none.
     pub(super) stuck: std::sync::atomic::AtomicU64,
 }
 
@@ -137,7 +137,7 @@ impl Endpoint {
     pub fn readable(&self) -> usize {
         let head = self.private().receiving.head.load(Ordering::Acquire);
         let published = tail::position(self.inbound_tail());
-        // At most what all regions hold; more is invalid, which the next read finds out.
+        // At most what all regions hold; more is invalid, which the next read detects.
         let most = 2 << self.geometry.largest;
         published.saturating_sub(head).min(most) as usize
     }
@@ -178,7 +178,7 @@ impl Endpoint {
         });
     }
 
-    /// When the other published what comes from `position` on, in cycles, as it says
+    /// When the other end published the bytes from `position` on, in cycles, as it claims
     /// ([`arrivals`]); never later than `now`.
     #[inline]
     pub fn arrived_after(&self, position: u64, now: u64) -> Option<u64> {
@@ -197,9 +197,9 @@ impl Endpoint {
         self.inbound().producer.tail.load(Ordering::Acquire)
     }
 
-    /// The other has published what cannot be: from now on it counts as having reset the
-    /// connection, and nothing can be read any more. (A reader that is at it in another thread may
-    /// put its own position there again; the next one finds the same nonsense.)
+    /// The other end has published an invalid value: from now on it counts as having reset the
+    /// connection, and nothing can be read any more. (A reader in another thread may put its own
+    /// position there again; the next reader finds the same invalid value.)
     #[cold]
     pub(super) fn distrust(&self) {
         self.private().distrust();
@@ -232,7 +232,7 @@ impl Endpoint {
         }
     }
 
-    /// Says that options on the private page are others now. The caller writes a byte to the own
+    /// Says that options on the private page have changed. The caller writes a byte to its own
     /// descriptor.
     pub fn announce(&self) {
         self.outbound().producer.news.fetch_add(1, Ordering::Release);

@@ -76,7 +76,7 @@ pub struct Producer {
     pub tail: AtomicU64,
     /// The processor that it was last seen on, plus one; 0 for unknown. A hint.
     pub cpu: AtomicU32,
-    /// How often it has announced that options on its private page are others, wrapping.
+    /// How often it has announced that options on its private page have changed, wrapping.
     pub news: AtomicU32,
     /// What is held back, and until when: see [`super::cork`]; 0 for nothing.
     pub held: AtomicU64,
@@ -112,8 +112,8 @@ pub struct Waiters {
     pub data: AtomicU64,
     /// Producers that wait for room, and their requests.
     pub room: AtomicU64,
-    /// In which of its sleeps the consumer is that sleeps for many; 0 for none. See
-    /// [`super::waiters`].
+    /// The number of the current sleep of the consumer that sleeps for many streams; 0 for none.
+    /// See [`super::waiters`].
     pub sleep: AtomicU64,
 }
 

@@ -25,9 +25,9 @@ use crate::sync::{AtomicU32, Ordering};
 const SPINS: u32 = 200;
 /// The same where the processor cannot be given away: some milliseconds.
 const RESTRICTED_SPINS: u32 = 1 << 20;
-/// Yields between two questions whether the holder lives.
+/// Yields between two checks whether the holder lives.
 const YIELDS: u32 = 64;
-/// Looks with a yield before naps begin: where others run, each gives a whole slice away.
+/// Polls with a yield before naps begin: where others run, each gives a whole slice away.
 const YIELDING: u32 = 4096;
 /// Naps before a caller gives up on one holder, of [`NAP`] each: two seconds. A holder only copies
 /// 16 KiB before it releases the lock.
@@ -78,11 +78,11 @@ pub fn holder() -> u32 {
     own() & ((1 << ID_BITS) - 1) | mark()
 }
 
-/// Whether this process may not ask the kernel for what others may.
+/// Whether this process has restricted its system calls.
 static RESTRICTED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-/// From now on the kernel is asked for nothing but whether a holder lives, and that only where a
-/// lock stays taken for very long: the process is about to give up system calls.
+/// From now on the kernel is asked only whether a holder lives, and only where a lock stays taken
+/// for very long: the process is about to give up system calls.
 pub fn restrict_system_calls() {
     own();
     mark();
@@ -174,7 +174,7 @@ fn wait(word: &AtomicU32, own: u32, patience: Patience) -> Option<Guard<'_>> {
         } else if polls < spins + YIELDING {
             rustix::thread::sched_yield();
         } else {
-            // Cut short by a signal, it is looked at sooner.
+            // Cut short by a signal, it polls sooner.
             let _ = rustix::thread::nanosleep(&NAP);
         }
         polls += 1;
@@ -190,20 +190,20 @@ pub(super) fn give_way() {
     }
 }
 
-/// Whether a holder is known to be dead: one of this PID namespace of which the kernel knows
-/// nothing.
+/// Whether a holder is known to be dead: one of this PID namespace that the kernel has no thread
+/// for.
 pub fn is_dead(holder: u32) -> bool {
     holder >> ID_BITS == mark() >> ID_BITS && !lives(holder & ((1 << ID_BITS) - 1))
 }
 
-/// What a caller has left of the time that it gives the holders of a word, all of them together.
+/// The rest of the time that a caller spends on the holders of a word, all of them together.
 #[derive(Debug)]
 pub(super) struct Budget {
     polls: u32,
 }
 
 impl Budget {
-    /// Looks, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
+    /// Polls, yields and [`DRAIN_NAPS`]: a twentieth of a second, where others run somewhat more.
     pub(super) fn new() -> Self {
         let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
         Self { polls: if restricted { RESTRICTED_SPINS } else { SPINS + DRAIN_YIELDS + DRAIN_NAPS } }
@@ -215,8 +215,8 @@ impl Budget {
     }
 }
 
-/// Waits until a word that holds a thread for as long as that is at something is 0, or the caller's
-/// own thread. A thread that is dead is taken off the word. False: the budget is spent.
+/// Waits until a word becomes 0 or the caller's own thread. The word holds a thread for as long as
+/// that thread is busy. A dead thread is taken off the word. False: the budget is spent.
 #[cold]
 pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
     let restricted = RESTRICTED.load(std::sync::atomic::Ordering::Relaxed);
@@ -240,7 +240,7 @@ pub(super) fn wait_for(word: &AtomicU32, budget: &mut Budget) -> bool {
     }
 }
 
-/// Takes a word from a thread that is no more.
+/// Takes a word from a dead thread.
 #[cold]
 pub(super) fn free_of_dead(word: &AtomicU32) {
     // Asking the kernel which threads live may end a process that gave up system calls.

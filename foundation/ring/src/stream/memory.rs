@@ -23,7 +23,7 @@ static REFUSES_PAGES: AtomicU8 = AtomicU8::new(0);
 /// promised.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
-/// Looks once whether pages have to be reserved before they are touched. To be called while files
+/// Checks once whether pages have to be reserved before they are touched. To be called while files
 /// may be opened.
 pub fn check_overcommit() -> bool {
     match REFUSES_PAGES.load(Relaxed) {
@@ -115,8 +115,8 @@ impl Memory {
     }
 }
 
-/// Tells the holders of the end of this private page that the other one is a service
-/// ([`flag::SERVED`]). Before it is handed over.
+/// Marks in this private page that the other end is a service ([`flag::SERVED`]). To be called
+/// before the page is passed on.
 ///
 /// # Errors
 /// Those of `pwrite(2)`.
@@ -192,8 +192,8 @@ impl Mapped {
 }
 
 impl Mapped {
-    /// Makes the pages of a part be there, where the kernel could refuse them when they are
-    /// touched. False: there is no memory for them.
+    /// Allocates the pages of a part, where the kernel could refuse them when they are touched.
+    /// False: there is no memory for them.
     pub(super) fn reserve(&self, from: usize, length: usize) -> bool {
         REFUSES_PAGES.load(Relaxed) != 2 || self.populate(from, length)
     }

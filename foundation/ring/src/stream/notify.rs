@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    /// What the other answered last of the requests of this end.
+    /// The last request of this end that the other end has answered.
     #[inline]
     fn answered(&self, want: Want) -> &AtomicU64 {
         let notified = self.own_notified();
@@ -140,7 +140,7 @@ impl Endpoint {
         waiters::disarm_among_many(self.waiters(Want::Data));
     }
 
-    /// How many wait at this end, for data and for room.
+    /// How many waiters are counted at this end, for data and for room.
     #[inline]
     pub fn waiting(&self) -> u32 {
         waiters::count(self.waiters(Want::Data)) + waiters::count(self.waiters(Want::Room))
@@ -187,8 +187,8 @@ impl Endpoint {
     }
 
     /// A thread is at the doorbell for longer than draining takes: it is stopped, dead in another
-    /// PID namespace, or there is none. `before` is what was noted last. From one that is there for
-    /// [`STUCK`] the word is taken.
+    /// PID namespace, or there is none. `before` is the last such note. A thread that stays for
+    /// [`STUCK`] loses the word.
     fn note_stuck(&self, before: u64) {
         let word = &self.private().doorbell.draining;
         let thread = waiters::is_draining(word);
@@ -237,9 +237,10 @@ impl Endpoint {
         if left.cast_signed() < 0 { 0 } else { left }
     }
 
-    /// Takes bytes from the doorbell: `take(leave)` takes all but one. With `leave` false it takes
-    /// all, because no waiter is counted at this end but `own`. It returns whether it did. Returns
-    /// whether no byte had to be left; false also if another thread is taking some.
+    /// Takes bytes from the doorbell by calling `take(leave)`, which returns whether it took them.
+    /// With `leave` it takes all bytes but one. Without it takes all, because no waiter is counted
+    /// at this end but `own`. Returns whether no byte had to stay; false also if another thread is
+    /// taking some.
     pub fn drain(&self, own: u32, take: impl FnOnce(bool) -> bool) -> bool {
         let doorbell = &self.private().doorbell;
         let Some(drain) = waiters::Drain::begin(&doorbell.draining, lock::holder()) else {
@@ -293,7 +294,7 @@ impl Endpoint {
         moved::at(left) <= moved::at(mine) && self.readable() <= (1 << log2) / 4 * 3
     }
 
-    /// What was due has been done: a byte lies in the other's doorbell.
+    /// The notification is done: a byte lies in the other end's doorbell.
     #[inline]
     pub fn mark_notified(&self, due: Notification) {
         if let Some(request) = due.request {

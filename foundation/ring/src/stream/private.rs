@@ -9,7 +9,7 @@ pub mod state {
     pub const ESTABLISHED: u32 = 0;
     /// Not yet: the service is still setting the connection up.
     pub const CONNECTING: u32 = 1;
-    /// It did not come to be; [`super::Private::error`] says why.
+    /// The set-up failed; [`super::Private::error`] says why.
     pub const FAILED: u32 = 2;
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Sending {
     pub tail: AtomicU64,
     /// The region in which the tail is, and since which byte.
     pub region: AtomicU64,
-    /// The other's head when it was last looked at.
+    /// The other's head when it was last read.
     pub head: AtomicU64,
     /// The other's head when the ring was last found full; `u64::MAX`: never.
     pub full_at: AtomicU64,
@@ -111,10 +111,10 @@ pub(super) struct Sending {
     pub space: AtomicU32,
     /// The note of an arrival that gives way next, see [`super::arrivals`].
     pub noted: AtomicU32,
-    /// The other's head when a note needed it last. Nothing but the notes goes by it.
+    /// The other's head when a note needed it last. Only the notes use it.
     pub noted_head: AtomicU64,
-    /// Where the bytes end that are staged and held back ([`super::cork`]): none, unless it is more
-    /// than `tail`. Not 0 either while the producer moves to another region.
+    /// The end of the bytes that are staged and held back ([`super::cork`]): none, unless it is
+    /// more than `tail`. Not 0 either while the producer moves to another region.
     pub held: AtomicU64,
     /// As [`super::layout::Moves`].
     pub left: [AtomicU64; super::layout::REGIONS],
@@ -187,7 +187,7 @@ impl Private {
         self.flags.load(Ordering::Acquire) & bits == bits
     }
 
-    /// Sets `bits`; what was set before.
+    /// Sets `bits`; returns the former bits.
     pub fn set(&self, bits: u32) -> u32 {
         self.flags.fetch_or(bits, Ordering::AcqRel)
     }
@@ -198,7 +198,7 @@ impl Private {
         self.receiving.head.store(u64::MAX, Ordering::Release);
     }
 
-    /// Clears `bits`; what was set before.
+    /// Clears `bits`; returns the former bits.
     pub fn clear(&self, bits: u32) -> u32 {
         self.flags.fetch_and(!bits, Ordering::AcqRel)
     }

@@ -28,13 +28,13 @@ pub struct Receive<'a> {
 }
 
 impl<'a> Receive<'a> {
-    /// Reads what the producer has published, once, and judges it.
+    /// Reads what the producer has published, once, and validates it.
     #[inline]
     pub(super) fn new(end: &'a Endpoint, guard: Guard<'a>) -> Self {
         let receiving = &end.private().receiving;
         let region = receiving.region.load(Ordering::Relaxed);
-        // A private word that is nonsense can only be the doing of another holder of this end; it
-        // must not lead out of the mapping.
+        // An invalid private word can only come from another holder of this end; it must not lead
+        // out of the mapping.
         let log2 = moved::log2(region).clamp(end.geometry.smallest, end.geometry.largest);
         let position = receiving.head.load(Ordering::Relaxed);
         let at = Place { position, since: moved::at(region), log2 };
@@ -48,12 +48,12 @@ impl<'a> Receive<'a> {
     }
 
     /// How many bytes lie in the region of `place` from there on, and the word of the move that
-    /// ends them, if one does. Nonsense of the producer gives no bytes.
+    /// ends them, if one does. An invalid word of the producer gives no bytes.
     #[inline]
     fn run(&self, place: Place) -> (u64, Option<u64>) {
         let left = self.end.inbound().moves.left[usize::from(place.log2) % REGIONS].load(Ordering::Acquire);
-        // A move before `since` is one of an earlier visit; one beyond what is published will
-        // concern us later.
+        // A move before `since` is one of an earlier visit; one beyond the published bytes matters
+        // later.
         let ends = moved::at(left) > place.since && moved::at(left) <= self.published;
         let limit = if ends { moved::at(left) } else { self.published };
         match limit.checked_sub(place.position) {
@@ -89,7 +89,7 @@ impl<'a> Receive<'a> {
     }
 
     /// The first bytes, in order, as they lie: none only if nothing is available (or the producer
-    /// is not to be believed). After they are consumed there may be more.
+    /// published invalid values). After they are consumed there may be more.
     #[inline]
     pub fn pieces(&mut self) -> [Untrusted<'_>; 2] {
         self.consume(0);
@@ -104,7 +104,7 @@ impl<'a> Receive<'a> {
         self.runs_of(place, length).map(|(start, bytes)| unsafe { Untrusted::from_raw(start, bytes) })
     }
 
-    /// Where so many bytes from a place on lie: at most [`Receive::run`] of them.
+    /// Where `length` bytes from a place on lie: at most [`Receive::run`] of them.
     #[inline]
     fn runs_of(&self, place: Place, length: u64) -> [(*const u8, usize); 2] {
         let size = 1_u64 << place.log2;
@@ -117,7 +117,7 @@ impl<'a> Receive<'a> {
     }
 
     /// Copies up to `length` bytes to `to`, beginning `skip` bytes after the first; consumes
-    /// nothing. How many.
+    /// nothing. Returns how many.
     ///
     /// # Safety
     /// `to` may be written for `length` bytes, or a handler answers faults ([`crate::guarded`]).
@@ -228,7 +228,7 @@ impl<'a> Receive<'a> {
 }
 
 impl Endpoint {
-    /// Begins to read; `None` if this very thread is at it already (a signal handler).
+    /// Begins to read; `None` if this very thread is reading already (a signal handler).
     #[inline]
     pub fn receive(&self) -> Option<Receive<'_>> {
         Some(Receive::new(self, lock::take(&self.private().receiving.lock)?))

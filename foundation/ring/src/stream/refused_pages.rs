@@ -61,7 +61,7 @@ struct Entry {
     start: AtomicUsize,
     length: AtomicUsize,
     private: AtomicUsize,
-    /// Handlers that have it pinned, or are about to look whether they may.
+    /// Handlers that have it pinned, or are about to check whether they may.
     pins: AtomicUsize,
 }
 
@@ -78,7 +78,7 @@ impl Entry {
     /// Pins it if an end is listed here in whose common memory the address lies.
     fn pin(&self, address: usize) -> Option<Pinned<'_>> {
         let generation = self.generation.load(Acquire);
-        // These words may be of several generations: only worth a closer look.
+        // These words may be of several generations: they only decide whether a pin is worth a try.
         if generation.is_multiple_of(2) || !self.has(address) {
             return None;
         }
@@ -239,7 +239,7 @@ pub fn prepare() {
     }
 }
 
-/// Answers a fault if it is one of this crate's: then the handler returns, and what was interrupted
+/// Answers a fault if it is one of this crate's: then the handler returns, and the interrupted code
 /// goes on.
 ///
 /// # Safety
@@ -286,8 +286,8 @@ fn before(signal: i32) -> &'static AtomicPtr<libc::sigaction> {
     &BEFORE[usize::from(signal == libc::SIGBUS)]
 }
 
-/// From now on faults of this kind do not end the process, which runs only code of Sietch: others
-/// meet what was installed before.
+/// From now on faults of this kind do not end the process, which runs only code of Sietch. Other
+/// faults go to the handlers installed before.
 pub fn install_handler() {
     prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {

@@ -8,7 +8,7 @@ use super::lock::{self, Guard};
 use crate::guarded;
 use crate::sync::Ordering;
 
-/// Bytes of a segment of the kernel's loopback: so many leave whatever was asked.
+/// Bytes of a segment of the kernel's loopback: so many are sent whatever options are set.
 pub const SEGMENT: u64 = 65_483;
 
 /// The right to write to an end, until it is dropped; what was staged is published then, unless it
@@ -25,7 +25,7 @@ pub struct Send<'a> {
     head: u64,
     since: u64,
     log2: u8,
-    /// The word of what is held back is not 0.
+    /// The word of the held-back bytes is not 0.
     unusual: bool,
     _guard: Guard<'a>,
 }
@@ -37,8 +37,8 @@ impl<'a> Send<'a> {
         let published = sending.tail.load(Ordering::Relaxed);
         let word = sending.region.load(Ordering::Relaxed);
         let head = sending.head.load(Ordering::Relaxed);
-        // A private word that is nonsense can only be the doing of another holder of this end; it
-        // must not lead out of the mapping.
+        // An invalid private word can only come from another holder of this end; it must not lead
+        // out of the mapping.
         let log2 = moved::log2(word).clamp(end.geometry.smallest, end.geometry.largest);
         let held = sending.held.load(Ordering::Relaxed);
         let (tail, since, log2) = if held == 0 {
@@ -80,7 +80,7 @@ impl<'a> Send<'a> {
         self.size().saturating_sub(self.tail.saturating_sub(self.head.max(self.since)))
     }
 
-    /// Reads the consumer's head, once, and judges it.
+    /// Reads the consumer's head, once, and validates it.
     #[inline]
     fn refresh_head(&mut self) {
         let head = self.end.outbound().consumer.head.load(Ordering::Acquire);
@@ -119,7 +119,7 @@ impl<'a> Send<'a> {
             && (log2 < EAGER_LOG2 || head == sending.full_at.load(Ordering::Relaxed))
     }
 
-    /// Bytes that can be staged now, after looking at what was read meanwhile, and growing if that
+    /// Bytes that can be staged now, after reading the consumer's head again, and growing if that
     /// is due.
     #[inline]
     pub fn room(&mut self) -> usize {
@@ -160,7 +160,7 @@ impl<'a> Send<'a> {
         self.log2 = log2;
     }
 
-    /// Publishes where region `old` was left, then takes the next one for one's own.
+    /// Publishes where region `old` was left, then takes the next one as this end's own.
     fn complete_move(end: &Endpoint, old: u8, word: u64) {
         // Before the tail is published: a reader that sees a byte of the new region sees this too.
         end.outbound().moves.left[usize::from(old) % REGIONS].store(word, Ordering::Release);
@@ -185,7 +185,7 @@ impl<'a> Send<'a> {
         self.tail += (bytes as u64).min(self.free());
     }
 
-    /// Copies up to `length` bytes from `from` and stages them. How many.
+    /// Copies up to `length` bytes from `from` and stages them. Returns how many.
     ///
     /// # Safety
     /// `from` is none of this connection's memory. It may be read for `length` bytes, or a handler
@@ -197,7 +197,8 @@ impl<'a> Send<'a> {
     #[inline]
     pub unsafe fn copy_from(&mut self, from: *const u8, length: usize) -> Result<usize, CopyFault> {
         let at = self.tail & (self.size() - 1);
-        // Nearly always: there was room for all of it when this end looked last, in one piece.
+        // Nearly always: there was room for all of it when this end last read the head, in one
+        // piece.
         if length != 0 && length as u64 <= self.free().min(self.size() - at) {
             let to = self.end.region(false, self.log2).wrapping_add(at as usize);
             // SAFETY: as below: at + length <= size.
@@ -246,14 +247,14 @@ impl<'a> Send<'a> {
     }
 
     /// Takes back what was staged since `mark` ([`Send::staged`]), but for what was published
-    /// meanwhile because the ring grew: how much that is.
+    /// meanwhile because the ring grew. Returns how many bytes that is.
     #[cold]
     pub fn take_back(&mut self, mark: u64) -> usize {
         self.tail = self.published.max(mark);
         (self.tail - mark) as usize
     }
 
-    /// Copies what fits of `bytes` and publishes it. How many. The caller asks
+    /// Copies what fits of `bytes` and publishes it. Returns how many bytes. The caller asks
     /// [`Endpoint::data_notification`] when it is done.
     #[inline]
     pub fn write(&mut self, bytes: &[u8]) -> usize {
@@ -263,7 +264,7 @@ impl<'a> Send<'a> {
         copied.unwrap_or(0)
     }
 
-    /// Lets the consumer see what was staged.
+    /// Publishes the staged bytes.
     #[inline]
     pub fn publish(&mut self) {
         if self.tail != self.published {
@@ -319,7 +320,7 @@ impl Drop for Send<'_> {
 }
 
 impl Endpoint {
-    /// Begins to write; `None` if this very thread is at it already (a signal handler).
+    /// Begins to write; `None` if this very thread is writing already (a signal handler).
     #[inline]
     pub fn send(&self) -> Option<Send<'_>> {
         Some(Send::new(self, lock::take(&self.private().sending.lock)?))

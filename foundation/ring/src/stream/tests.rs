@@ -213,7 +213,7 @@ fn two_threads_move_megabytes_through_a_small_ring() {
 }
 
 #[test]
-fn a_ring_grows_at_once_while_small_and_later_only_for_who_does_not_read() {
+fn a_ring_grows_at_once_while_small_and_later_only_for_a_peer_that_does_not_read() {
     let [producer, consumer] = pair(RegionSizes::default());
     let block = vec![1; 16 << 20];
     // No reader: 16 + 32 + 64 + 128 + 256 KiB at once, one behind the other.

@@ -63,8 +63,8 @@ const AMONG_MANY: u64 = 1 << 22;
 const ASKED: u64 = 1 << 23;
 /// One request.
 const REQUEST: u64 = 1 << 24;
-/// Anything that is to be woken.
-const ANYBODY: u64 = COUNT | ASKED;
+/// Any waiter, counted or not.
+const ANY_WAITER: u64 = COUNT | ASKED;
 /// 40 bits of requests: a waiter that makes one each microsecond comes round after twelve days, and
 /// then the number in [`answer`] has moved as well.
 const REQUESTS: u64 = !(REQUEST - 1);
@@ -75,7 +75,7 @@ const fn request(word: u64) -> u64 {
     word >> REQUEST.trailing_zeros()
 }
 
-/// How many wait.
+/// How many waiters are counted.
 #[inline]
 pub fn count(word: &AtomicU64) -> u32 {
     let word = word.load(Ordering::Relaxed);
@@ -128,7 +128,7 @@ pub fn asked_no_more(word: &AtomicU64) {
 #[must_use = "a waiter that is not counted is not notified"]
 pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
     let before = word.load(Ordering::Relaxed);
-    if before & ANYBODY != 0 {
+    if before & ANY_WAITER != 0 {
         return None;
     }
     let after = ((before & REQUESTS) | AMONG_MANY | 1).wrapping_add(REQUEST);
@@ -136,7 +136,8 @@ pub fn arm_among_many(word: &AtomicU64) -> Option<u64> {
     taken.ok().map(|_| request(after))
 }
 
-/// The caller, counted with [`arm_among_many`], is about to sleep again. Then as there.
+/// The caller, counted with [`arm_among_many`], is about to sleep again. Otherwise as
+/// [`arm_among_many`].
 #[inline]
 pub fn arm_again_among_many(word: &AtomicU64) -> u64 {
     request(word.fetch_add(REQUEST, Ordering::AcqRel).wrapping_add(REQUEST))
@@ -162,14 +163,15 @@ fn change(word: &AtomicU64, to: impl Fn(u64) -> u64) {
     }
 }
 
-/// After publishing: the request that is to be answered by a byte, and then by [`answer`].
+/// Called after publishing. Returns the request that is to be answered by a byte, and then by
+/// [`answer`].
 #[inline]
 #[must_use = "a waiter that is not notified sleeps on"]
 pub fn due(word: &AtomicU64, answered: &AtomicU64) -> Option<u64> {
     fence(Ordering::SeqCst);
     let seen = word.load(Ordering::Relaxed);
     let last = request(seen);
-    (seen & ANYBODY != 0 && answered.load(Ordering::Relaxed) != last).then_some(last)
+    (seen & ANY_WAITER != 0 && answered.load(Ordering::Relaxed) != last).then_some(last)
 }
 
 /// As [`due`], but none if the only waiter is in a sleep that was already notified. Beside the
@@ -180,18 +182,18 @@ pub fn due_unless(
     word: &AtomicU64,
     answered: &AtomicU64,
     sleep: &AtomicU64,
-    is_rung: impl FnOnce(u64) -> bool,
+    is_notified: impl FnOnce(u64) -> bool,
 ) -> Option<(u64, u64)> {
     fence(Ordering::SeqCst);
     let seen = word.load(Ordering::Relaxed);
-    if seen & ANYBODY == 0 {
+    if seen & ANY_WAITER == 0 {
         return None;
     }
-    let among = seen & (ANYBODY | AMONG_MANY) == AMONG_MANY | 1;
+    let among = seen & (ANY_WAITER | AMONG_MANY) == AMONG_MANY | 1;
     let number = if among { sleep.load(Ordering::Acquire) } else { 0 };
     let last = request(seen);
     // The byte for a request is the byte for the sleep that it was made for.
-    if number != 0 && is_rung(number) || answered.load(Ordering::Relaxed) == last {
+    if number != 0 && is_notified(number) || answered.load(Ordering::Relaxed) == last {
         return None;
     }
     Some((last, number))
@@ -231,7 +233,7 @@ impl<'a> Drain<'a> {
 impl Drop for Drain<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Another may have taken the word from a thread that was away for too long.
+        // Another thread may have taken the word from one that was away for too long.
         let _ = self.word.compare_exchange(self.thread, 0, Ordering::Release, Ordering::Relaxed);
     }
 }

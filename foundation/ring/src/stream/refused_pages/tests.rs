@@ -84,7 +84,7 @@ fn a_copy_that_meets_such_a_page_ends() {
 }
 
 #[test]
-fn an_end_that_is_gone_is_listed_no_more() {
+fn a_dropped_end_is_listed_no_more() {
     // An address that nothing is mapped at, and nothing touches.
     const NOWHERE: usize = 0x1000_0000;
     let start = NonNull::new(ptr::with_exposed_provenance_mut::<u8>(NOWHERE)).expect("no null");
@@ -116,7 +116,7 @@ fn an_end_that_a_handler_is_at_stays_mapped_and_its_entry_is_not_used_again() {
 }
 
 #[test]
-fn an_entry_that_is_used_again_is_another_and_what_is_half_written_is_not_found() {
+fn a_reused_entry_is_another_and_a_half_written_entry_is_not_found() {
     const AT: usize = 0x4000_0000;
     let at = |address| NonNull::new(ptr::with_exposed_provenance_mut::<u8>(address)).expect("no null");
     let list = List::new();
