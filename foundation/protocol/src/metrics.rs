@@ -5,7 +5,7 @@
 //!    +--------+--------+--------+----------+---------------------+
 //!    | magic  | version| count  | sequence | reserved, zero      |     header
 //!    +--------+--------+--------+----------+---------------------+
-//!    | name, 48 bytes, ASCII, NUL padded | kind u32 | 0 u32 | value u64 |     entry 0 .. count - 1, 64 bytes each
+//!    | name, 48 bytes, ASCII, NUL padded | kind u32 | 0 u32 | value u64 |     entry, 64 bytes
 //!    +-----------------------------------+----------+-------+-----------+
 //! ```
 //! All integers little-endian.
@@ -33,7 +33,7 @@ pub const VERSION: u32 = 1;
 pub const MAX_ENTRIES: usize = 512;
 /// The longest name, in bytes.
 pub const MAX_METRIC_NAME: usize = 48;
-/// How often the reader tries before it calls the page unstable. A publish takes microseconds.
+/// How often the reader tries before it reports the page as unstable. A publish takes microseconds.
 pub const MAX_TRIES: usize = 8;
 
 const HEADER: usize = 64;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sealed_is_read_back_and_cannot_be_changed() {
+    fn sealed_bytes_are_read_back_and_cannot_be_changed() {
         for bytes in [&b""[..], b"abc", &[7; 100_000]] {
             let file = make("test", bytes).unwrap();
             assert_eq!(read(&file, bytes.len() as u64).unwrap(), bytes);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_its_maker_can_still_change_or_is_too_long_is_refused() {
+    fn bytes_that_are_not_sealed_or_too_long_are_refused() {
         let open = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         assert!(matches!(read(&open, 10), Err(SealedError::NotSealed)));
         rustix::fs::fcntl_add_seals(&open, SealFlags::SHRINK | SealFlags::GROW).unwrap();

@@ -1,18 +1,18 @@
-//! The set-up protocol of the socket service: how an unmodified program's sockets come to their
+//! The set-up protocol of the socket service: how an unmodified program's sockets get their
 //! connections.
 //!
 //! 1. The transport is a Unix SEQPACKET socket. A request is one message of [`REQUEST_BYTES`]
-//!    bytes, its answer one of [`REPLY_BYTES`]; descriptors ride on both. One request a connection,
-//!    so that nothing stays open behind a program's back ([`call`]).
-//! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection comes over it as
-//!    one [`Arrival`] with its descriptors ([`receive_arrival`]); the other way goes [`BacklogChange`].
-//!    So `accept` is a `recvmsg`, and the kernel keeps its semantics.
+//!    bytes, its answer one of [`REPLY_BYTES`]; descriptors ride on both. A connection carries one
+//!    request, so that no descriptor remains open without the program's knowledge ([`call`]).
+//! 2. A listener has a *placeholder*, one end of a SEQPACKET pair. Each connection arrives over it
+//!    as one [`Arrival`] with its descriptors ([`receive_arrival`]). The other direction carries
+//!    [`BacklogChange`]. So `accept` is a `recvmsg`, and the kernel keeps its semantics.
 //! 3. Messages have a fixed size, a magic number and a version. Both sides copy a message once and
-//!    judge the copy: the service trusts no application, and an application takes nothing from the
-//!    service that does not fit what it asked for.
-//! 4. Everything here runs inside the calls of foreign programs: no allocation, no panic, no lock;
-//!    an interrupted call is made again; every descriptor is closed on `exec`. Who asks, the
-//!    service learns from the kernel (SO_PEERCRED), never from a message.
+//!    check the copy. The service trusts no application, and an application accepts no answer that
+//!    does not match its request.
+//! 4. Everything here runs inside the calls of foreign programs: no allocation, no panic, no lock.
+//!    An interrupted call is repeated, and every descriptor is closed on `exec`. The service learns
+//!    the caller's identity from the kernel (SO_PEERCRED), never from a message.
 //!
 //! `docs/spec/sockets.md` is the reference.
 

@@ -181,7 +181,7 @@ pub struct TcpReport {
     /// Reductions of the window that were taken back.
     pub undone: u64,
     pub tail_probes: u64,
-    /// Reports of the peer that bytes came twice.
+    /// Reports of the peer that it received bytes twice.
     pub duplicates: u64,
     pub reordered: u64,
     pub acknowledged_bytes: u64,

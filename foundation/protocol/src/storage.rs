@@ -2,8 +2,7 @@
 //!
 //! 1. An area has a path in one namespace: `/VOLUME/NAME`. `NAME` alone is an area that
 //!    `sietch.toml` names, or one of the volume `main`.
-//! 2. [`split`] takes a path apart; what it gives are names ([`is_name`]), safe as
-//!    file names.
+//! 2. [`split`] separates a path into names ([`is_name`]), which are safe as file names.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +39,7 @@ pub struct AreaGrant {
     pub generation: u64,
     /// The area's name.
     pub name: String,
-    /// The volume that it lies on.
+    /// The volume that stores it.
     pub volume: String,
     /// Where, in the order of the area's bytes.
     pub extents: Vec<AreaExtent>,
@@ -141,7 +140,7 @@ pub struct VolumeStatus {
     pub name: String,
     /// What it is made of.
     pub kind: VolumeKind,
-    /// Where it lies.
+    /// The path where it is stored.
     pub path: String,
     /// Why it cannot be used, if so.
     pub broken: Option<String>,
@@ -169,10 +168,10 @@ pub struct AreaStatus {
     pub uid: u32,
     /// Bytes.
     pub size: u64,
-    /// Bytes of the volume that it takes. It can exceed the size by bytes that were cut off and that
-    /// a holder can still access.
+    /// Bytes of the volume that it occupies. The number can exceed the size by bytes that were cut
+    /// off and that a holder can still access.
     pub allocated: u64,
-    /// Contiguous pieces, where the volume knows.
+    /// Contiguous pieces, where the volume reports them.
     pub extents: Option<u32>,
     /// To the holder of an area in memory that has grown while it was held: as in
     /// [`crate::VsaGrant`].
@@ -186,7 +185,7 @@ pub struct AreaStatus {
     pub revoked: bool,
     /// Its holder.
     pub holder: Option<GrantStatus>,
-    /// When it was last written, in nanoseconds since 1970, where the volume knows.
+    /// When it was last written, in nanoseconds since 1970, where the volume reports it.
     #[serde(default)]
     pub modified: Option<u64>,
     /// Whether its holder serves a view of it.

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A text that does not have the form its type wants.
+/// A text that does not have the form that its type requires.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}: {fix}")]
 pub struct ParseError {
@@ -109,7 +109,7 @@ impl Network {
         u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0)
     }
 
-    /// Whether `address` lies in the network.
+    /// Whether `address` is in the network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         (u32::from(address) ^ u32::from(self.address)) & self.mask() == 0
     }
@@ -149,7 +149,7 @@ pub struct Network6 {
 text_form!(Network6);
 
 impl Network6 {
-    /// Whether `address` lies in the network.
+    /// Whether `address` is in the network.
     pub fn contains(&self, address: Ipv6Addr) -> bool {
         let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix.min(128))).unwrap_or(0);
         (u128::from(address) ^ u128::from(self.address)) & mask == 0
@@ -195,7 +195,7 @@ impl PortRange {
         Self { first: port, last: port }
     }
 
-    /// Whether `port` lies in the range.
+    /// Whether `port` is in the range.
     pub const fn contains(&self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
@@ -341,8 +341,8 @@ pub struct XskLayout {
     pub receive: u32,
     /// Entries of the transmit ring.
     pub transmit: u32,
-    /// Runs of neighbouring buffers at the end of the pool, one for each frame sent that no buffer
-    /// holds. With none the socket takes no such frames.
+    /// Runs of neighbouring buffers at the end of the pool. A sent frame that exceeds one buffer
+    /// takes one run. Without any, the socket accepts no such frames.
     pub runs: u32,
     /// Buffers in each run.
     pub run_chunks: u32,
@@ -360,7 +360,7 @@ pub struct SharedLayout {
     pub data: u32,
 }
 
-/// What a VNIC's queue pair lies in.
+/// The memory of a VNIC's queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueLayout {
@@ -399,7 +399,7 @@ impl fmt::Display for VnicKind {
 pub enum Kind {
     /// It only grows.
     Counter,
-    /// It goes up and down.
+    /// A value that rises and falls.
     Gauge,
 }
 
@@ -414,7 +414,7 @@ pub struct Metric {
     pub value: u64,
 }
 
-/// Who stops an application that goes beyond its grant.
+/// The component that stops an application beyond its grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protection {
@@ -422,12 +422,12 @@ pub enum Protection {
     HardwareEnforced,
     /// The kernel: programs, file descriptors, page tables.
     KernelEnforced,
-    /// A broker that stands after the application's rings.
+    /// A broker behind the application's rings.
     BrokerMediated,
-    /// Nobody stands between the two ends of a link. The kernel keeps each from writing the other's
-    /// memory; filters do not apply, since the peer is the only one that can be reached.
+    /// No component between the two ends of a link. The kernel prevents each from writing the
+    /// other's memory. Filters do not apply, because only the peer can be reached.
     PointToPoint,
-    /// Nobody, and why.
+    /// No component, with the reason.
     None(String),
 }
 
@@ -443,7 +443,7 @@ impl fmt::Display for Protection {
     }
 }
 
-/// Who holds a grant.
+/// The process that holds a grant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantStatus {
     /// The grant.

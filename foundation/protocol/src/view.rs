@@ -35,7 +35,7 @@ const MAX_REASON: usize = 200;
 pub struct ViewRequest {
     /// Components with `/` between them; empty for the root.
     pub path: String,
-    /// What is asked about it.
+    /// The query about it.
     #[serde(rename = "ask")]
     pub operation: ViewOperation,
 }
@@ -49,7 +49,7 @@ pub enum ViewOperation {
     Stat,
     /// Its entries.
     List {
-        /// 0, or where the page before said that the next one begins.
+        /// 0, or the position of the next page that the page before returned.
         cursor: u64,
     },
     /// Its bytes.
@@ -133,8 +133,8 @@ pub enum ViewReply {
     Stat(FileAttributes),
     /// To [`ViewOperation::List`].
     Page(ViewPage),
-    /// To [`ViewOperation::Read`]. Descriptor: the bytes, sealed; fewer than were asked for only at the end
-    /// of the file.
+    /// To [`ViewOperation::Read`]. Descriptor: the bytes, sealed; fewer than requested only at the
+    /// end of the file.
     Piece,
 }
 
@@ -145,10 +145,10 @@ pub enum ViewError {
     /// There is nothing at that path.
     #[error("there is no such file")]
     Missing,
-    /// It is a file, and entries were asked for.
+    /// It is a file, and the query was for entries.
     #[error("it is no directory")]
     NotDirectory,
-    /// It is a directory, and bytes were asked for.
+    /// It is a directory, and the query was for bytes.
     #[error("it is a directory")]
     IsDirectory,
     /// Anything else.

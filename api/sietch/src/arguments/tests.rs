@@ -15,7 +15,7 @@ fn options_and_positional_words_are_separated() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_invalid_option_is_named() {
     assert_eq!(parse("--vnic"), Err(ArgumentError::NoValue("--vnic".into())));
     let wrong = parse("--port many").expect("it is well-formed").value::<u16>("--port");
     assert_eq!(wrong, Err(ArgumentError::BadValue { name: "--port".into(), value: "many".into() }));

@@ -11,7 +11,7 @@ fn page() -> Metrics {
 }
 
 #[test]
-fn what_is_set_is_seen_once_published_and_the_rate_is_bounded() {
+fn a_value_is_visible_once_published_and_the_rate_is_bounded() {
     let mut page = page();
     page.set(0, 5);
     assert_eq!(visible(&page), [("a.b".into(), 0), ("c".into(), 0)]);

@@ -101,7 +101,7 @@ impl World {
 }
 
 #[test]
-fn what_is_written_comes_back_from_an_echo() {
+fn written_bytes_come_back_from_an_echo() {
     let mut world = World::new();
     world.echo(7);
     let net = world.client.net();
@@ -201,7 +201,7 @@ fn more_than_the_buffers_hold_gets_through_both_halves() {
 }
 
 #[test]
-fn a_large_body_is_lent_and_handed_over_without_a_copy() {
+fn a_large_body_is_sent_and_received_without_a_copy() {
     let mut world = World::new();
     let net = world.server.net();
     let mut listener = net.listen(7, 4).expect("the port is free");
@@ -245,7 +245,7 @@ fn a_large_body_is_lent_and_handed_over_without_a_copy() {
 }
 
 #[test]
-fn lending_to_a_connection_that_is_over_fails_and_lets_go() {
+fn a_zero_copy_write_to_an_ended_connection_fails_and_releases_the_bytes() {
     let mut world = World::new();
     let net = world.server.net();
     let mut listener = net.listen(7, 4).expect("the port is free");
@@ -314,7 +314,7 @@ fn a_dropped_read_loses_nothing() {
 }
 
 #[test]
-fn nobody_listening_is_a_refusal() {
+fn connecting_to_a_port_without_a_listener_is_refused() {
     let mut world = World::new();
     let net = world.client.net();
     let task = net.clone().spawn(async move { net.connect(address(9)).await.map(drop) });
@@ -379,7 +379,7 @@ fn datagrams_come_one_by_one_with_their_senders() {
 }
 
 #[test]
-fn a_connected_socket_hears_its_peer_alone_and_what_became_of_its_datagrams() {
+fn a_connected_socket_receives_only_from_its_peer_and_gets_its_errors() {
     let mut world = World::new();
     let mut server = world.server.net().bind(7).expect("the port is free");
     let mut stranger = world.server.net().bind(8).expect("the port is free");
@@ -531,7 +531,7 @@ fn queue_and_map_complete_in_the_loop() {
 }
 
 #[test]
-fn an_area_grows_and_shrinks_under_a_map_that_goes_on() {
+fn an_area_grows_and_shrinks_under_a_map_in_use() {
     use sietch_disk::{AreaQueue, open_area};
     use sietch_persist::{FormatOptions, Map, Options};
     const SMALL: u64 = 1 << 20;
@@ -605,7 +605,7 @@ fn a_map_reads_its_values_from_the_area() {
 }
 
 #[test]
-fn whoever_waits_has_a_deferred_structure_flushed() {
+fn a_waiting_task_has_a_deferred_structure_flushed() {
     use sietch_persist::{Durability, FormatOptions, Options, Queue, QueueOptions};
     let mut area = MemoryQueue::new(1 << 20);
     Queue::format(&mut area, FormatOptions::new(7)).expect("it fits");
@@ -661,7 +661,7 @@ fn another_thread_wakes_a_sleeping_loop() {
 }
 
 #[test]
-fn what_was_written_last_arrives_after_the_task_is_gone() {
+fn the_last_write_arrives_after_the_task_has_ended() {
     let mut world = World::new();
     let net = world.server.net();
     let mut listener = net.listen(7, 4).expect("the port is free");

@@ -159,7 +159,7 @@ fn rpc_calls_are_answered_pipelined_or_not() {
 }
 
 #[test]
-fn http_server_answers_what_it_has_and_what_it_has_not() {
+fn http_server_answers_for_existing_and_missing_files() {
     let mut lan = Lan::default();
     let (server, net) = lan.host();
     net.spawn(http_server::serve(net.clone(), 80, files("spice")));
@@ -174,7 +174,7 @@ fn http_server_answers_what_it_has_and_what_it_has_not() {
 }
 
 #[test]
-fn http_balancer_takes_turns_and_leaves_out_who_is_dead() {
+fn http_balancer_rotates_over_the_live_backends() {
     let mut lan = Lan::default();
     let (one, first) = lan.host();
     first.spawn(http_server::serve(first.clone(), 80, files("one")));

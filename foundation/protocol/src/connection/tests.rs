@@ -76,7 +76,7 @@ fn a_refusal_leaves_the_connection_usable_and_says_what_and_how() {
 }
 
 #[test]
-fn another_version_a_silent_daemon_and_a_closed_one_are_told_apart() {
+fn another_version_a_silent_daemon_and_a_closed_one_give_different_errors() {
     let (socket, thread) =
         serve(|asked| vec![ServerFrame::Reply { id: asked.id, body: welcome(PROTOCOL + 1) }]);
     assert!(matches!(Connection::handshake(socket, "test", LIMIT), Err(CallError::Version { .. })));
@@ -97,7 +97,7 @@ fn another_version_a_silent_daemon_and_a_closed_one_are_told_apart() {
 }
 
 #[test]
-fn a_refusal_is_read_also_when_the_daemon_closed_before_it_was_asked() {
+fn a_refusal_is_read_even_if_the_daemon_closed_before_the_request() {
     let (client, server) = UnixStream::pair().unwrap();
     let error = ErrorReply {
         kind: ErrorKind::Limit,

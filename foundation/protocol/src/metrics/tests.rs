@@ -49,7 +49,7 @@ fn names_that_could_harm_a_terminal_are_refused_on_both_sides() {
 }
 
 #[test]
-fn what_could_make_the_daemon_wait_or_fault_is_refused() {
+fn a_page_that_could_make_the_daemon_wait_or_fault_is_refused() {
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     assert!(matches!(read(&pipe), Err(MetricsError::NotSealed)));
     let loose = rustix::fs::memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
@@ -59,7 +59,7 @@ fn what_could_make_the_daemon_wait_or_fault_is_refused() {
 }
 
 #[test]
-fn a_page_that_never_rests_costs_a_bounded_time() {
+fn a_page_in_constant_change_costs_a_bounded_time() {
     let mut page = Page::create(&[("a", Kind::Counter)]).unwrap();
     page.bytes[16] = 1;
     write_all(&page.file, &page.bytes, 0).unwrap();

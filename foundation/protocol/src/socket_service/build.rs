@@ -1,15 +1,14 @@
-//! Which build speaks, so that two that would not understand one another say so before anything is
-//! set up.
+//! The build of a sender. Two incompatible builds detect that before anything is set up.
 //!
-//! 1. Two builds fit if their messages are of one version ([`VERSION`]) and their streams begin
-//!    with the same word, which each layout of a stream's memory has for itself. The name is for
-//!    people, and decides nothing: most builds fit.
-//! 2. A service says its build in the answer to a hello ([`super::Reply::welcome`]), and when it refuses a
-//!    message that it does not understand.
+//! 1. Two builds are compatible if their messages are of one version ([`VERSION`]) and their
+//!    streams start with the same word, which each layout of a stream's memory has for itself. The
+//!    name is for people and decides nothing: most builds are compatible.
+//! 2. A service sends its build in the answer to a hello ([`super::Reply::welcome`]), and when it
+//!    refuses an unknown message.
 //! 3. The library carries its own in a section of its file, [`SECTION`]: `sietch run` compares the
 //!    two before it starts a program.
-//! 4. The first 8 bytes of a reply, and where the build lies in it, are the same in every version.
-//!    All zero: a service from before there was this, of which nothing is known.
+//! 4. The first 8 bytes of a reply, and the offset of the build in it, are the same in every
+//!    version. All zero: a service from before builds were sent, whose build is unknown.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -17,12 +16,12 @@ use super::limits::{MAGIC, REPLY_BYTES, VERSION};
 
 /// Bytes of a build.
 pub const BUILD_BYTES: usize = 64;
-/// Where it lies in a reply.
+/// Its offset in a reply.
 const IN_REPLY: usize = 80;
 /// The section of the library's file that holds its build.
 pub const SECTION: &str = ".sietch.build";
-/// What this build is called. Who packages Sietch gives `SIETCH_BUILD` to the compiler: a commit, a
-/// package's revision.
+/// The name of this build. A packager gives `SIETCH_BUILD` to the compiler: a commit, a package's
+/// revision.
 const NAME: &str = match option_env!("SIETCH_BUILD") {
     Some(name) => name,
     None => concat!("sietch ", env!("CARGO_PKG_VERSION")),
@@ -64,8 +63,8 @@ impl Build {
         (build.magic == MAGIC).then_some(build)
     }
 
-    /// What a reply says of who sent it, be it of another version: the version of its messages, and
-    /// the build if it tells that. `None`: no reply of a socket service.
+    /// The sender of a reply, which may be of another version: the version of its messages, and its
+    /// build if the reply has one. `None`: no reply of a socket service.
     pub fn of_reply(bytes: &[u8]) -> Option<(u16, Option<Self>)> {
         let (magic, version) = (bytes.first_chunk::<4>()?, bytes.get(4..6)?.first_chunk::<2>()?);
         if u32::from_le_bytes(*magic) != MAGIC {

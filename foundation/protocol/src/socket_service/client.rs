@@ -1,17 +1,17 @@
 //! The client's side, and sending and receiving of messages with descriptors for both sides.
 //!
-//! 1. [`call`]: connect, send, receive, close. A service that is not there, is stopped or speaks
-//!    nonsense is an error number; nothing hangs. After one that did not answer in time the next
-//!    calls do not wait for it: it counts as absent for a while, which doubles.
-//! 2. Descriptors are returned in a fixed array. Unexpected ones are closed: a message
-//!    with more than fit loses them in the kernel (`MSG_CTRUNC`) and counts as damaged.
-//! 3. [`receive_arrival`] gives the kernel's own answer where there is no message: the
-//!    placeholder's flags decide whether it sleeps, and EINTR and EAGAIN go to the program as they
-//!    are.
+//! 1. [`call`]: connect, send, receive, close. If the service is missing, stopped or sends an
+//!    invalid answer, the result is an error number; nothing hangs. After a service did not answer
+//!    in time, the next calls do not wait for it: it counts as absent for a while, which doubles.
+//! 2. Descriptors are returned in a fixed array. Unexpected ones are closed. If a message carries
+//!    more than fit, the kernel drops them (`MSG_CTRUNC`), and the message counts as damaged.
+//! 3. [`receive_arrival`] returns the kernel's own result where there is no message: the
+//!    placeholder's flags decide whether it sleeps, and the program sees EINTR and EAGAIN
+//!    unchanged.
 //!
 //! All system calls are made directly (rustix), not through the C library, whose names a preloaded
-//! library takes. The only exception is the closing of an [`OwnedFd`], which passes `close`: such a
-//! library must let descriptors through that it does not know.
+//! library replaces. The only exception is the closing of an [`OwnedFd`], which passes `close`:
+//! such a library must pass through descriptors that it does not manage.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -32,9 +32,9 @@ use super::{
     Request, RequestKind, VERSION,
 };
 
-/// A service that does not answer is not asked again at once: each call would wait [`ANSWER_MS`]
-/// for it. Milliseconds of the monotonic clock before which it counts as absent, and how long that
-/// is to be the next time. Of this process: it has one service.
+/// The time before which the service counts as absent, in milliseconds of the monotonic clock, and
+/// the next duration. A service that did not answer is not called again at once, because each call
+/// would wait [`ANSWER_MS`] for it. It is kept for this process, which has one service.
 static ABSENT_UNTIL: AtomicU64 = AtomicU64::new(0);
 static PAUSE: AtomicU64 = AtomicU64::new(FIRST_PAUSE);
 const FIRST_PAUSE: u64 = 2 * ANSWER_MS;
@@ -45,7 +45,7 @@ fn milliseconds() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
 }
 
-/// Whether the service may be asked; one call is let through after each pause.
+/// Whether the service may be called; one call is permitted after each pause.
 fn may_ask(now: u64, until: &AtomicU64, pause: &AtomicU64) -> bool {
     let absent = until.load(Ordering::Relaxed);
     absent == 0
@@ -72,16 +72,16 @@ fn note(now: u64, timed_out: bool, until: &AtomicU64, pause: &AtomicU64) {
     }
 }
 
-/// What came with a message: the first ones are filled.
+/// The descriptors of a message: the first ones are filled.
 pub type Descriptors = [Option<OwnedFd>; MAX_DESCRIPTORS];
 
-/// What the kernel lets a message have (`SCM_MAX_FD`, unix(7)).
+/// The most descriptors that the kernel permits in a message (`SCM_MAX_FD`, unix(7)).
 const MOST_IN_MESSAGE: usize = 253;
 
 /// Sends a request to the service at `path` and waits for its answer.
 ///
 /// The descriptors of the answer are in `received`, as many as [`super::ReplyKind::descriptors`]
-/// says.
+/// returns.
 ///
 /// # Errors
 /// Those of `socket` and `connect` (`ENOENT`, `ECONNREFUSED`: no service); `ETIMEDOUT`: it does not
@@ -105,16 +105,16 @@ pub fn call(
     answer
 }
 
-/// Who answers at a service's socket.
+/// The kind of service that answers at a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelloReply {
-    /// A service whose messages are of this version; its build, if it says that.
+    /// A service whose messages are of this version, and its build if the answer has one.
     SameVersion(Option<Build>),
-    /// One of another version, and its build if it says that.
+    /// A service of another version, and its build if the answer has one.
     OtherVersion(u16, Option<Build>),
 }
 
-/// Says hello to the service at `path`, which may be of another version.
+/// Sends a hello to the service at `path`, which may be of another version.
 ///
 /// # Errors
 /// As [`call`]; a refusal's.
@@ -180,8 +180,8 @@ pub fn call_on(
     Ok(reply)
 }
 
-/// Sends a request and waits for an answer: its bytes, how many there are, and whether all
-/// descriptors came.
+/// Sends a request and waits for an answer: its bytes, their number, and whether all descriptors
+/// arrived.
 fn exchange(
     socket: BorrowedFd<'_>,
     request: &Request,
@@ -209,12 +209,12 @@ fn exchange(
     }
 }
 
-/// What came over a listener's placeholder.
+/// The result of receiving from a listener's placeholder.
 #[derive(Debug)]
 pub enum Incoming {
-    /// A connection, and its descriptors, as many as [`Arrival::descriptors`] says.
+    /// A connection, and its descriptors, as many as [`Arrival::descriptors`] returns.
     Arrived(Arrival),
-    /// The service has closed the listener, or is gone.
+    /// The service has closed the listener, or has ended.
     Closed,
     /// A connection for whose descriptors this process had no room: `EMFILE`. It is lost.
     NoRoom,
@@ -222,11 +222,11 @@ pub enum Incoming {
     Damaged,
 }
 
-/// Takes one connection from a listener's placeholder. `flags` are those of `recvmsg`
+/// Receives one connection from a listener's placeholder. `flags` are those of `recvmsg`
 /// (`MSG_DONTWAIT`); close-on-exec is always set.
 ///
 /// # Errors
-/// The kernel's, untouched: `EAGAIN`, `EINTR`, `EBADF`, ...
+/// The kernel's, unchanged: `EAGAIN`, `EINTR`, `EBADF`, ...
 pub fn receive_arrival(
     placeholder: BorrowedFd<'_>,
     flags: RecvFlags,
@@ -253,11 +253,11 @@ pub fn receive_arrival(
     Ok(Incoming::Arrived(arrival))
 }
 
-/// Takes one connection from a listener's placeholder, and its first descriptor alone; the kernel
+/// Receives one connection from a listener's placeholder, and only its first descriptor; the kernel
 /// drops the others. None: there was no room for that one either, and the connection is lost.
 ///
 /// # Errors
-/// The kernel's; `ECONNABORTED` for what is no arrival.
+/// The kernel's; `ECONNABORTED` for a message that is no arrival.
 pub fn receive_first(
     placeholder: BorrowedFd<'_>,
     flags: RecvFlags,
@@ -276,10 +276,10 @@ pub fn receive_first(
     Ok((arrival, first))
 }
 
-/// Tells the service that the program has called `listen` again.
+/// Notifies the service that the program has called `listen` again.
 ///
 /// # Errors
-/// Those of `send`; nothing needs to be done about them.
+/// Those of `send`. The caller may ignore them.
 pub fn change_backlog(placeholder: BorrowedFd<'_>, backlog: u32) -> Result<(), Errno> {
     let message = BacklogChange::new(backlog);
     send_message(placeholder, message.as_bytes(), &[], SendFlags::DONTWAIT)
@@ -374,7 +374,7 @@ mod tests {
         note(1000, true, &until, &pause);
         assert!(!may_ask(1000 + FIRST_PAUSE - 1, &until, &pause));
         let after = 1000 + FIRST_PAUSE;
-        assert!(may_ask(after, &until, &pause), "one looks whether it is there again");
+        assert!(may_ask(after, &until, &pause), "one call checks whether it is back");
         assert!(!may_ask(after, &until, &pause), "and the others do not wait for that");
         note(after, true, &until, &pause);
         assert!(!may_ask(after + 2 * FIRST_PAUSE - 1, &until, &pause), "the pause has doubled");

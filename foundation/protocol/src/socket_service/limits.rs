@@ -2,8 +2,8 @@
 
 /// "SKT5", little endian: the first word of each message.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SKT5");
-/// The version of the messages. A service answers another version with [`super::ReplyKind::Refused`] and
-/// `EPROTO`.
+/// The version of the messages. A service answers another version with
+/// [`super::ReplyKind::Refused`] and `EPROTO`.
 pub const VERSION: u16 = 1;
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 256;
@@ -14,7 +14,8 @@ pub const ARRIVAL_BYTES: usize = 128;
 /// The most descriptors on any message.
 pub const MAX_DESCRIPTORS: usize = 4;
 /// Milliseconds after which a service that does not answer counts as absent. It answers in tens of
-/// microseconds; a stopped one must not hold a program for ever, which then goes to the kernel.
+/// microseconds. A stopped service must not block a program for ever; the program then uses the
+/// kernel.
 pub const ANSWER_MS: u64 = 5000;
 /// The name of the service's socket, in the run directory beside the daemon's.
 pub const SOCKET_NAME: &str = "sockets.sock";

@@ -9,15 +9,15 @@ use super::name::Name;
 /// Flag of [`RequestKind::Revoke`]: [`Request::backlog`] is the uid whose application is meant.
 const OF_USER: u32 = 16;
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RequestKind {
-    /// Is somebody there, and of which version?
+    /// Queries whether a service runs, and its version.
     Hello = 1,
     /// Take over a listening socket. Descriptors: the kernel's listening socket (with a VNIC: the
-    /// reservation, or none), then up to [`super::MAX_PUBLISHED_PER_PORT`] other listening sockets of the
-    /// kernel whose connections are to arrive there as well.
+    /// reservation, or none), then up to [`super::MAX_PUBLISHED_PER_PORT`] other listening sockets
+    /// of the kernel whose connections are to arrive there as well.
     Listen = 2,
     /// Connect. Descriptor: the client's kernel TCP socket, for its network namespace and its bound
     /// name.
@@ -40,7 +40,7 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// Whether it is asked over the administrators' socket ([`crate::administration`]).
+    /// Whether the request is for the administrators' socket ([`crate::administration`]).
     pub fn is_administrative(self) -> bool {
         matches!(self, Self::Hello | Self::List | Self::Revoke | Self::TakeOver)
     }
@@ -67,8 +67,8 @@ impl RequestKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum ReplyKind {
-    /// Somebody is here ([`Reply::limit`] says how many connections an application may have), of
-    /// this [`Build`].
+    /// A service of this [`Build`] runs. [`Reply::limit`] is the number of connections that an
+    /// application may have.
     Welcome = 1,
     /// Listening. Descriptors: the listener's placeholder.
     Listening = 2,
@@ -80,7 +80,7 @@ pub enum ReplyKind {
     /// As [`ReplyKind::Connected`], but the listener's queue is full (or the handshake runs): the
     /// state on the private page changes, with one byte on the placeholder.
     Connecting = 5,
-    /// No; [`Reply::errno`] says which error the program shall see.
+    /// A refusal; [`Reply::errno`] is the error for the program.
     Refused = 6,
     /// The socket is an end of a connection. Descriptors: common memory, private page.
     Stream = 7,
@@ -140,16 +140,16 @@ impl ReplyKind {
     }
 }
 
-/// In [`Request::flags`]: a listener that the service lost in a crash is already there again,
-/// registered by another process of the application; give this process a placeholder of its own.
-/// The descriptor is any TCP socket of the same network namespace. [`Request::local`] says which
+/// In [`Request::flags`]: another process of the application has already registered again a
+/// listener that the service lost in a crash; give this process a placeholder of its own. The
+/// descriptor is any TCP socket of the same network namespace. [`Request::local`] names the
 /// listener.
 pub const REJOIN: u32 = 1;
 /// In [`Request::flags`]: the socket was made with SO_REUSEPORT, or another socket shares the port
 /// knowingly (VNIC mode; the kernel judges otherwise).
 pub const SHARED_PORT: u32 = 2;
-/// In [`Request::flags`]: an IPv6 socket that takes no IPv4 (VNIC mode; otherwise the kernel's
-/// socket says so).
+/// In [`Request::flags`]: an IPv6 socket that accepts no IPv4 (VNIC mode; otherwise the kernel's
+/// socket has that option).
 pub const ONLY_IPV6: u32 = 4;
 /// In [`Request::flags`]: the socket has SO_REUSEADDR (VNIC mode; otherwise the kernel judges).
 pub const REUSED_ADDRESS: u32 = 8;
@@ -225,7 +225,7 @@ impl Request {
         (self.flags & OF_USER != 0).then_some(self.backlog)
     }
 
-    /// A request of these bytes, which came from outside, or why not.
+    /// A request of these bytes, which came from outside, or the reason why they are none.
     ///
     /// # Errors
     /// See [`Malformed`].
@@ -259,8 +259,8 @@ pub struct Reply {
     pub local: Name,
     /// The other end's name.
     pub remote: Name,
-    /// Of a kind's own: the [`Build`] of who answers to a hello, [`ReplyKind::Information`]; zero
-    /// otherwise.
+    /// Depends on the kind: the [`Build`] of the service that answers a hello,
+    /// [`ReplyKind::Information`]; zero otherwise.
     pub spare: [u8; 176],
 }
 
@@ -394,7 +394,7 @@ impl Arrival {
     }
 }
 
-/// An application says that it called `listen` again: the backlog is another one.
+/// An application reports that it called `listen` again with another backlog.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BacklogChange {

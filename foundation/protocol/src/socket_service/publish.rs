@@ -2,17 +2,17 @@
 //!
 //! 1. `sietch run` writes [`PUBLISH_VARIABLE`]; the library in the program reads it. Each entry is
 //!    `ADDRESS:HOST_PORT:PORT`, commas between them.
-//! 2. Who listens on PORT makes a kernel's socket that listens on ADDRESS:HOST_PORT, in the family
-//!    of its own socket ([`Published::in_family`]), and sends it with
-//!    [`super::RequestKind::Listen`]. So whoever publishes a port may have it, as the kernel says.
+//! 2. A program that listens on PORT creates a kernel socket that listens on ADDRESS:HOST_PORT, in
+//!    the family of its own socket ([`Published::in_family`]). It sends that socket with
+//!    [`super::RequestKind::Listen`]. So the kernel decides whether a program may publish a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The variable with the ports to be published.
 pub const PUBLISH_VARIABLE: &str = "SIETCH_PUBLISH";
-/// Ports that one program may publish: each is a few words of every process, and nobody counts as
-/// many by hand.
+/// Ports that one program may publish. Each takes a few words of every process, and no user lists
+/// this many by hand.
 pub const MAX_PUBLISHED: usize = 32;
 /// Of these, those that lead to one port: they travel beside the listener's own descriptor.
 pub const MAX_PUBLISHED_PER_PORT: usize = super::MAX_DESCRIPTORS - 1;

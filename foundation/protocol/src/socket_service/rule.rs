@@ -1,16 +1,15 @@
-//! Who may listen where and connect to what under `sietch run`: access control at connection
-//! set-up.
+//! The rules of `sietch run` on listening and connecting: access control at connection set-up.
 //!
 //! 1. A rule is words: `allow` or `deny`; `listen`, `connect` or `all`; then, in any order and each
-//!    at most once, `user UID`, `address NETWORK` and `port PORT` or `port FIRST-LAST`. What is not
-//!    said is all. The first rule that fits decides; where none fits, it is allowed.
+//!    at most once, `user UID`, `address NETWORK` and `port PORT` or `port FIRST-LAST`. A missing
+//!    word matches all. The first rule that matches decides; if none matches, access is allowed.
 //! 2. Address and port are the listener's own name, or the destination. A listener on `0.0.0.0` or
-//!    `::` is reached at every address of the host: a rule that denies fits it if any address of
-//!    the network could be meant, one that allows only if all are. `::` stands for IPv4 too.
-//! 3. Users, and not programs: who runs a program can start it under any name, and the kernel
-//!    vouches for the user alone.
-//! 4. A rule says nothing about the kernel's own sockets: programs that do not run under Sietch
-//!    pass it by.
+//!    `::` is reached at every address of the host. A rule that denies matches it if any address of
+//!    the network could be meant, one that allows only if all are. `::` covers IPv4 too.
+//! 3. Rules name users, not programs: a user can start a program under any name, and the kernel
+//!    verifies only the user.
+//! 4. A rule does not affect the kernel's own sockets: programs that do not run under Sietch bypass
+//!    it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +43,7 @@ pub struct Rule {
     pub allow: bool,
     /// What it is about; both if none.
     pub action: Option<Action>,
-    /// Whom it is about; everybody if none.
+    /// The user that it applies to; every user if `None`.
     pub uid: Option<u32>,
     /// Which addresses; all if none.
     pub network: Option<RuleNetwork>,
@@ -116,10 +115,10 @@ impl fmt::Display for RuleNetwork {
 }
 
 impl Rule {
-    /// Of a text; `uid_of` says who a user is whom it names.
+    /// Parses a text. `uid_of` returns the uid of a user's name.
     ///
     /// # Errors
-    /// [`NoRule`], with what is wrong.
+    /// [`NoRule`], with the reason.
     pub fn read(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Self, NoRule> {
         let wrong = |cause: String| NoRule { text: text.to_owned(), cause };
         let mut words = text.split_whitespace();
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused_with_the_reason_and_an_example() {
+    fn an_invalid_rule_is_refused_with_the_reason_and_an_example() {
         for (text, cause) in [
             ("", "allow"),
             ("permit all", "allow"),

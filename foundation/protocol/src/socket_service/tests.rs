@@ -1,4 +1,4 @@
-//! Messages: what is encoded is read back, anything else is refused and takes nothing along.
+//! Messages: an encoded message is read back, any other is refused and leaks no descriptor.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -59,7 +59,7 @@ fn libc_bytes(port: u16) -> [u8; 8] {
 }
 
 #[test]
-fn damage_is_told_apart() {
+fn each_kind_of_damage_has_its_own_error() {
     let good = Request::new(RequestKind::Hello, [7; 16]);
     assert_eq!(Request::parse(good.as_bytes()).unwrap().1, RequestKind::Hello);
     assert_eq!(Request::parse(&good.as_bytes()[..255]).unwrap_err(), Malformed::Length);
@@ -117,7 +117,7 @@ fn a_service_that_is_not_there_is_an_error_number() {
 }
 
 #[test]
-fn arrivals_come_one_by_one_and_the_end_is_told_apart_from_none() {
+fn arrivals_come_one_by_one_and_the_end_differs_from_none() {
     let (service, placeholder) = pair();
     let mut received = Descriptors::default();
     let none = receive_arrival(placeholder.as_fd(), RecvFlags::DONTWAIT, &mut received).unwrap_err();
@@ -145,7 +145,7 @@ fn arrivals_come_one_by_one_and_the_end_is_told_apart_from_none() {
 }
 
 #[test]
-fn who_answers_a_hello_is_known_whatever_its_version() {
+fn the_sender_of_a_hello_reply_is_known_in_every_version() {
     let (own, other) = (Build::own(1), Build::own(2));
     assert!(own.fits(&Build::own(1)) && !own.fits(&other) && !own.name().is_empty());
     let mut reply = Reply::refused(rustix::io::Errno::PROTO).from_build(&other);

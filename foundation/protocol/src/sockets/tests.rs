@@ -27,7 +27,7 @@ fn raw(text: &[u8], seals: SealFlags) -> OwnedFd {
 }
 
 #[test]
-fn what_is_written_is_read_and_can_be_changed_by_nobody() {
+fn a_written_report_is_read_and_cannot_be_changed() {
     let reports: Vec<SocketReport> = (1..5000).map(report).collect();
     let (file, omitted) = write(&reports).expect("write");
     assert_eq!(omitted, 0);

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn what_is_printed_parses_to_the_same_value(
+    fn printed_text_parses_to_the_same_value(
         mac: [u8; 6], address: u32, prefix in 0u8..=32, first in 1u16.., extra: u16, bytes in 1..u64::MAX / 8, size: u64,
     ) {
         let mac = Mac(mac);
@@ -36,7 +36,7 @@ fn units_mean_what_they_say() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused_with_the_right_form() {
+fn an_invalid_text_is_refused_with_the_right_form() {
     for wrong in ["", "10", "-1bit/s", "1e9bit/s", "99999999999999999999Gbit/s", "7bit/s"] {
         let error = wrong.parse::<Rate>().unwrap_err().to_string();
         assert!(error.contains("Gbit/s"), "{error}");

@@ -70,7 +70,7 @@ fn a_full_page_fits_a_frame_whatever_its_names_are() {
 }
 
 #[test]
-fn what_does_not_answer_the_question_is_refused() {
+fn a_reply_that_does_not_fit_its_query_is_refused() {
     let entry = |name: &str| ViewEntry { name: name.to_owned(), attributes: FileAttributes::DIRECTORY };
     let page = |names: &[&str], next| {
         ViewReply::Page(ViewPage { entries: names.iter().map(|name| entry(name)).collect(), next })

@@ -129,7 +129,7 @@ fn wait_for_ring(lease: &Lease) {
 }
 
 #[test]
-fn a_revocation_rings_and_marks_its_grant_alone() {
+fn a_revocation_rings_the_doorbell_and_marks_only_its_grant() {
     let place = Place::new("revoke");
     let (client, grants, mut daemon) = place.client(&["a", "bb"]);
     let lease = client.hold().expect("hold");
@@ -147,7 +147,7 @@ fn a_revocation_rings_and_marks_its_grant_alone() {
 }
 
 #[test]
-fn a_restarted_daemon_learns_what_is_held_and_what_it_does_not_know_is_lost() {
+fn a_restarted_daemon_adopts_held_grants_and_unknown_ones_are_lost() {
     let place = Place::new("restart");
     let (mut client, grants, mut daemon) = place.client(&["a", "bb"]);
     let metrics = Metrics::new("kv", &[("x", Kind::Counter)]).expect("page");
@@ -183,7 +183,7 @@ fn a_restarted_daemon_learns_what_is_held_and_what_it_does_not_know_is_lost() {
 }
 
 #[test]
-fn a_lease_that_is_dropped_gives_back_what_it_still_holds() {
+fn a_dropped_lease_releases_its_grants() {
     let place = Place::new("back");
     let (client, grants, mut daemon) = place.client(&["a", "bb", "ccc"]);
     let lease = client.hold().expect("hold");

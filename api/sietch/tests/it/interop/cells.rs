@@ -158,7 +158,7 @@ fn frames_of_sixty_four_kilobytes() {
 }
 
 #[test]
-fn a_router_on_the_path_takes_smaller_packets_only() {
+fn a_router_on_the_path_accepts_only_smaller_packets() {
     for family in [Family::V4, Family::V6] {
         // Only on Sietch's way out: what a router says to the kernel would have to pass the VNIC's
         // filter, which takes it for a forgery.

@@ -156,7 +156,7 @@ fn churn(ending: Ending, limit: Duration, conditions: &Conditions) -> usize {
 }
 
 #[test]
-fn connections_come_and_go_at_full_speed_and_end_in_every_way() {
+fn connections_open_and_close_at_full_speed_and_end_in_every_way() {
     for (ending, family) in [
         (Ending::ClientCloses, Family::V4),
         (Ending::ClientResets, Family::V6),
@@ -315,7 +315,7 @@ fn lost_handshakes_are_repeated_by_both_sides() {
 }
 
 #[test]
-fn a_client_that_vanishes_is_noticed_by_what_it_no_longer_answers() {
+fn a_vanished_client_is_detected_by_missing_acknowledgements() {
     // The kernel drops all that comes for an address that it no longer has; a new connection from
     // another one is served.
     let conditions = Conditions::default();

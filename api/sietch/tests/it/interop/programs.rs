@@ -70,13 +70,13 @@ fn open(path: &Path) -> Stdio {
 }
 
 #[test]
-fn netcat_closes_its_side_and_hears_the_rest() {
-    netcat("netcat_closes_its_side_and_hears_the_rest", Family::V4);
+fn netcat_closes_its_side_and_receives_the_rest() {
+    netcat("netcat_closes_its_side_and_receives_the_rest", Family::V4);
 }
 
 #[test]
-fn netcat_closes_its_side_and_hears_the_rest_over_ipv6() {
-    netcat("netcat_closes_its_side_and_hears_the_rest_over_ipv6", Family::V6);
+fn netcat_closes_its_side_and_receives_the_rest_over_ipv6() {
+    netcat("netcat_closes_its_side_and_receives_the_rest_over_ipv6", Family::V6);
 }
 
 fn netcat(name: &'static str, family: Family) {
