@@ -1,4 +1,4 @@
-//! An RPC client: makes calls over one connection, a number of them under way at once, and reports
+//! An RPC client: makes calls over one connection, a number of them in flight at once, and reports
 //! how long they took.
 //!
 //! `cargo run --release -p sietch --example rpc_client -- --vnic NAME --to 10.77.0.2:7000 [--calls

@@ -4,7 +4,7 @@
 //! 1. One thread drives the devices ([`sietch_service::broker`]). This side passes it what the
 //!    daemon sends (a volume's descriptor, an area with its end of the shared memory, other
 //!    extents, the end of an area), and reports the outcome to the daemon.
-//! 2. An area stays registered until no operation of it is under way, also for a daemon that was
+//! 2. An area stays registered until no operation of it is in flight, also for a daemon that was
 //!    restarted meanwhile.
 //! 3. Each area shares a page of counters with the daemon, named after the grant.
 

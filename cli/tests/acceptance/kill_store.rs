@@ -136,7 +136,7 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
                 .collect();
             let mut moment = 0x9e37_79b9_u64 ^ u64::from(std::process::id());
             for round in 1..=kills {
-                // Some of every writer's work is under way before the kill.
+                // Some of every writer's work is in flight before the kill.
                 let before: u64 = accounts.iter().map(|account| account.pushed.load(Ordering::SeqCst)).sum();
                 wait_for("writers", || {
                     let now: u64 = accounts.iter().map(|account| account.pushed.load(Ordering::SeqCst)).sum();

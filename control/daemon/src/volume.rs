@@ -285,7 +285,7 @@ impl Volume {
         }
     }
 
-    /// Whether some service core has the volume, or requests of one are under way.
+    /// Whether some service core has the volume, or requests of one are in flight.
     pub(crate) fn is_leased(&self) -> Result<bool, String> {
         match &*self.backend {
             Backend::Extents(extents) => extents.is_leased(),

@@ -354,7 +354,7 @@ impl Connection {
         self.done(&Request::Serve { ports, storage: Some(storage) }, &[])
     }
 
-    /// For the service core: no request to the area of `grant` is under way any more.
+    /// For the service core: no request to the area of `grant` is in flight any more.
     ///
     /// # Errors
     /// See [`CallError`].

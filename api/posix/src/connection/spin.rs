@@ -197,7 +197,7 @@ thread_local! {
     static CROWD: Crowd = const { Crowd { until: Cell::new(0), backoff: Cell::new(0) } };
 }
 
-/// A pause that is under way, and the word that will learn from it.
+/// A pause that has begun, and the word that will learn from it.
 #[derive(Debug)]
 pub(crate) struct Pause<'a> {
     word: &'a AtomicU64,

@@ -129,7 +129,7 @@ pub(crate) fn close(fd: c_int) {
     }
 }
 
-/// Whether a number is held by a call under way. One load if there is no such call.
+/// Whether a number is held by a call in flight. One load if there is no such call.
 #[inline]
 pub(crate) fn is_in_flight(fd: c_int) -> bool {
     COUNT.load(Acquire) != 0

@@ -364,7 +364,7 @@ impl<S: Structure> Durable<S> {
         self.resized().await
     }
 
-    /// Waits until no change of size is under way.
+    /// Waits until no change of size is pending.
     async fn resized(&self) -> io::Result<()> {
         std::future::poll_fn(|context| {
             let structure = self.state.structure.borrow();

@@ -1,4 +1,17 @@
 //! Granting, ending and adopting.
+//!
+//! 1. *Granting.* The name must exist for the client's uid, and be neither revoked nor held. The
+//!    grant is recorded in the state, then its device is made. A device that cannot be made takes
+//!    the record along. The file of an area is made on a blocking thread; [`Event::Area`] reports
+//!    its end.
+//! 2. *Ending* (released, or the process ended): the device first, the record last. So a crash in
+//!    between leaves a record that the next start finds.
+//! 3. *Revoking.* The same for a living process. Its device stops working first, then the holder
+//!    gets a notice. The answer says what stops the holder from now on.
+//! 4. *Adopting.* A process that reconnects after a restart of the daemon names its grants, and
+//!    keeps each one whose process and generation match the record.
+//! 5. *Patrol.* A process whose rings make the kernel walk over invalid entries is killed, and its
+//!    VNIC stays revoked.
 
 use sietch_protocol::{
     AdoptedGrant, ErrorKind, ErrorReply, HeldGrant, MemoryModel, Notice, Protection, QueueLayout, Reply,

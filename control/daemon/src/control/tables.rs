@@ -38,7 +38,7 @@ pub(super) struct WaitingRequest {
 pub(super) enum AfterReshape {
     /// The area has grown: answer the request.
     Answer(AreaPath, oneshot::Sender<Answer>),
-    /// No request to the bytes that are cut off is under way: change the volume.
+    /// No request to the bytes that are cut off is in flight: change the volume.
     Change(AreaPath, Arc<Volume>, AreaChange, u64, oneshot::Sender<Answer>),
 }
 

@@ -283,7 +283,7 @@ impl Extents {
         Ok((file, self.capacity))
     }
 
-    /// Whether a service core has the file, or requests of one are under way.
+    /// Whether a service core has the file, or requests of one are in flight.
     pub(crate) fn is_leased(&self) -> Result<bool, String> {
         VolumeLease::is_held(self.claim.file())
             .map_err(|error| format!("{}: cannot find the process that has it: {error}", self.path.display()))

@@ -554,7 +554,7 @@ fn sizes_that_no_volume_has_change_nothing() {
 type Model = std::collections::BTreeMap<String, u64>;
 
 /// Creates, resizes and deletes areas until the daemon is dead. `model` is what was acknowledged.
-/// The result is what the request under way would have made of it.
+/// The result is what the request in flight would have made of it.
 fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model) -> Model {
     for step in round.. {
         let volume = if step % 2 == 0 { "main" } else { "raw" };
@@ -584,7 +584,7 @@ fn work_until_it_dies(connection: &mut Connection, round: u64, model: &mut Model
     unreachable!("a daemon that is killed")
 }
 
-/// `kill -9` of the daemon at any moment: what was acknowledged is there, what was under way is
+/// `kill -9` of the daemon at any moment: what was acknowledged is there, what was in flight is
 /// whole or not there, and nothing leaks.
 #[test]
 fn a_daemon_that_is_killed_at_work_loses_no_area_and_no_room() {

@@ -1,5 +1,5 @@
 //! Areas on a volume of extents, through a service core: granted, resized, taken back; applications
-//! that are killed with requests under way; a daemon and a core that die.
+//! that are killed with requests in flight; a daemon and a core that die.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -280,7 +280,7 @@ fn a_revoked_holder_reaches_nothing_and_others_are_not_disturbed() {
         vsa.queue.complete(&mut done);
     }
     assert_eq!(done.len(), 64, "each is answered, one way or the other");
-    // The hang-up comes when no request is under way. Until then, the other areas are not touched.
+    // The hang-up comes when no request is in flight. Until then, the other areas are not touched.
     let refused_with = loop {
         if let Err(error) = write(&mut vsa, MIB - 4096, 8) {
             break error;

@@ -1,5 +1,5 @@
 //! Applications that mean harm to storage areas: they write where they may not, die and are revoked
-//! with writes under way. Nothing outside their own area is read or written, and the others do not
+//! with writes in flight. Nothing outside their own area is read or written, and the others do not
 //! notice.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -140,7 +140,7 @@ fn data_of_an_area_is_not_in_the_next_one() {
     }
 }
 
-/// A holder that grows and shrinks its area with its own writes under way can harm only its own
+/// A holder that grows and shrinks its area with its own writes in flight can harm only its own
 /// data. The size that it was given remains.
 #[test]
 fn resizing_under_load_harms_no_other_area() {

@@ -257,7 +257,7 @@ mod classes {
     }
 
     impl World {
-        /// A server with bulk transfers under way, and one connection more, for requests.
+        /// A server with bulk transfers in flight, and one connection more, for requests.
         fn new(shared: bool) -> (Self, FlowId, FlowId) {
             let (a, b) = pair_with(MAC[0], MAC[1], MTU, 1024, Medium::SHARED_MEMORY);
             let (client, server) = (Side::new(a, MAC[0], MTU), Side::new(b, MAC[1], MTU));

@@ -620,7 +620,7 @@ fn concurrent_flushes_share_one() {
         queue.notify().expect("it cannot fail");
     }
     scene.poll(1);
-    // Those that come while one is under way share the next.
+    // Those that come while one is in flight share the next.
     for queue in &mut queues {
         queue.submit(2, Operation::Flush).expect("room");
         queue.notify().expect("it cannot fail");

@@ -9,8 +9,8 @@
 //!    of it is submitted.
 //! 3. A call that finds nothing asks to be notified, and polls once more before it says so. So a
 //!    caller that sleeps on the doorbell after an empty call is woken.
-//! 4. What the broker says is believed of data alone. A completion of nothing that is under way is
-//!    counted and ignored; an impossible word, or a hang-up, ends the queue: everything under way
+//! 4. What the broker says is believed of data alone. A completion of nothing that is in flight is
+//!    counted and ignored; an impossible word, or a hang-up, ends the queue: everything in flight
 //!    fails with `ENOTCONN`.
 
 use std::collections::VecDeque;
@@ -279,7 +279,7 @@ impl BrokerQueue {
         self.done.push_back(Completion::of(slot.token, slot.operation, result));
     }
 
-    /// The other side is dead: nothing that is under way will be answered.
+    /// The other side is dead: nothing that is in flight will be answered.
     fn abandon(&mut self) {
         self.waiting.clear();
         for index in 0..self.geometry.slots {

@@ -42,7 +42,7 @@ pub const APPLICATION_NEED_WAKEUP: usize = 0x380;
 pub const SUBMISSIONS: usize = BLOCK;
 
 /// The most bytes that one submission moves: with the data region of a usual grant sixteen of them
-/// are under way, which keeps any disk busy, and no other application waits for more of them than a
+/// are in flight, which keeps any disk busy, and no other application waits for more of them than a
 /// disk moves in a few hundred microseconds.
 pub const MAX_PIECE: usize = 256 << 10;
 
@@ -75,7 +75,7 @@ pub struct BrokerLayout {
 }
 
 impl BrokerLayout {
-    /// Of an area whose device has blocks of `block` bytes: 64 requests, four megabytes under way.
+    /// Of an area whose device has blocks of `block` bytes: 64 requests, four megabytes in flight.
     pub const fn usual(block: u32) -> Self {
         Self { slots: crate::DEFAULT_DEPTH as u32, data: 4 << 20, block }
     }

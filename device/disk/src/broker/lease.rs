@@ -24,7 +24,7 @@ impl VolumeLease {
     ///
     /// # Errors
     /// Those of `open(2)`; `WouldBlock`: a former service core has it, or its last requests are
-    /// under way.
+    /// in flight.
     pub fn take(path: &Path) -> io::Result<OwnedFd> {
         let file = File::options().read(true).write(true).open(path)?;
         let request = lock(libc::F_WRLCK);
@@ -36,7 +36,7 @@ impl VolumeLease {
     }
 
     /// Whether a service core has the volume whose file `file` is open as well, or requests of one
-    /// are under way.
+    /// are in flight.
     ///
     /// # Errors
     /// Those of `fcntl(2)`.

@@ -2,8 +2,8 @@
 //!
 //! 1. A run is one buffer of a pool of its own, free, the engine's or the kernel's as a whole.
 //! 2. It is sent as one descriptor a chunk. The kernel gives each chunk back by itself, in any
-//!    order: which are still under way is a bit each, and with the last the run is free. A chunk
-//!    that is not under way cannot come back.
+//!    order: which are still in flight is a bit each, and with the last the run is free. A chunk
+//!    that is not in flight cannot come back.
 
 use sietch_ring::{BufferPool, MAX_PIECES, Owner};
 
@@ -76,7 +76,7 @@ impl Runs {
         true
     }
 
-    /// Takes a chunk back that the kernel has sent. Returns whether it was under way.
+    /// Takes a chunk back that the kernel has sent. Returns whether it was in flight.
     #[must_use]
     pub(super) fn complete(&mut self, chunk: u32) -> bool {
         let Some(index) = chunk.checked_sub(self.first_chunk) else { return false };

@@ -112,7 +112,7 @@ pub(super) fn run() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Opens the files of a thread that the director reads while calls are under way. Their descriptors
+/// Opens the files of a thread that the director reads while calls are in flight. Their descriptors
 /// lie beyond those of the program: a low number would change which descriptor the program's next
 /// call gets.
 fn open_thread_files(process: i32, thread: i32) -> std::io::Result<[File; 2]> {

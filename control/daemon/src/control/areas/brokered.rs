@@ -4,10 +4,10 @@
 //!    Then it sends the area's extents with one end of a queue pair in shared memory. The
 //!    application gets the other end. The daemon keeps neither end.
 //! 2. Ending (released, revoked, process dead): the daemon sends `detach` to the core. The core
-//!    accepts no more requests, and sends `detached` when none is under way. Until then the area is
+//!    accepts no more requests, and sends `detached` when none is in flight. Until then the area is
 //!    *leaving*, and every request for it waits without a limit.
 //! 3. An area that is held changes its extents by `reshape`. Growing: the volume first, then the
-//!    core, then the answer. Shrinking: the core first, when nothing is under way, then the volume.
+//!    core, then the answer. Shrinking: the core first, when nothing is in flight, then the volume.
 //! 4. When a service core dies, its grants end. Requests that it had sent to a device may still
 //!    complete. The volume's lock shows when none can any more. Before that, no area is granted,
 //!    shortened or removed.

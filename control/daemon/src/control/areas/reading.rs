@@ -6,7 +6,7 @@
 //!    So the daemon copies no bytes. The descriptor has no lock, so it does not prevent acquiring
 //!    the area. Mode and owner of the file prevent the reader from opening it again for writing.
 //! 3. Elsewhere the daemon reads pieces of at most [`MAX_PIECE`] bytes on a blocking thread, and
-//!    passes them as sealed memory. A connection has one request under way at a time, so this costs
+//!    passes them as sealed memory. A connection has one request in flight at a time, so this costs
 //!    a bounded amount of memory.
 
 use std::sync::Arc;

@@ -466,7 +466,7 @@ fn application_process() {
                 storm(&file);
                 kept.push(file);
             }
-            // The same through a service core, with as much under way as it accepts.
+            // The same through a service core, with as much in flight as it accepts.
             other if other.starts_with("rush ") => {
                 let mut client = sietch::Client::connect(&scene.socket(), "rush").unwrap();
                 let mut vsa = client.acquire_vsa(&other[5..]).unwrap();

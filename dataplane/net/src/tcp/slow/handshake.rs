@@ -1,5 +1,22 @@
-//! The states before ESTABLISHED: unmatched segments, half-open connections, SYN-SENT, simultaneous
-//! open. Also SYNs that match a connection in TIME-WAIT.
+//! The states before ESTABLISHED, and SYNs that match a connection in TIME-WAIT.
+//!
+//! A connection that a peer opens:
+//!
+//! ```text
+//! SYN ---> half-open connection, SYN-ACK ---> ACK ---> flow, waits for `accept`
+//!    \---> the table is full: SYN cookie, nothing stored (`cookie`) ---^
+//! ```
+//!
+//! 1. A SYN to a port that is listened on creates a half-open connection, which is answered by a
+//!    SYN-ACK and retransmitted by `timeout`. Any other unmatched segment is answered by a reset,
+//!    at a bounded rate.
+//! 2. A segment for a half-open connection is checked in the order of RFC 9293 section 3.10.7.4. A
+//!    repeated SYN is answered again; a segment outside the window gets a challenge ACK.
+//! 3. The acknowledgement of our SYN promotes the half-open connection to a flow, if the listener's
+//!    backlog and the table of flows have room. Otherwise it is ignored, and the peer retransmits.
+//! 4. Our own SYN: SYN-SENT takes a SYN-ACK, or a SYN if both sides open at once.
+//! 5. A SYN may reuse a connection in TIME-WAIT if its sequence number or its timestamp proves that
+//!    it is new. A reset does not end TIME-WAIT (RFC 1337).
 
 use crate::context::Context;
 use crate::events::CloseReason;
