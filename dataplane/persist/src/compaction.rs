@@ -5,7 +5,7 @@
 //!    it again changes nothing.
 //! 2. [`Compaction::finish`] leaves the rest to the log, which waits for every record that the
 //!    snapshot may hold traces of.
-//! 3. Whatever fails gives the snapshot up and leaves the log as it was.
+//! 3. Any failure gives the snapshot up and leaves the log as it was.
 
 use sietch_disk::DiskQueue;
 
@@ -27,7 +27,7 @@ pub(crate) struct Compaction<P> {
 impl<P: Copy> Compaction<P> {
     /// Begins at `place`, if the log has room for a snapshot.
     pub(crate) fn begin<D: DiskQueue>(&mut self, log: &mut Log<D>, place: P) {
-        // Nothing is gained by trying again before anything has changed.
+        // Trying again before anything has changed would fail again.
         if self.refused == log.last() {
             return;
         }

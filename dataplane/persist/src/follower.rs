@@ -1,16 +1,16 @@
 //! Reading a log while another process writes it.
 //!
 //! 1. [`Follower::open`] reads the newest superblock, as opening does, and never writes. Any queue
-//!    over the area does; a file that was opened for reading alone is best.
+//!    over the area will do; a file that was opened for reading alone is best.
 //! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops
 //!    where the log ends for now. It waits for its reads.
 //! 3. Where no further record is found the superblock is read again: it names the run in which the
 //!    log goes on after its owner was replaced, and a head that has moved past the follower, which
 //!    must then begin anew.
 //! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half
-//!    written, or that belong to a later lap, do not validate. Whether it would survive a loss of
-//!    power is known of those up to [`Follower::proven`]. A follower that acts outside of the
-//!    machine on what it reads waits for that.
+//!    written, or that belong to a later lap, do not validate. Records up to [`Follower::proven`]
+//!    are known to survive a loss of power. A follower that acts outside of the machine on what it
+//!    reads waits for that.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -126,7 +126,7 @@ impl<D: DiskQueue> Follower<D> {
         }
     }
 
-    /// Delivers the snapshot and stands before the first record.
+    /// Delivers the snapshot, then stands before the first record.
     fn begin(&mut self, apply: &mut dyn FnMut(Entry<'_>) -> Applied) -> Result<u64, FollowError> {
         self.superblock = newest(&mut self.disk)?;
         let mut count = 0;
@@ -135,7 +135,7 @@ impl<D: DiskQueue> Follower<D> {
             apply(entry)
         });
         if let Err(error) = read {
-            // Its segments may have been given out again while they were read.
+            // The log may have reused its segments while they were read.
             let now = newest(&mut self.disk)?;
             let head = now.runs.first().map_or(1, |run| run.first);
             let moved = now.snapshot != self.superblock.snapshot;
@@ -146,7 +146,7 @@ impl<D: DiskQueue> Follower<D> {
         Ok(count)
     }
 
-    /// Looks for how the log goes on where it ended; `false`: it does not, for now.
+    /// Reads the superblock for how the log goes on where it ended; `false`: it does not, for now.
     fn look_again(&mut self) -> Result<bool, FollowError> {
         let newer = newest(&mut self.disk)?;
         if newer.identity != self.superblock.identity {

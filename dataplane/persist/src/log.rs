@@ -4,15 +4,14 @@
 //!    as many writes as allowed are in flight; then the batch keeps growing (group commit) and
 //!    [`Log::poll`] writes it as soon as one completes.
 //! 2. [`Log::poll`] takes completions in any order and advances the durable sequence over the
-//!    contiguous prefix. Whatever is acknowledged up to it is found again by the next
-//!    [`Log::open`].
+//!    contiguous prefix. The next [`Log::open`] finds every record up to it again.
 //! 3. With [`Durability::Always`] each write is durable by itself. With [`Durability::Deferred`]
 //!    only [`Log::flush`] advances the durable sequence; [`Log::written`] says what a crash of the
 //!    process alone cannot take away.
 //! 4. The first request that fails stops the log for good ([`Failure`]).
-//! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. What an
-//!    earlier epoch left in flight can land when it likes: its records belong to sequences that are
-//!    no longer its own.
+//! 5. Opening starts a new epoch, durably and before the first append, and a fresh segment. Writes
+//!    that an earlier epoch left in flight may land at any time: their records belong to sequences
+//!    that are no longer its own.
 //! 6. The head is given up by [`Log::truncate`] (`truncate`), or by a snapshot that stands for it
 //!    (`snapshot`).
 //! 7. Records are read back through a [`Cursor`] while the log goes on (`read`). A [`Waiter`] is
@@ -226,8 +225,8 @@ impl<D: DiskQueue> Log<D> {
         result
     }
 
-    /// Asks for everything written so far to be made durable; [`Log::poll`] tells when it is. With
-    /// [`Durability::Always`] this is what [`Log::submit`] does.
+    /// Requests that everything written so far be made durable; [`Log::poll`] returns when it is.
+    /// With [`Durability::Always`] this is what [`Log::submit`] does.
     ///
     /// # Errors
     /// The log has failed.
@@ -323,7 +322,7 @@ impl<D: DiskQueue> Log<D> {
             && self.disk.in_flight() == 0
     }
 
-    /// Bytes appended and not handed to the device yet.
+    /// Bytes appended and not passed to the device yet.
     pub fn queued(&self) -> usize {
         self.stream.queued()
     }

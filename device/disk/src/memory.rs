@@ -1,7 +1,8 @@
 //! An area in DRAM: durable for as long as the process lives, no longer.
 //!
 //! 1. [`DiskQueue::submit`] queues; nothing touches the area before [`DiskQueue::notify`].
-//! 2. `ring` executes in order of submission, so that a test sees the same thing each time.
+//! 2. [`DiskQueue::notify`] executes in order of submission, so that a test sees the same thing
+//!    each time.
 //! 3. [`MemoryQueue::into_bytes`] and [`MemoryQueue::from_bytes`] stand for a restart.
 
 use std::collections::VecDeque;

@@ -36,7 +36,7 @@ pub const DRAIN: Duration = Duration::from_secs(10);
 
 pub use mode::Mode;
 
-/// Times that `ring` asks again when the kernel is short of memory, before it calls the queue
+/// How often `notify` asks again when the kernel is short of memory, before it calls the queue
 /// broken.
 const SUBMIT_RETRIES: usize = 1000;
 

@@ -7,8 +7,8 @@
 //! 2. The application (no privilege at all) calls [`Queue::open`], which validates what it got,
 //!    maps UMEM and rings and is a [`crate::NicQueue`] from then on. It says so, and the control
 //!    plane calls [`bind_queue`]: kernels before 6.4 map no rings of a bound socket.
-//! 3. Its holder can bind the socket to nothing but that interface, nor register other memory; all
-//!    it can reach is this queue's traffic, and that only as the XDP programs on both ends of the
+//! 3. Its holder can bind the socket to nothing but that interface, nor register other memory. The
+//!    holder reaches only this queue's traffic, and only as the XDP programs on both ends of the
 //!    veth pair let it.
 //! 4. The control plane keeps a [`RingWatch`] over the rings that the kernel reads.
 //!

@@ -9,10 +9,10 @@
 //!    to be sent is staged before it is queued and becomes visible when it was.
 //! 3. `producer` and `consumer` count bytes since the start, modulo 2^32. The writer publishes with
 //!    one store (release); the reader polls at intervals, so no doorbell is needed.
-//! 4. Both sides map all of it for reading and writing, and each is hostile to the other: every
-//!    access is a load or store of one word inside the mapping, so there is nothing to race with
-//!    but values; every number that is read is checked. A broken ring ends the capture and nothing
-//!    else. What a holder writes there is its word: it can leave frames out or make some up.
+//! 4. Both sides map all of it for reading and writing, and each is hostile to the other. Every
+//!    access is a load or store of one word inside the mapping, so only values can race, and every
+//!    number that is read is checked. A broken ring ends the capture and nothing else. The writer's
+//!    records are not proof: it can leave frames out or make some up.
 //!
 //! ```text
 //!  0x000  magic "SIETCHC1" | version u32 = 1 | data u32 | snap u32
@@ -167,13 +167,12 @@ impl Tap {
         Ok(Self { ring: Ring::open(file.as_fd())?, published: 0, staged: 0, dropped: 0 })
     }
 
-    /// Writes a frame behind those that are published. What `copy` is given to fill are words of
-    /// the frame from an offset on.
+    /// Writes a frame behind the published ones. `copy` fills words of the frame from an offset on.
     fn stage(&mut self, direction: Direction, time: u64, original: u32, mut word: impl FnMut(u32) -> u32) {
         let stored = original.min(self.ring.snap);
         let needed = record_bytes(stored);
         let used = self.staged.wrapping_sub(self.ring.load(CONSUMER, Ordering::Acquire));
-        // A consumer that claims the impossible has no room either.
+        // A consumer with an impossible word has no room either.
         if used > self.ring.data || self.ring.data - used < needed {
             self.dropped = self.dropped.wrapping_add(1);
             self.ring.store(DROPPED, self.dropped, Ordering::Relaxed);
@@ -206,7 +205,7 @@ impl Tap {
         }
     }
 
-    /// Forgets what was staged and not published.
+    /// Drops what was staged and not published.
     fn discard(&mut self) {
         self.staged = self.published;
     }
@@ -247,7 +246,7 @@ impl Reader {
     /// The next frame, if there is one; `bytes` becomes what was stored of it.
     ///
     /// # Errors
-    /// The writer has written nonsense: nothing more can be read.
+    /// The writer has written an invalid record: nothing more can be read.
     pub fn next(&mut self, bytes: &mut Vec<u8>) -> Result<Option<Captured>, CaptureError> {
         bytes.clear();
         let available = self.ring.load(PRODUCER, Ordering::Acquire).wrapping_sub(self.consumed);

@@ -1,4 +1,5 @@
-//! Network namespaces of our own, each with one end of a veth pair in it and nothing else.
+//! Network namespaces of the control plane's own, each with one end of a veth pair and nothing
+//! else.
 //!
 //! 1. An AF_XDP socket can be bound to interfaces of the namespace that it was made in, and to no
 //!    others, whichever process holds it. A socket made in a namespace that holds one interface is

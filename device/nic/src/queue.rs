@@ -16,7 +16,7 @@
 //! 6. A frame that is dropped without being given back leaks one buffer of the pool and nothing
 //!    else; engines must not do it, and [`NicQueue::free_buffers`] lets a test see it.
 //!
-//! What it must never do: allocate, log or read a clock per frame; hand the same buffer out twice.
+//! It must never allocate, log or read a clock per frame, nor give the same buffer out twice.
 
 use std::io;
 
@@ -38,10 +38,10 @@ pub struct Offloads {
     /// and of ICMP are filled in as everywhere.
     pub checksums: bool,
     /// The other end is a kernel of this machine that may leave the checksums of TCP and UDP
-    /// unfinished, counting on a receiver that knows (`CHECKSUM_PARTIAL`): in place of the checksum
+    /// unfinished, counting on a receiver that knows (`CHECKSUM_PARTIAL`). In place of the checksum
     /// there is the sum of the pseudo-header, not inverted. A packet with that in it has not been
-    /// on any wire since it was made or verified. All others carry true checksums, and so must what
-    /// is sent.
+    /// on any wire since it was made or verified. All others carry true checksums, and sent packets
+    /// must too.
     pub unfinished: bool,
 }
 
@@ -175,7 +175,7 @@ pub trait NicQueue {
     /// Queues a frame for sending. It leaves at the next [`NicQueue::flush`].
     ///
     /// # Errors
-    /// [`TransmitError::RingFull`] hands the frame back.
+    /// [`TransmitError::RingFull`] gives the frame back.
     fn transmit(&mut self, frame: Frame) -> Result<(), TransmitError>;
 
     /// Passes everything queued to the device and notifies it at most once. Does nothing when

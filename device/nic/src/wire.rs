@@ -97,7 +97,7 @@ pub fn pair(mac_a: [u8; 6], mac_b: [u8; 6], mtu: usize, buffers: u32) -> (WireQu
     pair_with(mac_a, mac_b, mtu, buffers, Medium::default())
 }
 
-/// As [`pair`], on a medium of one's choice.
+/// As [`pair`], on a given medium.
 pub fn pair_with(
     mac_a: [u8; 6],
     mac_b: [u8; 6],
@@ -119,7 +119,7 @@ pub fn tapped(mac: [u8; 6], mtu: usize, buffers: u32) -> (WireQueue, WireTap) {
     tapped_with(mac, mtu, buffers, Medium::default())
 }
 
-/// As [`tapped`], on a medium of one's choice.
+/// As [`tapped`], on a given medium.
 pub fn tapped_with(mac: [u8; 6], mtu: usize, buffers: u32, medium: Medium) -> (WireQueue, WireTap) {
     let from_queue = Cable::new(buffers as usize);
     let to_queue = Cable::new(buffers as usize);

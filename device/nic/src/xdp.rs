@@ -1,7 +1,7 @@
 //! XDP: the walls around a VNIC, enforced by the kernel.
 //!
-//! An AF_XDP socket bypasses everything between a driver and the kernel's stack, so what confines
-//! an application must sit in XDP itself. A VNIC is a veth pair with a program at each end
+//! An AF_XDP socket bypasses everything between a driver and the kernel's stack, so the rules that
+//! restrict an application must sit in XDP itself. A VNIC is a veth pair with a program at each end
 //! (`docs/spec/xdp.md` draws it):
 //!
 //! 1. [`receive`] on the application's end: only frames that the grant covers reach its AF_XDP
@@ -9,8 +9,8 @@
 //! 2. [`transmit`] on the peer's end, where the socket's frames come out: only frames that the
 //!    grant covers, and no faster than granted, go on to the host's stack or to a physical
 //!    interface.
-//! 3. [`uplink`] on a physical interface: hands each VNIC its frames. [`pass`] where a veth merely
-//!    needs a program.
+//! 3. [`uplink`] on a physical interface: redirects to each VNIC its frames. [`pass`] where a veth
+//!    merely needs a program.
 //!
 //! Programs are assembled here ([`assembler`], [`frame`]) and loaded with raw `bpf(2)`
 //! ([`kernel`]); no compiler is involved. Rules live in maps ([`layout`]), so that changing them

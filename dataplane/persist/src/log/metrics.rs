@@ -7,11 +7,11 @@ pub struct LogMetrics {
     pub appends: u64,
     /// Their bytes.
     pub appended_bytes: u64,
-    /// Writes handed to the device, for log and snapshots.
+    /// Writes passed to the device, for log and snapshots.
     pub writes: u64,
     /// Bytes of these writes, headers and padding included.
     pub written_bytes: u64,
-    /// Flushes handed to the device.
+    /// Flushes passed to the device.
     pub flushes: u64,
     /// Snapshots finished.
     pub snapshots: u64,
@@ -21,7 +21,7 @@ pub struct LogMetrics {
     pub resizes: u64,
     /// Superblocks written only to prove how far the log is durable.
     pub marks: u64,
-    /// Reads of cursors handed to the device.
+    /// Reads of cursors passed to the device.
     pub reads: u64,
     /// Reads of cursors that have come back.
     pub reads_done: u64,

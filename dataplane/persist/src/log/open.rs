@@ -7,11 +7,10 @@
 //!    and the next superblock promises that it exists. Then it writes the superblock of the next
 //!    epoch, durably, and only then can append.
 //! 3. Opening skips two generations and writes two, so that all four copies are its own. A former
-//!    owner that died has at most two superblock writes in flight, both of one generation: wherever
-//!    they land, however late, a copy of ours stays and is newer.
+//!    owner that died has at most two superblock writes in flight, both of one generation. Wherever
+//!    and however late they land, a copy of this opening stays and is newer.
 //! 4. An area that is shorter than the log was laid out for is opened if nothing that the log needs
-//!    lay in what is missing. One that is longer is used as far as before; [`Log::grow`] takes the
-//!    rest.
+//!    lay in the missing part. A longer one is used as far as before; [`Log::grow`] takes the rest.
 //! 5. A run without records is forgotten, so that restarts alone do not fill the superblock or the
 //!    area.
 
@@ -35,14 +34,14 @@ use crate::space::Space;
 use crate::stream::{Pool, Stream, batch_bytes};
 use crate::superblocks::{self, Found};
 
-/// Segments left alone after the former owner's last one, so that its writes in flight, should any
-/// still land, meet nothing.
+/// Segments left alone after the former owner's last one, so that its writes in flight meet nothing
+/// should they still land.
 const SKIPPED: u32 = 2;
 
 /// How an area is formatted.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatOptions {
-    /// Tells this log from any other that the area has held or will hold: random.
+    /// Distinguishes this log from any other that the area has held or will hold: random.
     pub identity: u128,
     /// Bytes of a segment, a multiple of 4096 and at least 16 KiB; `None`: chosen by the size of
     /// the area.
@@ -56,8 +55,8 @@ impl FormatOptions {
     }
 }
 
-/// The block of a log on a medium that writes `unit` bytes in one piece: what is acknowledged
-/// shares none with what is written later.
+/// The block of a log on a medium that writes `unit` bytes in one piece: acknowledged records share
+/// no such piece with later writes.
 fn block_for(unit: usize) -> u32 {
     match unit {
         ..=64 => 64,

@@ -1,9 +1,9 @@
 //! The mark: a superblock written only to prove how far the log was durable.
 //!
 //! 1. Each record says how far the log was durable when it was made, but nothing follows the last
-//!    ones. The field `proven` of the superblock says it of them: recovery that ends before it
-//!    reports damage. The superblock lies far from the end of the log, and has two copies, so
-//!    damage to the last blocks does not reach it.
+//!    ones. The field `proven` of the superblock covers them: recovery that ends before it reports
+//!    damage. The superblock lies far from the end of the log, and has two copies, so damage to the
+//!    last blocks does not reach it.
 //! 2. Every superblock has that field. [`Log::tend`] writes one for its sake when the log was quiet
 //!    for [`crate::limits::PROOF_QUIET`], and [`crate::limits::PROOF_INTERVAL`] after the first
 //!    record that the last one does not cover. No record waits for it.

@@ -1,7 +1,7 @@
 //! A log over an area that changes size while it runs.
 //!
 //! 1. The superblock says over how many segments the log is laid out. An area may be larger than
-//!    that, and the log does not care.
+//!    that; the log does not use the rest.
 //! 2. [`Log::grow`]: a superblock that names more segments is written, both copies, durably; only
 //!    then are the new segments free. A crash finds the old count, with nothing beyond it in use,
 //!    or the new one.

@@ -1,13 +1,13 @@
 //! A frame that arrives in several descriptors, each but the last with `XDP_PKT_CONTD`.
 //!
 //! 1. A descriptor belongs to the same frame as the one before it if that one said so. Descriptors
-//!    of one frame may come with several calls of `receive`; the part that is there already is kept
+//!    of one frame may come with several calls of `receive`; the pieces that have arrived are kept
 //!    meanwhile.
 //! 2. Each chunk is validated by itself, as that of a frame alone. The chain is refused as a whole,
-//!    and all its chunks are freed, if a chunk is not the kernel's (thus also if one comes twice),
-//!    if it does not lie in its chunk, if the frame becomes longer than the MTU allows or has more
-//!    pieces than a socket buffer, or if its first piece does not hold the headers. What still
-//!    comes of such a frame is dropped too. It is counted once. A chain without an end therefore
+//!    and all its chunks are freed, in four cases: a chunk is not the kernel's (thus also if one
+//!    comes twice), a piece does not lie in its chunk, the frame becomes longer than the MTU allows
+//!    or has more pieces than a socket buffer, or its first piece does not hold the headers. Later
+//!    pieces of such a frame are dropped too. It is counted once. A chain without an end therefore
 //!    costs no more than a few chunks.
 //! 3. A sound chain is recorded at its first chunk until the frame is released.
 
@@ -38,7 +38,7 @@ impl Fault {
     }
 }
 
-/// The frame that is arriving, and those that have arrived.
+/// The frame that is arriving, and the frames that have arrived.
 #[derive(Debug)]
 pub(super) struct Chains {
     /// Whether the last descriptor announced another of its frame.
@@ -70,8 +70,8 @@ impl Chains {
     }
 
     /// Adds a piece, or refuses the frame that it belongs to. `None`: its chunk is not the kernel's
-    /// to give. What this returns must be freed: the pieces of a refused frame so far, and whether
-    /// that at hand too.
+    /// to give. The caller must free what this returns: the pieces of a refused frame so far, and
+    /// whether the current piece too.
     pub(super) fn gather(&mut self, piece: Option<Piece>, limit: usize) -> (Pieces, bool) {
         let fault = match piece {
             _ if self.fault.is_some() => self.fault,

@@ -3,7 +3,7 @@
 /// What a queue has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Frames handed to the engine.
+    /// Frames given to the engine.
     pub rx_frames: u64,
     /// Their bytes.
     pub rx_bytes: u64,

@@ -35,7 +35,7 @@ const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// answer EINVAL.
 const XDP_USE_SG: u16 = 1 << 4;
 
-/// No interface has this index: the kernel hands them out from 1.
+/// No interface has this index: the kernel numbers them from 1.
 const NO_INTERFACE: u32 = i32::MAX as u32;
 
 /// Makes the queue that `geometry` describes, not yet bound.
@@ -102,8 +102,8 @@ fn open_socket() -> Result<OwnedFd, CreateError> {
     )
 }
 
-/// Registers the memory behind `umem`. The kernel pins the pages, so our own mapping of them is
-/// temporary.
+/// Registers the memory behind `umem`. The kernel pins the pages, so this process's mapping of them
+/// is temporary.
 fn register(socket: BorrowedFd<'_>, umem: BorrowedFd<'_>, geometry: &XskLayout) -> Result<(), CreateError> {
     let mapping = Mapping::of_file(umem, 0, geometry.umem_bytes()).creating("mapping the UMEM")?;
     let registration = XdpUmemReg {

@@ -138,7 +138,7 @@ pub enum OpenError {
         /// By `fstat(2)`.
         actual: u64,
     },
-    /// Another process could shrink the memory under us.
+    /// Another process could shrink the memory while it is mapped.
     #[error("grant: the UMEM is not sealed against shrinking; ask for a new grant")]
     NotSealed,
     /// A ring does not lie where the kernel says.

@@ -79,9 +79,9 @@ pub struct Queue {
     runs: Runs,
     /// Checksums may be unfinished.
     unfinished: bool,
-    /// The kernel took no more at the last flush, and nothing tells when it does again.
+    /// The kernel took no more at the last flush, and no event says when it does again.
     stuck: bool,
-    /// The error after which nothing works any more.
+    /// The error after which every call fails.
     gone: Option<i32>,
     /// Frames and bytes pushed and not yet published.
     unpublished_frames: u64,

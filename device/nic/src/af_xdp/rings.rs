@@ -71,8 +71,8 @@ impl Rings {
                 map_ring(socket, "transmit", &offsets.tx, XDP_PGOFF_TX_RING, geometry.transmit)?,
             )
         };
-        // The kernel moves nothing before we fill or transmit, so a producer word of ours that
-        // moved was moved by a former user, whose chunks we know nothing about.
+        // The kernel moves nothing before this process fills or transmits. So a producer word that
+        // has moved was moved by a former user, whose chunks are unknown.
         if index(fill.producer()) != 0 || index(transmit.producer()) != 0 {
             return Err(OpenError::AlreadyUsed);
         }

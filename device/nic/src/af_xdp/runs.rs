@@ -2,8 +2,8 @@
 //!
 //! 1. A run is one buffer of a pool of its own, free, the engine's or the kernel's as a whole.
 //! 2. It is sent as one descriptor a chunk. The kernel gives each chunk back by itself, in any
-//!    order: which are still in flight is a bit each, and with the last the run is free. A chunk
-//!    that is not in flight cannot come back.
+//!    order. One bit a chunk says whether it is still in flight; with the last the run is free. A
+//!    chunk that is not in flight cannot come back.
 
 use sietch_ring::{BufferPool, MAX_PIECES, Owner};
 

@@ -1,9 +1,9 @@
 //! One end of a link as a queue.
 //!
-//! 1. *Allocate* reserves bytes in our own region, first in first out: frames lie one behind the
-//!    other, each on a cache line of its own start, none across the end. While little is in flight
-//!    only the first [`WARM`] bytes are used, which then stay in the cache. The engine writes the
-//!    frame in place; no other process can write it.
+//! 1. *Allocate* reserves bytes in this side's own region, first in first out. Frames lie one
+//!    behind the other, each on a cache line of its own start, none across the end. While little is
+//!    in flight only the first [`WARM`] bytes are used, which then stay in the cache. The engine
+//!    writes the frame in place; no other process can write it.
 //! 2. *Transmit* puts offset and length into the ring, in the order of the calls. *Flush* publishes
 //!    all of it with one store and notifies the peer if it asks for that. Frames released unsent
 //!    never get a slot.
@@ -11,10 +11,10 @@
 //!    of allocation.
 //! 4. *Receive* copies each descriptor once and checks the copy: length and bounds. A frame of at
 //!    most [`COPIED`] bytes is copied whole into a private chunk, the one used last, and its slot
-//!    is free at once. Of a larger one the first [`LEAST_HEAD`] bytes are copied; the rest is a
+//!    is free at once. Of a larger frame the first [`LEAST_HEAD`] bytes are copied. The rest is an
 //!    untrusted tail, and the slot stays taken until the frame is released. Slots are returned to
 //!    the peer in order.
-//! 5. A received frame that is transmitted is copied into our region.
+//! 5. A received frame that is transmitted is copied into this side's region.
 //! 6. A wrong descriptor costs its frame. An impossible producer or consumer word, the word
 //!    `revoked`, or a doorbell that the peer has closed end the link: nothing more is received, and
 //!    every flush fails.
@@ -39,16 +39,16 @@ use crate::queue::{ETHERNET_HEADER, Frame, LEAST_HEAD, NicQueue, Offloads, Trans
 /// Bytes of a private chunk: a frame that fits is copied whole. Copying 2 KiB costs less than
 /// holding a slot for it, and what most links carry (MTU 1500) fits.
 const COPIED: usize = 2048;
-/// Bytes of our region that a light load stays within: a quarter of a common second-level cache,
-/// for each of the two sides use it.
+/// Bytes of the own region that a light load stays within: a quarter of a common second-level
+/// cache, because each of the two sides uses as much.
 const WARM: u64 = 128 << 10;
-/// The bit of a frame's chunk that says that it lies in our own region.
+/// The bit of a frame's chunk that says that it lies in the own region.
 const OURS: u32 = 1 << 31;
 
 /// What an endpoint has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounters {
-    /// Frames handed to the engine.
+    /// Frames given to the engine.
     pub rx_frames: u64,
     /// Their bytes.
     pub rx_bytes: u64,
@@ -75,10 +75,10 @@ enum State {
     Queued,
 }
 
-/// Bytes of our region that were handed out.
+/// Bytes of the own region that are allocated.
 #[derive(Clone, Copy, Debug)]
 struct Allocation {
-    /// Where in the endless sequence of bytes handed out it ends.
+    /// Where in the endless sequence of allocated bytes it ends.
     end: u64,
     offset: u32,
     length: u32,
@@ -110,7 +110,7 @@ pub struct Endpoint {
     /// Running number of the next allocation, and of the oldest whose bytes are not free.
     next: u32,
     oldest: u32,
-    /// Bytes handed out and come back since the start.
+    /// Bytes allocated and freed since the start.
     head: u64,
     tail: u64,
     /// The allocation behind each slot of the ring.
@@ -132,7 +132,7 @@ pub struct Endpoint {
     doorbell: OwnedFd,
     /// The value of the peer's word for which it was last notified.
     notified: u32,
-    /// The error after which nothing works any more.
+    /// The error after which every call fails.
     gone: Option<Errno>,
     counters: EndpointCounters,
 }
@@ -198,8 +198,8 @@ impl Endpoint {
     /// Takes the request back, and makes the descriptor unreadable again.
     pub fn disarm(&mut self) {
         self.mine.word(NEED_WAKEUP_WORD).inspect(|word| need_wakeup::disarm_counted(word));
-        // One call takes all that an honest peer can have written. A peer that writes more wakes us
-        // more often, as sending more would.
+        // One call takes every byte that an honest peer can have written. A peer that writes more
+        // causes more wake-ups, as sending more would.
         match recv(&self.doorbell, &mut [0_u8; 256][..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.gone = self.gone.or(Some(Errno::PIPE)),
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
@@ -220,14 +220,14 @@ impl Endpoint {
         !self.is_over()
     }
 
-    /// Ends the link from our side: the control plane said so.
+    /// Ends the link from this side, at the control plane's request.
     pub fn cut(&mut self) {
         self.gone = self.gone.or(Some(Errno::NETDOWN));
     }
 
     #[inline]
     fn is_over(&mut self) -> bool {
-        // Only the control plane and we can write this word.
+        // Only the control plane and this process can write this word.
         let revoked = self.mine.word(REVOKED).is_some_and(|word| word.load(Ordering::Relaxed) != 0);
         if revoked {
             self.cut();
@@ -334,13 +334,14 @@ impl Endpoint {
         true
     }
 
-    /// Sends a received frame: a copy of it, in our own region.
+    /// Sends a received frame: a copy of it, in the own region.
     fn transmit_arrival(&mut self, frame: Frame) -> Result<(), TransmitError> {
         let Some(number) = self.reserve(frame.len()) else { return Err(TransmitError::RingFull(frame)) };
         let (head, tail) = (self.bytes(&frame), self.tail(&frame));
         let start = self.geometry.data_start() + self.allocations[number as usize].offset as usize;
-        // SAFETY: these bytes of our region were reserved just now: no frame has them, and no other
-        // process writes them. The borrow ends before anything else is done with the region.
+        // SAFETY: these bytes of the own region were reserved just now: no frame has them, and no
+        // other process writes them. The reference ends before anything else is done with the
+        // region.
         let out = unsafe { self.mine.bytes_mut(start..start + head.len() + tail.len()) };
         let (near, far) = out.split_at_mut(head.len());
         near.copy_from_slice(head);
@@ -391,8 +392,7 @@ impl Endpoint {
         out.len() - before
     }
 
-    /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is
-    /// nonsense.
+    /// The frame that `descriptor` announces, in private chunk `chunk`, or `None` if it is invalid.
     #[inline]
     fn accept(&mut self, descriptor: u64, chunk: u32, index: u32) -> Option<Frame> {
         let (offset, length) = layout::frame_range(descriptor);

@@ -9,8 +9,8 @@
 //! 3. The doorbell is a pair of stream sockets. Each side has an open file of its own, so neither
 //!    can make the other block.
 //! 4. [`Revocation`] stays with the control plane. It sets the word `revoked` in both regions and
-//!    shuts the doorbell: a side that is honest stops reading what the other writes, and sends it
-//!    nothing more.
+//!    shuts the doorbell: an honest side stops reading what the other writes, and sends it nothing
+//!    more.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ use super::layout::{
     CONSUMER, HEADER, Header, LinkLayout, LinkLayoutError, MAGIC, PRODUCER, REVOKED, RING, VERSION,
 };
 
-/// What one side of a link is given.
+/// The descriptors that one side of a link gets.
 #[derive(Debug)]
 pub struct EndpointFds {
     /// Its own region, to be written.
@@ -58,7 +58,7 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// Tells both sides, whatever they are doing, that the link is over. May be repeated.
+    /// Notifies both sides, whatever they are doing, that the link is over. May be repeated.
     ///
     /// # Errors
     /// Those of `pwrite(2)`; the doorbell is shut even so.

@@ -97,7 +97,7 @@ impl Context {
     /// The same, of frames in several buffers.
     pub const KERNEL_SEVERAL: Self = Self { several: true, ..Self::KERNEL };
 
-    /// What the tests hand to an interpreter that has no verifier to rewrite loads.
+    /// What the tests pass to an interpreter that has no verifier to rewrite loads.
     #[cfg(test)]
     pub const INTERPRETER: Self =
         Self { pointer: Size::Double, data: 0, data_end: 8, queue: 16, several: false };
@@ -464,8 +464,9 @@ impl FrameProgram {
             Direction::Transmit => {
                 self.jump_if(Condition::Equal, R1, 0, done);
                 self.jump_if(Condition::Equal, R1, 8, done);
-                // "Unreachable" cuts a connection or lowers its path MTU: only about packets that
-                // came to us, or one tenant could harm another's connections by guessing ports.
+                // "Unreachable" cuts a connection or lowers its path MTU. It may only be about
+                // packets that came to the VNIC, or one tenant could harm another's connections by
+                // guessing ports.
                 self.drop_if(Condition::NotEqual, R1, 3, Reason::Icmp);
                 self.drop_if(Condition::Less, R2, 28, Reason::Icmp);
                 self.require_transport(28, Reason::Icmp);

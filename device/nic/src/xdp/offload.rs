@@ -32,7 +32,7 @@ const SERVICE: &str = "rx-vlan-stag-hw-parse";
 /// Switches transmit checksumming off, so that every frame leaves `ifindex` with a true checksum.
 ///
 /// # Errors
-/// [`XdpError::Interface`]: no such interface, no CAP_NET_ADMIN, or a driver that will not.
+/// [`XdpError::Interface`]: no such interface, no CAP_NET_ADMIN, or a driver that refuses.
 pub fn disable_transmit_checksum(ifindex: u32) -> Result<(), XdpError> {
     ethtool(ifindex, ETHTOOL_STXCSUM, 0)?;
     if transmit_checksum(ifindex)? {
@@ -142,7 +142,7 @@ pub fn tags_taken_off(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
 /// Has `ifindex` leave VLAN tags in the frames that it receives. Says which it took off before.
 ///
 /// # Errors
-/// [`XdpError::Interface`]: no such interface, no CAP_NET_ADMIN, or a driver that will not.
+/// [`XdpError::Interface`]: no such interface, no CAP_NET_ADMIN, or a driver that refuses.
 pub fn keep_vlan_tags(ifindex: u32) -> Result<TagsTakenOff, XdpError> {
     const WHAT: &str =
         "have VLAN tags left in received frames (`ethtool -K IFACE rxvlan off rx-vlan-stag-hw-parse off`)";
@@ -183,14 +183,14 @@ fn call(ifindex: u32, command: u32, data: u32) -> io::Result<u32> {
     Ok(value[1])
 }
 
-/// Hands the kernel a command, which `value` begins with, and what belongs to it.
+/// Passes to the kernel a command, which `value` begins with, and its data.
 fn exchange(ifindex: u32, value: &mut [u32]) -> io::Result<()> {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this fd to us.
+    // SAFETY: the kernel has just returned this fd, and no other code has its number.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut name = [0; libc::IFNAMSIZ];
     // SAFETY: `name` has the IFNAMSIZ bytes that the function may write.

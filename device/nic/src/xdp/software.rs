@@ -3,10 +3,10 @@
 //!
 //! 1. Only the head of a frame is read: all headers lie there, in memory that its sender cannot
 //!    change meanwhile. `length` is that of the whole frame.
-//! 2. The order of the checks is the programs', so the reason that is counted is the same. A
+//! 2. The order of the checks is that of the programs, so the counted reason is the same. A
 //!    property test holds both to one oracle.
-//! 3. A switch is an uplink to everybody: in [`transmit`] any unicast MAC may be the destination,
-//!    everybody's for ARP, and a group's for IPv6.
+//! 3. A switch is an uplink to every VNIC: in [`transmit`] the destination may be any unicast MAC,
+//!    for ARP the broadcast MAC, and for IPv6 a group's.
 
 use std::net::Ipv4Addr;
 
@@ -69,13 +69,13 @@ fn check_port(spec: &VnicSpec, head: &[u8], at: usize, payload: usize, own: usiz
     granted(ranges, head, at + own)
 }
 
-/// ARP goes to everybody, IPv6 to the MACs of groups.
+/// ARP goes to the broadcast MAC, IPv6 to the MACs of groups.
 #[inline]
 fn may_go_to_group(head: &[u8], kind: [u8; 2]) -> bool {
     (head[..6] == BROADCAST && kind == ARP) || (head[..2] == [0x33, 0x33] && kind == IPV6)
 }
 
-/// Whether the VNIC may be handed this frame.
+/// Whether the VNIC may receive this frame.
 ///
 /// # Errors
 /// The reason why not.
@@ -132,7 +132,7 @@ pub fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Result<(), Reaso
             ensure(payload >= 8, Reason::Header)?;
             let [kind] = chunk(head, at, Reason::Header)?;
             ensure(matches!(kind, 0 | 3 | 8), Reason::Icmp)?;
-            // An error quotes a packet that was sent to us.
+            // An error quotes a packet that was sent to the VNIC.
             let about_us = kind != 3
                 || (payload >= 28 && address(head, at + 24, Reason::Icmp).is_ok_and(|to| to == spec.address));
             ensure(about_us, Reason::Icmp)

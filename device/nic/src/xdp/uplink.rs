@@ -1,12 +1,12 @@
-//! The program on a physical interface that hands each VNIC its frames, and the daemon's side of
-//! it.
+//! The program on a physical interface that redirects to each VNIC its frames, and the daemon's
+//! side of it.
 //!
-//! 1. IPv4 and IPv6 to a VNIC's granted address *and* MAC, ARP about a VNIC's address to its MAC or
-//!    to everybody, and neighbour solicitations to a group about one, are redirected into the
-//!    peer's end of that VNIC's veth. They come out at the application's end, where the receive
-//!    filter judges them.
-//! 2. Everything else, what is sent to all nodes and to link-local addresses among it, goes to the
-//!    host as before.
+//! 1. Three kinds of frames are redirected into the peer's end of a VNIC's veth: IPv4 and IPv6 to
+//!    the VNIC's granted address *and* MAC, ARP about its address to its MAC or by broadcast, and
+//!    neighbour solicitations to a group about its address. They come out at the application's end,
+//!    where the receive filter judges them.
+//! 2. Everything else goes to the host as before, also packets to all nodes and to link-local
+//!    addresses.
 //! 3. A frame for a VNIC whose veth is deleted is dropped: the host must not answer for it.
 //!
 //! The interface must receive frames for the VNICs' MACs: give VNICs its own MAC, or make it
@@ -99,8 +99,8 @@ pub fn assemble(maps: UplinkMaps, context: Context) -> Result<Vec<Instruction>, 
     frame.finish()
 }
 
-/// Where IPv6 goes. Sent to one it must have the VNIC's MAC; what is sent to a group is a VNIC's if
-/// it asks about its address.
+/// Decides where an IPv6 packet goes. A packet to a VNIC's address must have its MAC; a packet to a
+/// group is a VNIC's if it asks about its address.
 fn sort_ipv6(
     frame: &mut FrameProgram,
     vnics: MapReference,
@@ -145,7 +145,7 @@ fn look_up_vnic(frame: &mut FrameProgram, vnics: MapReference, offset: i16, none
 /// What the program did with frames from the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UplinkCounters {
-    /// Handed to a VNIC.
+    /// Redirected to a VNIC.
     pub redirected: Tally,
     /// Left to the host.
     pub host: Tally,
@@ -237,8 +237,8 @@ impl Uplink {
         self.vnics.update(&key, &mac_word(mac).to_ne_bytes())
     }
 
-    /// Hands frames for the IPv6 address of the VNIC of `address`, which was added before, to it as
-    /// well.
+    /// Directs frames for the IPv6 address of the VNIC of `address`, which was added before, to it
+    /// as well.
     ///
     /// # Errors
     /// The kernel's refusal: too many VNICs.
