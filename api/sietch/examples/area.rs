@@ -15,7 +15,7 @@ fn block(
     queue: &mut impl DiskQueue,
     operation: Operation,
 ) -> Result<Option<Buffer>, Box<dyn std::error::Error>> {
-    queue.submit(0, operation).map_err(|_| "the queue takes no request for that range")?;
+    queue.submit(0, operation).map_err(|_| "the queue accepts no request for that range")?;
     let mut done: Vec<Completion> = Vec::new();
     while done.is_empty() {
         queue.wait(Duration::from_secs(1))?;
@@ -53,15 +53,18 @@ pub(crate) fn tour(client: &mut Client, name: &str, size: u64) -> Result<(), Box
     assert_eq!((read(&mut vsa, 0)?, read(&mut vsa, 2 * size - 4096)?), (1, 0));
     write(&mut vsa, 2 * size - 4096, 2)?;
 
-    // Zeros again; its blocks stay its own, so writing there later cannot fail for want of space.
+    // The range is zeros again. Its blocks remain allocated, so a later write there cannot fail for
+    // lack of space.
     client.trim_vsa(&vsa, 0, Some(4096))?;
     assert_eq!((read(&mut vsa, 0)?, read(&mut vsa, 2 * size - 4096)?), (0, 2));
 
-    // Shorter: what lies beyond is gone, and refused at submission.
+    // A smaller size: the bytes beyond it are removed, and requests for them are refused at
+    // submission.
     client.resize_vsa(&mut vsa, size)?;
     assert!(read(&mut vsa, 2 * size - 4096).is_err());
 
-    // The queue goes first: the next to acquire it waits until nothing of this one is open.
+    // The queue is dropped first: the next holder waits until every descriptor of this one is
+    // closed.
     let grant = vsa.grant.clone();
     drop(vsa);
     client.release(&grant)?;

@@ -1,8 +1,8 @@
-//! A durable log: prints what is in the area's log, appends a line, and returns once the line
+//! A durable log: prints the content of the area's log, appends a line, and returns once the line
 //! survives power loss.
 //!
 //! `cargo run --release -p sietch --example durable_log -- --vsa NAME [--line TEXT]`. `sietch vsa
-//! create NAME 64MiB` makes an area for the user who runs it.
+//! create NAME 64MiB` creates an area for the user that runs it.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -61,7 +61,7 @@ pub(crate) async fn serve(net: Net, port: u16, addresses: Vec<SocketAddr>) -> io
     }
 }
 
-/// Asks the backends that failed whether they are back.
+/// Checks whether the failed backends are available again.
 async fn check(net: Net, backends: Rc<Backends>) {
     let mut ticks = net.interval(CHECK_EVERY);
     loop {
@@ -95,8 +95,8 @@ async fn converse(net: &Net, mut client: TcpStream, backends: &Backends) -> io::
     Ok(())
 }
 
-/// Passes one request on and its answer back. Says whether the connection goes on; `None` if no
-/// backend answers.
+/// Forwards one request and returns its answer. Returns whether the connection continues; `None` if
+/// no backend answers.
 async fn forward(
     net: &Net,
     client: &mut TcpStream,
@@ -146,7 +146,7 @@ async fn relay(from: &mut TcpStream, to: &mut TcpStream, mut length: u64) -> io:
     while length > 0 {
         let buffer = from.read_zero_copy().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         if buffer.len() as u64 > length {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a backend says more than it announced"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a backend sent more than it announced"));
         }
         length -= buffer.len() as u64;
         let (first, second) = buffer.into_shared();

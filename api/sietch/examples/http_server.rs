@@ -17,7 +17,7 @@ use sietch::{Arguments, Net, Runtime, TcpStream};
 mod message;
 use message::Head;
 
-/// Files by the path that asks for them.
+/// Files by their request path.
 pub(crate) type Files = HashMap<String, Arc<[u8]>>;
 
 /// Accepts connections for ever.
@@ -47,7 +47,7 @@ async fn converse(mut client: TcpStream, files: &Files) -> io::Result<()> {
         };
         client.write_all(&answer).await?;
         if let ("GET", Some(file)) = (method, files.get(target)) {
-            // Lent, not copied, to however many clients at a time.
+            // The file is sent without a copy, to any number of clients at a time.
             client.write_zero_copy(Arc::clone(file)).await?;
         }
         if !request.keep_alive || !matches!(method, "GET" | "HEAD") {

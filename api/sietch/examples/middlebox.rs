@@ -1,16 +1,15 @@
-//! An IP middlebox: spreads the flows that come to one port over several servers by rewriting
-//! addresses, as a load balancer in front of them does (network address translation). It has no TCP
-//! of its own: each frame is changed where it lies and sent on, never copied.
+//! An IP middlebox: spreads the flows to one port over several servers by rewriting addresses, as a
+//! load balancer in front of them does (network address translation). It has no TCP of its own:
+//! each frame is changed in place and sent on, never copied.
 //!
-//! 1. A flow's first packet chooses a server, in turn, and a source port of ours that stands for
-//!    the client.
-//! 2. Packets to the served port go to the flow's server, from us and that port. Packets from a
-//!    server to that port go back to the client.
-//! 3. Checksums are adjusted by what changed (RFC 1624); the time to live goes down as at any
-//!    router.
-//! 4. Servers' link addresses are asked for by ARP, once a second until they answer. Clients' are
+//! 1. A flow's first packet chooses the next server, and a source port of the middlebox that stands
+//!    for the client.
+//! 2. Packets to the served port go to the flow's server, from the middlebox and that port. Packets
+//!    from a server to that port go back to the client.
+//! 3. Checksums are adjusted by the change (RFC 1624). The time to live decreases as at any router.
+//! 4. Servers' link addresses are requested by ARP, once a second until they answer. Clients' are
 //!    taken from their packets.
-//! 5. The table is bounded; the oldest flow makes room for a new one.
+//! 5. The table is bounded; a new flow replaces the oldest one.
 //!
 //! `cargo run --release -p sietch --example middlebox -- --vnic NAME --backend 10.77.0.3:80
 //! --backend 10.77.0.4:80 [--port 80]`
@@ -124,10 +123,10 @@ impl Middlebox {
         }
     }
 
-    /// Takes a batch of frames and sends on what is to be sent. Says whether anything came.
+    /// Receives a batch of frames and forwards them. Returns whether any frame arrived.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device is unusable.
     pub(crate) fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
         let mac = queue.mac();
         let Offloads { checksums, unfinished } = queue.offloads();
@@ -144,7 +143,7 @@ impl Middlebox {
                 finish_checksum(queue.bytes_mut(&mut frame), &tail);
             }
             if self.rewrite(queue.bytes_mut(&mut frame), mac, sums) {
-                // What does not fit the ring is lost, as at any router.
+                // A frame that exceeds the ring's room is lost, as at any router.
                 if let Err(full) = queue.transmit(frame) {
                     queue.release(full.into_frame());
                 }
@@ -253,7 +252,7 @@ impl Middlebox {
         place
     }
 
-    /// ARP: answers who asks for us, and learns servers' link addresses.
+    /// ARP: answers requests for the middlebox, and learns servers' link addresses.
     fn answer(&mut self, bytes: &mut [u8], mac: [u8; 6]) -> bool {
         if bytes.len() < 42 || bytes[14..20] != [0, 1, 8, 0, 6, 4] {
             return false;
@@ -276,7 +275,7 @@ impl Middlebox {
         true
     }
 
-    /// Asks for the link addresses that are not known.
+    /// Requests the link addresses that are not known.
     fn ask<Q: NicQueue>(&self, queue: &mut Q, mac: [u8; 6]) {
         for server in self.servers.iter().filter(|server| server.mac.is_none()) {
             let Some(mut frame) = queue.allocate(42) else { return };
@@ -316,7 +315,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = sietch::Arguments::from_env()?;
     let servers: Vec<SocketAddrV4> = arguments.values("--backend")?;
     if servers.is_empty() {
-        return Err("say whom to serve by: --backend ADDRESS:PORT, as often as there are servers".into());
+        return Err("name the servers: --backend ADDRESS:PORT, once for each server".into());
     }
     let (client, vnic) = arguments.acquire()?;
     let address: Ipv4Addr = vnic.description.address;

@@ -53,7 +53,7 @@ pub(crate) async fn call(net: Net, server: SocketAddr, calls: u64, pipeline: u64
 #[allow(dead_code, reason = "the tests take this file as a module")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::from_env()?;
-    let server = arguments.value("--to")?.ok_or("say whom to call: --to ADDRESS:PORT")?;
+    let server = arguments.value("--to")?.ok_or("name the server: --to ADDRESS:PORT")?;
     let calls = arguments.value("--calls")?.unwrap_or(100_000);
     let pipeline = arguments.value("--pipeline")?.unwrap_or(16).max(1);
     let report = Runtime::open(&arguments)?.run(|net| call(net, server, calls, pipeline))??;

@@ -7,7 +7,7 @@ use sietch::net::EventKind;
 use sietch::nic::NicQueue;
 use sietch::{Arguments, Stack};
 
-/// Answers what has arrived in the last turn.
+/// Answers the datagrams that arrived in the last iteration.
 pub(crate) fn answer<Q: NicQueue>(stack: &mut Stack<Q>) {
     while let Some(event) = stack.next_event() {
         let EventKind::Datagram { port } = event.kind else { continue };

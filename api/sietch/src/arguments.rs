@@ -1,7 +1,7 @@
 //! The command line of a server program: its device, and options of its own.
 //!
-//! 1. `--vnic NAME` names the device. `--socket PATH` names the daemon's socket, if it is not at its
-//!    usual path.
+//! 1. `--vnic NAME` names the device. `--socket PATH` names the daemon's socket, if it is not at
+//!    its usual path.
 //! 2. Every other `--name VALUE` is the program's own option; read it with [`Arguments::value`].
 //!    Words that do not begin with `--` are in [`Arguments::positional`].
 //! 3. [`Stack::open`] and [`Runtime::open`] acquire the device, hold it, and make an engine with
@@ -98,7 +98,8 @@ impl Arguments {
         Ok((client, vnic))
     }
 
-    /// The queue of that device, the configuration of an engine for it, and what keeps it held.
+    /// The queue of that device, the configuration of an engine for it, and the grants that keep it
+    /// held.
     ///
     /// # Errors
     /// As for [`Arguments::acquire`].

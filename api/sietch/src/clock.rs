@@ -1,5 +1,5 @@
-//! The time of data loops: monotonic nanoseconds. A loop reads it once an iteration (no system call: the
-//! kernel's vDSO) and passes it on.
+//! The time of data loops: monotonic nanoseconds. A loop reads it once an iteration (no system
+//! call: the kernel's vDSO) and passes it on.
 
 use rustix::time::{ClockId, clock_gettime};
 

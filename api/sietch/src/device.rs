@@ -1,4 +1,5 @@
-//! The devices that the daemon granted, ready to be driven, and the doorbells that a loop sleeps on.
+//! The devices that the daemon granted, ready to be driven, and the doorbells that a loop sleeps
+//! on.
 
 mod doorbell;
 mod grant;

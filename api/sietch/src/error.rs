@@ -72,7 +72,7 @@ pub enum ArgumentError {
     #[error("{0} needs a value: write {0} VALUE")]
     NoValue(String),
     /// A value is not what it should be.
-    #[error("{name} {value}: not understood; see the beginning of the program's source for what it takes")]
+    #[error("{name} {value}: not understood; see the start of the program's source for its options")]
     BadValue {
         /// The option.
         name: String,

@@ -1,12 +1,12 @@
-//! What a data loop does while it is idle: spin, then sleep.
+//! The behaviour of a data loop while it is idle: spin, then sleep.
 //!
-//! 1. The loop spins for as long as [`Spin`] says, and yields the core now and then.
-//! 2. Then it arms the queue's doorbell, checks whether anything came meanwhile, and sleeps in
+//! 1. The loop spins for the time that [`Spin`] gives, and yields the core now and then.
+//! 2. Then it arms the queue's doorbell, checks whether anything arrived meanwhile, and sleeps in
 //!    `poll(2)` on every source of events: the queue, storage, other threads, the daemon. These are
 //!    a few descriptors, watched with no state in the kernel: one system call to sleep, none to set
 //!    up.
 //! 3. The nearest deadline bounds the sleep. Without a deadline an idle loop costs nothing at all.
-//! 4. A grant that was revoked ends the loop with an error that names it: one load an iteration.
+//! 4. A revoked grant ends the loop with an error that names it: one load an iteration.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ use crate::device::{Doorbell, Grant};
 /// How long a loop sleeps whose queue has no doorbell and must be polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The grants that a loop stands on, and the lease that keeps them.
+/// The grants that a loop needs, and the lease that keeps them.
 #[derive(Debug)]
 pub struct HeldGrants {
     /// The connection to the daemon, kept by a thread of its own.

@@ -18,9 +18,9 @@
 //!   [`TcpStream`], [`UdpSocket`], timers, and storage in the same loop: a disk queue ([`Disk`]),
 //!   and logs, queues and maps ([`Durable`]).
 //!
-//! With both, bytes can be copied or not. Without a copy, received bytes stay in the buffer in which
-//! they arrived until the application drops it ([`net::ReceivedBuffer`]), and sent bytes are shared with
-//! the engine until they are acknowledged ([`net::SharedBytes`]).
+//! With both, bytes can be copied or not. Without a copy, received bytes stay in the buffer in
+//! which they arrived until the application drops it ([`net::ReceivedBuffer`]), and sent bytes are
+//! shared with the engine until they are acknowledged ([`net::SharedBytes`]).
 //!
 //! Both read the clock once an iteration, spin for as long as that has paid off lately ([`Spin`]),
 //! and then sleep on the doorbells: an idle application uses no processor time.

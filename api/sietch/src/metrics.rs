@@ -1,7 +1,7 @@
 //! Counters that the daemon shows in `sietch stat`.
 //!
-//! 1. The names are fixed when the page is made. The data loop owns the [`Metrics`]: setting a value
-//!    is one store into its own memory.
+//! 1. The names are fixed when the page is made. The data loop owns the [`Metrics`]: setting a
+//!    value is one store into its own memory.
 //! 2. [`Metrics::publish`] makes the values visible, at most once in [`INTERVAL`], and only if one
 //!    changed. The loop calls it before it sleeps.
 //! 3. When it is too early, `publish` returns until when the loop may sleep. So the last change

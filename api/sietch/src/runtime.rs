@@ -17,9 +17,9 @@
 //! Futures are ordinary ones: combinators such as `join!` and `select!` work, and dropping a future
 //! cancels it.
 //!
-//! The files are layers: the tables (`tasks`, `deadlines`, `sockets`), what the loop and all handles
-//! share (`state`), the handles (`join`, `time`, `tcp`, `udp`, `disk`, `durable`) and the events for
-//! them (`dispatch`), and the loop, which is here.
+//! The files are layers: the tables (`tasks`, `deadlines`, `sockets`), what the loop and all
+//! handles share (`state`), the handles (`join`, `time`, `tcp`, `udp`, `disk`, `durable`) and the
+//! events for them (`dispatch`), and the loop, which is here.
 
 mod deadlines;
 mod disk;
@@ -55,8 +55,8 @@ pub use tcp::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub use time::{Elapsed, Interval, Sleep};
 pub use udp::UdpSocket;
 
-/// Nanoseconds that [`Runtime::run`] goes on after its future is done, so that what was written
-/// last is acknowledged.
+/// Nanoseconds that [`Runtime::run`] continues after its future is done, so that the last writes
+/// are acknowledged.
 const LINGER: u64 = 1_000_000_000;
 
 /// An executor around one queue.
@@ -79,14 +79,14 @@ impl<Q: NicQueue> Runtime<Q> {
         Ok(Self { net, queue, idle: IdlePolicy::default(), events: Vec::new() })
     }
 
-    /// Makes its loop end with an error when something that is held is revoked.
+    /// Makes its loop end with an error when one of these grants is revoked.
     #[must_use]
     pub fn with_grants(mut self, held: HeldGrants) -> Self {
         self.idle.held = Some(held);
         self
     }
 
-    /// Spins as `spin` says before it sleeps.
+    /// Spins as `spin` defines before it sleeps.
     #[must_use]
     pub fn with_spin(mut self, spin: Spin) -> Self {
         self.idle.spin = spin;
@@ -113,7 +113,7 @@ impl<Q: NicQueue> Runtime<Q> {
     /// doorbell.
     ///
     /// # Errors
-    /// The device is gone, or a disk queue is broken.
+    /// The device is unusable, or a disk queue is broken.
     pub fn iterate(&mut self, now: u64) -> io::Result<bool> {
         let core = &*self.net.0;
         core.now.set(now);
@@ -153,10 +153,10 @@ impl<Q: NicQueue> Runtime<Q> {
 
 impl<Q: Doorbell> Runtime<Q> {
     /// Runs `main` as a task, and every task that it spawns, until `main` is done. The others are
-    /// dropped then; what they had written is still sent, if the peers take it within a second.
+    /// dropped then. Their last writes are still sent, if the peers accept them within a second.
     ///
     /// # Errors
-    /// The device is gone, or the daemon revoked it.
+    /// The device is unusable, or the daemon revoked it.
     pub fn run<T: 'static, F>(mut self, main: impl FnOnce(Net) -> F) -> io::Result<T>
     where
         F: Future<Output = T> + 'static,

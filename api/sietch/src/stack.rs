@@ -62,14 +62,14 @@ impl<Q: NicQueue> Stack<Q> {
         Self { engine, queue, idle: IdlePolicy::default(), events: Vec::new(), now: 0, busy: true }
     }
 
-    /// Makes its loop end with an error when something that is held is revoked.
+    /// Makes its loop end with an error when one of these grants is revoked.
     #[must_use]
     pub fn with_grants(mut self, held: HeldGrants) -> Self {
         self.idle.held = Some(held);
         self
     }
 
-    /// Spins as `spin` says before it sleeps.
+    /// Spins as `spin` defines before it sleeps.
     #[must_use]
     pub fn with_spin(mut self, spin: Spin) -> Self {
         self.idle.spin = spin;
@@ -92,11 +92,11 @@ impl<Q: NicQueue> Stack<Q> {
         if self.events.is_empty() { self.engine.next_deadline() } else { Some(self.now) }
     }
 
-    /// Runs one iteration at `now`, in nanoseconds of a clock that only grows: sends what is queued,
-    /// takes a batch of frames, runs timers. Returns whether anything happened.
+    /// Runs one iteration at `now`, in nanoseconds of a clock that only grows: sends queued data,
+    /// receives a batch of frames, runs timers. Returns whether anything happened.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device is unusable.
     pub fn iterate(&mut self, now: u64) -> io::Result<bool> {
         self.now = now;
         let emitted = self.engine.emit(&mut self.queue, now)?;
@@ -115,7 +115,7 @@ impl<Q: Doorbell> Stack<Q> {
     /// anything happened.
     ///
     /// # Errors
-    /// The device is gone, or the daemon revoked it.
+    /// The device is unusable, or the daemon revoked it.
     #[inline]
     pub fn poll(&mut self, until: Option<u64>) -> io::Result<bool> {
         self.idle.check()?;

@@ -18,7 +18,7 @@ pub const MAX_LINE: usize = 16 * 1024;
 pub struct StartupReport {
     /// The data path: `af_xdp`, `shm` or `linux`.
     pub network: String,
-    /// Why not a VNIC, where it was wanted or might have been.
+    /// The reason why no VNIC is used, where one was required or possible.
     pub reason: Option<String>,
     /// Where it answers on its VNIC.
     pub vnic: Option<SocketAddr>,

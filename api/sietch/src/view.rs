@@ -1,14 +1,15 @@
-//! Views: the contents of a storage area as a tree of files, for `sietch mount` and `sietch vsa ls`.
+//! Views: the contents of a storage area as a tree of files, for `sietch mount` and `sietch vsa
+//! ls`.
 //!
 //! 1. An application that holds an area declares that it serves a view of it
-//!    ([`crate::Client::serve_view`]). A request reaches the lease's thread through the daemon, which
-//!    has checked that the user may read the area.
+//!    ([`crate::Client::serve_view`]). A request reaches the lease's thread through the daemon,
+//!    which has checked that the user may read the area.
 //! 2. The thread queues the request and rings the lease's doorbell. The loop checks a flag once an
 //!    iteration and answers one request between two iterations
 //!    ([`crate::Lease::answer_view_request`]) with its [`View`]. The thread puts the bytes into
 //!    sealed memory and sends the reply.
-//! 3. A view that has to wait for its disk returns [`Unavailable::Pending`] and is called again in a
-//!    later iteration. The daemon waits for at most a second, so older requests are dropped.
+//! 3. A view that has to wait for its disk returns [`Unavailable::Pending`] and is called again in
+//!    a later iteration. The daemon waits for at most a second, so older requests are dropped.
 //! 4. A reply is cut to the length that was asked for. [`LogView`], [`MapView`] and [`QueueView`]
 //!    are views of the persistent structures.
 
@@ -53,8 +54,8 @@ pub trait View {
     /// See [`Unavailable`].
     fn stat(&mut self, at: &ViewTarget<'_>) -> Result<FileAttributes, Unavailable>;
 
-    /// Entries of a directory from `cursor` on, 0 at first: as many as fit a [`ViewPage`], or fewer,
-    /// and the cursor of the next page.
+    /// Entries of a directory from `cursor` on, 0 at first: as many as fit a [`ViewPage`], or
+    /// fewer, and the cursor of the next page.
     ///
     /// # Errors
     /// See [`Unavailable`].

@@ -1,5 +1,5 @@
-//! `sietchd`, the daemon: it decides who may open which device slice, with which filters, limits and
-//! names.
+//! `sietchd`, the daemon: it decides who may open which device slice, with which filters, limits
+//! and names.
 //!
 //! 1. [`run`] locks its data directory, reads `sietch.toml` ([`configuration`]) and opens the state
 //!    (`state`). It adopts what an earlier daemon left (grants of processes that still live, their

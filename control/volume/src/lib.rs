@@ -5,14 +5,14 @@
 //!    checkpoint of all areas, followed by a journal of later changes ([`layout`],
 //!    `docs/spec/volume.md`). Opening reads both halves, whose size does not depend on the
 //!    capacity.
-//! 2. A change is one journal record of one block, written durably before the call returns. When the
-//!    journal is full, or the volume is opened, a checkpoint is written to the other half and
+//! 2. A change is one journal record of one block, written durably before the call returns. When
+//!    the journal is full, or the volume is opened, a checkpoint is written to the other half and
 //!    flushed; then the next superblock names that half.
 //! 3. Blocks are zeroed, and the zeros flushed, *before* the record that gives them to an area. So
 //!    after a crash at any point an area is without them, or they are zeros. The free blocks follow
 //!    from the areas: nothing leaks.
-//! 4. The first failed write of metadata stops the volume ([`Failure`]): its contents stay readable,
-//!    and every further change is refused.
+//! 4. The first failed write of metadata stops the volume ([`Failure`]): its contents stay
+//!    readable, and every further change is refused.
 //!
 //! There is no clock, no thread and no system call in here. The volume uses a
 //! [`sietch_disk::DiskQueue`], so the simulator can cut the power at every write.

@@ -423,8 +423,8 @@ impl Connection {
         }
     }
 
-    /// Acquires the VSA `name`: its file, or the segments of its memory ([`VsaGrant::segments`]), or
-    /// the memory and doorbell of its broker ([`VsaGrant::broker`]).
+    /// Acquires the VSA `name`: its file, or the segments of its memory ([`VsaGrant::segments`]),
+    /// or the memory and doorbell of its broker ([`VsaGrant::broker`]).
     ///
     /// # Errors
     /// See [`CallError`].

@@ -173,8 +173,8 @@ pub enum Request {
         /// Bytes, at most [`MAX_PIECE`].
         length: u32,
     },
-    /// Removes a VSA that no process holds, and its data. Answer: [`Reply::Done`]. Administrators and
-    /// its user.
+    /// Removes a VSA that no process holds, and its data. Answer: [`Reply::Done`]. Administrators
+    /// and its user.
     DeleteVsa {
         /// Its path.
         name: String,

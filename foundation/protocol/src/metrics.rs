@@ -124,8 +124,8 @@ impl Page {
         }
     }
 
-    /// Makes the values visible to readers. It costs three system calls: publish at most ten times a
-    /// second.
+    /// Makes the values visible to readers. It costs three system calls: publish at most ten times
+    /// a second.
     ///
     /// # Errors
     /// [`MetricsError::Io`].

@@ -2,9 +2,9 @@
 //!
 //! 1. A report is one socket with the numbers that `ss -ti` prints. Times are in nanoseconds,
 //!    windows and queues in bytes.
-//! 2. Reports travel as JSON, one a line, in a memfd that the application seals against every change
-//!    before it sends it. The daemon passes the memfd on unread; the command line reads it with
-//!    `pread`.
+//! 2. Reports travel as JSON, one a line, in a memfd that the application seals against every
+//!    change before it sends it. The daemon passes the memfd on unread; the command line reads it
+//!    with `pread`.
 //! 3. At most [`MAX_REPORTS`] reports and [`MAX_BYTES`] bytes. Further reports are counted, not
 //!    sent.
 //! 4. A reader trusts nothing: it checks seals, size, count and every line. Text of an application

@@ -8,14 +8,14 @@ use sietch::TcpStream;
 /// The longest head that is taken.
 pub(crate) const LONGEST_HEAD: usize = 16 << 10;
 
-/// The head of a request or an answer, its blank line included, and what it says of the body.
+/// The head of a request or an answer, with its blank line, and its description of the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The bytes as they came.
+    /// The bytes as received.
     pub bytes: Vec<u8>,
     /// Bytes of the body.
     pub length: u64,
-    /// Whether the connection stays open afterwards.
+    /// Whether the connection remains open afterwards.
     pub keep_alive: bool,
 }
 

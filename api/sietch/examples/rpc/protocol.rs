@@ -16,11 +16,11 @@ pub(crate) fn put(out: &mut Vec<u8>, number: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Waits for bytes and hands every whole message in them to `each`, where they lie. False at the
-/// end of the stream.
+/// Waits for bytes and passes every whole message in them to `each`, in place. False at the end of
+/// the stream.
 ///
 /// # Errors
-/// The connection broke, or a message is impossible.
+/// The connection broke, or a message is invalid.
 pub(crate) async fn take(reader: &mut ReadHalf, mut each: impl FnMut(u64, &[u8])) -> io::Result<bool> {
     let mut needed = 1;
     loop {

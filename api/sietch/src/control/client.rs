@@ -45,7 +45,7 @@ impl Client {
     /// Acquires the VNIC `name` without mapping its rings. Frames pass after [`Client::bind_vnic`].
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone.
+    /// [`Error::Control`]: refused, or the daemon has ended.
     pub fn acquire_vnic_descriptors(&mut self, name: &str) -> Result<GrantedVnic, Error> {
         let (description, descriptors) = self.session.connection.acquire_vnic(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
@@ -57,7 +57,7 @@ impl Client {
     /// Binds the veth VNIC of `grant`, whose rings must be mapped: from now on frames pass.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, which ends the grant, or the daemon is gone.
+    /// [`Error::Control`]: refused, which ends the grant, or the daemon has ended.
     pub fn bind_vnic(&mut self, grant: &Grant) -> Result<(), Error> {
         Ok(self.session.connection.bind_vnic(grant.id())?)
     }
@@ -66,7 +66,8 @@ impl Client {
     /// released.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Queue`]: its memory cannot be mapped.
+    /// [`Error::Control`]: refused, or the daemon has ended; [`Error::Queue`]: its memory cannot be
+    /// mapped.
     pub fn acquire_vnic(&mut self, name: &str) -> Result<Vnic, Error> {
         let granted = self.acquire_vnic_descriptors(name)?;
         let (grant, kind) = (granted.grant.clone(), granted.description.kind);
@@ -77,7 +78,7 @@ impl Client {
             Ok(vnic)
         });
         if opened.is_err() {
-            // If the daemon is gone or has ended the grant already, there is nothing to release.
+            // If the daemon has ended or has ended the grant already, there is nothing to release.
             let _ = self.release(&grant);
             grant.revoke();
             self.session.grants.retain(|held| held.id() != grant.id());
@@ -88,7 +89,8 @@ impl Client {
     /// Acquires the storage area `name` with a queue over it.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Area`]: its file cannot be driven.
+    /// [`Error::Control`]: refused, or the daemon has ended; [`Error::Area`]: its file cannot be
+    /// driven.
     pub fn acquire_vsa(&mut self, name: &str) -> Result<Vsa, Error> {
         Vsa::open(self.acquire_vsa_descriptors(name)?)
     }
@@ -96,7 +98,7 @@ impl Client {
     /// Acquires the storage area `name` without making a queue for it.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone.
+    /// [`Error::Control`]: refused, or the daemon has ended.
     pub fn acquire_vsa_descriptors(&mut self, name: &str) -> Result<GrantedVsa, Error> {
         let (description, files) = self.session.connection.acquire_vsa_descriptors(name)?;
         let held = HeldGrant { grant: description.grant, generation: description.generation };
@@ -109,7 +111,8 @@ impl Client {
     /// zeroed bytes, for this process' user, who needs a quota on the volume.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused (the volume is full, the quota is spent, the name is taken), or the daemon is gone.
+    /// [`Error::Control`]: refused (the volume is full, the quota is spent, the name is taken), or
+    /// the daemon has ended.
     pub fn create_vsa(&mut self, name: &str, size: u64) -> Result<AreaStatus, Error> {
         Ok(self.session.connection.create_vsa(name, size, None)?)
     }
@@ -122,7 +125,8 @@ impl Client {
     /// daemon compares processes, not connections.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has requests in flight, or cannot be made anew.
+    /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has
+    /// requests in flight, or cannot be made anew.
     pub fn resize_vsa(&mut self, vsa: &mut Vsa, size: u64) -> Result<(), Error> {
         vsa.check_idle()?;
         let (area, files) = self.session.connection.resize_held_vsa(&vsa.description.name, size)?;
@@ -134,7 +138,7 @@ impl Client {
     /// finds the volume full.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone.
+    /// [`Error::Control`]: refused, or the daemon has ended.
     pub fn trim_vsa(&mut self, vsa: &Vsa, offset: u64, length: Option<u64>) -> Result<(), Error> {
         self.session.connection.trim_vsa(&vsa.description.name, offset, length)?;
         Ok(())
@@ -143,7 +147,7 @@ impl Client {
     /// Removes the storage area `name`, which no process may hold, and its data.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone.
+    /// [`Error::Control`]: refused, or the daemon has ended.
     pub fn delete_vsa(&mut self, name: &str) -> Result<(), Error> {
         Ok(self.session.connection.delete_vsa(name)?)
     }
@@ -151,7 +155,7 @@ impl Client {
     /// The storage areas of this process' user, in the order of their paths.
     ///
     /// # Errors
-    /// [`Error::Control`]: the daemon is gone.
+    /// [`Error::Control`]: the daemon has ended.
     pub fn vsas(&mut self) -> Result<Vec<AreaStatus>, Error> {
         Ok(self.session.connection.vsas()?)
     }
@@ -159,7 +163,8 @@ impl Client {
     /// Shares a page of counters with the daemon, which reads it on demand.
     ///
     /// # Errors
-    /// [`Error::Control`]: refused, or the daemon is gone; [`Error::Lease`]: no file descriptor is left.
+    /// [`Error::Control`]: refused, or the daemon has ended; [`Error::Lease`]: no file descriptor
+    /// is left.
     pub fn share_metrics(&mut self, metrics: &Metrics) -> Result<(), Error> {
         self.session.connection.publish_metrics(metrics.label(), metrics.as_fd())?;
         let page = metrics
@@ -179,7 +184,7 @@ impl Client {
     /// Releases a grant. Its queue must be dropped first.
     ///
     /// # Errors
-    /// [`Error::Control`]: the daemon is gone.
+    /// [`Error::Control`]: the daemon has ended.
     pub fn release(&mut self, grant: &Grant) -> Result<(), Error> {
         self.session.connection.release(grant.id())?;
         grant.revoke();

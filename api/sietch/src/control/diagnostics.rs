@@ -1,14 +1,14 @@
-//! The daemon's questions to a data loop: its sockets (`sietch ss`), or a copy of its frames
+//! The daemon's queries to a data loop: for its sockets (`sietch ss`), or for a copy of its frames
 //! (`sietch capture`).
 //!
-//! 1. The lease's thread takes the question from the daemon, queues it, and rings the lease's
+//! 1. The lease's thread receives the query from the daemon, queues it, and rings the lease's
 //!    doorbell.
-//! 2. The loop checks a flag once an iteration and answers between two iterations with what its
-//!    engine reports at that moment: a copy of plain numbers. It formats nothing, and makes no
-//!    system call but one to wake the thread.
+//! 2. The loop checks a flag once an iteration. Between two iterations it answers with its engine's
+//!    report at that moment: a copy of plain numbers. It formats nothing, and makes no system call
+//!    but one to wake the thread.
 //! 3. The thread turns the numbers into reports and sends them to the daemon. The daemon waits for
-//!    at most a second, so a loop that is stuck is reported as such; an answer that is too late
-//!    costs the loop nothing.
+//!    at most a second, so a loop that is stuck is reported as such. A late answer costs the loop
+//!    nothing.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ use crate::view::ViewOutcome;
 /// second at most.
 const MAX_WAITING: usize = 64;
 
-/// What the daemon asks of a loop.
+/// A query of the daemon to a loop.
 #[derive(Debug)]
 pub(super) enum Query {
     /// The sockets.
@@ -89,8 +89,7 @@ impl Questions {
         self.answered.as_fd()
     }
 
-    /// Adds a question; the oldest is dropped if too many wait. The caller rings the loop's
-    /// doorbell.
+    /// Adds a query; the oldest is dropped if too many wait. The caller rings the loop's doorbell.
     pub(super) fn ask(&self, question: Question) {
         let mut questions = locked(&self.questions);
         if questions.len() == MAX_WAITING {
@@ -111,7 +110,7 @@ impl Questions {
         let _ = rustix::io::write(&self.answered, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the answers so far.
+    /// Takes the answers that are ready.
     pub(super) fn take_answers(&self) -> Vec<(u64, Answer)> {
         // Nothing to read means that no loop has answered.
         let _ = rustix::io::read(&self.answered, &mut [0; 8]);

@@ -3,15 +3,15 @@
 //!
 //! 1. The thread sleeps on the connection and on a stop signal, without a time limit: an idle lease
 //!    costs nothing.
-//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop sleeps on
-//!    the doorbell too, and checks the flags of its grants when it rings.
+//! 2. A revocation sets the grant's flag and rings the doorbell, an eventfd. The data loop sleeps
+//!    on the doorbell too, and checks the flags of its grants when it rings.
 //! 3. When the daemon goes away, grants stay usable: the devices do not need it. The thread
 //!    reconnects, waiting from [`FIRST_PAUSE`] up to [`LONGEST_PAUSE`] between tries. It names its
 //!    grants to the new daemon and shares the counter pages again. A grant that the daemon does not
 //!    confirm counts as revoked.
-//! 4. A lease that is dropped releases its grants, so that another process can acquire them at once.
-//!    A daemon that does not answer within [`RELEASE_TIMEOUT`] releases them by itself, when the
-//!    process ends or stays disconnected.
+//! 4. A lease that is dropped releases its grants, so that another process can acquire them at
+//!    once. A daemon that does not answer within [`RELEASE_TIMEOUT`] releases them by itself, when
+//!    the process ends or stays disconnected.
 //! 5. The daemon's questions (the sockets of a VNIC, a copy of its frames) go to the data loop
 //!    ([`super::diagnostics`]), and the answers come back through this thread. A capture ends when
 //!    the connection breaks, because no message could end it any more.
@@ -120,7 +120,7 @@ impl Lease {
     /// Clears the doorbell until it rings again. Call it *before* checking the grants.
     pub fn clear_doorbell(&self) {
         let mut count = [0; 8];
-        // Nothing to read means that it had not rung.
+        // An empty eventfd means that it had not been rung.
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
     }
 
@@ -154,8 +154,8 @@ impl Lease {
         more
     }
 
-    /// As [`Lease::answer_view_request`], but the reply is returned instead of sent. A program whose
-    /// data must be durable before it is shown calls [`Lease::send_view_reply`] once it is.
+    /// As [`Lease::answer_view_request`], but the reply is returned instead of sent. A program
+    /// whose data must be durable before it is shown calls [`Lease::send_view_reply`] once it is.
     pub fn prepare_view_reply(&self, grant: &Grant, view: &mut dyn View) -> (Option<PreparedReply>, bool) {
         let (answered, more) = self.shared.view_requests.answer(grant.id(), view);
         (answered.map(|(id, reply)| PreparedReply { id, reply }), more)

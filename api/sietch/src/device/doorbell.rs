@@ -17,12 +17,12 @@ pub trait Doorbell: NicQueue {
     /// The descriptor that is readable when frames have arrived. A queue without one is polled.
     fn doorbell(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Asks for notifications. Returns false if something has arrived already: then do not sleep.
+    /// Requests notifications. Returns false if something has arrived already: then do not sleep.
     fn arm(&mut self) -> bool {
         true
     }
 
-    /// Asks for no more notifications.
+    /// Stops notifications.
     fn disarm(&mut self) {}
 
     /// The slot for the tap of `sietch capture`. A queue without one cannot be captured.

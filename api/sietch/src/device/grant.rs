@@ -25,12 +25,12 @@ impl Grant {
         Self { inner: Arc::new(Inner { held, name, protection, revoked }) }
     }
 
-    /// The number under which the daemon knows it.
+    /// The daemon's number of this grant.
     pub fn id(&self) -> u64 {
         self.inner.held.grant
     }
 
-    /// The number that tells it from earlier grants of the same device.
+    /// The number that distinguishes it from earlier grants of the same device.
     pub fn generation(&self) -> u64 {
         self.inner.held.generation
     }
@@ -40,7 +40,7 @@ impl Grant {
         &self.inner.name
     }
 
-    /// Who enforces its limits.
+    /// The component that enforces its limits.
     pub fn protection(&self) -> &Protection {
         &self.inner.protection
     }

@@ -79,7 +79,7 @@ impl Vnic {
     }
 }
 
-/// The shape of an AF_XDP queue as the daemon says it, in the words of the queue itself.
+/// The shape of an AF_XDP queue, converted from the daemon's message to the queue's own type.
 #[must_use]
 pub fn socket_geometry(shape: sietch_protocol::XskLayout) -> af_xdp::XskLayout {
     af_xdp::XskLayout {

@@ -5,9 +5,9 @@
 //!    and as slow as the grant's memory model says.
 //! 2. An area on a volume of extents is shared memory to a service core and the doorbell to it: its
 //!    queue is made once.
-//! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is made anew: over the same
-//!    descriptor, or over the segments that come with the answer. Requests in flight belong to the
-//!    former queue, so it must be idle.
+//! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is made anew: over the
+//!    same descriptor, or over the segments that come with the answer. Requests in flight belong to
+//!    the former queue, so it must be idle.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -62,16 +62,16 @@ pub struct Vsa {
 }
 
 impl Vsa {
-    /// Makes a queue over what the daemon granted.
+    /// Makes a queue over the granted memory or file.
     pub(crate) fn open(granted: GrantedVsa) -> Result<Self, Error> {
         let queue = granted.queue()?;
         let GrantedVsa { grant, description, files } = granted;
         Ok(Self { grant, description, queue, files })
     }
 
-    /// Another queue over the area as it is now, for a structure. Its own queue stays idle, so that
-    /// [`crate::Client::resize_vsa`] can change the size under the structure, which goes on through
-    /// another queue then ([`crate::Durable::replace_disk`]).
+    /// Another queue over the area in its present size, for a structure. Its own queue stays idle,
+    /// so that [`crate::Client::resize_vsa`] can change the size under the structure. The structure
+    /// then continues over another queue ([`crate::Durable::replace_disk`]).
     ///
     /// # Errors
     /// [`Error::Area`]; an area behind a service core has one queue and no other.
@@ -99,7 +99,7 @@ impl Vsa {
     }
 
     /// Makes a queue over `size` bytes: of `files`, with `segments` bytes of each, or of the
-    /// descriptors that there are if `files` is empty.
+    /// present descriptors if `files` is empty.
     pub(crate) fn reopen(&mut self, size: u64, segments: Vec<u64>, files: Vec<OwnedFd>) -> Result<(), Error> {
         self.description.size = size;
         if let AreaQueue::Broker(queue) = &mut self.queue {

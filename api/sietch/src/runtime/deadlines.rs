@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-/// A deadline and a number that tells it from others at the same time.
+/// A deadline and a number that distinguishes it from others at the same time.
 pub(super) type DeadlineKey = (u64, u64);
 
 /// Deadlines and the tasks that they wake.

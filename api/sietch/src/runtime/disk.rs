@@ -170,7 +170,7 @@ impl<D: DiskDoorbell> Disk<D> {
         (done.result, done.parts)
     }
 
-    /// Makes every write and discard that is done survive power loss.
+    /// Makes every completed write and discard survive power loss.
     ///
     /// # Errors
     /// Those of the device.
@@ -178,7 +178,7 @@ impl<D: DiskDoorbell> Disk<D> {
         self.run(Operation::Flush).await.0
     }
 
-    /// Makes the range read as zeros and gives its blocks back where the medium can; see
+    /// Makes the range read as zeros and frees its blocks where the medium supports that; see
     /// [`Operation::Discard`].
     ///
     /// # Errors
@@ -212,7 +212,7 @@ impl<D: DiskDoorbell> Disk<D> {
         priority: Priority,
         context: &Context<'_>,
     ) -> Poll<Result<usize, Box<Completion>>> {
-        // Polled again only after it was handed back.
+        // Polled again only after the operation was returned.
         let wanted = operation.take().unwrap_or(Operation::Flush);
         let mut requests = self.state.requests.borrow_mut();
         let index = requests.free.pop().unwrap_or_else(|| {
@@ -234,7 +234,7 @@ impl<D: DiskDoorbell> Disk<D> {
                 requests.free.push(index);
                 let cause = io::Error::new(
                     io::ErrorKind::InvalidInput,
-                    "the request lies outside the area, or is not a multiple of its block size",
+                    "the request is outside the area, or is not a multiple of its block size",
                 );
                 Poll::Ready(Err(Box::new(Completion::of(index as u64, back, Err(cause)))))
             }

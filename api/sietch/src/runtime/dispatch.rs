@@ -1,4 +1,4 @@
-//! Hands the engine's events to connections, listeners and bound ports, which wake the tasks that
+//! Passes the engine's events to connections, listeners and bound ports, which wake the tasks that
 //! wait.
 
 use std::net::SocketAddr;

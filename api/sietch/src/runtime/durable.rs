@@ -6,8 +6,8 @@
 //! 2. Dropping a future undoes nothing: the change is in the structure.
 //! 3. [`Durable::with`] borrows the structure itself, for calls that do not wait.
 //! 4. An area may change its size meanwhile. [`Durable::replace_disk`] takes a queue over the area
-//!    as it is now, [`Durable::grow`] uses the bytes that were added, and [`Durable::shrink_to`]
-//!    moves everything out of the bytes that are to be cut off. Changes go on all the while.
+//!    in its new size, [`Durable::grow`] uses the added bytes, and [`Durable::shrink_to`] moves
+//!    everything out of the bytes that are to be cut off. Changes continue all the while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ mod sealed {
         fn shrink_to(&mut self, capacity: u64) -> Result<(), ResizeError>;
         fn replace_disk(&mut self, disk: Self::Disk) -> Result<(), ResizeError>;
         fn flush(&mut self) -> Result<(), Failure>;
-        /// Submits what was changed and takes completions.
+        /// Submits changes and takes completions.
         fn poll(&mut self, now: u64);
         fn durable(&self) -> Sequence {
             self.log().durable()
@@ -218,7 +218,7 @@ struct State<S> {
 }
 
 impl<S: Structure> State<S> {
-    /// Whether a task waits for changes that were written and that only a flush makes durable.
+    /// Whether a task waits for written changes that only a flush makes durable.
     fn needs_flush(&self, structure: &S) -> bool {
         let log = structure.log();
         let deferred = log.durability() == Durability::Deferred && log.failed().is_none();
@@ -353,8 +353,8 @@ impl<S: Structure> Durable<S> {
     }
 
     /// Moves everything below byte `capacity` of the area. Resolves when the rest may be cut off.
-    /// Changes go on meanwhile. A log is moved by its application: with a snapshot when
-    /// [`Log::should_compact`] asks for one, or by truncation. Dropping the future does not cancel
+    /// Changes continue meanwhile. A log is moved by its application: with a snapshot when
+    /// [`Log::should_compact`] requests one, or by truncation. Dropping the future does not cancel
     /// this; see [`Log::keep_size`].
     ///
     /// # Errors

@@ -26,7 +26,7 @@ impl<T> Drop for EndGuard<T> {
     }
 }
 
-/// A task that was spawned. Await it for its value; dropped, the task goes on.
+/// A spawned task. Await it for its value; dropped, the task continues.
 pub struct JoinHandle<T> {
     outcome: Rc<Outcome<T>>,
     net: Net,

@@ -1,9 +1,10 @@
-//! What the loop and the handles of a socket share: who waits for it, and how it ended.
+//! The state that the loop and the handles of a socket share: the waiting tasks, and how the socket
+//! ended.
 //!
 //! 1. The engine's events name a flow and the number that was attached to it; the number is the
-//!    connection's place in [`Connections`].
-//! 2. A connection that was accepted waits in its [`ListeningPort`] as plain data
-//!    ([`PendingConnection`]) until a task takes it.
+//!    connection's index in [`Connections`].
+//! 2. An accepted connection waits in its [`ListeningPort`] as plain data ([`PendingConnection`])
+//!    until a task takes it.
 //! 3. A bound UDP port keeps one task that waits to read and one that waits to write.
 
 use std::cell::{Cell, RefCell};
@@ -39,7 +40,7 @@ impl Connection {
         })
     }
 
-    /// Takes over what an event says, and wakes the tasks that it concerns.
+    /// Records an event, and wakes the tasks that it concerns.
     pub(super) fn handle(&self, kind: EventKind) {
         match kind {
             EventKind::Readable => self.reader.wake(),

@@ -15,7 +15,7 @@ use crate::device::DiskDoorbell;
 
 /// A device that the loop drives beside the network.
 pub(super) trait Driver {
-    /// Submits what was queued and takes the completions. Returns whether anything completed.
+    /// Submits queued requests and takes the completions. Returns whether anything completed.
     ///
     /// # Errors
     /// The device's queue is broken.
@@ -78,7 +78,7 @@ impl Core {
     }
 }
 
-/// The network as tasks see it: it makes connections, sockets, tasks and timers. Clones share one
+/// The network as tasks use it: it makes connections, sockets, tasks and timers. Clones share one
 /// runtime.
 #[derive(Clone)]
 pub struct Net(pub(super) Rc<Core>);

@@ -1,14 +1,14 @@
 //! The tasks of a runtime, which all run on its thread, and how they are woken.
 //!
 //! 1. A task is a boxed future in a slot of a table. Its waker holds the slot's number and a flag
-//!    that says whether the task is queued already. The waker is made once for each slot; cloning it
-//!    increments a count.
+//!    that says whether the task is queued already. The waker is made once for each slot; cloning
+//!    it increments a count.
 //! 2. A wake-up within the runtime's own iteration pushes the number on a list of the thread: no
 //!    lock, no system call.
 //! 3. A wake-up from elsewhere (another thread, or between iterations) takes a lock, and writes to
 //!    the doorbell if the loop sleeps. The loop says that it is about to sleep *before* it checks
-//!    the list for the last time, and the waker puts the task on the list *before* it checks whether
-//!    the loop sleeps. So one of the two sees the other.
+//!    the list for the last time, and the waker puts the task on the list *before* it checks
+//!    whether the loop sleeps. So one of the two sees the other.
 //! 4. An iteration runs at most [`TASKS_PER_ITERATION`] tasks, so that tasks which wake each other
 //!    cannot keep packets waiting.
 //! 5. A stale waker, of a task that has ended, wakes the slot's next task without need: harmless.
@@ -60,7 +60,8 @@ impl WakeQueue {
         self.remote.lock().unwrap_or_else(PoisonError::into_inner).push(index);
         self.has_remote.store(true, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) {
-            // It can only fail when the counter is full, and then the descriptor is readable already.
+            // It can only fail when the counter is full, and then the descriptor is readable
+            // already.
             let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
         }
     }
@@ -226,8 +227,8 @@ impl Tasks {
         !self.waiting.borrow().is_empty() || self.ready.has_remote.load(Ordering::SeqCst)
     }
 
-    /// Says that the loop is about to sleep: check [`Tasks::is_ready`] once more, then sleep on
-    /// [`Tasks::doorbell`].
+    /// Announces that the loop is about to sleep: check [`Tasks::is_ready`] once more, then sleep
+    /// on [`Tasks::doorbell`].
     pub(super) fn arm(&self) {
         self.ready.asleep.store(true, Ordering::SeqCst);
     }
@@ -262,7 +263,7 @@ impl Tasks {
     }
 }
 
-/// The task that waits for one thing: one at most, the last that asked.
+/// The task that waits for one event: one at most, the last one to register.
 #[derive(Default)]
 pub(super) struct WakerCell(Cell<Option<Waker>>);
 

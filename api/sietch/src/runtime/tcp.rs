@@ -6,13 +6,13 @@
 //!    in the flow's receive ring, [`TcpStream::consume`] releases them. [`TcpStream::read`] copies.
 //!    [`TcpStream::read_zero_copy`] returns the buffer in which the bytes arrived, which the
 //!    application may keep for as long as it likes.
-//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A full
-//!    ring waits. [`TcpStream::write_zero_copy`] shares the application's own bytes instead, and
-//!    drops them when they are acknowledged. Both keep their order.
+//! 3. Writing copies into the flow's send ring, where bytes stay until they are acknowledged. A
+//!    full ring waits. [`TcpStream::write_zero_copy`] shares the application's own bytes instead,
+//!    and drops them when they are acknowledged. Both keep their order.
 //! 4. Every future can be dropped at any time. `read`, `write`, `readable` and `accept` have then
 //!    done nothing; `write_all` may have sent a part.
-//! 5. A dropped stream is closed: what was written is still sent. ReceivedBuffer bytes that were not read
-//!    make the engine reset the connection, as RFC 2525 section 2.17 wants it.
+//! 5. A dropped stream is closed: what was written is still sent. ReceivedBuffer bytes that were
+//!    not read make the engine reset the connection, as RFC 2525 section 2.17 wants it.
 
 use std::cell::RefCell;
 use std::io;
@@ -301,7 +301,7 @@ macro_rules! reading {
             }
 
             /// Waits until more than `bytes` bytes wait to be consumed: true; or until no more will
-            /// come: false. Ask for less than the receive buffer holds.
+            /// arrive: false. Request less than the receive buffer holds.
             ///
             /// # Errors
             /// As for `readable`.
@@ -329,9 +329,9 @@ macro_rules! reading {
                 self.shared.read(out).await
             }
 
-            /// Returns what has arrived in the buffer in which it lies, waiting for the first byte;
-            /// `None` at the end of the stream. Bytes that are held count as not read: the peer may
-            /// send as many again when the buffer is dropped.
+            /// Returns the received bytes in the buffer in which they arrived, waiting for the
+            /// first byte; `None` at the end of the stream. Bytes that are held count as not read:
+            /// the peer may send as many again when the buffer is dropped.
             ///
             /// # Errors
             /// As for `readable`; and `OutOfMemory` if too many buffers are held already, or memory
@@ -372,10 +372,10 @@ macro_rules! writing {
                 self.shared.write_all(bytes).await
             }
 
-            /// Queues `bytes` behind what was queued before, without copying them. They are dropped
-            /// when the peer has acknowledged them, or the connection has ended. Waits while too
-            /// much is queued. If the future is dropped before the end, a part may have been queued.
-            /// The owner of the bytes must not use the network when it is dropped.
+            /// Queues `bytes` behind earlier ones, without copying them. They are dropped when the
+            /// peer has acknowledged them, or the connection has ended. Waits while too much is
+            /// queued. If the future is dropped before the end, a part may have been queued. The
+            /// owner of the bytes must not use the network when it is dropped.
             ///
             /// # Errors
             /// As for `write`.

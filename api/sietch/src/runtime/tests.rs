@@ -40,8 +40,8 @@ impl World {
         Self { client, server, now: 1_000_000 }
     }
 
-    /// Turns both until `task` is done and returns its value. Time jumps to the next deadline when
-    /// nothing happens.
+    /// Iterates both until `task` is done and returns its value. Time jumps to the next deadline
+    /// when nothing happens.
     fn until<T: 'static>(&mut self, task: &JoinHandle<T>) -> T {
         for _ in 0..1_000_000 {
             if let Some(value) = task.take() {
@@ -49,7 +49,7 @@ impl World {
             }
             self.step();
         }
-        panic!("the task is not done after a million turns");
+        panic!("the task is not done after a million iterations");
     }
 
     fn step(&mut self) {
@@ -58,12 +58,12 @@ impl World {
         self.now += 1_000;
         if !busy {
             let deadlines = [self.client.next_deadline(), self.server.next_deadline()];
-            let next = deadlines.into_iter().flatten().min().expect("somebody waits for something");
+            let next = deadlines.into_iter().flatten().min().expect("a task waits for a deadline");
             self.now = self.now.max(next);
         }
     }
 
-    /// Turns both until neither has anything to do, ever. False if that does not come.
+    /// Iterates both until neither has anything to do, ever. False if that does not happen.
     fn quiesce(&mut self) -> bool {
         (0..10_000).any(|_| {
             let busy = self.client.iterate(self.now).expect("a wire does not break")
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// A server that sends back whatever comes.
+    /// A server that sends back every byte.
     fn echo(&self, port: u16) {
         let net = self.server.net();
         let mut listener = net.listen(port, 1024).expect("the port is free");
@@ -209,8 +209,8 @@ fn a_large_body_is_sent_and_received_without_a_copy() {
     net.spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             spawner.spawn(async move {
-                // Each buffer goes back as it came, and returns when the client has acknowledged
-                // it.
+                // Each buffer is sent back as it arrived, and is released when the client has
+                // acknowledged it.
                 while let Ok(Some(buffer)) = stream.read_zero_copy().await {
                     let (first, second) = buffer.into_shared();
                     stream.write_zero_copy(first).await.expect("the client reads");
@@ -318,7 +318,7 @@ fn connecting_to_a_port_without_a_listener_is_refused() {
     let mut world = World::new();
     let net = world.client.net();
     let task = net.clone().spawn(async move { net.connect(address(9)).await.map(drop) });
-    let refused = world.until(&task).expect_err("nobody listens");
+    let refused = world.until(&task).expect_err("the port has no listener");
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 
@@ -339,8 +339,8 @@ fn connections_beyond_the_backlog_are_reset_and_the_others_live() {
     let task = net.clone().spawn(async move {
         let mut lost = 0;
         for stream in &mut open {
-            // The last step of a handshake that finds no place is repeated, and answered with a
-            // reset then.
+            // The last step of a handshake that finds no place is repeated, and then answered with
+            // a reset.
             stream.write_all(b"x").await.ok();
             let news = net.timeout(Duration::from_secs(10), stream.readable()).await;
             lost += usize::from(news.is_ok_and(|news| news.is_err()));
@@ -391,18 +391,18 @@ fn a_connected_socket_receives_only_from_its_peer_and_gets_its_errors() {
         let from = from.expect("it was asked");
         stranger.send_to(b"noise", from).await.expect("it is on the link");
         server.send_to(b"answer", from).await.expect("it is on the link");
-        // Dropped, its port is nobody's.
+        // Dropping it releases its port.
     });
     let net = world.client.net();
     let mut client = net.bind(5000).expect("the port is free");
     let task = net.clone().spawn(async move {
-        let alone = client.send(b"to whom?").await.expect_err("it is connected to nobody");
+        let alone = client.send(b"to whom?").await.expect_err("it is not connected");
         client.connect(address(7)).expect("it is on the link");
         client.send(b"ask").await.expect("it is connected");
         let heard = client.receive().await.expect("the server answers");
         net.sleep(Duration::from_millis(10)).await;
         client.send(b"more").await.expect("it is connected");
-        let refused = client.receive().await.expect_err("nobody is there any more");
+        let refused = client.receive().await.expect_err("the peer has closed");
         (alone.kind(), heard.payload, refused.kind())
     });
     let (alone, heard, refused) = world.until(&task);
@@ -510,7 +510,7 @@ fn queue_and_map_complete_in_the_loop() {
             let first = entry.deliveries == 1;
             counts.put(&entry.payload, &entry.deliveries.to_le_bytes()).await.expect("there is room");
             if first && entry.payload == b"late" {
-                // Its lease ends, and nobody has acknowledged it.
+                // Its lease ends without an acknowledgement.
                 continue;
             }
             inbox.acknowledge(&[entry.receipt]).await.expect("it is ours");
@@ -539,7 +539,7 @@ fn an_area_grows_and_shrinks_under_a_map_in_use() {
     let path = std::env::temp_dir().join(format!("sietch-resize-{}", std::process::id()));
     let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     let file = file.expect("a place for files");
-    // It goes when the last descriptor does.
+    // The file is deleted when the last descriptor is closed.
     std::fs::remove_file(&path).expect("it was just made");
     let queue = |size| -> AreaQueue {
         file.set_len(size).expect("room on the disk");
@@ -553,7 +553,7 @@ fn an_area_grows_and_shrinks_under_a_map_in_use() {
     let larger = queue(LARGE);
     let size = runtime.run(async move |net: Net| {
         let map = net.map(map).expect("there are descriptors left");
-        // Of all of these somebody waits for the last.
+        // A task waits only for the last of these.
         let put = async |count: u32, keys: u32| {
             let one = |n: u32| {
                 map.with(|map| map.put(&(n % keys).to_le_bytes(), &[n as u8; 3000])).expect("there is room")
@@ -616,7 +616,7 @@ fn a_waiting_task_has_a_deferred_structure_flushed() {
     let net = world.server.net();
     let queue = net.queue(queue).expect("it has no doorbell");
     let task = net.spawn(async move {
-        // Nobody waits for this one but who receives it.
+        // Only the receiver waits for this one.
         queue.with(|queue| queue.send(b"one")).expect("there is room");
         let entry = queue.receive(1, 1_000_000).await.expect("the queue works");
         queue.acknowledge(&[entry.receipt]).await.expect("it is ours");
@@ -635,7 +635,7 @@ fn another_thread_wakes_a_sleeping_loop() {
     let theirs = std::sync::Arc::clone(&shared);
     let thread = std::thread::spawn(move || {
         loop {
-            let mut state = theirs.lock().expect("nobody panics");
+            let mut state = theirs.lock().expect("no thread panicked");
             if let Some(waker) = state.0.take() {
                 state.1 = true;
                 waker.wake();
@@ -647,7 +647,7 @@ fn another_thread_wakes_a_sleeping_loop() {
     });
     let woken = runtime.run(async move |_| {
         std::future::poll_fn(|context| {
-            let mut state = shared.lock().expect("nobody panics");
+            let mut state = shared.lock().expect("no thread panicked");
             if state.1 {
                 return std::task::Poll::Ready(true);
             }

@@ -28,7 +28,7 @@ impl UdpSocket {
     /// The peer to which the socket is connected refuses its datagrams, or cannot be reached.
     pub async fn receive(&mut self) -> io::Result<Datagram> {
         std::future::poll_fn(|context| self.poll_arrived(context)).await?;
-        // It is there: this socket alone takes datagrams of the port.
+        // A datagram is there: only this socket receives datagrams of the port.
         let arrived = self.net.0.engine.borrow_mut().udp_receive(self.bound.port);
         arrived.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
@@ -56,7 +56,7 @@ impl UdpSocket {
     pub async fn receive_with<R>(&mut self, access: impl FnOnce(SocketAddr, &[u8]) -> R) -> io::Result<R> {
         std::future::poll_fn(|context| self.poll_arrived(context)).await?;
         let mut engine = self.net.0.engine.borrow_mut();
-        // It is there: this socket alone takes datagrams of the port.
+        // A datagram is there: only this socket receives datagrams of the port.
         let (remote, payload) = engine.udp_peek(self.bound.port).ok_or(io::ErrorKind::WouldBlock)?;
         let result = access(remote, payload);
         engine.udp_pop(self.bound.port);
@@ -79,8 +79,8 @@ impl UdpSocket {
         Poll::Pending
     }
 
-    /// Copies the next datagram, or what of it fits `out`; returns how much that was and who sent
-    /// it.
+    /// Copies the next datagram, or the part of it that fits `out`. Returns the number of bytes and
+    /// the sender.
     ///
     /// # Errors
     /// As [`UdpSocket::receive`].

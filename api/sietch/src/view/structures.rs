@@ -8,8 +8,8 @@
 //!    Backslashes, control characters and invalid UTF-8 are escaped as in Rust. The length is
 //!    unknown without reading the log, so the file reports 0, as files of `/proc` do.
 //! 4. A log is read from its device, at most [`RECORDS`] records in one iteration; until the bytes
-//!    are there the result is [`Unavailable::Pending`]. Clients read forward, so the positions of up
-//!    to [`READERS`] of them are kept. A client that reads elsewhere starts from the head of the
+//!    are there the result is [`Unavailable::Pending`]. Clients read forward, so the positions of
+//!    up to [`READERS`] of them are kept. A client that reads elsewhere starts from the head of the
 //!    log.
 
 use sietch_disk::DiskQueue;
@@ -156,7 +156,7 @@ impl std::fmt::Debug for LogView {
 const LOG: &str = "log";
 
 impl LogView {
-    /// The view of `log`. The owner of the log goes on polling it.
+    /// The view of `log`. The owner of the log continues to poll it.
     pub fn over<'a, D: DiskQueue>(&'a mut self, log: &'a mut Log<D>) -> impl View + 'a {
         Lines { view: self, log }
     }

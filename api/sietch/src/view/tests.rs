@@ -11,7 +11,7 @@ fn at<'a>(path: &'a [&'a str]) -> ViewTarget<'a> {
     ViewTarget { path, uid: 0 }
 }
 
-/// All names of a directory, page by page, as whoever lists it would ask.
+/// All names of a directory, page by page, as a client lists it.
 fn names(view: &mut dyn View, path: &[&str]) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
@@ -154,7 +154,7 @@ fn a_loop_answers_one_request_an_iteration_and_retries_pending_ones() {
     assert!(requests.answer(6, &mut slow).0.is_none(), "another grant's");
     assert!(requests.has_requests());
     assert_eq!(requests.answer(5, &mut slow), (None, true));
-    // No more than was asked for, whatever the view says.
+    // At most the requested bytes, whatever the view returns.
     let piece = Ok((ViewReply::Piece, vec![7; 10]));
     assert_eq!(requests.answer(5, &mut slow), (Some((2, piece)), true));
     assert_eq!(requests.answer(5, &mut slow), (None, true));

@@ -1,5 +1,5 @@
-//! The rules that every table of `sietch.toml` shares: names, users, sizes, and errors that name the
-//! line.
+//! The rules that every table of `sietch.toml` shares: names, users, sizes, and errors that name
+//! the line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

@@ -33,7 +33,7 @@ impl Daemon {
             let asked: ClientFrame = frame::decode(&arrived.text).expect("a request");
             let (body, descriptors) = self.reply(&asked.request);
             self.send(&ServerFrame::Reply { id: asked.id, body }, descriptors);
-            // Not every test looks at what was asked.
+            // Not every test reads the request.
             let _ = self.seen.send(asked.request);
         }
     }
@@ -135,7 +135,7 @@ fn a_revocation_rings_the_doorbell_and_marks_only_its_grant() {
     let lease = client.hold().expect("hold");
     daemon.answer(1);
     let (name, reason) = ("a".to_owned(), "asked".to_owned());
-    // An older generation of the same number is somebody else's.
+    // An older generation of the same number belongs to another grant.
     let stale = Notice::Revoked { grant: 2, generation: 6, name: name.clone(), reason: reason.clone() };
     daemon.send(&ServerFrame::Notice(stale), vec![]);
     daemon.send(&ServerFrame::Notice(Notice::Revoked { grant: 1, generation: 7, name, reason }), vec![]);
@@ -174,7 +174,7 @@ fn a_restarted_daemon_adopts_held_grants_and_unknown_ones_are_lost() {
     assert!(grants[0].is_revoked());
     assert!(!grants[1].is_revoked());
 
-    // What was lost is not asked for a second time.
+    // A lost grant is not requested again.
     drop(second);
     let (mut third, requests) = Daemon::accept(&place.listener, &[2]);
     third.answer(4);
@@ -229,7 +229,7 @@ fn a_question_about_sockets_is_answered_by_the_loop_that_drives_the_vnic() {
     for (id, grant) in [(1, 1), (2, 2)] {
         daemon.send(&ServerFrame::Notice(Notice::Inquiry { id, grant }), vec![]);
     }
-    // The loop that drives `a` says nothing about `bb`.
+    // The loop that drives `a` does not answer for `bb`.
     let answered = std::thread::scope(|scope| {
         let answered = scope.spawn(|| {
             let Ok(Progress::Ready(arrived)) = daemon.reader.read(&daemon.socket) else { panic!("a frame") };
