@@ -49,7 +49,7 @@ use crate::wait::output::Output;
 
 use crate::wait::sliced;
 
-/// The same while nothing is found.
+/// [`KERNEL_EVERY`](crate::wait::scan::KERNEL_EVERY) while nothing is found.
 const KERNEL_EVERY_IDLE: u64 = 1 << 15;
 
 /// Entries at most (fs/eventpoll.c, `EP_MAX_EVENTS`).
