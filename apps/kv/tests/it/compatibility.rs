@@ -1,11 +1,11 @@
 //! The store answers as Redis 7.0 does.
 //!
-//! 1. Random programs of commands are made from templates (`sietch_kv_programs::generate`) and a
-//!    seed, over all families, with a share of wrong types, wrong arguments and wrong numbers of
-//!    them.
+//! 1. Random programs of commands are generated from templates (`sietch_kv_programs::generate`) and
+//!    a seed, over all families. Some have wrong types, wrong arguments or wrong numbers of
+//!    arguments.
 //! 2. Each program runs on a redis-server of its own on a Unix socket (`oracle`) and on a shard in
 //!    this process, in RESP2 and in RESP3, from an empty store.
-//! 3. The replies must be the same, byte for byte, but for what Redis leaves open: the order of
+//! 3. The replies must be equal, byte for byte, except for what Redis does not define: the order of
 //!    sets and hashes, random choices, remaining times (`reply`).
 //!
 //! The programs are the same each time, or fresh ones with `SIETCH_SIM_FRESH=1`. A failure prints
@@ -27,11 +27,11 @@ use sietch_kv_programs::reply::{Comparison, Reply};
 /// Programs in one run unless the environment says otherwise; a program is about 300 commands.
 const PROGRAMS: u64 = 60;
 
-/// Failures that are shown before a run gives up.
+/// Failures that are shown before a run stops.
 const SHOWN: usize = 20;
 
-/// Commands that are shown before a difference in one without keys: a transaction with what was
-/// watched for it.
+/// Commands that are shown before a difference in a command without keys: a transaction with its
+/// WATCH commands.
 const SHOWN_WITHOUT_KEYS: usize = 40;
 
 /// The side under test: a shard with one client.
@@ -65,7 +65,7 @@ impl Subject {
         self.shard.feed(self.client, &encode(command), self.now);
         let mut output = self.drain();
         if output.is_empty() {
-            // It waits for something that no other client will bring: let its time run out.
+            // It blocks, and no other client will wake it: let its timeout pass.
             self.now.monotonic_ns += 1_000_000_000;
             self.shard.tick(self.now);
             output = self.drain();
@@ -78,8 +78,8 @@ fn show(command: &[Vec<u8>]) -> String {
     command.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
 }
 
-/// Runs one program on both sides; how many replies were alike, and what differs, in words, by
-/// command. After a difference that may have changed the data the program ends.
+/// Runs one program on both sides. Returns the number of equal replies, and the differences, in
+/// words, by command. The program ends after a difference that may have changed the data.
 fn compare(oracle: &mut Oracle, seed: u64, failures: &mut BTreeMap<String, String>) -> usize {
     let steps = program(seed);
     let mut prologue: Vec<Vec<Vec<u8>>> = vec![vec![b"RESET".to_vec()], vec![b"FLUSHALL".to_vec()]];
@@ -126,7 +126,7 @@ fn name_of(step: &Step) -> String {
     String::from_utf8_lossy(&step.words[0]).to_ascii_lowercase()
 }
 
-/// The last commands that had to do with the same keys; without keys the last ones of all.
+/// The last commands with the same keys; for a command without keys, the last commands.
 fn before(history: &[String], words: &[Vec<u8>]) -> String {
     let keys: Vec<String> = words
         .iter()

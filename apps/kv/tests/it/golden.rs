@@ -1,8 +1,8 @@
-//! The journal as it was released: records and snapshots that earlier versions wrote load, and what
-//! no version knows is refused by name.
+//! The journal as it was released: records and snapshots of earlier versions load, and records that
+//! no version knows are refused by name.
 //!
-//! With `SIETCH_WRITE_GOLDEN=1` a missing golden file is written by the code at hand. One that
-//! exists is never changed.
+//! With `SIETCH_WRITE_GOLDEN=1` the current code writes a missing golden file. An existing one is
+//! never changed.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -17,7 +17,7 @@ const NOW: Now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_800_000_000_000 }
 /// Sequence of the first record behind the snapshot.
 const FIRST: u64 = 11;
 
-/// What is in the snapshot.
+/// The data in the snapshot.
 const BEFORE: [&str; 9] = [
     "SET text spice",
     "SET number 41",
@@ -30,7 +30,7 @@ const BEFORE: [&str; 9] = [
     "SET renamed away",
 ];
 
-/// What happened behind it: one record each.
+/// The changes behind it: one record each.
 const AFTER: [&str; 14] = [
     "INCRBYFLOAT number 1.5",
     "APPEND text !",
@@ -48,7 +48,7 @@ const AFTER: [&str; 14] = [
     "MOVE keys 3",
 ];
 
-/// Questions, and what every later version answers.
+/// Requests, and the answers of every later version.
 const ANSWERS: [(&str, &str); 16] = [
     ("GET text", "$6\r\nspice!\r\n"),
     ("GET twin", "$6\r\nspice!\r\n"),
