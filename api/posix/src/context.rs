@@ -1,4 +1,4 @@
-//! What the process knows of Sietch: read once from the environment, before `main`.
+//! The settings that the process gets from Sietch, read once from the environment, before `main`.
 //!
 //! 1. [`begin`] copies the variables that `sietch run` sets. Without `SIETCH_SOCKETS` no descriptor
 //!    ever becomes ours, and every call goes to the C library.

@@ -1,4 +1,4 @@
-//! The kernel and the C library, as the library uses them. Nothing here knows of connections.
+//! The kernel and the C library, as the library uses them. No code here depends on connections.
 
 pub(crate) mod fork;
 pub(crate) mod kernel;

@@ -15,9 +15,9 @@
 //!    placeholders are readable when a connection has come.
 //! 6. A handler of the program ends a wait also while it polls ([`crate::signal::handlers`]).
 //!
-//! Two things differ from Linux. Where parent and child of a fork both go on using an epoll, each
-//! process is told of the registrations that it has made or inherited
-//! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits goes on until
+//! Two things differ from Linux. If parent and child of a fork both continue to use an epoll, each
+//! process is notified of the registrations that it has made or inherited
+//! ([`crate::readiness::set::sharing`]). A thread that is cancelled while it waits continues until
 //! the wait ends.
 
 pub(crate) mod epoll;

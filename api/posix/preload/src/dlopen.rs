@@ -1,4 +1,4 @@
-//! `dlopen` and `dlmopen`: jumps, because the C library looks at who called (see
+//! `dlopen` and `dlmopen`: jumps, because the C library checks its caller (see
 //! `api/posix/src/calls/process/dlopen.rs`).
 
 use std::arch::naked_asm;

@@ -13,7 +13,7 @@ use crate::service::client;
 use crate::system::sys::{self, signed};
 use crate::system::{kernel, seccomp};
 
-/// Attempts to listen on a name that was just released, or to see it free, a millisecond apart.
+/// Attempts to listen on a name that was just released, or to see it free, one each millisecond.
 pub(crate) const RETRIES: u32 = 100;
 
 /// Keeps the kernel's listening socket of a listener open; the caller's descriptor stays the

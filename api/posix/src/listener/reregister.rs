@@ -55,7 +55,7 @@ static LAST_ATTEMPT: AtomicU64 = AtomicU64::new(0);
 /// Attempts since one was successful.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
-/// Makes a listener again whose service is gone; one thread at a time.
+/// Re-creates a listener whose service has ended; one thread at a time.
 ///
 /// # Errors
 /// `ECONNABORTED`, which servers ignore: the next accept tries again. `EAGAIN` while another thread

@@ -21,8 +21,8 @@ use crate::readiness::set::shared::{SlotKind, bit};
 const EXAMINED_DOORBELLS: u32 = 32;
 
 impl Registrations {
-    /// Requests notifications for what a registration wants and does not have. The caller checks
-    /// once more before it sleeps.
+    /// Requests notifications for the registered events that are not ready. The caller checks once
+    /// more before it sleeps.
     #[inline]
     pub(crate) fn arm(&mut self, number: u32) {
         let sleep = self.sleep;

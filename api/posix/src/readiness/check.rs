@@ -171,7 +171,7 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
     }
     match state {
         state::CONNECTING if flags & flag::HUNG_UP == 0 => 0,
-        // The process that was to set the connection up is gone: it never will be.
+        // The process that was to set the connection up has ended, so it never will be set up.
         state::CONNECTING => READ_END | OUTPUT | HANGUP | ERROR,
         _ => READ_END | OUTPUT | HANGUP | error,
     }

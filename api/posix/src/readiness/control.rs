@@ -291,7 +291,7 @@ pub(crate) fn of(epfd: c_int, what: SlotKind, call: c_int) -> Result<Option<&'st
     Ok(set_of(&held))
 }
 
-/// Whether a descriptor is an epoll: a wait that wants nothing takes nothing from it.
+/// Whether a descriptor is an epoll: a wait for no events takes nothing from it.
 fn is_epoll(fd: c_int) -> bool {
     // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
     // too, so the count is one and the address is null, which is refused only if there is something

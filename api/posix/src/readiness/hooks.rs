@@ -153,8 +153,8 @@ pub(crate) fn wake_watchers(held: &Held) {
 }
 
 /// Another file is about to be put at a descriptor. The kernel would watch the old one as long as
-/// another process has it: a worker would be told without end that the placeholder of its master
-/// has hung up.
+/// another process has it. A worker would then be notified without end that the placeholder of its
+/// master has hung up.
 pub(crate) fn replacing(fd: c_int, held: &Held) {
     if held.watchers.load(Acquire).is_null() {
         return;

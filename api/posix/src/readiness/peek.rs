@@ -70,8 +70,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     }
     let ready = readiness(end, slot.events & OUTPUT != 0) & wanted;
     if ready == 0 {
-        // Level-triggered: nothing is reported before something changes. Edge-triggered: what woke
-        // the kernel's is gone, and so is its item.
+        // Level-triggered: nothing is reported before something changes. Edge-triggered: the event
+        // that woke the kernel's epoll was consumed, and so was its item.
         (slot.seen, slot.state) = (seen, (slot.state | bit::IDLE) & !(bit::NEW | bit::QUEUED));
     } else {
         slot.state &= !bit::IDLE;

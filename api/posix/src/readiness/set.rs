@@ -242,8 +242,8 @@ impl EpollSet {
         self.recycled_at.store(sharing::mark(), Relaxed);
         let Some(mut locked) = self.lock() else { return };
         if self.is_inherited() || locked.forks != sharing::forks() {
-            // A relative may go on with it, and take the lock that this process has there. Or it is
-            // gone, and its state is unknown.
+            // A relative may continue with it, and take the lock that this process has there. Or it
+            // has ended, and its state is unknown.
             let numbers = locked.numbers();
             self.arrays.owner().store(0, Release);
             let renewed = self.arrays.renew();

@@ -26,7 +26,7 @@ pub(crate) const fn tagged(number: u32, data: u64) -> u64 {
     TAG | (number as u64) << DATA_BITS | if data < most { data } else { most }
 }
 
-/// Events that the kernel is given, and the bit of each.
+/// Events that are registered with the kernel, and the bit of each.
 const TOLD: [(c_int, u32); 11] = [
     (libc::EPOLLIN, 14),
     (libc::EPOLLPRI, 15),

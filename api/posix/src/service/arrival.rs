@@ -81,7 +81,7 @@ pub(crate) fn take_with_one_descriptor(
     Ok(Received::Stream(arrival, end))
 }
 
-/// Looks at what waits, without taking it.
+/// Reads the waiting message without taking it.
 fn peek(listener: BorrowedFd<'_>) -> Result<Peeked, Errno> {
     let mut received = Descriptors::default();
     let mut bytes = [0; ARRIVAL_BYTES];

@@ -180,7 +180,7 @@ pub(crate) fn connect(
     }
 }
 
-/// Has the service release a name whose holder is gone. Returns whether it may be free soon,
+/// Asks the service to release a name whose holder has ended. Returns whether it may be free soon,
 /// because the service is closing its sockets.
 ///
 /// # Errors
@@ -192,11 +192,12 @@ pub(crate) fn release_stale_name(context: &Context, name: Name) -> Result<bool, 
     Ok(reply.errno == libc::EBUSY.cast_unsigned())
 }
 
-/// Attempts to get a name that the service is about to release, a millisecond apart.
+/// Attempts to get a name that the service is about to release, one each millisecond.
 const BIND_RETRIES: u32 = 100;
 
-/// Runs `take`, again while the name is in use. The name may belong to a listener or a connection
-/// of ours that is gone: the service, which holds their kernel sockets too, is asked to release it.
+/// Runs `take`, and repeats it while the name is in use. The name may belong to an ended listener
+/// or connection of ours. The service also holds their kernel sockets, so it is asked to release
+/// the name.
 ///
 /// # Errors
 /// Those of `take`.

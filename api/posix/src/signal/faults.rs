@@ -51,7 +51,7 @@ const DEAD: u32 = 10_000;
 /// Checks of a process that may neither yield nor ask the kernel: some seconds.
 const RESTRICTED_CHECKS: u32 = 1 << 27;
 
-/// What the program wants to happen.
+/// The disposition that the program has set.
 #[derive(Debug)]
 struct Kept {
     handler: AtomicUsize,
@@ -163,7 +163,7 @@ fn ours() -> usize {
     handler as *const () as usize
 }
 
-/// What the kernel is given for what the program wants.
+/// The action to install in the kernel for the program's action.
 fn composed(wanted: &libc::sigaction) -> libc::sigaction {
     let mut new = *wanted;
     if wanted.sa_sigaction == libc::SIG_IGN || wanted.sa_sigaction == ours() {
@@ -322,8 +322,8 @@ extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context:
     }
 }
 
-/// Installs the default in the kernel. False: the program wants something else by now, which is
-/// installed again.
+/// Installs the default in the kernel. False: the program has set another action meanwhile, which
+/// is installed again.
 fn default_stands(signal: c_int, wanted: usize) -> bool {
     let kept = Kept::of(signal);
     // SAFETY: an action on the stack.

@@ -1,4 +1,4 @@
-//! System calls without the C library: no errno until the caller wants it, nothing interposed, safe
+//! System calls without the C library: they set no errno, nothing is interposed, and they are safe
 //! in signal handlers.
 //!
 //! 1. [`raw_syscall`] is the processor's instruction. It returns the kernel's value; negative
@@ -133,7 +133,7 @@ pub(crate) fn errno() -> Errno {
     unsafe { *libc::__errno_location() }
 }
 
-/// An argument that is a descriptor or another signed number, as the kernel wants it in a register.
+/// A descriptor or another signed number as a register argument for the kernel.
 #[inline]
 pub(crate) const fn signed(value: c_int) -> usize {
     (value as isize).cast_unsigned()

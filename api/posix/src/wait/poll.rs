@@ -309,9 +309,9 @@ impl Set<'_> {
         self.merge()
     }
 
-    /// The kernel is not polled for ours, with two exceptions: epolls, and streams whose peer
-    /// closed but was still held when that was checked. The last holder may have gone since without
-    /// a hint. Returns whether there are any.
+    /// The kernel is not polled for our streams, with two exceptions: epolls, and streams whose
+    /// peer closed but was still held at the last check. The last holder may have closed since,
+    /// without a hint. Returns whether there are any.
     fn leave_ours_out(&mut self) -> bool {
         let mut doubt = false;
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
@@ -337,7 +337,7 @@ impl Set<'_> {
         ready
     }
 
-    /// The kernel is polled for what only it knows of ours.
+    /// Polls the kernel for hang-ups of our streams, which only the kernel knows.
     fn ask_for_hangups(&mut self) {
         for ((one, our), other) in self.asked.iter().zip(self.ours.iter()).zip(self.kernel.iter_mut()) {
             let Some(held) = &our.held else { continue };

@@ -214,7 +214,7 @@ fn has_bytes(from: c_int, at: Option<off_t>) -> Result<bool, Errno> {
     Ok(read_into(from, &vectors, Some(at))? != 0)
 }
 
-/// The peer is gone: the file is read all the same, and what was read is dropped.
+/// The peer has closed: the file is read all the same, and the bytes are dropped.
 fn into_nothing(from: c_int, at: Option<off_t>, most: usize) -> Result<usize, Errno> {
     let mut dropped = [0_u8; 4096];
     let to = dropped.as_mut_ptr();

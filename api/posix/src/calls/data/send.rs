@@ -106,7 +106,7 @@ pub(crate) fn broken(flags: c_int) -> Errno {
     libc::EPIPE
 }
 
-/// An error if nothing may be sent. If the peer is gone, the number of bytes that are taken and
+/// An error if nothing may be sent. If the peer has closed, the number of bytes that are taken and
 /// dropped.
 ///
 /// # Errors

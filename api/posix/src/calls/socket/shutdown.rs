@@ -67,8 +67,8 @@ fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
     }
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);
-        // Wakes all that sleep on the placeholder here. The peer sees that bytes are refused,
-        // checks whether this end is gone, and learns that it is not.
+        // Wakes all threads that sleep on the placeholder here. The peer sees that bytes are
+        // refused, checks whether this end is closed, and learns that it is not.
         let _ = kernel::shutdown(fd, libc::SHUT_RD);
     }
     // Linux wakes all pollers of the socket, whether or not this changed anything.

@@ -40,7 +40,7 @@ fn a_description_in_use_outlives_its_descriptor_and_is_another_afterwards() {
     drop((remove(FIRST + 3), new));
     assert_eq!(at_work.kind(), Kind::Listener);
     drop(at_work);
-    // Whoever gets the same memory next is not mistaken for it.
+    // A new owner of the same memory is not mistaken for it.
     assert!(hold(identity).is_none());
     let mut others = Vec::new();
     for _ in 0..64 {

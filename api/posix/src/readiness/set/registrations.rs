@@ -18,7 +18,7 @@ use crate::readiness::set::shared::{ArrayViews, Flag, Slot, SlotKind, State, bit
 use crate::readiness::set::sharing;
 use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
 
-/// What this process knows of a slot.
+/// The private state of this process about a slot.
 #[derive(Debug)]
 pub(crate) struct Known {
     /// What is registered.
@@ -380,7 +380,7 @@ impl Registrations {
             }
         }
         if self.numbered.is_yes() && self.sleepers != 0 {
-            // The notification that was sent for all may have gone with it.
+            // That thread may have consumed the notification that was sent for all.
             self.unnumber();
             self.wake_another();
         }

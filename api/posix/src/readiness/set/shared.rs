@@ -69,7 +69,7 @@ pub(crate) mod bit {
     pub(crate) const IDLE: u16 = 64;
     /// The kernel was asked to report it once more, for room too.
     pub(crate) const FORCED: u16 = 128;
-    /// The peer is gone, and the kernel was told to watch the placeholder no longer.
+    /// The peer has closed, and the kernel no longer watches the placeholder.
     pub(crate) const GONE: u16 = 256;
     /// Closed here, and maybe open in another process.
     pub(crate) const LEFT_OPEN: u16 = 512;

@@ -1,5 +1,5 @@
-//! Calls that wait with a signal mask, made without the C library's function: the kernel wants the
-//! size of the mask too.
+//! Calls that wait with a signal mask, made without the C library's function: the kernel also needs
+//! the size of the mask.
 
 use std::os::fd::AsRawFd as _;
 use std::ptr;

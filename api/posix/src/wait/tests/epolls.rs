@@ -318,7 +318,7 @@ fn a_stream_removed_and_added_again_is_as_if_it_were_new() {
     epoll.add(stream.0, IN | exclusive, 30);
     assert_eq!(epoll.wait(-1), [(30, IN)]);
     assert_eq!(epoll.remove(stream.0), Ok(0));
-    // Gone while no thread watched.
+    // The peer closes while no thread watches.
     peer.close();
     assert_eq!(epoll.wait(0), []);
     epoll.add(stream.0, IN | RDHUP, 31);
@@ -340,7 +340,7 @@ fn closing_removes_registrations_and_a_duplicate_keeps_them() {
     assert_eq!(epoll.wait(-1), [(1, IN), (2, IN)], "the description lives on, as in the kernel");
     drop(stream);
     assert_eq!(epoll.wait(0), []);
-    // The memory of the connection is gone with the last registration.
+    // The memory of the connection is freed with the last registration.
     let held = table::find(epoll.0).expect("the epoll");
     let locked = crate::readiness::set::set_of(&held).expect("an set").lock().expect("free");
     assert_eq!(locked.watched, 0);

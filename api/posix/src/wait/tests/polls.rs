@@ -59,7 +59,7 @@ fn a_sleeper_in_poll_is_woken_by_either_kind() {
         peer.close();
         assert_eq!(waiter.join().expect("the waiter"), (Ok(1), vec![read | libc::POLLRDHUP]));
     });
-    // Its peer gone, and nothing asked for that could be: time passes, and no more.
+    // Its peer has closed, and no requested event can come: time passes, and no more.
     assert_eq!(run(&mut [entry(stream.0, libc::POLLPRI)], 10), (Ok(0), vec![0]));
 }
 

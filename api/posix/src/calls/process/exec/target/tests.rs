@@ -160,7 +160,7 @@ fn scripts_that_lead_in_a_circle_and_pipes_end_the_search() {
 
 proptest! {
     #[test]
-    fn damaged_programs_harm_nobody(
+    fn damaged_programs_are_judged_without_harm(
         cut in 0_usize..400,
         changes in prop::collection::vec((0_usize..200, any::<u8>()), 0..12),
     ) {
