@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sietch_protocol::CallError;
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub(crate) enum Error {
     /// The reader has closed the output. Not a failure.
@@ -28,7 +28,7 @@ pub(crate) enum Error {
         "use it, or stop it with `sietch down` first; a second one needs its own `--socket`, `--data` and `--port`"
     ))]
     AlreadyRunning {
-        /// The running one's process.
+        /// The process of the running instance.
         pid: i32,
         /// `, serving ADDRESS, ...`, or nothing while it starts.
         addresses: String,
@@ -69,7 +69,7 @@ pub(crate) enum Error {
     #[diagnostic(transparent)]
     Run(#[from] crate::run::error::RunError),
 
-    /// The daemon is not there, or refused. The message carries its fix.
+    /// The daemon does not run, or refused. The message carries its fix.
     #[error(transparent)]
     Control(#[from] CallError),
 
@@ -77,7 +77,7 @@ pub(crate) enum Error {
     #[error("socket service at {path}: {source}")]
     #[diagnostic(help("{fix}"))]
     SocketService {
-        /// Where.
+        /// The path.
         path: PathBuf,
         /// What to do.
         fix: &'static str,
@@ -101,7 +101,7 @@ pub(crate) enum Error {
     #[error("{path}: {source}")]
     #[diagnostic(help("{fix}"))]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// What to do.
         fix: &'static str,
@@ -114,7 +114,7 @@ pub(crate) enum Error {
     #[diagnostic(help("name one with `--data DIR`"))]
     NoDataDirectory,
 
-    /// The storage area that the store wants has no entry.
+    /// The storage area that the store needs has no entry.
     #[error("VSA {name}: not in {configuration}")]
     #[diagnostic(help("add it there, or name another with `--vsa`"))]
     NoArea {
@@ -130,7 +130,7 @@ pub(crate) enum Error {
         "`sietch vsa list` shows the areas, their user's to that user and all of them to root"
     ))]
     NoSuchArea {
-        /// What was named.
+        /// The name that was given.
         name: String,
     },
 
@@ -150,7 +150,7 @@ pub(crate) enum Error {
     #[error("{what}: cannot be started: {source}")]
     #[diagnostic(help("raise the limits of processes and memory (`ulimit -u`, `ulimit -v`)"))]
     Start {
-        /// Which.
+        /// The program.
         what: &'static str,
         /// The cause.
         source: io::Error,
@@ -160,7 +160,7 @@ pub(crate) enum Error {
     #[error("{what} ended before it was ready ({how}){last}")]
     #[diagnostic(help("the whole log is in {log}"))]
     EndedEarly {
-        /// Which.
+        /// The program.
         what: &'static str,
         /// Exit status or signal.
         how: String,
@@ -170,11 +170,11 @@ pub(crate) enum Error {
         log: String,
     },
 
-    /// A mount that cannot be.
+    /// A mount that is not possible.
     #[error("{path}: cannot be mounted: {source}")]
     #[diagnostic(help("{fix}"))]
     Mount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -182,21 +182,21 @@ pub(crate) enum Error {
         fix: String,
     },
 
-    /// A mount that stays behind.
+    /// A mount that could not be removed.
     #[error("{path}: cannot be unmounted: {source}")]
     #[diagnostic(help("clear it with `umount -l`, or as an ordinary user with `fusermount3 -u -z`"))]
     Unmount {
-        /// Where.
+        /// The mount point.
         path: PathBuf,
         /// The cause.
         source: io::Error,
     },
 
-    /// Giving up privileges failed half-way: the process must not go on.
+    /// Giving up privileges failed half-way: the process must not continue.
     #[error("giving up privileges: {step}: {source}")]
     #[diagnostic(help("`--run-as` needs root; leave it out otherwise"))]
     Privilege {
-        /// Where it stopped.
+        /// The step that failed.
         step: &'static str,
         /// The cause.
         source: io::Error,

@@ -7,14 +7,14 @@ use sietch_protocol::socket_service::{SOCKET_NAME, SOCKET_VARIABLE};
 
 use crate::error::Error;
 
-/// Where root's data lies.
+/// The data directory of root.
 const SYSTEM_DATA: &str = "/var/lib/sietch";
 
-/// The data directory, absolute: what was asked for, else by user.
+/// The data directory, absolute: the requested one, else the user's default.
 ///
 /// # Errors
-/// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder is
-/// gone.
+/// [`Error::NoDataDirectory`] for a user without a home; [`Error::File`] if the current folder was
+/// removed.
 pub(crate) fn data_directory(asked: Option<&Path>) -> Result<PathBuf, Error> {
     let root = rustix::process::geteuid().is_root();
     let path = match asked {
@@ -52,7 +52,7 @@ pub(crate) fn sockets(daemon: Option<&Path>) -> PathBuf {
     if system.exists() { system } else { own }
 }
 
-/// Where the socket service of the daemon that listens at `daemon` listens.
+/// The path of the socket service of the daemon that listens at `daemon`.
 pub(crate) fn sockets_beside(daemon: &Path) -> PathBuf {
     daemon.with_file_name(SOCKET_NAME)
 }

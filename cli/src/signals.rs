@@ -3,8 +3,8 @@
 //! 1. For process 1 the kernel takes no default action: a signal without a handler is lost, and the
 //!    process could only be killed. So a first process gets handlers at its very start, which end
 //!    it as the default would.
-//! 2. A command that ends in order has handlers of its own. Once they are there it says so
-//!    ([`handled`]), and the others do nothing.
+//! 2. A command that ends in order has handlers of its own. Once they are installed it calls
+//!    [`handled`], and the others do nothing.
 
 use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
@@ -19,7 +19,7 @@ pub(crate) const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 /// Whether the handlers of the start still decide. Only a first process has them.
 static AT_START: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// To be called first of all.
+/// Must be called before anything else.
 pub(crate) fn begin() {
     if std::process::id() != 1 {
         return;

@@ -86,7 +86,7 @@ pub(crate) fn ask<T: serde::de::DeserializeOwned>(path: &Path, request: &Request
         answer = call(path.as_os_str().as_bytes(), request, &[], &mut received);
     }
     let reply = answer.map_err(|error| match error {
-        // It hung up without a word.
+        // It closed the connection without an answer.
         Errno::PROTO | Errno::CONNRESET => {
             failed(error.into(), "administer from the service's own namespaces")
         }
@@ -122,7 +122,7 @@ fn wake(cookies: &BTreeSet<u64>) {
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
     let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     for pid in numbers.filter_map(Pid::from_raw) {
-        // Another user's, or gone: nothing to be done about either.
+        // The process is another user's, or has ended: there is nothing to do in either case.
         let folder = format!("/proc/{}/fd", pid.as_raw_nonzero());
         let (Ok(found), Ok(process)) = (std::fs::read_dir(folder), pidfd_open(pid, PidfdFlags::empty()))
         else {

@@ -73,7 +73,7 @@ impl Cell {
         Self { text, tone: Tone::Plain, right: false }
     }
 
-    /// A right-aligned number, its thousands apart.
+    /// A right-aligned number with separated thousands.
     pub(crate) fn number(number: u64) -> Self {
         Self { text: grouped(number), tone: Tone::Plain, right: true }
     }

@@ -1,10 +1,11 @@
 //! `sietch up`: daemon, service core and store, from start to clean end.
 //!
 //! 1. Only one at a time: the record beside the socket is claimed first ([`instance`]).
-//! 2. The daemon is started and waited for; then the service core, for programs under `sietch run`,
-//!    VNICs of the switch and areas on volumes of extents; then the store. The last two run as
-//!    unprivileged users when this is root. A daemon that runs already (under systemd, say) is used
-//!    as it is, its service core is not ours to start, and both are left alone at the end.
+//! 2. The daemon is started and waited for. Then comes the service core, for programs under `sietch
+//!    run`, VNICs of the switch and areas on volumes of extents; then the store. The last two run
+//!    as unprivileged users when this is root. A daemon that runs already (under systemd, for
+//!    example) is used as it is. Its service core is not started here, and both keep running at the
+//!    end.
 //! 3. The outcome is printed: the mode and why, addresses, protection, data directory, durability.
 //! 4. A child that ends early is restarted ([`supervisor`]). The store continues without its
 //!    daemon, and does not notice its restart.

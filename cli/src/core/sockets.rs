@@ -169,7 +169,7 @@ impl Sockets {
     /// Shows the counters to the daemon.
     ///
     /// # Errors
-    /// The daemon has gone.
+    /// The daemon has ended.
     pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         let shown = self.report.read();
         let Some(page) = &mut self.page else { return Ok(()) };

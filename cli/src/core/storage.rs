@@ -171,7 +171,7 @@ impl Storage {
     /// Reports outcomes to the daemon.
     ///
     /// # Errors
-    /// The daemon is gone.
+    /// The daemon has ended.
     pub(super) fn report(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         let _ = rustix::io::read(&self.outcomes, &mut [0_u8; 8]);
         while let Ok(event) = self.events.try_recv() {
@@ -192,7 +192,7 @@ impl Storage {
     /// Copies the areas' counters to their pages.
     ///
     /// # Errors
-    /// The daemon is gone.
+    /// The daemon has ended.
     pub(super) fn show(&mut self, connection: &mut Connection) -> Result<(), CallError> {
         for report in self.report.read() {
             let Some(area) = self.areas.get_mut(&report.id) else { continue };

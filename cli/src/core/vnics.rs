@@ -14,7 +14,7 @@
 //! 4. A service that replaces another may have to wait until the other has released the VNIC
 //!    ([`HAND_OVER`]). The one that ends resets all connections, so that both sides notice, before
 //!    it releases the VNIC ([`Vnics::join`]).
-//! 5. A VNIC that has ended (revoked, or its device is gone) is forgotten. The next request
+//! 5. A VNIC that has ended (revoked, or its device was removed) is forgotten. The next request
 //!    acquires it again, or is refused.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -206,7 +206,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Runs until every sender is gone.
+    /// Runs until every sender is dropped.
     fn run(self, asked: &Receiver<VnicRequest>) {
         let mut waiting = Waiting::default();
         loop {
@@ -270,7 +270,7 @@ struct Keeper {
 pub(super) struct Vnics([JoinHandle<()>; 2]);
 
 impl Vnics {
-    /// Waits until all VNICs have ended: they do once every sender of requests is gone.
+    /// Waits until all VNICs have ended: they do once every sender of requests is dropped.
     pub(super) fn join(self) {
         for thread in self.0 {
             // One that panicked has nothing any more.
@@ -298,7 +298,7 @@ pub(super) fn start(socket: &Path, registrar: CommandSender) -> io::Result<(Send
 }
 
 impl Keeper {
-    /// Acquires requested VNICs until every sender is gone.
+    /// Acquires requested VNICs until every sender is dropped.
     fn run(&mut self, wanted: &Receiver<VnicRequest>) {
         loop {
             let next = if lock(&self.state).lines.is_empty() {
@@ -516,7 +516,7 @@ mod tests {
             dry_run: false,
             socket,
         };
-        vnics.send(asked).expect("a thread hears it");
+        vnics.send(asked).expect("a thread receives it");
         own
     }
 
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!((kept.patience("v0", then), kept.patience("v1", then)), (HAND_OVER, Duration::ZERO));
         kept.note("v0", then);
         assert_eq!((kept.patience("v0", then), kept.0.len()), (Duration::ZERO, 2));
-        // Acquired, and lost again: its next holder may be about to let go.
+        // Acquired, and lost again: its next holder may be about to release it.
         kept.forget("v0");
         assert_eq!(kept.patience("v0", then), HAND_OVER);
     }
@@ -540,7 +540,7 @@ mod tests {
     fn what_an_administrator_asks_does_not_wait_for_a_daemon_that_hangs() {
         let path = std::env::temp_dir().join(format!("sietch-vnics-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        // A daemon that lets itself be called, and says nothing.
+        // A daemon that accepts connections, and sends nothing.
         let daemon = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .expect("a descriptor");
         rustix::net::bind(&daemon, &SocketAddrUnix::new(&path).expect("a path")).expect("a free name");

@@ -57,7 +57,7 @@ impl Areas {
     /// What there is.
     ///
     /// # Errors
-    /// The daemon is gone.
+    /// The daemon has ended.
     pub(super) fn get(&self, client: &mut ReconnectingClient) -> Result<Arc<Listing>, RequestError> {
         if let Some(listing) = self.fresh() {
             return Ok(listing);

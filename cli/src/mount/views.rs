@@ -4,9 +4,9 @@
 //!    from listings: `ls -l` needs one request for all entries.
 //! 2. An owner that has not answered in time gets no further request for [`QUIET`]: callers get
 //!    ETIMEDOUT at once.
-//! 3. A listing is read page by page as the kernel wants more, so that it takes little memory
+//! 3. A listing is read page by page, on the kernel's demand, so that it needs little memory
 //!    however long it is. A listing of more than [`MOST_ENTRIES`] entries, or of [`MOST_EMPTY`]
-//!    empty pages, is cut off: a hostile owner could make up entries for ever.
+//!    empty pages, is cut off: a hostile owner could invent entries for ever.
 //! 4. The last piece read of an open file is cached, so that a read at the end of the file needs no
 //!    request.
 
@@ -145,8 +145,8 @@ impl OpenFile {
     /// At most `size` bytes from `offset` on.
     ///
     /// # Errors
-    /// The errno for the reader. What has gone since it was opened, its owner included, is an input
-    /// error.
+    /// The errno for the reader. If the file or its owner has disappeared since the opening, this
+    /// is an input error.
     pub(super) fn read(
         &self,
         views: &Views,
@@ -162,7 +162,7 @@ impl OpenFile {
         {
             let rest: Vec<u8> = bytes[skipped..].iter().take(size as usize).copied().collect();
             if rest.is_empty() {
-                // Whoever reads the end once more wants to know whether the file has grown.
+                // A reader that reads the end once more checks whether the file has grown.
                 last.2 = false;
             }
             return Ok(rest);
@@ -218,7 +218,7 @@ impl OpenDirectory {
     ) -> Result<Vec<ViewEntry>, Errno> {
         let mut stream = locked(&self.stream);
         if offset < stream.first {
-            // Back to the start, or to somewhere in the middle, which is led to from there.
+            // Back to the start, or to the middle, which can be reached only from the start.
             *stream = Stream::new();
         }
         let mut empty = 0;

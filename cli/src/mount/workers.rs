@@ -68,7 +68,7 @@ impl ReconnectingClient {
     ) -> Result<T, RequestError> {
         let fresh = self.connection.is_none();
         match self.try_ask(&mut question) {
-            // The daemon was restarted since the last question.
+            // The daemon was restarted since the last request.
             Err(RequestError::Gone(CallError::Closed | CallError::Frame(_))) if !fresh => {
                 self.try_ask(&mut question)
             }
@@ -177,7 +177,7 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts them; they connect when there is something to ask.
+    /// Starts them; they connect at the first request.
     ///
     /// # Errors
     /// No thread can be started.

@@ -1,9 +1,9 @@
-//! Reads of an ELF file what decides whether a library can be loaded into it: word size, machine,
-//! loader, whether the Go tool chain made it, and which libraries it names itself.
+//! Reads the facts of an ELF file that decide whether a library can be loaded into it: word size,
+//! machine, loader, whether the Go tool chain made it, and which libraries it names itself.
 //!
-//! 1. The file is foreign bytes: each number in it is checked against a limit before anything is
-//!    read by it, offsets are added with a check for overflow, and nothing is read twice. What does
-//!    not fit is [`ElfError::Damaged`], with the part that is.
+//! 1. The file is untrusted. Each number in it is checked against a limit before it is used for a
+//!    read, offsets are added with a check for overflow, and nothing is read twice. A part that
+//!    does not fit is named in [`ElfError::Damaged`].
 //! 2. ELF header, then the program headers: the kernel starts a program by these alone, so they
 //!    must be whole. `PT_INTERP` names the loader; without one there is no loader that could load a
 //!    library.
@@ -82,7 +82,7 @@ pub(crate) enum ElfError {
     Damaged(&'static str),
 }
 
-/// What the file says of itself.
+/// The facts in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
     /// 64-bit words, and for this kind of machine.

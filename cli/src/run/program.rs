@@ -1,14 +1,13 @@
-//! Which file a command names, and whether a library can be loaded into what it starts.
+//! Finds the file of a command, and decides whether a library can be loaded into it.
 //!
 //! 1. A name with a slash is the file itself; another is looked for in the folders of `PATH`, as
 //!    execvp(3) does.
 //! 2. A script (`#!`) is judged by its interpreter, some levels deep, as the kernel starts it;
 //!    `/usr/bin/env NAME` by the program of that name. A file of neither kind is a script of the
 //!    shell's.
-//! 3. An ELF file is judged by what it says of itself ([`elf`](super::elf)) and by the privileges
-//!    that it gains: where the kernel says so (AT_SECURE, getauxval(3)), the loader ignores
-//!    LD_PRELOAD.
-//! 4. A file that may be started and not be read cannot be judged: it is started.
+//! 3. An ELF file is judged by its content ([`elf`](super::elf)) and by the privileges that it
+//!    gains: if the kernel reports them (AT_SECURE, getauxval(3)), the loader ignores LD_PRELOAD.
+//! 4. A file that may be executed but not read cannot be judged: it is started.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -101,8 +100,8 @@ pub(super) fn imports_liburing(file: &Path, path: Option<&OsStr>) -> Option<Path
     target(file, path).filter(|(_, open)| elf::needs(open, "liburing")).map(|(file, _)| file)
 }
 
-/// The file itself, or the interpreter of a script. None: it cannot be read, or nothing can be said
-/// of it.
+/// The file itself, or the interpreter of a script. None: it cannot be read, or there is no way to
+/// judge it.
 fn target(file: &Path, path: Option<&OsStr>) -> Option<(PathBuf, File)> {
     let mut file = file.to_owned();
     for _ in 0..SCRIPT_DEPTH {
@@ -123,7 +122,7 @@ fn unsupported(facts: &elf::Facts) -> Option<Unsupported> {
     if !facts.own_machine {
         return Some(Unsupported::OtherMachine);
     }
-    // Most Go programs are static too; that they are Go says more.
+    // Most Go programs are static too; the more specific reason is Go.
     if facts.go {
         return Some(Unsupported::Go);
     }

@@ -249,7 +249,7 @@ impl Report {
             let name = if program.program.is_empty() { "?" } else { &program.program };
             programs.row(vec![
                 Cell::text(name).tone(Tone::Strong),
-                // As many digits as tell them apart; `sietch sockets` shows all.
+                // As many digits as distinguish them; `sietch sockets` shows all.
                 Cell::text(program.application.get(..8).unwrap_or(&program.application)),
                 Cell::text(program.uid).right(),
                 Cell::text(program.vnic.as_deref().unwrap_or("-")),

@@ -30,7 +30,7 @@ impl Screen {
     /// Takes the terminal, if standard input and output are one.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// The terminal has closed.
     pub(super) fn open() -> io::Result<Option<Self>> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Screen {
     /// Shows a view.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// The terminal has closed.
     pub(super) fn show(&self, view: &str) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout())?;
         // A terminal that does not say how large it is.
@@ -67,7 +67,7 @@ impl Screen {
     /// `q`.
     ///
     /// # Errors
-    /// The terminal is gone.
+    /// The terminal has closed.
     pub(super) fn key(&self, limit: Duration) -> io::Result<Option<u8>> {
         let until = Instant::now() + limit;
         loop {

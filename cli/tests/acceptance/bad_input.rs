@@ -1,5 +1,5 @@
-//! What comes over the wire and must not hurt: malformed commands, abandoned connections, ten
-//! thousand of them, a flood of SYNs. All the while an ordinary client goes on and sees no error.
+//! Harmful input from the network: malformed commands, abandoned connections, ten thousand
+//! connections, a flood of SYNs. Meanwhile an ordinary client continues and sees no error.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
@@ -21,7 +21,7 @@ const IPPROTO_RAW: std::num::NonZeroU32 = std::num::NonZeroU32::new(255).expect(
 /// The most modest of all data paths: epoll and pwritev2.
 const WITHOUT_IO_URING: &[&str] = &["--net", "linux", "--without-io-uring"];
 
-/// What no client should send, and whether the connection must end with an error for it.
+/// Invalid input, and whether the connection must end with an error for it.
 fn malformed() -> Vec<(Vec<u8>, bool)> {
     let long = vec![b'a'; 70_000];
     let mut cases: Vec<(Vec<u8>, bool)> = [
@@ -59,7 +59,7 @@ fn send_malformed(address: SocketAddr) {
     for (bytes, fatal) in malformed() {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned();
         let mut client = Client::connect(address).expect("connect");
-        // It may close before all is sent.
+        // The store may close before all is sent.
         let _ = client.send_raw(&bytes);
         if fatal {
             if let Ok(reply) = client.receive() {
@@ -71,9 +71,9 @@ fn send_malformed(address: SocketAddr) {
     }
 }
 
-/// Connections that end in the middle of something, each in another way.
+/// Connections that end in the middle of a request, each in another way.
 fn abandon(address: SocketAddr) {
-    // Half a command, then no more: everything whole is answered first.
+    // Half a command, then no more: every complete command is answered first.
     let mut half = TcpStream::connect(address).expect("connect");
     half.set_read_timeout(Some(PATIENCE)).unwrap();
     half.write_all(b"*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$100\r\nhalf").unwrap();
@@ -85,20 +85,21 @@ fn abandon(address: SocketAddr) {
     let big = vec![b'x'; 1 << 20];
     client.command(&[b"SET", b"big", &big]).unwrap();
     for round in 0..50 {
-        // Asks for much and reads nothing; half of them leave at once, which resets the connection.
+        // Requests much data and reads nothing. Half of these clients disconnect at once, which
+        // resets the connection.
         let mut greedy = TcpStream::connect(address).expect("connect");
         greedy.write_all(&b"GET big\r\n".repeat(8)).unwrap();
         if round % 2 == 0 {
             greedy.shutdown(Shutdown::Both).unwrap();
         }
-        // Declares much and sends little.
+        // Declares a long argument and sends little of it.
         let mut liar = TcpStream::connect(address).expect("connect");
         liar.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$500000000\r\nxyz").unwrap();
     }
     assert_eq!(client.ask("STRLEN big").unwrap(), Reply::Integer(1 << 20));
 }
 
-/// Runs `hurt` against each of the addresses, while an ordinary client of each goes on.
+/// Runs `hurt` against each of the addresses, while an ordinary client of each continues.
 fn beside_ordinary_clients(testbed: &Testbed, addresses: &[SocketAddr], hurt: fn(SocketAddr)) {
     let before = testbed.pids();
     let stop = Stop::default();
@@ -135,7 +136,7 @@ fn malformed_and_abandoned_input_harms_no_other_client() {
     });
 }
 
-/// As many descriptors as this process may have, and how many connections that is.
+/// The most descriptors that this process may have, and the number of connections.
 fn raise_descriptors() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -147,7 +148,7 @@ fn raise_descriptors() -> usize {
     connections
 }
 
-/// All connected at once, and each is answered while the others are there.
+/// All are connected at once, and each gets an answer while the others exist.
 fn crowd(address: SocketAddr, count: usize) {
     let mut clients: Vec<Client> = Vec::with_capacity(count);
     for number in 0..count {
@@ -166,7 +167,7 @@ fn crowd(address: SocketAddr, count: usize) {
 #[test]
 fn ten_thousand_connections_are_served_on_each_address() {
     in_own_network("ten_thousand_connections_are_served_on_each_address", || {
-        // The store gets the limits of an ordinary login, and has to raise its own.
+        // The store starts with the limits of an ordinary login, and must raise its own.
         let limit = getrlimit(Resource::Nofile);
         let soft = limit.current.map(|current| current.min(1024));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: soft, maximum: limit.maximum });
@@ -246,7 +247,7 @@ fn a_flood_of_syns_leaves_room_for_clients() {
             });
             let steady = scope.spawn(|| load(testbed.vnic(), "during the flood", &stop));
             std::thread::sleep(Duration::from_millis(500));
-            // New clients are let in while the flood goes on, each at its first try.
+            // New clients are accepted while the flood continues, each at its first attempt.
             for _ in 0..20 {
                 let reply = Client::connect(testbed.vnic()).and_then(|mut client| client.ask("PING"));
                 assert_eq!(reply.expect("there is room"), Reply::Simple(b"PONG".to_vec()));

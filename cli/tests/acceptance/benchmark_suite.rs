@@ -1,4 +1,4 @@
-//! Redis' own benchmark, whole, against both addresses.
+//! Redis' own benchmark, complete, against both addresses.
 
 use std::process::Command;
 

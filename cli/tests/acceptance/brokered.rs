@@ -1,5 +1,5 @@
-//! The store on a raw volume, which only the service core has: `kill -9` of the store, of the core
-//! and of the daemon loses nothing that was acknowledged.
+//! The store on a raw volume, which only the service core can open: `kill -9` of the store, of the
+//! core and of the daemon loses nothing that was acknowledged.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,7 +24,7 @@ fn testbed(name: &str) -> Testbed {
     testbed
 }
 
-/// Writes until a write is refused or lost; the last number that was acknowledged.
+/// Writes until a write is refused or lost; returns the last acknowledged number.
 fn write_until_it_breaks(testbed: &Testbed, from: u64) -> u64 {
     let mut acknowledged = from;
     let Ok(mut client) = Client::connect_with(testbed.kernel(), Duration::from_secs(5)) else { return from };
@@ -36,12 +36,12 @@ fn write_until_it_breaks(testbed: &Testbed, from: u64) -> u64 {
     }
 }
 
-/// What the store has, as soon as it answers and takes writes.
+/// The value in the store, as soon as it answers and takes writes.
 fn counter(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
         let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;
         let found = client.ask("GET counter").ok()?;
-        // Whose area has gone refuses writes until it is started again.
+        // A store without its area refuses writes until it is restarted.
         let writes = client.ask("SET probe 1").ok()?;
         matches!(writes, Reply::Simple(_)).then(|| found.number())
     })
@@ -85,7 +85,8 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
                 Signal::KILL,
             );
             if victim == "daemon" {
-                // Nobody notices: the writer is ended with the store's connection, later.
+                // The store does not notice: the writer is ended later, with the store's
+                // connection.
                 wait_for("the daemon", || {
                     let status = testbed.try_status()?;
                     let served = status["daemon"]["service"].as_i64() == Some(core);
@@ -105,7 +106,7 @@ fn the_store_on_a_raw_volume_outlives_store_core_and_daemon() {
     assert!(printed.matches("starting it again").count() >= 5, "{printed}");
 }
 
-/// A process that does not outlive the test.
+/// A process that ends with the test.
 struct Running(Child);
 
 impl Running {
@@ -113,7 +114,7 @@ impl Running {
         Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("start sietch"))
     }
 
-    /// The same; what it says goes into a file.
+    /// The same, with its output in a file.
     fn saying(mut command: Command, file: &Path) -> Self {
         let file = std::fs::File::create(file).expect("a folder of the test's own");
         Self(command.stdout(Stdio::null()).stderr(file).spawn().expect("start sietch"))
@@ -201,8 +202,8 @@ fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     assert!(found == 7 || found == 8, "{found}");
 }
 
-/// While its log cannot take what was already run, the store takes nothing in, from nowhere. It
-/// ends at SIGTERM all the same.
+/// While its log cannot store the commands that have run, the store reads no further input from any
+/// client. It still ends at SIGTERM.
 #[test]
 fn a_store_whose_log_is_held_ends_at_sigterm() {
     let alone = Alone::start("brokered-held");
@@ -213,7 +214,7 @@ fn a_store_whose_log_is_held_ends_at_sigterm() {
     assert_eq!(counter_or_zero(testbed), 0);
     let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(1)).expect("it serves");
     assert_eq!(client.ask("SET counter 7").expect("there is a core"), Reply::ok());
-    // The disk takes nothing more: the log fills, then the sockets.
+    // The disk stores nothing more: the log fills, then the sockets.
     core.signal(Signal::STOP);
     let value = vec![b'x'; 1 << 16];
     while client.send(&[b"SET", b"filling", &value]).is_ok() {}
@@ -232,7 +233,7 @@ fn a_store_whose_log_is_held_ends_at_sigterm() {
     assert_eq!(counter_or_zero(testbed), 7);
 }
 
-/// What the store has, as soon as it answers and takes writes; 0 of a new one.
+/// The value in the store, as soon as it answers and takes writes; 0 for a new store.
 fn counter_or_zero(testbed: &Testbed) -> u64 {
     wait_for("the store", || {
         let mut client = Client::connect_with(testbed.kernel(), Duration::from_secs(5)).ok()?;

@@ -1,4 +1,4 @@
-//! A small blocking client, and load that looks at every reply.
+//! A small blocking client, and a load that checks every reply.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -49,7 +49,7 @@ impl Client {
         self.command(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>())
     }
 
-    /// Reads until the other side closes; whether it does.
+    /// Reads until the peer closes; returns whether it does.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.connection.stream().read_to_end(&mut rest) {
@@ -89,7 +89,7 @@ impl Stop {
     }
 }
 
-/// What a run of [`load`] saw.
+/// The measurements of a run of [`load`].
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub replies: u64,

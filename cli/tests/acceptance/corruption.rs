@@ -1,5 +1,5 @@
-//! What lies on the disk and is wrong: a superblock, a full disk, sietch.toml. The error names the
-//! damage and the fix, and nothing is overwritten.
+//! Damaged or wrong files: a superblock, a full disk, sietch.toml. The error names the damage and
+//! the fix, and nothing is overwritten.
 
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -19,7 +19,7 @@ fn contains_all(printed: &str, words: &[&str]) {
     }
 }
 
-/// Damages the copies and returns the whole area as it is then.
+/// Damages the copies and returns the resulting area.
 fn corrupt(testbed: &Testbed, copies: &[usize]) -> Vec<u8> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(testbed.area()).expect("the area");
     for copy in copies {
@@ -67,7 +67,7 @@ fn a_full_disk_is_named_with_what_is_needed_and_what_is_there() {
         let data = testbed.folder.join("data");
         std::fs::create_dir(&data).unwrap();
         let up = testbed.up_command(&["--net", "linux"]);
-        // A mount namespace that goes with the command, and a small file system in it.
+        // A mount namespace that ends with the command, and a small file system in it.
         let mut command = Command::new("unshare");
         command
             .args(["--mount", "sh", "-c", "mount -t tmpfs -o size=32m none \"$0\" && exec \"$@\""])

@@ -1,4 +1,5 @@
-//! A hostile program holding a grant: what it sends, what it scribbles, how it stops and dies.
+//! A hostile program that holds a grant: what it sends, which memory it overwrites, how it stops
+//! and dies.
 //!
 //! 1. The attacker ([`attacker`]) is a process without capabilities that holds the VNIC `rogue`.
 //!    Meanwhile an ordinary client uses the store of the same daemon over another VNIC: it must see
@@ -7,8 +8,8 @@
 //!    mark in their payload, honest ones another: honest ones show that the watch works.
 //! 3. The rate is what a kernel socket receives, counted in frame bytes from the first to the last
 //!    datagram.
-//! 4. At the end the attacker is killed with full queues. Its veth goes, its grant goes, and the
-//!    daemon has as many descriptors as before.
+//! 4. At the end the attacker is killed with full queues. Its veth and its grant are removed, and
+//!    the daemon has as many descriptors as before.
 
 pub(crate) mod attacker;
 mod capture;
@@ -26,13 +27,13 @@ use crate::client::{Stop, answers, load};
 use crate::testbed::{ROGUE_USER, Testbed, descriptors, in_own_network, ip, signal, wait_for};
 use capture::Capture;
 
-/// Where the attacker's datagrams go.
+/// The destination of the attacker's datagrams.
 const HOST: &str = "10.84.1.1:9999";
 
 /// The attacker's granted rate, in bytes a second: 100 Mbit/s.
 const RATE: f64 = 12.5e6;
 
-/// For how long the rate is measured.
+/// The length of the measurement of the rate.
 const FLOOD: Duration = Duration::from_secs(2);
 
 /// The attacker's process; killed with the test.
@@ -98,7 +99,7 @@ impl Drop for Attacker {
     }
 }
 
-/// What of the attacker's the host's own socket receives.
+/// The attacker's datagrams that the host's own socket receives.
 fn listen() -> UdpSocket {
     let socket = UdpSocket::bind(HOST).expect("the attacker's gateway is the host");
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 8 << 20);
@@ -125,15 +126,15 @@ fn forged_frames_stay_where_they_are(attacker: &mut Attacker) {
     }
 }
 
-/// Receives while the attacker sends ten times what it may.
+/// Receives while the attacker sends ten times its granted rate.
 fn the_rate_holds(attacker: &mut Attacker) {
-    // More than granted never gets through. Less does when the machine has something else to do:
-    // then once more.
+    // More than the granted rate never arrives. Less arrives if the machine is busy: then the test
+    // tries once more.
     let ratio = (0..4).map(|_| share_of_the_rate(attacker)).find(|ratio| *ratio >= 0.9);
     assert!(ratio.is_some(), "four floods in a row got less than nine tenths of the granted rate through");
 }
 
-/// A flood: how much of the granted rate is received.
+/// A flood: returns the received share of the granted rate.
 fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
     let socket = listen();
     attacker.order(&format!("flood {}", (FLOOD + Duration::from_millis(500)).as_millis()));
@@ -143,7 +144,7 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
     let mut elapsed = Duration::ZERO;
     while let Ok(length) = socket.recv(&mut buffer) {
         let now = Instant::now();
-        // The bucket's first burst is past when the measurement starts.
+        // The first burst of the token bucket is over when the measurement starts.
         let start = *first.get_or_insert(now + Duration::from_millis(200));
         if now >= start {
             elapsed = now - start;
@@ -163,15 +164,15 @@ fn share_of_the_rate(attacker: &mut Attacker) -> f64 {
     ratio
 }
 
-/// Scribbled rings and wild descriptors: nothing forged gets out, whatever is sent, and a producer
-/// word that would make the kernel walk for long ends the attacker and takes its VNIC back.
+/// Overwritten rings and invalid descriptors: no forged frame leaves, whatever is sent. A producer
+/// word that would make the kernel walk for long ends the attacker and revokes its VNIC.
 fn scribbling_hurts_only_the_scribbler(testbed: &Testbed, mut attacker: Attacker) {
     let capture = Capture::start();
     let bait = UdpSocket::bind("10.84.1.1:0").unwrap();
     attacker.order("scribble 2000");
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline {
-        // What arrives makes the kernel read the attacker's rings.
+        // Arriving frames make the kernel read the attacker's rings.
         let _ = bait.send_to(&[0; 200], (frames::ADDRESS, 7001));
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -203,7 +204,7 @@ fn attack(testbed: &Testbed, daemon: i64) {
     scribbling_hurts_only_the_scribbler(testbed, attacker);
 
     let Some(mut attacker) = Attacker::start(testbed) else { panic!("it is allowed again") };
-    // Stopped with full queues, while the host goes on sending to it.
+    // Stopped with full queues, while the host continues to send to it.
     attacker.ask("fill");
     signal(attacker.pid(), Signal::STOP);
     let sender = UdpSocket::bind("10.84.1.1:0").unwrap();
@@ -235,7 +236,7 @@ fn a_hostile_application_harms_only_itself() {
         std::thread::scope(|scope| {
             let guard = stop.guard();
             let client = scope.spawn(|| load(testbed.vnic(), "neighbour", &stop));
-            // Again, with all that the first one may have left behind.
+            // A second run, beside everything that the first may have left behind.
             for _ in 0..2 {
                 attack(&testbed, pids[0]);
             }

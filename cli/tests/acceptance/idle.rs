@@ -1,4 +1,4 @@
-//! An idle system burns no core.
+//! An idle system uses no processor time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn assert_idle(testbed: &Testbed, options: &[&str], addresses: &[SocketAddr]) {
             drop(guard);
         });
     }
-    // Connections that say nothing belong to an idle system.
+    // Silent connections belong to an idle system.
     let silent: Vec<_> = addresses.iter().map(|address| Client::connect(*address).unwrap()).collect();
     let seconds = crate::number("SIETCH_IDLE_SECONDS", 6);
     let pids = testbed.pids();
@@ -28,7 +28,7 @@ fn assert_idle(testbed: &Testbed, options: &[&str], addresses: &[SocketAddr]) {
     let used = pids.iter().map(|pid| ticks(*pid)).sum::<u64>() - before;
     let ticks_in_all = seconds * rustix::param::clock_ticks_per_second();
     eprintln!("{options:?}: idle for {seconds} s: {used} of {ticks_in_all} clock ticks of one core");
-    // A single tick is the unit of the account.
+    // Processor time is counted in single ticks.
     assert!(used <= 1.max(ticks_in_all / 100), "{options:?}: {used} of {ticks_in_all}");
     drop(silent);
     up.stop();

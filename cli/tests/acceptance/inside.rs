@@ -1,5 +1,5 @@
-//! `ss` and `capture` while the store runs, as the user who started it: the store at one end of a link, this test at
-//! the other, and `sietch ss` and `sietch capture` beside them.
+//! `ss` and `capture` while the store runs, as the user who started it. The store is at one end of
+//! a link, this test at the other, and `sietch ss` and `sietch capture` run beside them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -96,7 +96,7 @@ fn switched(name: &str) -> Testbed {
     testbed
 }
 
-/// A server that answers every ping on the VNIC `back`, until that is taken away.
+/// A server that answers every ping on the VNIC `back`, until the VNIC is revoked.
 fn pong(testbed: &Testbed) -> JoinHandle<std::io::Result<()>> {
     let words = ["--vnic", "back", "--socket", testbed.socket().to_str().unwrap()].map(str::to_owned);
     let (port, (ready, is_ready)) = (testbed.port, std::sync::mpsc::channel());
@@ -121,7 +121,7 @@ fn pong(testbed: &Testbed) -> JoinHandle<std::io::Result<()>> {
 #[test]
 fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
     let testbed = switched("switch");
-    // A daemon alone first, for the store wants a switch when it starts.
+    // First a daemon alone, because the store needs a switch when it starts.
     let path = |name: &str| testbed.folder.join(name).display().to_string();
     let (config, data) = (path("sietch.toml"), path("data"));
     let mut daemon = testbed.sietch(&["daemon", "--config", &config, "--data", &data, "--without-network"]);
@@ -143,14 +143,14 @@ fn the_switch_joins_vnics_on_a_service_core_and_is_missed_when_it_ends() {
     let grant = near.grant.clone();
     drop(near);
     back.release(&grant).expect("given back");
-    // A server on one port, a visitor on the other, and the switch between them.
+    // A server on one port, a client on the other, and the switch between them.
     let server = pong(&testbed);
     let visitor = Visitor::start(&testbed);
     let answers = json(&testbed, &["ss", "--json"]);
     assert_eq!(sockets(&answers, "back", "established")[0]["local"], format!("{BACK}:{}", testbed.port));
     drop(visitor);
     let mut near = back.acquire_vnic("front").expect("a port of the switch");
-    // Two service cores would switch nothing between them.
+    // Two service cores could not switch between these ports.
     let second = testbed.run(&["service"]);
     assert!(!second.status.success(), "{second:?}");
     service.kill().expect("kill");
@@ -223,7 +223,7 @@ fn ss_shows_both_ends_of_a_connection_and_names_silent_holders() {
     up.stop();
 }
 
-/// The frames of a pcapng file, with their directions, and what its statistics say was dropped.
+/// The frames of a pcapng file, with their directions, and the dropped frames in its statistics.
 fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
     let word = |bytes: &[u8]| u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
     let (mut frames, mut dropped, mut rest) = (Vec::new(), None, file);
@@ -244,7 +244,7 @@ fn read_pcapng(file: &[u8]) -> (Vec<(u32, Vec<u8>)>, Option<u64>) {
     (frames, dropped)
 }
 
-/// A capture that has begun, as soon as the VNIC's holder can be asked for one.
+/// A capture that has begun, as soon as the VNIC has a holder that can be asked for one.
 fn begin_capture(testbed: &Testbed, vnic: &str, path: &str, more: &[&str]) -> Child {
     wait_for("a capture to begin", || try_begin_capture(testbed, vnic, path, more))
 }
@@ -301,7 +301,7 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
     assert!(running.wait().expect("wait").success());
     let (frames, dropped) = read_pcapng(&std::fs::read(&file).unwrap());
     assert!(dropped.is_some() && frames.iter().all(|(_, frame)| frame.len() <= 60));
-    // One at a time; and the end of the connection is the end of the capture.
+    // One capture at a time; the end of the connection ends the capture.
     let mut busy = begin_capture(&testbed, "back", "/dev/null", &[]);
     let output = testbed.run(&["capture", "back", "-w", "/dev/null", "--seconds", "1"]);
     assert!(!output.status.success() && text(&output.stderr).contains("captured already"), "{output:?}");
@@ -311,7 +311,7 @@ fn a_capture_holds_the_frames_both_ways_and_other_programs_read_it() {
         testbed.run(&["capture", "back", "-w", "/dev/null", "--count", "3"]).status.success().then_some(())
     });
     drop(visitor);
-    // A holder that goes takes the capture along.
+    // The end of the holder ends the capture.
     let mut last = begin_capture(&testbed, "back", "/dev/null", &[]);
     up.stop();
     assert!(last.wait().expect("wait").success());

@@ -1,5 +1,5 @@
-//! The store over IPv6: what people have on their machines reaches it by its address, through the
-//! kernel's own neighbour discovery.
+//! The store over IPv6: ordinary programs reach it by its address, through the kernel's own
+//! neighbour discovery.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::client::answers;
 use crate::testbed::{PATIENCE, Testbed, VNIC6, has, in_own_network, ip, signal, text, wait_for};
 
-/// What `program` says to `input`.
+/// The output of `program` for `input`.
 fn printed(program: &str, arguments: &[&str], input: &str) -> String {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -43,13 +43,14 @@ fn people_reach_the_store_over_ipv6_with_what_they_have() {
             let answer = printed("nc", &["-6", "-w", "5", VNIC6, &port], "PING\r\nQUIT\r\n");
             assert!(answer.starts_with("+PONG"), "{answer}");
         }
-        // An echo request crosses both filters; a foreign port does not, silently.
+        // An echo request crosses both filters; a packet to another port does not, silently.
         if has(name, "ping") {
             let ping = printed("ping", &["-6", "-c", "1", "-W", "10", VNIC6], "");
             assert!(ping.contains("1 received"), "{ping}");
         }
         let mut stream = TcpStream::connect_timeout(&testbed.vnic6(), PATIENCE).expect("the store listens");
-        // The daemon dies and comes again: the connection goes on, and the address is still there.
+        // The daemon is killed and restarted: the connection continues, and the address is still
+        // there.
         let [daemon, ..] = testbed.pids();
         signal(daemon, rustix::process::Signal::KILL);
         wait_for("another daemon", || {

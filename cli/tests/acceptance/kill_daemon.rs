@@ -1,5 +1,5 @@
-//! The daemon is killed under load, and no client notices; its successor knows every grant and can take it
-//! back.
+//! The daemon is killed under load, and no client notices. Its successor knows every grant and can
+//! revoke it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use crate::client::{Client, Stop, answers, load};
 use crate::testbed::{Testbed, in_own_network, signal, text, wait_for};
 
-/// Within this time of the command's return the last reply has arrived.
+/// The last reply has arrived within this time of the command's return.
 const REVOKED_WITHIN: Duration = Duration::from_millis(100);
 
-/// A gap between replies that a user would call a stall. The machine's own hiccups are shorter.
+/// A gap between replies that a user would notice. The machine's own pauses are shorter.
 const STALL: Duration = Duration::from_secs(2);
 
 /// Grant and generation of the VNIC and of the area.
@@ -23,7 +23,7 @@ fn grants(status: &serde_json::Value) -> Option<[(u64, u64); 2]> {
     Some([of(&vnic["holder"])?, of(&status["daemon"]["vsas"][0]["holder"])?])
 }
 
-/// Asks until no reply comes; when the last one came.
+/// Sends requests until no reply comes; returns the time of the last one.
 fn last_reply(address: SocketAddr, stop: &Stop) -> Instant {
     let mut client = Client::connect_with(address, Duration::from_secs(1)).expect("connect");
     let mut last = Instant::now();
@@ -51,7 +51,7 @@ fn the_daemon_dies_under_load(testbed: &Testbed) {
             signal(daemon, Signal::KILL);
             let after = wait_for("the daemon", || {
                 let status = testbed.try_status()?;
-                // The store adopts its grants with the new daemon at its own pace.
+                // The store registers its grants with the new daemon asynchronously.
                 let connected = status["daemon"]["vsas"][0]["holder"]["connected"] == true;
                 (connected && status["daemon"]["pid"].as_i64() != Some(daemon)).then_some(status)
             });
@@ -100,7 +100,7 @@ fn clients_do_not_notice_a_killed_daemon_and_its_successor_revokes() {
         let vnic = || testbed.status()["daemon"]["vnics"][0].clone();
         assert!(vnic()["revoked"] == true && vnic()["holder"].is_null(), "{}", vnic());
 
-        // Also a new store is refused, until the VNIC is restored.
+        // A new store is refused too, until the VNIC is restored.
         let restart = || {
             signal(testbed.pids()[2], Signal::KILL);
             wait_for("the store", || answers(testbed.kernel()).then_some(()));

@@ -1,11 +1,11 @@
 //! `kill -9` of the store under fifty writing connections: no acknowledged write is lost.
 //!
-//! 1. Each writer has keys of its own and writes ever larger numbers: SET, INCR and RPUSH. Half of
-//!    them come over the VNIC, half over 127.0.0.1.
-//! 2. A number is *tried* before it is sent and *acknowledged* when its reply has come. What was
-//!    tried and not acknowledged may or may not be there.
-//! 3. The test kills the store at a random moment, notes what is acknowledged, waits for the new
-//!    store and reads: each value lies between the acknowledged and the tried one.
+//! 1. Each writer has keys of its own and writes increasing numbers: SET, INCR and RPUSH. Half of
+//!    the writers use the VNIC, half 127.0.0.1.
+//! 2. A number is *tried* before it is sent and *acknowledged* when its reply has come. A number
+//!    that was tried and not acknowledged may or may not be there.
+//! 3. The test kills the store at a random moment, records the acknowledged numbers, waits for the
+//!    new store and reads. Each value lies between the acknowledged and the tried one.
 //! 4. At the end every list has all acknowledged numbers, each once and in order.
 
 use std::io;
@@ -20,7 +20,7 @@ use crate::testbed::{Testbed, in_own_network, signal, wait_for};
 
 const WRITERS: usize = 50;
 
-/// What one writer knows of its keys.
+/// The expected keys of one writer.
 #[derive(Default)]
 struct Account {
     /// The largest number tried, for all three keys.
@@ -35,7 +35,7 @@ struct Account {
     pushed: AtomicU64,
 }
 
-/// Writes until it is stopped, on as many connections as it takes. Returns the numbers whose RPUSH
+/// Writes until it is stopped, on as many connections as necessary. Returns the numbers whose RPUSH
 /// was acknowledged.
 fn write(address: SocketAddr, index: usize, account: &Account, stop: &Stop) -> Vec<u64> {
     let mut acknowledged = Vec::new();
@@ -76,7 +76,7 @@ fn write_on_one_connection(
     Ok(())
 }
 
-/// Reads everything back while the writers go on: at least what was acknowledged before, at most
+/// Reads everything back while the writers continue: at least what was acknowledged before, at most
 /// what was tried.
 fn verify(client: &mut Client, accounts: &[Account], round: u64) {
     for (index, account) in accounts.iter().enumerate() {
@@ -159,7 +159,7 @@ fn no_acknowledged_write_is_lost_when_the_store_is_killed() {
         lists.iter().enumerate().for_each(|(index, list)| verify_list(&mut client, index, list));
         let writes: usize = lists.iter().map(Vec::len).sum();
         eprintln!("{kills} kills, {} acknowledged writes, none lost", 3 * writes);
-        // Nobody reads what it says meanwhile, and a pipe has room for some hundred lines.
+        // Its output is not read meanwhile, and a pipe has room for some hundred lines.
         let reported = usize::try_from(kills.min(400)).unwrap();
         assert!(up.stop().matches("starting it again").count() >= reported);
     });

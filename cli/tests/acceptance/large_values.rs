@@ -1,4 +1,4 @@
-//! A hundred megabytes through the VNIC, there and back, with the kernel's own TCP as peer.
+//! A hundred megabytes through the VNIC, in both directions, with the kernel's own TCP as peer.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn large_values_come_back_identical_from_the_vnic() {
             writer.send_raw(&encode(&[b"SET", format!("v{number}").as_bytes(), &value(number)])).unwrap();
             assert_eq!(writer.receive().unwrap(), Reply::ok());
         }
-        // All are asked for at once, so that the engine's send buffer is the bound.
+        // All are requested at once, so that the engine's send buffer is the limit.
         let mut reader = Client::connect_with(testbed.vnic(), patience).unwrap();
         for number in 0..VALUES {
             reader.send(&[b"GET", format!("v{number}").as_bytes()]).unwrap();

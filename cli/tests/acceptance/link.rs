@@ -1,17 +1,17 @@
-//! The store on one end of a link, a client with an engine of its own on the other: no root, no
+//! The store on one end of a link, a client with an engine of its own on the other: no root, and no
 //! kernel network in between.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::testbed::{Testbed, wait_for};
 
-/// Everything runs as this user if the test is root's.
+/// Everything runs as this user if root runs the test.
 const NOBODY: u32 = 65534;
 
 const STORE: &str = "10.90.0.1";
 const STORE6: &str = "fd90::1";
 
-/// Whom everything runs as, if not as who runs the test.
+/// The user that runs everything, if not the user that runs the test.
 pub(crate) fn user() -> Option<u32> {
     rustix::process::geteuid().is_root().then_some(NOBODY)
 }
@@ -34,10 +34,11 @@ fn testbed(name: &str) -> Option<Testbed> {
     Some(testbed)
 }
 
-/// Acquires the VNIC `client`, asks, and ends. The replies, one behind the other.
+/// Acquires the VNIC `client`, sends the requests, and ends. Returns the replies, one after the
+/// other.
 pub(crate) fn converse(testbed: &Testbed, store: &str, requests: &str, replies: usize) -> String {
     let mut client = sietch::Client::connect(&testbed.socket(), "acceptance").expect("the daemon is there");
-    // The daemon may not have noticed yet that the peer before has ended.
+    // The daemon may not have noticed yet that the previous peer has ended.
     let vnic = wait_for("the client's end of the link", || client.acquire_vnic("client").ok());
     let config = vnic.engine_config([7; 16]);
     let grants = vec![vnic.grant];
@@ -56,7 +57,7 @@ pub(crate) fn converse(testbed: &Testbed, store: &str, requests: &str, replies: 
     conversation.expect("the link is whole")
 }
 
-/// Sends and asks for what takes many segments.
+/// Sends and requests data of many segments.
 pub(crate) fn converse_at_length(testbed: &Testbed, store: &str) {
     let large = "x".repeat(100_000);
     let reply = format!("+OK\r\n${}\r\n{large}\r\n", large.len());
@@ -79,7 +80,7 @@ fn the_store_serves_on_a_link_and_its_next_peer_finds_it_again() {
         assert_eq!(printed, format!(":{}\r\n", round + 1), "at {store}");
     }
     up.stop();
-    // The same without a log: nothing of what was there is seen.
+    // The same without a log: none of the old data is seen.
     let up = testbed.up(&["--net", "af_xdp", "--durability", "none"]);
     assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":1\r\n");
     up.stop();

@@ -1,12 +1,12 @@
-//! What Sietch promises, shown with the real binaries: daemon, store, kernel, Redis' own clients
+//! The promises of Sietch, tested with the real binaries: daemon, store, kernel, Redis' own clients
 //! and hostile ones.
 //!
-//! 1. Every test has a network namespace, folders and a port of its own ([`testbed`]). The namespace
-//!    belongs to the test's thread and goes with the last process in it; a failed test leaves
-//!    nothing either.
-//! 2. Tests run one after another, whatever the harness thinks: rates, idle time and replies are
-//!    looked at on a machine that does nothing else.
-//! 3. As ordinary user they are skipped, and say so.
+//! 1. Every test has a network namespace, folders and a port of its own ([`testbed`]). The
+//!    namespace belongs to the test's thread and ends with the last process in it. A failed test
+//!    leaves nothing behind either.
+//! 2. Tests run one after another, even if the harness has several threads: rates, idle time and
+//!    replies must be measured on an otherwise idle machine.
+//! 3. As an ordinary user they are skipped, and print that.
 //! 4. `SIETCH_KILLS=100` and `SIETCH_IDLE_SECONDS=60` run the long forms.
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 

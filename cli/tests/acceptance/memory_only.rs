@@ -1,4 +1,4 @@
-//! `--durability none`: the store keeps no log, needs no area, and says so.
+//! `--durability none`: the store keeps no log, needs no area, and reports that.
 
 use rustix::process::Signal;
 

@@ -1,5 +1,5 @@
-//! The namespace as files: what real programs see of areas while the store runs, and who sees
-//! nothing.
+//! The namespace as files: what real programs read of areas while the store runs, and what other
+//! users cannot see.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -11,10 +11,10 @@ use rustix::process::Signal;
 use crate::client::Client;
 use crate::testbed::{PATIENCE, ROGUE_USER, STORE_USER, Testbed, in_own_network, signal, text, wait_for};
 
-/// A running `sietch mount`. What is mounted when it is dropped is taken away.
+/// A running `sietch mount`. Dropping it removes the mount.
 pub(crate) struct Mount {
     child: Child,
-    /// Kept open: it may still speak.
+    /// Kept open: the process may still write to it.
     output: Option<BufReader<ChildStdout>>,
     pub directory: PathBuf,
 }
@@ -93,7 +93,7 @@ fn printed(words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// The same as an ordinary user; what it says on standard error.
+/// The same as an ordinary user; returns its standard error.
 fn refused_to(uid: u32, words: &[&str]) -> String {
     let output = Command::new(words[0]).args(&words[1..]).uid(uid).gid(uid).output().expect("coreutils");
     assert!(!output.status.success(), "{words:?} as {uid}: {output:?}");
@@ -127,7 +127,7 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         let found = printed(&["find", &shown(&mount.directory), "-maxdepth", "2", "-type", "f"]);
         assert_eq!(found, format!("{area}\n"));
 
-        // The same bytes by every way, in pieces of every size.
+        // The same bytes by every access path, in pieces of every size.
         let real = shown(&testbed.area());
         printed(&["cmp", &area, &real]);
         let sum = |words: &[&str]| printed(words).split(' ').next().unwrap().to_owned();
@@ -148,7 +148,7 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
         let cat = testbed.run(&["vsa", "cat", "/main/store", "--offset", "4095", "--length", "10000"]);
         assert_eq!(cat.stdout, program(&["tail", "-c", "+4096", &real]).stdout[..10000]);
 
-        // Nothing can be written, and what is not there is not there.
+        // Nothing can be written, and missing names are missing.
         let write =
             program(&["dd", "if=/dev/zero", &format!("of={area}"), "bs=1", "count=1", "conv=notrunc"]);
         assert!(text(&write.stderr).contains("Read-only file system"), "{write:?}");
@@ -157,13 +157,13 @@ fn areas_are_files_to_real_programs_while_the_store_runs() {
             assert!(!program(&["stat", &shown(&mount.path(missing))]).status.success(), "{missing}");
         }
 
-        // What is made appears, what is deleted disappears, within a second or so.
+        // A new area appears, and a deleted one disappears, within about a second.
         assert!(testbed.run(&["vsa", "create", "second", "1mb"]).status.success());
         wait_for("the new area", || mount.path("main/second").exists().then_some(()));
         let second = std::fs::File::open(mount.path("main/second")).expect("open");
         assert!(testbed.run(&["vsa", "delete", "second"]).status.success());
         wait_for("its end", || (!mount.path("main/second").exists()).then_some(()));
-        // As with any file, who has it open keeps it.
+        // As with any file, a process that has it open keeps it.
         assert_eq!(std::io::copy(&mut &second, &mut std::io::sink()).expect("read"), 1 << 20);
         drop(second);
         mount.stop();
@@ -195,7 +195,7 @@ fn a_mount_shows_others_nothing_but_their_own() {
         let mount = Mount::start(&testbed, "mnt", &["--allow-other"]);
         let view = shown(&mount.path("main/store.view"));
         let [area, own] = ["main/store", "main/rogues"].map(|name| shown(&mount.path(name)));
-        // Root has looked at it: the kernel may not show others what it has kept of that.
+        // Root has read it: the kernel may not show its cached copy to other users.
         assert_eq!(printed(&["ls", &inside]), "rogues\nstore\nstore.view\n");
         printed(&["head", "-c", "10", &area]);
         printed(&["ls", &format!("{view}/keys/0")]);
@@ -209,7 +209,7 @@ fn a_mount_shows_others_nothing_but_their_own() {
         assert_eq!(read.stdout.len(), 1 << 20, "{read:?}");
         mount.stop();
 
-        // Not through the daemon either, whatever it is asked with.
+        // The daemon refuses too, whatever the request.
         let binary = testbed.folder.join("sietch");
         std::fs::copy(env!("CARGO_BIN_EXE_sietch"), &binary).expect("copy");
         let socket = shown(&testbed.socket());
@@ -237,7 +237,7 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
         let held = std::fs::File::open(&area).expect("open");
         let [daemon, ..] = testbed.pids();
         signal(daemon, Signal::KILL);
-        // What is open goes on without any daemon.
+        // Open files stay readable without a daemon.
         let mut bytes = [1; 4096];
         std::os::unix::fs::FileExt::read_exact_at(&held, &mut bytes, 0).expect("read");
         wait_for("another daemon", || {
@@ -253,10 +253,10 @@ fn a_mount_outlives_the_daemon_and_a_killed_one_is_cleared_away() {
         assert!(text(&dead.stderr).contains("not connected"), "{dead:?}");
         let again = Mount::start(&testbed, "mnt", &[]);
         assert!(area.exists());
-        // Somebody who is in it does not keep it.
+        // A process that has a file open does not keep the mount.
         let _held = std::fs::File::open(&area).expect("open");
         again.stop();
-        // Unmounted by others, it ends.
+        // If another process unmounts it, it ends.
         let mut mount = Mount::start(&testbed, "mnt", &[]);
         printed(&["umount", &directory]);
         let status = wait_for("its end", || mount.child.try_wait().expect("wait"));
@@ -312,7 +312,7 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
             let path = shown(keys) + "/" + missing;
             assert!(!program(&["cat", &path]).status.success(), "{missing}");
         }
-        // Thousands of keys are a listing of many pages; what is deleted goes.
+        // Thousands of keys are a listing of many pages; deleted keys disappear.
         for number in 0..2000 {
             client.ask(&format!("SET many:{number} {number}")).expect("SET");
         }
@@ -320,7 +320,7 @@ fn keys_of_the_store_are_files_that_its_owner_shows_while_it_serves() {
         wait_for("all keys", || (printed(&["ls", &shown(keys)]).lines().count() == 2004).then_some(()));
         let found = printed(&["find", &shown(&mount.path("main/store.view")), "-type", "f"]);
         assert_eq!(found.lines().count(), 2004);
-        // Without any mount, the same.
+        // The same without a mount.
         let cat = testbed.run(&["vsa", "cat", "/main/store", "--view", "keys/0/greeting"]);
         assert_eq!(text(&cat.stdout), "hello", "{cat:?}");
         let part = ["vsa", "cat", "store", "--view", "keys/0/large", "--offset", "2999990", "--length", "5"];
@@ -340,13 +340,13 @@ fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
         let mut open = std::fs::File::open(&greeting).expect("open");
         let [_, _, store] = testbed.pids();
         signal(store, Signal::STOP);
-        // `program` gives up much later than the second that an owner is given.
+        // The timeout of `program` is much longer than the second that an owner has.
         for words in [&["cat", &shown(&greeting)][..], &["ls", &shown(&keys.join("list"))]] {
             let output = program(words);
             assert!(text(&output.stderr).contains("Connection timed out"), "{words:?}: {output:?}");
         }
         assert!(testbed.run(&["vsa", "cat", "store", "--view", "keys/0/greeting"]).status.code() == Some(1));
-        // The area itself, and the daemon, do not notice.
+        // The area itself and the daemon are not affected.
         let head = program(&["head", "-c", "8192", &shown(&mount.path("main/store"))]);
         assert_eq!(head.stdout.len(), 8192, "{head:?}");
         assert!(testbed.run(&["vsa", "list"]).status.success());
@@ -357,7 +357,7 @@ fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
             crate::client::Reply::Bulk(b"hello".to_vec())
         );
 
-        // In the middle of a question, killed.
+        // Killed during a request.
         signal(store, Signal::STOP);
         let mut reader =
             Command::new("cat").arg(&greeting).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -370,7 +370,7 @@ fn a_stopped_or_dead_owner_is_an_error_in_bounded_time_and_blocks_no_other() {
         let mut bytes = Vec::new();
         let error = open.read_to_end(&mut bytes).expect_err("its owner is dead");
         assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
-        // Another store has taken its place by itself.
+        // Another store has taken its place automatically.
         wait_for("the next owner", || std::fs::read(&greeting).ok().filter(|bytes| bytes == b"hello"));
     });
 }

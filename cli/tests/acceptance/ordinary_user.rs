@@ -26,7 +26,7 @@ fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
                 assert!(up.banner.contains("io_uring refused"), "{}", up.banner);
             }
             let mut client = Client::connect(testbed.kernel()).unwrap();
-            // What the run before wrote is there, whichever way blocks reach the disk.
+            // The data of the previous run are there, whichever way blocks reach the disk.
             assert_eq!(client.ask("INCR rounds").unwrap(), Reply::Integer(i64::try_from(round).unwrap() + 1));
             for pid in testbed.pids() {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");

@@ -1,15 +1,15 @@
-//! Random programs of commands on the store and on a redis-server, the store killed at random
-//! points: replies and what is kept are the same.
+//! Random programs of commands on the store and on a redis-server, with the store killed at random
+//! points: replies and stored data are equal.
 //!
 //! 1. A program ([`generate`]) runs command by command, first on the store, then on the
 //!    redis-server. One command in a hundred is huge ([`huge`]). Replies are compared as
 //!    [`Comparison`] says.
-//! 2. What the store refuses because its area would be too full is not asked of Redis; it must have
-//!    changed nothing.
-//! 3. At random points the store is killed: between commands, while one is answered, and while it
-//!    recovers. A command whose reply has come is there afterwards; one whose reply has not come is
-//!    there as a whole or not at all.
-//! 4. What the two hold is compared after each kill and each program ([`state`]). At the end `kv
+//! 2. A command that the store refuses because its area would be too full is not sent to Redis. It
+//!    must have changed nothing.
+//! 3. The store is killed at random points: between commands, during a command, and during
+//!    recovery. A command whose reply has come is there afterwards. A command whose reply has not
+//!    come is there as a whole or not at all.
+//! 4. The data of both are compared after each kill and each program ([`state`]). At the end `kv
 //!    check` finds no damage.
 //!
 //! A failure prints the seed. `SIETCH_SIM_SECONDS` runs longer, `KV_COMPATIBILITY_SEED` begins with
@@ -29,18 +29,18 @@ use sietch_sim::Random;
 
 use crate::testbed::{PATIENCE, Testbed, in_own_network, signal, text, wait_for};
 
-/// One command in so many is huge.
+/// One command in this number is huge.
 const HUGE: usize = 100;
 
-/// Before one command in so many the store is killed, or while it runs.
+/// The store is killed before or during one command in this number.
 const KILLS: usize = 120;
 
-/// Bytes of the store's area: not enough for everything that huge commands make.
+/// Bytes of the store's area: not enough for all data of the huge commands.
 const AREA: &str = "96MiB";
 
 type StoreConnection = Connection<TcpStream>;
 
-/// The store, the redis-server, and what is known of both.
+/// The store, the redis-server, and the state of the comparison.
 struct Pair {
     testbed: Testbed,
     /// The process of `sietch up`, whose child the store is.
@@ -53,7 +53,7 @@ struct Pair {
     killed: bool,
     /// The commands between MULTI and EXEC.
     queued: Vec<Step>,
-    /// Whether the store has refused one of them, of which Redis knows nothing.
+    /// Whether the store has refused one of them, which Redis has therefore not seen.
     poisoned: bool,
     history: Vec<String>,
     refused: u64,
@@ -76,7 +76,7 @@ fn show(words: &[Vec<u8>]) -> String {
     format!("{} ({} words, {} bytes)", shown.join(" "), words.len(), words.concat().len())
 }
 
-/// The store that `sietch up` runs at the moment.
+/// The store that `sietch up` runs now.
 fn store_of(up: i64) -> Option<i64> {
     let children = std::fs::read_to_string(format!("/proc/{up}/task/{up}/children")).ok()?;
     children.split_whitespace().map(|pid| pid.parse().expect("a pid")).find(|pid| {
@@ -85,8 +85,8 @@ fn store_of(up: i64) -> Option<i64> {
     })
 }
 
-/// The same command; where it means all elements of a collection by a number that no ordinary one
-/// has, by a larger one.
+/// The same command. If it means all elements of a collection by a number above the ordinary sizes,
+/// the number is made larger.
 fn of_all(mut step: Step) -> Step {
     let by_count = ["spop", "srandmember", "hrandfield", "zrandmember", "scan", "sscan", "hscan", "zscan"];
     if by_count.contains(&name_of(&step).as_str()) {
@@ -94,7 +94,8 @@ fn of_all(mut step: Step) -> Step {
             *word = huge::ALL.into();
         }
     }
-    // Of large strings the store refuses it, which would take a table of their lengths' product.
+    // The store refuses it for large strings: it would need a table of the product of their
+    // lengths.
     if name_of(&step) == "lcs" {
         step.comparison = Comparison::Ignore;
     }
@@ -133,14 +134,14 @@ impl Pair {
         self.both(if seed % 2 == 1 { "HELLO 3" } else { "HELLO 2" });
     }
 
-    /// Forgets what the connections had chosen and begun.
+    /// Resets the state of the connections: database, protocol, transaction.
     fn reset(&mut self) {
         self.queued.clear();
         self.poisoned = false;
         self.both("RESET");
     }
 
-    /// Kills the store. What it was asked last may or may not be answered.
+    /// Kills the store. The last command may or may not be answered.
     fn kill(&mut self) {
         self.killed = true;
         self.kills += 1;

@@ -76,7 +76,7 @@ fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
         wait_for("the counters", || counter(&testbed, "kv", name).filter(|value| *value >= least));
     }
     assert_eq!(counter(&testbed, "kv", "transmitted.dropped.address"), Some(0));
-    // The client has gone, and so have its counters.
+    // The client has ended, and its counters were removed.
     wait_for("the client's port to end", || {
         counter(&testbed, "client", "received.frames").is_none().then_some(())
     });

@@ -98,7 +98,7 @@ fn a_call_that_a_handler_jumps_out_of_leaves_nothing_behind() {
         let kernel = testbed.start(testbed.kernel_command(&program, &[]), "kernel's").succeed().text();
         assert_eq!(kernel.matches(": 5 jumps, 0 descriptors").count(), 10, "{kernel}");
         assert_eq!(run_program(testbed, &program, &[]), kernel);
-        // The kernel's have gone over its loopback.
+        // The kernel's bytes have passed over its loopback.
         testbed.skip_byte_check();
     });
 }
@@ -117,7 +117,7 @@ fn a_listeners_name_is_free_whatever_call_closed_it() {
 fn as_on_the_kernel(testbed: &Testbed, program: &str) -> String {
     let kernel = testbed.start(testbed.kernel_command(program, &[]), "kernel's").succeed().text();
     assert_eq!(run_program(testbed, program, &[]), kernel);
-    // The kernel's have gone over its loopback.
+    // The kernel's bytes have passed over its loopback.
     testbed.skip_byte_check();
     kernel
 }
@@ -170,7 +170,7 @@ fn a_listener_that_is_shut_down_refuses_at_once_and_listens_again() {
             testbed.start(testbed.kernel_command("python3", &[&script]), "kernel's").succeed().text();
         assert_eq!(kernel, "refused 200 served 200\n");
         assert_eq!(testbed.client_output("python3", &[&script]), kernel);
-        // The kernel's have gone over its loopback.
+        // The kernel's bytes have passed over its loopback.
         testbed.skip_byte_check();
     });
 }

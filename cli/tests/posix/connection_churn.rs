@@ -55,7 +55,7 @@ fn a_connection_for_each_request() {
         testbed.wait_for("the second load", || (testbed.connections() > 10).then_some(()));
         let workers = children(server.pid()).into_iter().filter_map(Pid::from_raw);
         for pid in std::iter::once(load.pid()).chain(std::iter::once(server.pid())).chain(workers) {
-            // Those that the others' deaths have ended are gone already.
+            // Some have already ended with the death of others.
             let _ = kill_process(pid, Signal::KILL);
         }
         testbed.wait_for("all descriptors", || (testbed.service_descriptors() == 0).then_some(()));

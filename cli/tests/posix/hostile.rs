@@ -82,8 +82,8 @@ fn hostile(testbed: &Testbed, mode: &str, seed: usize) -> Process {
     process
 }
 
-/// Pages and tables that the service may keep of those that are gone, in KiB: allocators give back
-/// what they please.
+/// Pages and tables that the service may keep for ended programs, in KiB: allocators return memory
+/// when they like.
 const KEPT: usize = 32 << 10;
 
 /// The service has for the bystander alone what it has.

@@ -10,7 +10,7 @@ use crate::testbed::{Sides, Testbed};
 
 combinations!(load, needs ["initdb", "postgres", "psql", "pgbench"], in CI [Sides::BOTH]);
 
-/// PostgreSQL does not run as root, and wants a user that has a name: `nobody`.
+/// PostgreSQL does not run as root, and needs a user that has a name: `nobody`.
 const NOBODY: u32 = 65534;
 
 const TO: [&str; 8] = ["-h", "127.0.0.1", "-p", "5432", "-U", "tester", "-d", "postgres"];

@@ -1,8 +1,9 @@
-//! The socket service is killed and started again: every listener of every process is there again
-//! without anybody connecting to it, established connections live on, and new ones go by memory.
+//! The socket service is killed and started again. Every listener of every process is registered
+//! again, without a connection to it. Established connections survive, and new ones use shared
+//! memory.
 //!
-//! What goes over the kernel while there is no service is counted with everything else at the end,
-//! and is next to nothing.
+//! The bytes over the kernel while there is no service are counted with all others at the end. They
+//! must be next to nothing.
 
 use rustix::process::Signal;
 

@@ -32,7 +32,8 @@ fn load(testbed: &Testbed) {
         compare(&source, &copy);
         testbed.client("rsync", &["-az", "--delete", &local(&copy), &remote("upload")]);
         compare(&source, &upload);
-        // Some differ, one is gone, one is new: parts of files are matched against what is there.
+        // Some differ, one is deleted, one is new: rsync matches parts of files against the
+        // existing ones.
         testbed.write(&format!("source/3/{round}.new"), pattern(10_000 + round));
         let path = source.join("large");
         let mut large = std::fs::read(&path).unwrap();

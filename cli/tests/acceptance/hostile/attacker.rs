@@ -1,7 +1,7 @@
-//! The hostile application: it gets its VNIC as any other does and then does what it likes.
+//! The hostile application: it gets its VNIC like any other application, and then misuses it.
 //!
-//! It obeys lines on its standard input: `forge`, `flood MILLISECONDS`, `scribble MILLISECONDS`,
-//! `fill`; and answers each with `DONE` when it is through.
+//! It executes lines of its standard input: `forge`, `flood MILLISECONDS`, `scribble MILLISECONDS`,
+//! `fill`; and answers each with `DONE` when it has finished.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ use super::frames::{self, Link};
 /// The variable that names the daemon's socket.
 pub(crate) const SOCKET: &str = "SIETCH_ATTACKER_SOCKET";
 
-/// How far a producer word is put ahead. The kernel walks every entry that such a word claims
+/// How far a producer word is moved ahead. The kernel walks every entry that such a word claims
 /// (docs/spec/vnic.md), so this bounds the time of the test, not what the kernel survives.
 const KERNEL_WALK: u32 = 1 << 16;
 
 /// Bytes of payload of a flood's datagrams.
 const FLOOD: usize = 1400;
 
-/// Does what its standard input says.
+/// Executes the lines of the standard input.
 pub(crate) fn run() {
     let Some(socket) = std::env::var_os(SOCKET).map(PathBuf::from) else { return };
     let mut client = Client::connect(&socket, "attacker").expect("the daemon listens");
@@ -88,7 +88,7 @@ impl Attacker {
         }
     }
 
-    /// Hands over what is queued and takes back what was sent.
+    /// Submits the queued frames and reclaims the sent ones.
     fn turn(&mut self) {
         self.queue.flush().expect("the VNIC is up");
         let mut arrived = Vec::new();
@@ -96,7 +96,7 @@ impl Attacker {
         arrived.into_iter().for_each(|frame| self.queue.release(frame));
     }
 
-    /// Every forgery, between honest frames so that one in the same batch hides nothing.
+    /// Every forgery, between honest frames, so that a forgery in the same batch hides nothing.
     fn forge(&mut self) {
         let forged = frames::forged(self.link);
         let honest = [frames::honest(self.link, 64), frames::honest6(self.link)];
@@ -123,11 +123,11 @@ impl Attacker {
         println!("DONE {bytes}");
     }
 
-    /// Wild words in all rings and forgeries in all buffers, and the kernel is asked to send what
-    /// it finds.
+    /// Random words in all rings and forgeries in all buffers; then the kernel is asked to send
+    /// them.
     fn scribble(&mut self, time: Duration) {
         let forged = frames::forged(self.link);
-        // Every buffer that this library can get at holds a forgery.
+        // Every buffer that this library can reach holds a forgery.
         while forged.iter().all(|frame| self.send(frame)) {}
         self.turn();
         let mut scribbler = Scribbler::over(self.socket.as_fd(), self.geometry);
@@ -139,9 +139,9 @@ impl Attacker {
                 words += 1;
             }
             let _ = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
-            // At this pace the kernel's walks stay far below what a core can do.
+            // At this rate the kernel's walks stay far below the capacity of a core.
             std::thread::sleep(Duration::from_millis(1));
-            // Our own library stands it as well.
+            // Our own library must survive it as well.
             let mut arrived = Vec::new();
             self.queue.receive(&mut arrived, 64);
             arrived.into_iter().for_each(|frame| self.queue.release(frame));
@@ -149,7 +149,7 @@ impl Attacker {
         println!("DONE {words} words");
     }
 
-    /// Fills what can be filled and leaves it there.
+    /// Fills every queue and leaves it full.
     fn fill(&mut self) {
         let frame = frames::honest(self.link, FLOOD);
         while self.send(&frame) {}
@@ -157,7 +157,7 @@ impl Attacker {
     }
 }
 
-/// One ring as mapped a second time.
+/// One ring, mapped a second time.
 struct Ring {
     mapping: Mapping,
     producer: usize,
@@ -169,7 +169,7 @@ struct Ring {
     kernel_reads: bool,
 }
 
-/// Writes wild words into the rings, behind the back of the library.
+/// Writes random words into the rings, without the library's knowledge.
 struct Scribbler {
     rings: Vec<Ring>,
     state: XorShift64,
@@ -199,7 +199,7 @@ impl Scribbler {
         u32::try_from(self.state.word() >> 32).unwrap()
     }
 
-    /// One wild word in one ring: an index, or part of a descriptor.
+    /// One random word in one ring: an index, or part of a descriptor.
     fn scribble(&mut self) {
         let [ring, what, value, slot] = [(); 4].map(|()| self.random());
         let ring = &self.rings[usize::try_from(ring % 4).unwrap()];
@@ -213,7 +213,7 @@ impl Scribbler {
             kind => {
                 let slot = usize::try_from(slot % ring.count).unwrap() * ring.width;
                 let part = usize::try_from(value).unwrap() % (ring.width / 4) * 4;
-                // A half of them name something that exists.
+                // Half of them name something that exists.
                 let value = if kind == 2 { value } else { value % (8 << 20) };
                 word(ring.slots + slot + part).store(value, Ordering::Relaxed);
             }

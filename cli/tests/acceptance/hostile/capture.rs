@@ -13,7 +13,7 @@ use crate::client::Stop;
 /// Every protocol, in network order.
 const EVERYTHING: NonZeroU32 = NonZeroU32::new((3_u16).to_be() as u32).expect("3 is not 0");
 
-/// What was seen of the attacker.
+/// The frames of the attacker that were seen.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub honest: u64,
@@ -22,7 +22,7 @@ pub(super) struct Seen {
     pub forged: Vec<Vec<u8>>,
 }
 
-/// A watch that runs.
+/// A running watch.
 pub(super) struct Capture {
     stop: Arc<Stop>,
     thread: JoinHandle<Seen>,
@@ -44,7 +44,7 @@ impl Capture {
             let mut seen = Seen::default();
             let mut buffer = vec![0; 1 << 16];
             loop {
-                // Asked first: what was sent before the stop is still read.
+                // Read first: frames from before the stop are still counted.
                 let last = asked.is_set();
                 while let Ok((_, length)) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty()) {
                     let frame = &buffer[..length];

@@ -1,4 +1,4 @@
-//! The frames that the attacker sends: honest ones, and each forgery that a filter must know.
+//! The frames that the attacker sends: honest ones, and each forgery that a filter must detect.
 
 use std::net::Ipv4Addr;
 
@@ -73,12 +73,12 @@ fn sum_header(frame: &mut [u8]) {
 
 pub(super) use ipv6::honest as honest6;
 
-/// What the attacker may send.
+/// Frames that the attacker may send.
 pub(super) fn honest(link: Link, fill: usize) -> Vec<u8> {
     datagram(link, ADDRESS, (7000, 9999), HONEST, fill)
 }
 
-/// What it may not.
+/// Frames that it may not send.
 pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     let plain = |source, port| datagram(link, source, (port, 9999), FORGED, 64);
     let changed = |changes: &[(usize, u8)]| {
@@ -148,7 +148,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     frames
 }
 
-/// An ARP packet that says that `address` is at `mac`, with the mark as padding.
+/// An ARP packet that claims that `address` is at `mac`, with the mark as padding.
 fn arp(link: Link, operation: u8, mac: [u8; 6], address: Ipv4Addr) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend_from_slice(&link.own);

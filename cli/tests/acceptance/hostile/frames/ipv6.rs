@@ -16,12 +16,12 @@ const ICMP: u8 = 58;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 
-/// What the attacker may send.
+/// Frames that the attacker may send.
 pub(crate) fn honest(link: Link) -> Vec<u8> {
     packet(link, ADDRESS, GATEWAY, UDP, &datagram(7000, HONEST))
 }
 
-/// What it may not.
+/// Frames that it may not send.
 pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     let plain = |source, port| packet(link, source, GATEWAY, UDP, &datagram(port, FORGED));
     let changed = |at: usize, bytes: &[u8]| {
@@ -50,7 +50,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         plain(Ipv6Addr::UNSPECIFIED, 7000),
         plain(ALL_NODES, 7000),
         plain(foreign, 7000),
-        // Addresses of IPv4 in disguise.
+        // IPv4-mapped addresses.
         plain(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0x0a54, 0x0102), 7000),
         // Foreign ports, and the granted one of another protocol.
         plain(ADDRESS, 53),
@@ -70,11 +70,11 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         changed(18, &[0, 7]),
         // To groups.
         packet(link, ADDRESS, ALL_NODES, UDP, &datagram(7000, FORGED)),
-        // One station in a group's frame, which all would take for theirs.
+        // A unicast frame to a group's address, which all members would accept.
         changed(0, &[0x33, 0x33, 0, 0, 0, 1]),
     ];
     // ICMPv6: a router's advertisement, a redirect, a report of groups, too big, an error about
-    // another's connection.
+    // another host's connection.
     for kind in [134, 137, 143, 2, 1] {
         let mut body = neighbour(kind, NEIGHBOUR, link.own);
         body.extend_from_slice(&[0; 40]);
@@ -82,17 +82,18 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         frames.push(packet(link, ADDRESS, GATEWAY, ICMP, &body));
     }
     for to in [GATEWAY, ALL_NODES] {
-        // It says that it has another's address; or that its own is somewhere else, which would be
-        // another's trouble.
+        // It claims another host's address, or another MAC for its own address, which would disturb
+        // that host.
         for target in [NEIGHBOUR, GATEWAY, foreign] {
             frames.push(message(ADDRESS, to, ADVERTISEMENT, target, link.own));
         }
         frames.push(message(ADDRESS, to, ADVERTISEMENT, ADDRESS, stranger));
-        // In another's name.
+        // In the name of another host.
         frames.push(message(NEIGHBOUR, to, ADVERTISEMENT, NEIGHBOUR, link.own));
         frames.push(message(Ipv6Addr::UNSPECIFIED, to, ADVERTISEMENT, ADDRESS, link.own));
     }
-    // Questions that tell another's address or another MAC, and what came through a router.
+    // Solicitations that carry another host's address or MAC, and messages that came through a
+    // router.
     frames.push(message(GATEWAY, NEIGHBOUR, SOLICITATION, NEIGHBOUR, link.own));
     frames.push(message(ADDRESS, GATEWAY, SOLICITATION, GATEWAY, stranger));
     let mut far = message(ADDRESS, GATEWAY, SOLICITATION, GATEWAY, link.own);
@@ -103,7 +104,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
 
 fn datagram(port: u16, mark: &[u8]) -> Vec<u8> {
     let length = u16::try_from(8 + mark.len()).unwrap();
-    // (Its checksum is wrong, so that no socket gets it; filters do not look.)
+    // (Its checksum is wrong, so that no socket gets it; filters do not check it.)
     [&port.to_be_bytes()[..], &9999_u16.to_be_bytes(), &length.to_be_bytes(), &[1, 1], mark].concat()
 }
 
