@@ -41,9 +41,9 @@ pub struct Config {
     pub congestion: Kind,
     /// Whether ECN is negotiated with peers.
     pub ecn: Ecn,
-    /// Spread what a window lets out over the round trip, instead of sending it at once: shorter
-    /// queues in the network and fairer shares of it, for a timer now and then. (TIMELY, which
-    /// works by rates, is always paced.)
+    /// Spread the segments that a window allows over the round trip, instead of sending them at
+    /// once. Queues in the network are shorter and its shares fairer, at the cost of a few timers.
+    /// (TIMELY, which works by rates, is always paced.)
     pub pacing: bool,
     /// Announce our addresses on the link at the start, and again when another host claims one: for
     /// VNICs whose peers may have known a former holder of the address.

@@ -9,15 +9,15 @@ pub const NEVER: u64 = u64::MAX;
 
 /// Frames taken in one receive: enough to amortise the doorbell, and few enough that the answers to
 /// the first leave while the peer still makes the last. Measured with 64 requests in flight over
-/// shared memory: 16 at a time are 3 times as many a second as 64 at a time, for then both sides
-/// work at once; 8 cost an AF_XDP socket, whose doorbell is a system call, a fifth of its
-/// throughput.
+/// shared memory: 16 at a time make 3 times as many a second as 64 at a time, because both sides
+/// work at once. With 8, an AF_XDP socket loses a fifth of its throughput, because its doorbell is
+/// a system call.
 pub const RECEIVE_BATCH: usize = 16;
 /// Bytes that one flow sends before the next flow may, so that a bulk flow cannot starve the
 /// others: 66 full segments of an ordinary Ethernet, two of the largest.
 pub const QUANTUM: usize = 128 << 10;
-/// What a segment counts beside its payload: about what sending one costs, in the time of copying
-/// so many bytes.
+/// What a segment counts beside its payload: copying this many bytes takes about as long as sending
+/// one segment.
 pub const SEGMENT_COST: usize = 512;
 /// Flows that are deferred in one emission because there was no buffer for their next frame; the
 /// flows behind them come first in the next.
@@ -63,7 +63,7 @@ pub const REASSEMBLY_RANGES: usize = 64;
 /// that, a peer's reports are stored more coarsely.
 pub const RUNS: usize = 256;
 /// Of the memory for buffers, the part that rings with bytes out of order may have: a fourth. With
-/// the fourth that is kept for receiving, half is left for sending, in spite of any peer.
+/// the fourth that is kept for receiving, peers leave at least half for sending.
 pub const OUT_OF_ORDER_SHARE: usize = 4;
 /// The part of its ring by which a gap has to shrink to count as young: what an honest sender fills
 /// at once, and more than an attacker would retransmit repeatedly.
@@ -135,8 +135,8 @@ pub const TRANSMIT_RETRY: u64 = 50_000;
 /// about 64 bytes each.
 pub const PATH_DELAYS: usize = 1024;
 /// How long a shortest round trip counts: this window of time and the next. Paths change less
-/// often. A queue that lasts so long passes for propagation delay, as it does for every flow that
-/// measures alone.
+/// often. A queue that lasts longer counts as propagation delay, as it would for a flow that
+/// measures by itself.
 pub const PATH_DELAY_WINDOW: u64 = 300 * SECOND;
 /// Destinations whose path takes less than the link, about 64 bytes each.
 pub const PATH_MTUS: usize = 1024;
@@ -209,7 +209,7 @@ pub const LARGEST_WINDOW: u32 = 1 << 30;
 /// Ports drawn at random for an outgoing connection before the engine searches for a free one: with
 /// half of the range drawn lately and nine tenths of the rest taken, four of five find one.
 pub const PORT_DRAWS: u32 = 32;
-/// The part of the range that is drawn before a port is drawn again, while others are to be had: a
+/// The part of the range that is drawn before a port is drawn again, while other ports are free: a
 /// fourth. Of the dynamic range that is 8,192 ports, some 20 ms at 400,000 connections a second,
 /// where a peer's timestamps move on each millisecond. Up to twice as many are skipped. A range of
 /// fewer than four ports has none to spare.

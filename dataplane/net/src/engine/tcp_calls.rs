@@ -246,7 +246,8 @@ impl Engine {
     /// Queues bytes for sending behind those queued before, without copying them. The engine drops
     /// its share when the peer has acknowledged them, or the flow is over.
     ///
-    /// # Errors Returns all of the bytes if the flow does not send, or if
+    /// # Errors
+    /// Returns all of the bytes if the flow does not send, or if
     /// [`limits::ZERO_COPY_BYTES`](crate::limits::ZERO_COPY_BYTES) or
     /// [`limits::ZERO_COPY_PIECES`](crate::limits::ZERO_COPY_PIECES) would be exceeded. In the
     /// latter case [`crate::EventKind::Writable`] announces room.

@@ -89,7 +89,7 @@ impl Engine {
     }
 
     /// Sends a datagram from a bound port at once if its next hop is known and no packet waits
-    /// before it; queues it otherwise. The doorbell rings with the next [`Engine::emit`].
+    /// before it; queues it otherwise. The next [`Engine::emit`] rings the doorbell.
     ///
     /// # Errors
     /// See [`DatagramError`].

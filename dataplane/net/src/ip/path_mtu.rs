@@ -14,7 +14,7 @@ use crate::packet::{Address, ipv6};
 /// Smallest MTU over IPv4 that is believed (RFC 879's 576 less slack, as Linux has it): a forged
 /// one must not shrink us to nothing.
 const SMALLEST_V4: usize = 552;
-/// MTUs that there are, for routers that do not name theirs (RFC 1191 section 7.1).
+/// Common MTUs, for routers that do not name theirs (RFC 1191 section 7.1).
 const PLATEAUS: [usize; 6] = [17_914, 8166, 4352, 2002, 1492, 1006];
 
 /// The cache.
@@ -63,8 +63,8 @@ fn next_smaller(length: usize) -> usize {
     PLATEAUS.into_iter().find(|mtu| *mtu < length).unwrap_or(SMALLEST_V4)
 }
 
-/// The packet size that is tried after this one was swallowed in silence so many times in a row:
-/// first what nearly every path takes (RFC 8899 section 5.1.2), much later the smallest.
+/// The packet size to try after packets of this size were dropped without an error this many times
+/// in a row: first what nearly every path takes (RFC 8899 section 5.1.2), much later the smallest.
 pub(crate) fn after_silence(remote: &Address, mtu: usize, timeouts: u8) -> Option<usize> {
     if mtu > ipv6::MINIMUM_MTU {
         return Some(ipv6::MINIMUM_MTU);

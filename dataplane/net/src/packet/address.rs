@@ -175,8 +175,8 @@ impl Address {
     }
 
     /// The link-local address whose identifier is the Ethernet address (RFC 4291 appendix A). It
-    /// stays the same as long as the queue keeps its address, which the control plane chooses: no
-    /// secret of a person lies in it.
+    /// stays the same as long as the queue keeps its address, which the control plane chooses, so
+    /// it identifies no person.
     pub const fn link_local(mac: [u8; 6]) -> Self {
         let [a, b, c, d, e, f] = mac;
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])

@@ -62,7 +62,7 @@ impl<'a> Payload<'a> {
     /// Copies the bytes from `offset` on into `out`, all of it.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer bytes.
     #[inline]
     pub fn copy_to(&self, offset: usize, out: &mut [u8]) {
         let rest = self.head.get(offset..).unwrap_or_default();

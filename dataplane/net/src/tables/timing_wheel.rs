@@ -143,9 +143,9 @@ impl<I: TableIndex> TimingWheel<I> {
         None
     }
 
-    /// The start of the first occupied slot, and its wheel. Of two that start at once the higher
-    /// one's comes first: what is in it may be due at that very tick, and it must move before time
-    /// goes on.
+    /// The start of the first occupied slot, and its wheel. Of two slots that start at once, that
+    /// of the higher wheel comes first: its things may be due at that tick, and must move to a
+    /// lower wheel before time advances.
     fn next_occupied(&self) -> Option<(u64, usize)> {
         let mut best: Option<(u64, usize)> = None;
         for wheel in 0..WHEELS {

@@ -48,8 +48,8 @@ impl Pool {
     }
 
     /// Whether a send buffer of this many bytes may be taken. A quarter of the memory is reserved
-    /// for receiving: two hosts whose memory is full of data that the other cannot receive would
-    /// wait for each other for ever.
+    /// for receiving: without that, two hosts whose memory is full of data to send could receive
+    /// nothing from each other and would wait for ever.
     pub(crate) fn has_send_memory(&self, bytes: usize) -> bool {
         let size = bytes.max(SMALLEST_BUFFER).next_power_of_two();
         self.used.saturating_add(size) <= self.limit - self.limit / 4
@@ -186,7 +186,7 @@ impl Ring {
         true
     }
 
-    /// The capacity that it has, or would have after [`Ring::reserve`] of so many bytes.
+    /// The capacity that it has, or would have after [`Ring::reserve`] of this many bytes.
     pub(crate) fn size_for(&self, needed: usize) -> usize {
         self.capacity().max(needed.max(SMALLEST_BUFFER).next_power_of_two())
     }

@@ -119,7 +119,7 @@ impl Tcp {
         if !self.closed_unread.is_empty() {
             self.release_remains();
         }
-        // Taking an event raises none.
+        // Taking an event adds no other.
         for at in 0..self.ready.len() {
             self.take_flow_events(self.ready[at], out);
         }

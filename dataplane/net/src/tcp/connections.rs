@@ -235,9 +235,9 @@ mod tests {
         }
     }
 
-    /// `cargo test --release -p sietch-net flow_table -- --ignored --nocapture`: what finding the
-    /// flow of a segment costs among so many, each time another one; the longest insertion, in
-    /// which the table grows; and what an idle flow takes beside its buffers.
+    /// `cargo test --release -p sietch-net flow_table -- --ignored --nocapture`: the time to find
+    /// the flow of a segment among many, each time another one; the longest insertion, in which the
+    /// table grows; and what an idle flow takes beside its buffers.
     #[test]
     #[ignore = "measures; run in release"]
     fn cost_among_a_million() {

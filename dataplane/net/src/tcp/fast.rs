@@ -262,7 +262,8 @@ impl Tcp {
     }
 
     /// Sets the retransmission timer; or the earlier one of a tail loss probe, if more than a
-    /// segment is in flight and no loss is suspected. In line: most acknowledgements come here.
+    /// segment is in flight and no loss is suspected. Inlined, because most acknowledgements come
+    /// here.
     #[inline(always)]
     pub(crate) fn arm(&mut self, cx: &Context, index: FlowIndex) {
         let (flow, cold) = self.flows.both(index);

@@ -371,8 +371,8 @@ impl Flow {
     ///
     /// Rounded down (RFC 7323 section 2.4): rounded up, each acknowledgement of a small segment
     /// would announce a little more, in the end more than the buffer takes. So the announced window
-    /// may shrink by up to a unit. What was announced once is still taken: `rcv_edge` never moves
-    /// back.
+    /// may shrink by up to a unit. The engine still takes all bytes that it announced once:
+    /// `rcv_edge` never moves back.
     #[inline]
     pub(crate) fn announce(&mut self) -> u16 {
         let limit = self.rcv_limit;

@@ -164,7 +164,8 @@ impl Tcp {
     }
 
     /// A segment with data (a retransmission whose ACK was lost, a window probe) is acknowledged
-    /// always; one without, at a bounded rate, or two peers that disagree would talk forever.
+    /// always; a segment without data, at a bounded rate, because two peers that disagree would
+    /// answer each other for ever.
     fn answer_unacceptable(&mut self, cx: &mut Context, index: FlowIndex, segment: &Segment<'_>) {
         if segment.length() > 0 && !segment.has(SYN) {
             if segment.has(ACK) && self.acknowledges_plausibly(index, segment) {
@@ -205,9 +206,9 @@ impl Tcp {
     /// acknowledgement included.
     ///
     /// RFC 7323 section 4.3 takes the timestamp of a segment that begins at or before our last
-    /// acknowledgement. An acknowledgement that is older than the last one brings none: its range
-    /// is wide enough to be guessed, and a timestamp from the future would have all true segments
-    /// dropped as old.
+    /// acknowledgement. The engine takes no timestamp from an acknowledgement that is older than
+    /// the last one: an attacker could guess its wide range, and a timestamp from the future would
+    /// make all valid segments count as old.
     fn note_received(&mut self, cx: &Context, index: FlowIndex, segment: &Segment<'_>) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.received_at = cx.now;

@@ -30,8 +30,8 @@ const fn span(length: usize) -> usize {
 ///
 /// 1. The next one goes behind the last, or to the start of the ring where it does not fit before
 ///    its end.
-/// 2. The ring begins small and doubles up to [`UDP_RECEIVE_BYTES`]; then what finds no room is
-///    dropped.
+/// 2. The ring begins small and doubles up to [`UDP_RECEIVE_BYTES`]; then a datagram without room
+///    is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiveQueue {
     bytes: Vec<u8>,

@@ -73,7 +73,7 @@ fn peers_follow_an_address_to_another_link_address_at_once() {
         network.client.engine.udp_send(9, to, b"first").expect("there is room");
         network.run();
         assert!(network.server.engine.udp_receive(53).is_some());
-        // The same host comes again on another card.
+        // The same host returns with another link address.
         let mut again = Host::new(2, announcing);
         again.mac = [2, 0, 0, 0, 9, 9];
         let mut config = Config::new(again.address, 24, [5; 16]);
@@ -132,7 +132,7 @@ fn claims_to_our_address_are_counted_and_answered_at_intervals() {
         }
         // Over 25 s: at once, after 10 s, after 20 s.
         assert_eq!((answers, host.engine.metrics().address_conflicts), (3, 1000));
-        // It goes on being ours.
+        // The address stays ours.
         let mut quiet = Host::new(2, speak_ipv6);
         assert!(quiet.tap.deliver(&frame));
         assert_eq!((announced(&mut quiet, SECOND).len(), quiet.engine.metrics().address_conflicts), (0, 1));

@@ -71,7 +71,7 @@ impl Wire {
         while self.host.poll(self.now) {}
     }
 
-    /// Sends data or control at offset `at` of our stream, acknowledging so many bytes of the
+    /// Sends data or control at offset `at` of our stream, acknowledging this many bytes of the
     /// engine's.
     fn say(&mut self, at: u32, acknowledged: u32, flags: u8, payload: &[u8]) {
         let (seq, ack) = (self.iss.wrapping_add(1 + at), self.irs.wrapping_add(1 + acknowledged));
@@ -131,7 +131,8 @@ impl Wire {
         }
     }
 
-    /// The connection carries bytes both ways, of which so many have passed already.
+    /// The connection carries bytes both ways; `offset` and `acknowledged` bytes have passed
+    /// before.
     fn assert_alive(&mut self, flow: FlowId, offset: u32, acknowledged: u32) {
         self.window = 8000;
         self.say(offset, acknowledged, ACK | PSH, b"alive");
@@ -324,7 +325,7 @@ mod flood {
             wire.frames();
             wire.now += SECOND / 20;
         }
-        // A SYN is answered once by a cookie; those that found a place, six times.
+        // A cookie answers each SYN once; the SYN-ACK of a half-open connection is sent six times.
         assert!(answers <= 100_000 + 6 * HALF_OPEN, "{answers} answers");
         let metrics = wire.host.engine.metrics();
         assert!(metrics.syn_cookies_sent > 99_000, "{}", metrics.syn_cookies_sent);
@@ -376,14 +377,14 @@ mod flood {
         assert!(wire.host.accepted().is_empty(), "28 bits were guessed");
         let resets = wire.sent();
         assert!(resets.len() > 300 && resets.iter().all(|sent| sent.flags == RST));
-        // The first comes after all.
+        // The first segment arrives late.
         wire.peer.set_port(5000);
         wire.say(0, 0, ACK | PSH, &[1; 500]);
         wire.say(500, 0, ACK | PSH, b"second");
         let flow = wire.host.accepted()[0];
         assert_eq!(wire.host.read_all(flow).len(), 506);
         wire.frames();
-        // An old cookie is none.
+        // An old cookie is invalid.
         wire.open(5002, &Options::default());
         wire.now += 200 * SECOND;
         wire.say(0, 0, ACK, &[]);
@@ -396,8 +397,8 @@ mod flood {
         wire.flood(0, 100);
         wire.open(5000, &Options::default());
         let cookie = wire.irs;
-        // The forged ones expire; the SYN comes again and finds room, but the first answer is what
-        // counts.
+        // The forged half-open connections expire. The repeated SYN finds room, but the peer
+        // acknowledges the first answer.
         for _ in 0..64 {
             wire.now += SECOND;
             while wire.host.poll(wire.now) {}
@@ -412,7 +413,8 @@ mod flood {
     }
 }
 
-/// Segments of an attacker who knows the ports and sees nothing: whatever else they carry, an
+/// Segments of an attacker that knows the ports and sees nothing. If the peer cannot have sent
+/// their acknowledgement, they change nothing, with any other content.
 mod guessed {
     use super::*;
 
@@ -513,7 +515,7 @@ mod gaps {
             (*self.host.accepted().last().expect("the handshake is complete"), answer.window)
         }
 
-        /// So many connections, each with one byte at the end of its window.
+        /// Opens this many connections, each with one byte at the end of its window.
         fn stretch(&mut self, from: u16, count: u16) -> Vec<FlowId> {
             let mut flows = Vec::new();
             for port in from..from + count {

@@ -6,7 +6,7 @@
 //!    (Ethernet, ARP, IPv4 with fragments, IPv6 with extension headers and neighbour discovery,
 //!    ICMP of both, UDP, TCP with every option) are mutated: bits flipped, bytes set to what
 //!    parsers trip over, cut, lengthened, joined with others. In half of them the checksums are
-//!    made right again, or nothing behind them would ever be read.
+//!    fixed, because otherwise no parser would read the fields behind them.
 //! 2. *Histories* (`no_history_does_harm`): operations of peer and application in any order on an
 //!    engine with listeners, half-open connections and established flows: segments near every
 //!    number that matters, reads, writes, closes, leaps in time.
@@ -340,7 +340,7 @@ struct Line {
     window: u16,
 }
 
-/// What the engine has said on its lines.
+/// Updates the lines with what the engine has sent.
 fn listen(host: &Host, lines: &mut [Line]) {
     while let Some(frame) = host.tap.take_transmitted() {
         let Some(segment) = Segment::decode(&frame) else { continue };

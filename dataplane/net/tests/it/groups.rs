@@ -10,7 +10,7 @@ fn groups() -> [IpAddr; 2] {
     [Ipv4Addr::new(239, 1, 2, 3).into(), Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0x12, 0x3456).into()]
 }
 
-/// The records of a report: what is said of which group.
+/// The records of a report: the change and its group.
 fn report(frame: &[u8]) -> Vec<(u8, IpAddr)> {
     let (link, packet) = ethernet::Header::parse(frame).expect("legal");
     let (bytes, step) = if link.ethertype == ethernet::IPV4 {

@@ -111,7 +111,8 @@ fn a_long_echo_request_is_answered_with_its_tail() {
     assert_eq!(side.engine.metrics().bad_checksum, 1);
 }
 
-/// A loop whose engine has a queue that stays full, because a rate limit empties it, must not be
+/// A queue may stay full because a rate limit empties it. That must not keep the loop of its engine
+/// busy.
 #[test]
 fn a_full_queue_is_tried_again_after_a_moment() {
     let (queue, tap) = tapped_with(MAC[0], 1500, 4, Medium::default());

@@ -1,4 +1,4 @@
-//! Flows with a rate keep to it, and wake the engine no more often than they must.
+//! Flows keep their rate, and wake the engine no more often than they must.
 
 use crate::harness::{MILLISECOND, Network, SECOND};
 use sietch_net::congestion::Kind;

@@ -55,7 +55,7 @@ fn a_black_hole_is_found_and_remembered() {
         assert_eq!(push(&mut network, client, at_server, 200_000, 200), 200_000);
         assert_eq!(size(&network, client), narrow - headers);
         assert!(network.client.engine.metrics().black_holes >= 2);
-        // The next connection knows; ten minutes later it is tried anew.
+        // The next connection uses the stored MTU; ten minutes later the full size is tried again.
         let (second, _) = network.open_to(server(six));
         assert_eq!(size(&network, second), narrow - headers);
         network.run_until(network.now + 601 * SECOND);
@@ -118,7 +118,7 @@ fn too_big_is_believed_as_far_as_it_can_be_true() {
         let macs = Macs { from: ROUTER_MAC, to: network.client.mac };
         let (kind, code) = if six { (2, 0) } else { (3, 4) };
         let error = icmp_error(macs, router(six), kind, code, stated, &cause).expect("legal");
-        // What quotes a number that is not in flight changes nothing.
+        // An error that quotes a number that is not in flight changes nothing.
         let mut stale = cause.clone();
         let at = if six { 58 } else { 38 };
         stale[at] ^= 0x40;

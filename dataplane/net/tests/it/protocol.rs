@@ -515,11 +515,11 @@ mod announced {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// The peer sends so many bytes, or what the window takes.
+        /// The peer sends this many bytes, or what the window takes.
         Send(usize),
-        /// The application reads at most so many.
+        /// The application reads at most this many.
         Read(usize),
-        /// So many milliseconds pass.
+        /// This many milliseconds pass.
         Wait(u64),
     }
 

@@ -27,7 +27,7 @@ fn sending(segments: u32) -> Peer {
     peer
 }
 
-/// Acknowledges so many thousands of bytes (after the request), and these ranges of thousands.
+/// Acknowledges this many thousands of bytes (after the request), and these ranges of thousands.
 fn acknowledge(peer: &mut Peer, thousands: u32, ranges: &[(u32, u32)]) {
     let mut blocks = SackBlocks::default();
     for range in ranges {
@@ -127,7 +127,7 @@ fn late_segments_are_not_retransmitted_once_reordering_was_seen() {
     peer.now += ROUND_TRIP / 8;
     acknowledge(&mut peer, 12, &[]);
     assert_eq!((sent(&mut peer), info(&peer).retransmits, info(&peer).recoveries), (vec![], 0, 0));
-    // If it is lost indeed, a timer says so.
+    // If it was lost, a timer expires.
     peer.host.engine.send(peer.flow, &[9; 4000]);
     peer.poll();
     peer.take();
@@ -206,7 +206,7 @@ fn a_receiver_may_take_its_word_back() {
     acknowledge(&mut peer, 0, &[(1, 8)]);
     assert_eq!(sent(&mut peer), [0]);
     peer.now += ROUND_TRIP;
-    // It has thrown away what it had reported, all but the first.
+    // The receiver has dropped all ranges that it had reported but the first.
     acknowledge(&mut peer, 1, &[(1, 2)]);
     let mut through = 1;
     for _ in 0..30 {
@@ -348,8 +348,7 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
     assert_eq!(info(&peer).unsent_or_unacknowledged, 0, "{:?}", info(&peer));
 }
 
-/// Savage et al.: acknowledging byte by byte, or what has not come yet, or again and again, gains
-/// nothing.
+/// Savage et al.: acknowledging byte by byte, in advance, or repeatedly gains nothing.
 #[test]
 fn splitting_doubling_and_optimism_gain_nothing() {
     let grown = |split: u32| {
@@ -365,13 +364,13 @@ fn splitting_doubling_and_optimism_gain_nothing() {
         info(&peer).congestion_window
     };
     assert!(grown(1000) <= grown(1), "splitting: {} {}", grown(1000), grown(1));
-    // Optimism: what was never sent is not acknowledged.
+    // Optimistic ACKs: an acknowledgement of bytes that were never sent counts for nothing.
     let mut peer = sending(8);
     let window = info(&peer).congestion_window;
     acknowledge(&mut peer, 50, &[]);
     assert_eq!((info(&peer).congestion_window, info(&peer).in_flight), (window, 8000));
     assert!(!peer.take().is_empty(), "it is challenged");
-    // Doubling: more duplicates than there are segments let out no more than there are.
+    // Duplicates: more of them than segments in flight release no more segments than that.
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.send(peer.flow, &[9; 100_000]);
     peer.poll();
@@ -383,7 +382,7 @@ fn splitting_doubling_and_optimism_gain_nothing() {
     assert!(more <= 2 * first, "{more} after {first}");
 }
 
-/// A window of one byte, then none, for ever: what an orphan holds goes away in the end.
+/// A window of one byte, then of zero for ever: the memory of an orphaned flow is freed in the end.
 #[test]
 fn a_tiny_or_closed_window_holds_nothing_for_ever() {
     let mut peer = sending(2);

@@ -38,7 +38,7 @@ fn damage(seed: u64, one_in: u64) -> harness::Decide {
     })
 }
 
-/// Something that is given to be sent.
+/// Bytes to send, copied or shared.
 #[derive(Clone, Debug)]
 enum Given {
     Copied(usize),

@@ -224,7 +224,7 @@ impl Scene {
     }
 }
 
-/// The memory of an application that keeps to nothing.
+/// The memory of an application that follows no rule.
 struct Raw {
     memory: Mapping,
     /// Keeps the doorbell from hanging up.
@@ -442,7 +442,7 @@ fn an_invalid_request_is_refused_by_its_reason() {
         (2, 0, 512, data, Refusal::Data),
         (1, 0, 512, u32::MAX, Refusal::Data),
         (0, 0, 512, 0, Refusal::Operation),
-        // A flag that there is not.
+        // An undefined flag.
         (2 | 0x0200, 0, 512, 0, Refusal::Operation),
     ];
     for (operation, offset, length, data, refusal) in wrong {
@@ -620,7 +620,7 @@ fn concurrent_flushes_share_one() {
         queue.notify().expect("it cannot fail");
     }
     scene.poll(1);
-    // Those that come while one is in flight share the next.
+    // Flushes that are requested while one is in flight share the next one.
     for queue in &mut queues {
         queue.submit(2, Operation::Flush).expect("room");
         queue.notify().expect("it cannot fail");
@@ -692,8 +692,8 @@ fn an_area_that_cannot_be_served_is_refused_by_name() {
     assert!(scene.broker.add_volume("raw", Device::new()).is_err(), "its queue is in use");
 }
 
-/// A discard of everything is cut to slices that wait for each other, so that others have their
-/// iterations between them.
+/// A discard of everything is cut into slices that wait for each other, so that others are served
+/// in between.
 #[test]
 fn a_long_discard_is_cut_and_paid_for() {
     let mut scene = Scene::new();

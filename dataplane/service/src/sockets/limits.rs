@@ -62,7 +62,7 @@ pub const SHARE: usize = 3;
 pub const REQUESTS_PER_USER: usize = 256;
 
 /// Open requests of administrators, beside the others. They have their own bound, so that many
-/// programs cannot keep out the administrator who would end them.
+/// programs cannot keep out the administrator that would end them.
 pub const ADMINISTRATORS: usize = 16;
 
 /// Open requests of all users.

@@ -142,8 +142,8 @@ impl SocketService {
     }
 
     /// Adds a connection that was made on a VNIC. So it is found after exec and in messages,
-    /// listed, revoked, and transferred to a successor. Beyond the limits it has none of that, and
-    /// works all the same.
+    /// listed, revoked, and transferred to a successor. Beyond the limits it works without all of
+    /// that.
     fn add_connection(&mut self, local: LocalConnection) {
         if !self.has_descriptors(local.connection.client.uid, limits::DESCRIPTORS_PER_CONNECTION) {
             return;

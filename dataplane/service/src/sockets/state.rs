@@ -115,9 +115,9 @@ pub(super) struct SocketService {
     pub last_request: u64,
     /// When to try again after descriptors or memory were exhausted.
     pub retry_at: Option<Instant>,
-    /// When the log last said that descriptors are exhausted.
+    /// When the service last logged that descriptors are exhausted.
     pub warned_at: Option<Instant>,
-    /// When the log last said that a user's closes hang.
+    /// When the service last logged that a user's closes hang.
     pub warned_of_closes_at: Option<Instant>,
     pub swept_at: Instant,
     /// When to read the kernel's events about closed placeholders.
@@ -134,7 +134,7 @@ pub(super) struct SocketService {
     pub closer: Closer,
     /// Users that are not served, because the kernel shows all of them under one uid.
     pub unmapped: UnmappedUsers,
-    /// The log has said that there are such users.
+    /// The log has a message about such users already.
     pub warned_of_unmapped: bool,
     pub calls: BlockingCalls,
     pub rules: Rules,

@@ -166,7 +166,7 @@ fn an_announcement_reaches_all_ports_and_each_copy_costs_its_sender() {
     assert_eq!(counts(&taps), [0, 1, 1, 0]);
     assert!(taps[0].deliver(&arp_request(1, 1)) && switch.poll(0));
     assert_eq!(counts(&taps), [0, 1, 1, 1]);
-    // Another's address it cannot announce.
+    // It cannot announce the address of another port.
     let mut forged = arp_request(1, 1);
     (forged[31], forged[41]) = (2, 2);
     assert!(taps[0].deliver(&forged) && switch.poll(0));
@@ -292,7 +292,7 @@ fn a_frame_beyond_the_burst_waits_and_passes() {
         now = switch.next_deadline().unwrap_or(now + 1);
     }
     assert_eq!(lengths.iter().map(|(_, length)| *length).collect::<Vec<_>>(), [5000, 5000, 60]);
-    // What is before it is paid for by then.
+    // The frames before it are paid for by then.
     assert!((5_000_000..6_200_000).contains(&lengths[1].0), "{lengths:?}");
 }
 

@@ -62,7 +62,7 @@ fn unsolicited_packets_create_and_confirm_no_entry() {
     assert_eq!(cache.resolve(who, SECOND), Resolution::Known(THIEF));
     let (questions, _) = ask(&mut cache, SECOND + DELAY_FIRST_PROBE);
     assert_eq!(questions, [NeighbourRequest { address: who, mac: Some(THIEF) }]);
-    // The owner answers for himself.
+    // The owner itself answers.
     assert!(cache.advertised(who, &advertisement(HONEST, true, true), 7 * SECOND));
     assert_eq!(cache.resolve(who, 8 * SECOND), Resolution::Known(HONEST));
 }

@@ -42,7 +42,7 @@ impl Dctcp {
     fn end_window(&mut self, in_flight: u32) {
         let acknowledged = u64::from(self.acknowledged.max(1));
         let share = (u64::from(self.ce_marked.min(self.acknowledged)) * u64::from(ONE) / acknowledged) as u32;
-        // Rounded down to nothing in the end, for a share below 1/4096 is none.
+        // Rounded down, because a share below 1/4096 counts as zero.
         self.alpha =
             self.alpha - self.alpha.div_ceil(1 << WEIGHT_BITS).min(self.alpha) + (share >> WEIGHT_BITS);
         (self.acknowledged, self.ce_marked) = (0, 0);

@@ -128,7 +128,7 @@ fn slow_start_ends_when_the_round_trip_grows_and_not_for_jitter() {
     now = run(&mut cubic, now, 30 * MILLISECOND, 30 * MILLISECOND);
     now = run(&mut cubic, now, 60 * MILLISECOND, 20 * MILLISECOND);
     assert!(cubic.in_slow_start() && cubic.window() > 400_000, "{}", cubic.window());
-    // They grow for good: a quarter of the growth for five rounds, then none.
+    // They stay larger: a quarter of the growth for five rounds, then none.
     let before = cubic.window();
     run(&mut cubic, now, 7 * 32 * MILLISECOND, 32 * MILLISECOND);
     assert!(!cubic.in_slow_start());

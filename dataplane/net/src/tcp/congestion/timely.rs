@@ -45,8 +45,9 @@ const BETA: i64 = 819;
 const LEAST_LEFT: i64 = 900;
 /// The most of the lower bound's multiples by which the round trip counts as too long.
 const MOST_ERROR: i64 = 8;
-/// The lowest rate, in segments a second. Two of them take less than a receiver waits to
-/// acknowledge one (40 ms): its waiting would pass for queueing, and keep the flow there.
+/// The lowest rate, in segments a second. Two of them take no longer than a receiver waits before
+/// it acknowledges one (40 ms). At a lower rate that wait would count as queueing, and keep the
+/// flow there.
 const SLOWEST: u64 = 50;
 /// The highest rate: 400 Gbit/s.
 const FASTEST: u64 = 50_000_000_000;

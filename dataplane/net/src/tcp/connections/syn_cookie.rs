@@ -29,7 +29,7 @@ use crate::packet::sequence::Seq;
 use crate::siphash::Key;
 
 /// How long a secret is used for new cookies. A handshake may take one to two of these: a SYN-ACK
-/// that was repeated by the peer's third SYN (7 s) and a satellite fit with much to spare.
+/// that answers the peer's third SYN (7 s), over a satellite, fits easily.
 pub(crate) const EPOCH: u64 = 64 * SECOND;
 /// Segment sizes of IPv4 and IPv6 over the smallest, common and largest MTUs, tunnels among them.
 /// The first is the smallest that the engine sends.
@@ -45,7 +45,7 @@ pub(crate) type Words = [u64; 5];
 /// What the acknowledgement of a SYN-ACK turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A cookie of ours: the peer takes segments of so many bytes.
+    /// A cookie of ours: the peer takes segments of this many bytes.
     Valid(u16),
     /// Perhaps a later segment of a peer that has one.
     OtherSegment,

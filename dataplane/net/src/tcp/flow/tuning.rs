@@ -104,8 +104,9 @@ impl Tuning {
         size
     }
 
-    /// The application has taken all that came, so many bytes so far, of which the last fill half
-    /// of the window or more. Returns the size that it should have, if it should be larger.
+    /// The application has taken everything that arrived: `taken` bytes so far, of which the last
+    /// fill half of the window or more. Returns the size that it should have, if it should be
+    /// larger.
     pub(crate) fn emptied(&mut self, taken: u64, limit: usize) -> Option<usize> {
         if taken - self.grown_at < limit as u64 {
             return None;

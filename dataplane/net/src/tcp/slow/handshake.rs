@@ -334,8 +334,8 @@ impl Tcp {
     }
 
     /// The SYN-ACK that answers our own SYN-ACK when both sides opened at once carries the number
-    /// of their SYN, which is out of the window by the letter of RFC 9293 section 3.10.7.4; figure
-    /// 8 there takes it all the same.
+    /// of their SYN, which is outside the window by RFC 9293 section 3.10.7.4; but figure 8 of that
+    /// RFC accepts it.
     pub(super) fn answers_simultaneous_open(&self, index: FlowIndex, segment: &Segment<'_>) -> bool {
         let flow = &self.flows.hot[index];
         flow.state == State::SynReceived

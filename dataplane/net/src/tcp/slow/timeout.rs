@@ -148,8 +148,8 @@ impl Tcp {
         self.mark_dirty(index);
     }
 
-    /// The window is closed: probes whether it still is. A peer that answers may keep it closed as
-    /// long as it likes, unless the flow has no application any more or has a user timeout.
+    /// The window is closed: probes whether it still is. A peer that answers may keep it closed for
+    /// any time, unless the flow has no application any more or has a user timeout.
     fn probe_due(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = (&mut self.flows.hot[index], &mut self.flows.cold[index]);
         cold.note_stall(cx.now);

@@ -124,7 +124,7 @@ impl Tcp {
     }
 
     /// If only the byte of a window probe is to be retransmitted, it leaves at the head of a full
-    /// segment, not as a segment of its own (RFC 9293 section 3.8.6.2.1: a sender is not to send
+    /// segment, not as a segment of its own (RFC 9293 section 3.8.6.2.1: a sender must not send
     /// silly segments).
     fn widen_probe<Q: NicQueue>(
         &mut self,

@@ -18,8 +18,8 @@ pub(crate) struct Returned {
 }
 
 /// Received bytes in the buffer into which the engine put them. Dropping it returns the buffer to
-/// the engine, and the peer may send as many bytes again. It should be dropped in the thread that
-/// drives the engine: a drop elsewhere is noticed with the next iteration only.
+/// the engine, and the peer may send as many bytes again. Drop it in the thread that drives the
+/// engine: otherwise the engine sees it only in its next iteration.
 pub struct ReceivedBuffer {
     pub(crate) buffer: Box<[u8]>,
     pub(crate) start: usize,

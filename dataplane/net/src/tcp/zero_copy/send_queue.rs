@@ -124,7 +124,7 @@ impl SendQueue {
     /// they lie together, else in `scratch`.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer bytes.
     pub(crate) fn slices<'a>(
         &'a self,
         offset: usize,

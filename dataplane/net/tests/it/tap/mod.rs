@@ -86,7 +86,7 @@ impl Tap {
         })
     }
 
-    /// Waits for a frame, at most so many milliseconds.
+    /// Waits for a frame, at most this many milliseconds.
     pub(super) fn wait(&self, milliseconds: i32) {
         let mut entry = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one entry, and the count says one.
@@ -100,8 +100,8 @@ impl Tap {
         (self.random >> 20) % 1000
     }
 
-    /// What becomes of a frame in direction `side`: appended to `out` no, once, twice, or some
-    /// frames later.
+    /// Applies the damage to a frame in direction `side`: appends it to `out` never, once, twice,
+    /// or some frames later.
     fn damage(&mut self, side: usize, frame: Vec<u8>, out: &mut VecDeque<Vec<u8>>) {
         let chance = self.chance();
         let Damage { lose, duplicate, reorder } = self.damage;

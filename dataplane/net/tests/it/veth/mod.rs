@@ -33,7 +33,7 @@ impl Veth {
         self.filters.refused()
     }
 
-    /// Waits for a frame, at most so many milliseconds.
+    /// Waits for a frame, at most this many milliseconds.
     pub(super) fn wait(&self, milliseconds: i32) {
         let limit = Timespec { tv_sec: 0, tv_nsec: i64::from(milliseconds.clamp(0, 999)) * 1_000_000 };
         let mut entries = [PollFd::new(self.queue.inner(), PollFlags::IN)];

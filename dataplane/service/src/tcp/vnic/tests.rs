@@ -305,7 +305,7 @@ fn an_application_connects_and_gets_the_result() {
     scene.run();
     let flow = scene.accepted[0];
     assert_eq!(scene.peer.received(flow).0.len() + scene.peer.received(flow).1.len(), 5000);
-    // The peer resets: the application gets the error after what it was given.
+    // The peer resets: the application gets the error after the delivered bytes.
     assert_eq!(scene.peer.send(flow, b"last words"), 10);
     scene.run();
     scene.peer.abort(flow);
@@ -404,7 +404,7 @@ fn a_service_that_ends_resets_peers_and_applications_at_once() {
     let (_placeholder, end) = accept(&listener);
     let waiting = scene.peer_connects(80);
     scene.vnic.end(Errno::NETDOWN);
-    // The service runs no more: what has left has left.
+    // The service runs no more: only bytes that it has sent already can arrive.
     scene.peer.receive(&mut scene.peer_queue, scene.now);
     let mut events = Vec::new();
     scene.peer.take_events(&mut events);
@@ -453,7 +453,7 @@ fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
     assert_eq!((reply.limit, word(16)), (6, 1448));
     (0..10).for_each(|_| scene.run());
     assert_eq!(scene.peer.received(flow).0, b"header");
-    // Corked again by what comes next; taken out, all of it goes at once.
+    // Further bytes wait under the cork; when it is removed, all of them leave at once.
     assert_eq!(end.send().expect("no other user").write(b"body"), 4);
     set(&placeholder, &end, option::NO_DELAY, 1);
     scene.run();
@@ -550,7 +550,7 @@ fn an_application_is_listed_and_revoked() {
     assert_eq!(scene.closed, [(flow, CloseReason::Reset)]);
     assert_eq!(end.hung_up(), Hangup::Reset);
     assert_eq!(scene.vnic.report().1, []);
-    // It does not come back; the name is another's.
+    // The listener does not return: another has its name.
     let (refused, _) = scene.ask(1000, RequestKind::Listen, |request| bound(request, 80), None);
     assert_eq!(refused.error(), Errno::ACCESS);
     let other = |request: &mut Request| {

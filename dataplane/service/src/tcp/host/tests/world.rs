@@ -22,7 +22,7 @@ pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(super) const PORT: u16 = 7000;
 /// A port without a listener.
 const CLOSED: u16 = 7001;
-/// Iterations at one instant that mean a busy loop.
+/// Iterations at one instant that count as a busy loop.
 const SPINS: u32 = 20_000;
 
 /// How the peer ends.
@@ -47,7 +47,7 @@ pub(super) struct Plan {
     pub application: u64,
     pub peer: u64,
     pub peer_ends: Ending,
-    /// The application dies when it has read so many bytes, or as soon as it has sent everything.
+    /// The application dies when it has read this many bytes, or as soon as it has sent everything.
     pub dies_at: Option<u64>,
     pub dies_when_sent: bool,
     /// Most bytes in one of the application's calls.
@@ -206,7 +206,7 @@ impl World {
         self.host.listen(self.binding, backlog).expect("it is ours");
     }
 
-    /// This application does nothing any more, and is not waited for.
+    /// This application does nothing any more, and the world does not wait for it.
     pub(super) fn stop(&mut self, case: usize) {
         self.cases[case].done = true;
     }
@@ -227,7 +227,7 @@ impl World {
         self.cases[case].peer.received
     }
 
-    /// Connections that came about for the service.
+    /// Connections that were established at the service.
     pub(super) fn established(&self) -> usize {
         self.host.engine().flows().count()
     }
