@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-/// The first request that failed. The log stops for good with it: what the device holds beyond is
+/// The first request that failed. The log stops for good with it: the state of the device beyond is
 /// unknown, and a failed write must never be taken back as if it had not happened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
@@ -27,7 +27,7 @@ pub enum AppendError {
     /// Too much is queued for the device; poll and try again.
     #[error("log: {queued} bytes wait for the disk; poll and try again")]
     Busy {
-        /// Bytes appended and not yet handed to the device.
+        /// Bytes appended and not yet passed to the device.
         queued: usize,
     },
     /// The area is full up to what the next snapshot needs.

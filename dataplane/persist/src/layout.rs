@@ -1,4 +1,4 @@
-//! What lies where in an area. The page `docs/spec/log.md` shows it as a picture.
+//! The layout of an area. The page `docs/spec/log.md` shows it as a picture.
 //!
 //! 1. All integers are little endian. Four superblock copies of 4096 bytes, then segments of equal
 //!    size.
@@ -188,8 +188,8 @@ pub(crate) fn seed(identity: u128) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, &identity.to_le_bytes()) as u32
 }
 
-/// The header at the start of `bytes`, if it looks like one; its checksum is not verified. Returns
-/// the payload's length.
+/// The header at the start of `bytes`, if its fields are plausible; its checksum is not verified.
+/// Returns the payload's length.
 pub(crate) fn peek(bytes: &[u8]) -> Option<(Tag, usize)> {
     let (header, _) = RecordHeader::read_from_prefix(bytes).ok()?;
     if header.magic.get() != RECORD_MAGIC || header.reserved.get() != 0 {

@@ -1,8 +1,8 @@
 //! Sizes and bounds of the log, each with its reason.
 
 /// Largest payload of one record, in bytes. It is held in memory once while it is appended and once
-/// while it is recovered; a store's largest value (Redis: 512 MiB) and what else the same batch
-/// holds decide. The room in the area is the limit before it.
+/// while it is recovered. A store's largest value (Redis: 512 MiB) and the rest of the same batch
+/// decide it. In a smaller area the room is the limit.
 pub const MAX_RECORD: usize = 1 << 30;
 
 /// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small
@@ -10,7 +10,7 @@ pub const MAX_RECORD: usize = 1 << 30;
 /// transfer.
 pub const BATCH: usize = 256 << 10;
 
-/// Bytes that may be appended and not yet handed to the device. Past it the caller must wait: the
+/// Bytes that may be appended and not yet passed to the device. Past it the caller must wait: the
 /// device is slower than its clients.
 pub const MAX_QUEUED: usize = 8 << 20;
 

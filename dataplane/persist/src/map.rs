@@ -1,8 +1,8 @@
 //! A map from keys to values: a hash index in memory over a log.
 //!
-//! 1. [`Map::put`] and [`Map::delete`] append a typed record each. What is kept in memory of an
-//!    entry is its record's payload, byte for byte as it lies in the area: header, key, value.
-//!    Nothing is encoded or decoded.
+//! 1. [`Map::put`] and [`Map::delete`] append a typed record each. Memory holds an entry as its
+//!    record's payload, byte for byte as it lies in the area: header, key, value. Nothing is
+//!    encoded or decoded.
 //! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key.
 //!    [`Map::get`] touches no disk.
 //! 3. [`Map::poll`] writes and returns up to where changes are durable. The order of changes is the
@@ -12,9 +12,9 @@
 //!    slice an iteration, while changes go on. A change behind or ahead of the walk is in the log
 //!    after the snapshot's beginning, and replaying it again makes the same state.
 //! 5. Values are in memory, so that reading never waits: for a state that fits there. Where only
-//!    the keys do, [`StoredMap`] opens the same area.
-//! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index by the
-//!    way.
+//!    the keys fit, [`StoredMap`] opens the same area.
+//! 6. Recovery reads snapshot and log once, several reads in flight, and builds the index as it
+//!    reads.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -98,8 +98,7 @@ impl Index {
         let hash = self.hasher.hash_one(key_of(&record));
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            // An area of 2^32 records of 48 bytes and more would not fit in memory before this
-            // does.
+            // Memory ends before 2^32 records of 48 bytes and more.
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize] = Some(record);
@@ -245,7 +244,7 @@ impl<D: DiskQueue> Map<D> {
         Ok(durable)
     }
 
-    /// Proves on the medium what is durable, when that is due: see [`Log::tend`].
+    /// Proves on the medium which records are durable, when that is due: see [`Log::tend`].
     ///
     /// # Errors
     /// The log has failed.

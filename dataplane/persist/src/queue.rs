@@ -1,9 +1,9 @@
-//! A queue of payloads for several consumers, with acknowledgement: what was sent is delivered
-//! until a consumer has acknowledged it, whatever crashes meanwhile.
+//! A queue of payloads for several consumers, with acknowledgement: an entry is delivered until a
+//! consumer has acknowledged it, whatever crashes meanwhile.
 //!
-//! 1. The log holds what happened, as typed records: an *entry* was sent, entries were *handed* to
+//! 1. The log holds typed records of three events: an *entry* was sent, entries were *handed* to
 //!    consumers (how often, each), entries were *acknowledged*. An entry's id is the sequence of
-//!    its record. The state in memory is what replaying them makes.
+//!    its record. Replaying the records makes the state in memory.
 //! 2. [`Queue::receive`] delivers the oldest entry that is ready and durable, under a lease. When
 //!    the lease ends, or the consumer gives the entry back or ends, the entry is ready again: each
 //!    entry is delivered at least once. Time is passed in.
@@ -63,7 +63,7 @@ use entries::{Entries, Entry, State};
 use payloads::Stored;
 use record::{Acknowledged, Handed, Sent};
 
-/// Entries of a queue at most: what is kept of each beside its payload takes less than 200 bytes.
+/// Entries of a queue at most: each takes less than 200 bytes of memory beside its payload.
 pub const MAX_ENTRIES: usize = 1 << 24;
 
 /// How a queue is driven.
@@ -126,7 +126,7 @@ pub struct Queue<D: DiskQueue> {
     log: Log<D>,
     entries: Entries,
     memory: usize,
-    /// Deliveries that the log does not know of yet.
+    /// Deliveries that are not in the log yet.
     handed: Vec<Handed>,
     compaction: Compaction<Sequence>,
     stored: Stored,
@@ -155,7 +155,7 @@ impl<D: DiskQueue> Queue<D> {
     }
 
     /// As [`Queue::open`], for a queue that may hold more than memory does: payloads beyond
-    /// [`QueueOptions::memory`] bytes stay in the area, and are read before they are handed out.
+    /// [`QueueOptions::memory`] bytes stay in the area, and are read before they are delivered.
     /// [`Queue::receive`] has nothing while the next one is on its way.
     ///
     /// # Errors
@@ -306,8 +306,8 @@ impl<D: DiskQueue> Queue<D> {
         }
     }
 
-    /// Whether [`Queue::receive`] would hand out an entry, leases and delays that are over by then
-    /// aside.
+    /// Whether [`Queue::receive`] would deliver an entry, not counting leases and delays that end
+    /// until then.
     pub fn is_ready(&self) -> bool {
         let next = self.entries.ready.first();
         next.is_some_and(|id| *id <= self.log.durable() && !self.entries.far.contains(id))

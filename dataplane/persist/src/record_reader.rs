@@ -4,9 +4,9 @@
 //!    It asks for the bytes there ([`Step::Fetch`]), is given them ([`RecordReader::feed`]), and
 //!    returns whole payloads.
 //! 2. Where the expected record is not, the next block boundary is tried once, because a batch ends
-//!    in padding; then it is missing ([`Step::Missing`]), as far as those bytes can say. The caller
-//!    decides what that means: the end, bytes that were read too early, the end of a run
-//!    ([`RecordReader::turn`]), or damage.
+//!    in padding. If it is not there either, it is missing ([`Step::Missing`]), as far as those
+//!    bytes can say. The caller decides what that means: the end, bytes that were read too early,
+//!    the end of a run ([`RecordReader::turn`]), or damage.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ pub(crate) struct RecordReader {
     /// Sequence after the last whole payload: what a next run would begin with.
     settled: u64,
     assembly: Vec<u8>,
-    /// Where the bytes at hand begin in the segment, and how many there are.
+    /// Where the fetched bytes begin in the segment, and how many there are.
     base: usize,
     length: usize,
     bytes: Option<Buffer>,
@@ -53,7 +53,7 @@ pub(crate) enum Step {
     Payload { sequence: u64, place: PayloadSource },
     /// These bytes of the area are needed.
     Fetch { offset: u64, length: usize },
-    /// The bytes at hand do not hold the expected record.
+    /// The fetched bytes do not hold the expected record.
     Missing,
 }
 
@@ -168,7 +168,7 @@ impl RecordReader {
         self.data_start + u64::from(self.segment) * self.segment_bytes as u64
     }
 
-    /// Forgets the bytes at hand: they were read too early. Returns their buffer.
+    /// Drops the fetched bytes: they were read too early. Returns their buffer.
     pub(crate) fn forget(&mut self) -> Option<Buffer> {
         self.length = 0;
         self.bytes.take()
@@ -217,7 +217,7 @@ impl RecordReader {
             };
             let bytes = self.bytes.as_ref().map_or(&[][..], |bytes| &bytes[at..self.length]);
             let Some((tag, payload)) = expected_record(self.seed, self.offset(), bytes, sought) else {
-                // It may only be cut off by the end of the bytes at hand.
+                // The end of the fetched bytes may only have cut it off.
                 let cut = peek(bytes).is_none_or(|(tag, length)| {
                     sought.fits(&tag, length) && record_size(length) > bytes.len()
                 });

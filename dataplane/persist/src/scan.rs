@@ -1,20 +1,20 @@
 //! Reading an area: chains, and the proof that nothing acknowledged is missing.
 //!
-//! 1. The newest superblock names them (`superblocks`).
-//! 2. A chain is read segment by segment, the likely next ones being fetched meanwhile, several at
-//!    a time. At each position stands either the expected record (stream, sequence, checksum) or
-//!    nothing of ours; then the next block boundary is tried once, because a batch ends in padding;
-//!    then the chain has ended.
-//! 3. A snapshot and a run that a later run follows have a known last sequence: ending before it is
-//!    corruption.
-//! 4. The newest run ends where it ends, unless something proves that the missing record was
-//!    durable: a record, anywhere in the area, that carries a durable sequence at or past it; or a
-//!    superblock that does, or says that the log was closed after it.
+//! 1. The newest superblock names the chains (`superblocks`).
+//! 2. A chain is read segment by segment. The likely next segments are fetched meanwhile, several
+//!    at a time. At each position stands either the expected record (stream, sequence, checksum) or
+//!    nothing of this chain. Then the next block boundary is tried once, because a batch ends in
+//!    padding; after that the chain has ended.
+//! 3. A snapshot has a known last sequence, and so has a run that a later run follows: ending
+//!    before it is corruption.
+//! 4. The newest run ends where its records end, unless something proves that the missing record
+//!    was durable. The proof is a record, anywhere in the area, that carries a durable sequence at
+//!    or past it; or a superblock that does, or says that the log was closed after it.
 //! 5. A genuine record of an epoch newer than the superblock's means that newer superblocks were
 //!    lost.
 //! 6. A segment that cannot be read at once is read block by block. A block that cannot be read
-//!    matters only where a chain would go on in it: then that read is the error, for the record may
-//!    still be there.
+//!    matters only where a chain would go on in it. Then that read is the error, because the record
+//!    may still be there.
 
 use std::io;
 
@@ -28,7 +28,7 @@ use crate::layout::{
 };
 use crate::limits::{DATA_START, MAX_RECORD, PREFETCH_BYTES, PREFETCH_SEGMENTS};
 
-/// Reads of segment heads in flight: what a disk does at once anyway.
+/// Reads of segment heads in flight: a disk serves so many at once.
 const HEADS_IN_FLIGHT: usize = 32;
 
 /// Something that recovery found.
@@ -40,7 +40,7 @@ pub enum Entry<'a> {
     Record(u64, &'a [u8]),
 }
 
-/// What the application says to an entry.
+/// The application's answer to an entry.
 pub type Applied = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Where the log's chain broke off with something of its own behind it: an append that never became
@@ -99,8 +99,7 @@ struct Chain {
     committed_segments: usize,
     /// Where the chain ends: position in the last segment, in bytes.
     position: usize,
-    /// Where in that segment something stands that is no record, if the chain seems to end behind
-    /// it.
+    /// Where in that segment bytes stand that are no record, if the chain seems to end behind them.
     damaged: Option<usize>,
     /// Area offset of the payload at hand.
     payload: u64,
@@ -111,7 +110,7 @@ struct Chain {
     begun: RecordLocation,
 }
 
-/// What there is to know about an area after a scan.
+/// The result of a scan.
 pub(crate) struct Outcome {
     pub report: RecoveryReport,
     pub log_segments: Vec<u32>,
@@ -122,8 +121,8 @@ pub(crate) struct Outcome {
     pub marks: Vec<Run>,
 }
 
-/// Reads whole segments, and those that likely follow ahead of time: the more, the more often that
-/// was right.
+/// Reads whole segments, and fetches the likely next ones ahead of time. Each right guess makes it
+/// fetch more.
 struct Segments<'a, D> {
     disk: &'a mut D,
     superblock: &'a Superblock,
@@ -131,7 +130,7 @@ struct Segments<'a, D> {
     current: Option<(u32, Buffer)>,
     /// Being fetched.
     flying: Vec<u32>,
-    /// Fetched ahead, or what came of it.
+    /// Fetched ahead, or the error of that read.
     ready: Vec<(u32, Result<Buffer, Failure>)>,
     /// Segments to fetch ahead now, and at most.
     ahead: usize,
@@ -240,7 +239,7 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
             superblock_copies::salvage(self.disk, offset, length).map_err(|e| failure(READING, offset, e))?;
         let blocks = salvage.unreadable;
         if blocks.len() * BLOCK >= length {
-            // It is not a block that is bad.
+            // The failure is not one of a bad block.
             return Err(cause);
         }
         self.unreadable.retain(|unreadable| unreadable.number != number);
@@ -259,8 +258,7 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
         of_segment.filter(|_| hit).map_or(Ok(()), |unreadable| Err(unreadable.cause.clone()))
     }
 
-    /// Starts to fetch the segments that most likely follow `number`, and forgets what was guessed
-    /// wrong.
+    /// Starts to fetch the segments that most likely follow `number`, and drops wrong guesses.
     fn fetch_after(&mut self, number: u32) -> Result<(), Failure> {
         let count = self.superblock.segment_count;
         let guess = |step: usize| ((u64::from(number) + step as u64) % u64::from(count)) as u32;
@@ -275,11 +273,12 @@ impl<'a, D: DiskQueue> Segments<'a, D> {
                 self.start_read(next)?;
             }
         }
-        // At once: the device works while the segment at hand is parsed.
+        // At once: the device works while the current segment is parsed.
         self.disk.notify().map_err(|e| failure(READING, self.superblock.segment_start(number), e))
     }
 
-    /// Waits for every read that is in flight. What they brought, errors included, was a guess.
+    /// Waits for every read that is in flight. They were guesses, so their results and errors are
+    /// dropped.
     fn drain(&mut self) -> Result<(), Failure> {
         while !self.flying.is_empty() {
             self.reap()?;
@@ -333,7 +332,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
     /// Reads snapshot and log. See the module's account.
     pub(crate) fn run(&mut self, apply: Apply<'_>) -> Result<Outcome, OpenError> {
         let outcome = self.read(apply);
-        // Whatever came of it, nothing of ours stays in flight.
+        // Whatever the result, no read of this scan stays in flight.
         let drained = self.segments.drain();
         let outcome = outcome?;
         drained?;
@@ -546,8 +545,8 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
         Ok(None)
     }
 
-    /// Looks for anything that contradicts the end of the log, and says whether an append was cut
-    /// short there.
+    /// Searches for anything that contradicts the end of the log, and says whether an append was
+    /// cut short there.
     fn prove(
         &mut self,
         last: &Chain,
@@ -608,7 +607,7 @@ impl<'a, D: DiskQueue> Scan<'a, D> {
             let found = stream_epoch(tag.stream);
             return Err(OpenError::SuperblockOutdated { epoch, found, offset });
         }
-        // What an earlier epoch knew about its own torn end says nothing about sequences that were
+        // An earlier epoch's record about its own torn end proves nothing about sequences that were
         // given out again.
         let newest = self.superblock.runs.last().map_or(0, |run| run.epoch);
         if stream_epoch(tag.stream) >= newest && tag.durable >= last.expected.max(1) {

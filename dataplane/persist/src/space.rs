@@ -2,11 +2,11 @@
 //!
 //! 1. Allocation goes round the area (next fit), so that streams lie in ascending order and
 //!    recovery can guess where to read ahead.
-//! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The rest is
-//!    where the next snapshot is written, which is never larger than the log and the snapshot that
-//!    it replaces; so compaction always has room.
+//! 2. Log and snapshot together may use [`Space::budget`] segments: less than half. The next
+//!    snapshot is written in the rest. It is never larger than the log and the snapshot that it
+//!    replaces, so compaction always has room.
 //! 3. Before the area shrinks, segments beyond its new end are given out no more
-//!    ([`Space::restrict`]); they do not count any more.
+//!    ([`Space::restrict`]), and do not count any more.
 
 /// See the module's account.
 pub(crate) struct Space {

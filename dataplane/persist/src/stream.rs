@@ -20,8 +20,8 @@ use crate::layout::{
 use crate::limits::BATCH;
 use crate::space::Space;
 
-/// Batch buffers kept for reuse at most: what is in flight and a few that wait. More exist only
-/// while a record larger than this is appended.
+/// Batch buffers kept for reuse at most: those in flight and a few that wait. More exist only while
+/// a record larger than this is appended.
 const POOLED: usize = 16;
 
 /// Batch buffers of one size, recycled.
@@ -167,7 +167,7 @@ impl Stream {
         self.written
     }
 
-    /// Bytes appended and not handed to the device.
+    /// Bytes appended and not passed to the device.
     pub(crate) fn queued(&self) -> usize {
         self.queued
     }

@@ -1,14 +1,14 @@
 //! Compaction: a snapshot of the application's state takes the place of the log before it.
 //!
 //! 1. [`Log::begin_snapshot`] seals the open batch and notes where the next one goes. The snapshot
-//!    stands for everything appended before; what is appended from now on will be replayed after
+//!    stands for everything appended before. Records appended from now on will be replayed after
 //!    it.
 //! 2. [`Log::snapshot_append`] writes into free segments, with plain writes, while the log goes on.
-//! 3. [`Log::finish_snapshot`] seals it. Then, one after the other, driven by [`Log::poll`]: all
-//!    its writes complete, and all of the log up to here (a snapshot that is taken while the log
-//!    goes on holds traces of later records: were one of those lost, what is recovered would be the
-//!    state of no moment); a flush makes them durable; both superblock copies of the next
-//!    generation are written durably; only then are the old segments free.
+//! 3. [`Log::finish_snapshot`] seals it. Then [`Log::poll`] drives these steps, one after the
+//!    other. All its writes complete, and all of the log up to here. (A snapshot that is taken
+//!    while the log goes on holds traces of later records. If one of those were lost, recovery
+//!    would build a state that never was.) A flush makes them durable. Both superblock copies of
+//!    the next generation are written durably. Only then are the old segments free.
 //! 4. A crash at any point finds either the old superblock with everything that it names untouched,
 //!    or the new one with everything that it names durable.
 

@@ -1,11 +1,11 @@
 //! Giving up the head of the log, without a snapshot.
 //!
 //! 1. The log remembers places where a payload begins at the start of a block (marks).
-//!    [`Log::truncate`] takes the last one at or before the record to keep; what lies between the
-//!    two is skipped by recovery, for the superblock names the record too.
-//! 2. Everything appended so far becomes durable first: records that carry on what is given up (an
-//!    entry written again, an acknowledgement) must not be lost where the head is. With deferred
-//!    durability that takes a flush.
+//!    [`Log::truncate`] takes the last one at or before the record to keep. Recovery skips the
+//!    records between the two, because the superblock names the record too.
+//! 2. Everything appended so far becomes durable first. Records that carry on what is given up (an
+//!    entry written again, an acknowledgement) must not be lost while the head is given up. With
+//!    deferred durability that takes a flush.
 //! 3. Then both superblock copies of the next generation are written durably, and only then are the
 //!    segments before the mark free. A crash finds the old head with everything behind it, or the
 //!    new one.

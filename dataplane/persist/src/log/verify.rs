@@ -3,8 +3,8 @@
 //!
 //! 1. Structure first: superblock, snapshot, every run of the log, and the proof that nothing
 //!    acknowledged is missing (`scan`). No two chains may claim a segment.
-//! 2. Each payload goes to the application, which says whether it can make sense of it. The first
-//!    that it cannot is named by its place.
+//! 2. Each payload goes to the application, which says whether it is valid. The first invalid
+//!    payload is named by its place.
 
 use sietch_disk::DiskQueue;
 

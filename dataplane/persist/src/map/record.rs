@@ -34,7 +34,7 @@ impl Record for Deleted {
 /// Where the key begins in the payload of a put record.
 pub(super) const KEY_START: usize = TYPE_HEADER + size_of::<Put>();
 
-/// What a record says.
+/// The change that a record makes.
 pub(super) enum Change<'a> {
     Put,
     Deleted(&'a [u8]),

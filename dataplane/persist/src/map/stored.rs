@@ -3,14 +3,14 @@
 //! 1. The records are those of [`Map`](super::Map), so either opens what the other wrote. A record
 //!    of more than [`StoredMapOptions::inline`] bytes is held as its place: the stream, the
 //!    sequence, segment and position of its first fragment.
-//! 2. What was just put stays in memory until it is written; then its place does.
-//! 3. [`StoredMap::get`] answers from memory, or with a [`Fetch`]; [`StoredMap::fetch`] drives
+//! 2. A value that was just put stays in memory until it is written; then memory holds its place.
+//! 3. [`StoredMap::get`] answers from memory, or with a [`Fetch`]. [`StoredMap::fetch`] drives
 //!    that: a single read of the record's own bytes, which validate themselves.
 //! 4. Compaction reads the values that it copies, [`COPIES`] at a time, and notes where they lie in
-//!    the snapshot. When the snapshot has taken effect, each entry that is still the one that was
-//!    copied gets its new place. Until then the old places are good.
-//! 5. A fetch whose record was given up meanwhile finds the wrong record there, looks its key up
-//!    again, and goes on at the new place.
+//!    the snapshot. When the snapshot has taken effect, each entry that has not changed since it
+//!    was copied gets its new place. Until then the old places are good.
+//! 5. A fetch whose record was given up meanwhile finds the wrong record there. It then finds its
+//!    key in the index again, and goes on at the new place.
 //!
 //! ```
 //! use sietch_disk::MemoryQueue;
@@ -56,12 +56,12 @@ use crate::typed::typed;
 /// [`crate::MAX_READS`] stays for others.
 const COPIES: usize = 8;
 
-/// How a map is driven whose values stay in the area.
+/// How a map with values in the area is driven.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredMapOptions {
     /// How its log is driven.
     pub log: Options,
-    /// Entries whose record (16 bytes, key and value) is no longer are held in memory.
+    /// The longest record (16 bytes, key and value) that memory holds whole.
     pub inline: usize,
 }
 
@@ -89,7 +89,7 @@ pub struct Fetch {
     cursor: Box<Cursor>,
 }
 
-/// What fetching a value has come to.
+/// The state of a fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fetched<'a> {
     /// Its bytes are on their way: poll the map, and ask again.
@@ -100,7 +100,7 @@ pub enum Fetched<'a> {
     Gone,
 }
 
-/// What is held of an entry.
+/// How memory holds an entry.
 enum Held {
     /// All of its record.
     Near(Box<[u8]>),
@@ -148,7 +148,7 @@ struct Index {
     free: Vec<u32>,
     table: HashTable<u32>,
     hasher: RandomState,
-    /// Bytes of all records, and those in memory.
+    /// Bytes of all records, and of the records in memory.
     bytes: usize,
     heap: usize,
 }
@@ -163,7 +163,7 @@ impl Index {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// Gives a slot something else to hold of the same key.
+    /// Replaces what a slot holds of its key.
     fn replace(&mut self, slot: u32, held: Held) {
         self.bytes += held.length();
         self.heap += held.heap();
@@ -205,7 +205,7 @@ impl Index {
         }
     }
 
-    /// Whether a slot still holds what lay at `spot`.
+    /// Whether a slot still holds the record at `spot`.
     fn is_at(&self, slot: u32, spot: RecordLocation) -> bool {
         self.held(slot).and_then(Held::spot) == Some(spot)
     }
@@ -232,11 +232,11 @@ pub struct StoredMap<D: DiskQueue> {
     log: Log<D>,
     inline: usize,
     index: Index,
-    /// What is in memory until the log has written it.
+    /// Records in memory until the log has written them.
     fresh: VecDeque<(Sequence, u32, RecordLocation)>,
     compaction: Compaction<u32>,
     copies: VecDeque<Copied>,
-    /// Copied into the snapshot: slots, where it was, and where it is.
+    /// Copied into the snapshot: slots, the old place, and the new place.
     moved: Vec<(u32, RecordLocation, RecordLocation)>,
     /// The snapshot is complete, and takes effect when the log is done with it.
     switching: bool,
@@ -291,10 +291,10 @@ impl<D: DiskQueue> StoredMap<D> {
         })
     }
 
-    /// Goes on fetching a value: as it was when it was asked for, or as it is now.
+    /// Goes on fetching a value: as it was when the fetch began, or as it is now.
     ///
     /// # Errors
-    /// The device failed to read it, or what it read is not what was written; the map goes on.
+    /// The device failed to read it, or it read other bytes than were written; the map goes on.
     pub fn fetch<'a>(&'a mut self, fetch: &'a mut Fetch) -> Result<Fetched<'a>, ReadError> {
         loop {
             match self.log.read_at(&mut fetch.cursor) {
@@ -389,8 +389,8 @@ impl<D: DiskQueue> StoredMap<D> {
         self.index.bytes
     }
 
-    /// Bytes of memory that the entries take: their slots and table, keys, and records that are
-    /// held.
+    /// Bytes of memory that the entries take: their slots and table, keys, and records held in
+    /// memory.
     pub fn memory(&self) -> usize {
         let slot = size_of::<Option<Held>>();
         // A table has a byte and four for each place, an eighth of which stays empty.
@@ -435,7 +435,7 @@ impl<D: DiskQueue> StoredMap<D> {
                 if self.index.is_at(slot, old)
                     && let Some(held) = self.index.held(slot)
                 {
-                    // What was fresh is written: the snapshot waits for all of the log.
+                    // A fresh record is written by now: the snapshot waits for all of the log.
                     let far = Held::Far(held.key().into(), held.length(), new);
                     self.index.replace(slot, far);
                 }
@@ -467,7 +467,8 @@ impl<D: DiskQueue> StoredMap<D> {
             if done && let Some(copied) = self.copies.pop_front() {
                 let Copied { slot, spot, cursor } = copied;
                 if !self.index.is_at(slot, spot) {
-                    // It was changed since, which is in the log after the snapshot's beginning.
+                    // The entry was changed since, which is in the log after the snapshot's
+                    // beginning.
                     continue;
                 }
                 // Nothing was read: the record is damaged, and the snapshot must not be without it.
@@ -517,7 +518,7 @@ impl<D: DiskQueue> StoredMap<D> {
         Ok(())
     }
 
-    /// Has every copy's read on its way.
+    /// Starts the read of every copy.
     fn start_copies(&mut self) {
         for copied in &mut self.copies {
             // The results are checked in order.

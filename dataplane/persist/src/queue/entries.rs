@@ -1,9 +1,9 @@
 //! The entries of a queue, as replaying its records makes them.
 //!
-//! 1. An entry is ready, or leased, or delayed; each state has a set, so that whatever comes next
-//!    is found at once.
-//! 2. Its payload is in memory, or only in the area: then its place is known, and while it is ready
-//!    it is in the set of those to be read.
+//! 1. An entry is ready, or leased, or delayed. Each state has a set, so the next event is found at
+//!    once.
+//! 2. Its payload is in memory, or only in the area. In the area its place is known, and while the
+//!    entry is ready it is in the set of payloads to be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,7 +149,7 @@ impl Entries {
         match read(payload)? {
             Change::Sent(sent, payload) => {
                 let id = sequence.unwrap_or(sent.id.get());
-                // The oldest are held: they are handed out first.
+                // The oldest are held: they are delivered first.
                 let fits = |window| self.far.is_empty() && self.held + payload.len() <= window;
                 let keep = window.is_none_or(fits);
                 self.insert(id, sent.deliveries.get(), payload, spot, keep);

@@ -12,7 +12,7 @@ use crate::typed::{Record, TYPE_HEADER, check_type, read_record, type_of};
 pub(super) struct Sent {
     /// In a snapshot. In the log the entry's id is the record's sequence, and this is 0.
     pub id: U64,
-    /// Times that it was handed to a consumer.
+    /// Times that it was delivered to a consumer.
     pub deliveries: U32,
     pub reserved: U32,
 }

@@ -8,7 +8,7 @@ use crate::log::options::Sequence;
 /// A mark on its way.
 pub(in crate::log) struct ProofWrite {
     pub(in crate::log) next: Superblock,
-    /// Copies still to be handed to the queue, and copies in flight.
+    /// Copies still to be passed to the queue, and copies in flight.
     pub(in crate::log) unsent: u64,
     pub(in crate::log) flying: u64,
 }

@@ -45,7 +45,7 @@ impl Reads {
         }
     }
 
-    /// What came of the read in `slot`; `None`: it is in flight.
+    /// The result of the read in `slot`; `None`: it is in flight.
     pub(in crate::log) fn collect(&mut self, slot: usize) -> Option<(io::Result<()>, Buffer)> {
         let place = self.slots.get_mut(slot)?;
         match std::mem::replace(place, Slot::Free) {

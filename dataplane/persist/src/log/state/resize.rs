@@ -7,7 +7,7 @@ use crate::layout::Superblock;
 pub(in crate::log) enum Phase {
     /// Segments beyond the new end are in use, or another superblock is in the making.
     Waiting,
-    /// Superblock copies still to be handed to the queue, and copies in flight.
+    /// Superblock copies still to be passed to the queue, and copies in flight.
     Switching { unsent: u64, flying: u64 },
 }
 

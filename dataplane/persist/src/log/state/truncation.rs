@@ -12,7 +12,7 @@ pub(in crate::log) enum Phase {
     FlushWanted,
     /// The flush is in flight.
     Flushing,
-    /// Superblock copies still to be handed to the queue, and copies in flight.
+    /// Superblock copies still to be passed to the queue, and copies in flight.
     Switching { unsent: u64, flying: u64 },
 }
 

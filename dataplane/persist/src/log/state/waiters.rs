@@ -10,7 +10,7 @@ use std::task::Waker;
 use crate::error::Failure;
 use crate::log::options::Sequence;
 
-/// What is done when a record is durable, or never will be.
+/// The action when a record is durable, or never will be.
 pub enum Waiter {
     /// A task is woken; it asks [`crate::Log::durable`] and [`crate::Log::failed`].
     Wake(Waker),
