@@ -32,16 +32,16 @@ struct Backend {
 
 struct Backends {
     all: Vec<Backend>,
-    turn: Cell<usize>,
+    position: Cell<usize>,
 }
 
 impl Backends {
     /// The next healthy one.
     fn next(&self) -> Option<&Backend> {
         (0..self.all.len()).find_map(|_| {
-            let turn = self.turn.get();
-            self.turn.set((turn + 1) % self.all.len());
-            Some(&self.all[turn]).filter(|backend| backend.healthy.get())
+            let position = self.position.get();
+            self.position.set((position + 1) % self.all.len());
+            Some(&self.all[position]).filter(|backend| backend.healthy.get())
         })
     }
 }
@@ -50,7 +50,7 @@ impl Backends {
 pub(crate) async fn serve(net: Net, port: u16, addresses: Vec<SocketAddr>) -> io::Result<()> {
     let backend = |address| Backend { address, healthy: Cell::new(true), idle: RefCell::default() };
     let all = addresses.into_iter().map(backend).collect();
-    let backends = Rc::new(Backends { all, turn: Cell::new(0) });
+    let backends = Rc::new(Backends { all, position: Cell::new(0) });
     net.spawn(check(net.clone(), Rc::clone(&backends)));
     let mut listener = net.listen(port, 1024)?;
     loop {

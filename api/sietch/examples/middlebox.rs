@@ -127,7 +127,7 @@ impl Middlebox {
     ///
     /// # Errors
     /// The device is unusable.
-    pub(crate) fn turn<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
+    pub(crate) fn iterate<Q: NicQueue>(&mut self, queue: &mut Q, now: u64) -> std::io::Result<bool> {
         let mac = queue.mac();
         let Offloads { checksums, unfinished } = queue.offloads();
         let sums = !checksums;
@@ -326,7 +326,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut idle = sietch::IdlePolicy::with_grants(held);
     loop {
         let now = sietch::clock::now();
-        let busy = middlebox.turn(&mut queue, now)?;
+        let busy = middlebox.iterate(&mut queue, now)?;
         idle.after_iteration(&mut queue, now, busy, Some(now + ASK_EVERY))?;
     }
 }

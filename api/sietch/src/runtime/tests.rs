@@ -74,8 +74,8 @@ impl World {
         })
     }
 
-    fn settle(&mut self, turns: usize) {
-        for _ in 0..turns {
+    fn settle(&mut self, iterations: usize) {
+        for _ in 0..iterations {
             let _ = self.client.iterate(self.now);
             let _ = self.server.iterate(self.now);
             self.now += 1_000;
@@ -382,14 +382,14 @@ fn datagrams_come_one_by_one_with_their_senders() {
 fn a_connected_socket_receives_only_from_its_peer_and_gets_its_errors() {
     let mut world = World::new();
     let mut server = world.server.net().bind(7).expect("the port is free");
-    let mut stranger = world.server.net().bind(8).expect("the port is free");
+    let mut other = world.server.net().bind(8).expect("the port is free");
     world.server.net().spawn(async move {
         let from = server
             .receive_with(|from, payload| (payload == b"ask").then_some(from))
             .await
             .expect("it is bound");
-        let from = from.expect("it was asked");
-        stranger.send_to(b"noise", from).await.expect("it is on the link");
+        let from = from.expect("it received a query");
+        other.send_to(b"noise", from).await.expect("it is on the link");
         server.send_to(b"answer", from).await.expect("it is on the link");
         // Dropping it releases its port.
     });
@@ -399,15 +399,15 @@ fn a_connected_socket_receives_only_from_its_peer_and_gets_its_errors() {
         let alone = client.send(b"to whom?").await.expect_err("it is not connected");
         client.connect(address(7)).expect("it is on the link");
         client.send(b"ask").await.expect("it is connected");
-        let heard = client.receive().await.expect("the server answers");
+        let received = client.receive().await.expect("the server answers");
         net.sleep(Duration::from_millis(10)).await;
         client.send(b"more").await.expect("it is connected");
         let refused = client.receive().await.expect_err("the peer has closed");
-        (alone.kind(), heard.payload, refused.kind())
+        (alone.kind(), received.payload, refused.kind())
     });
-    let (alone, heard, refused) = world.until(&task);
+    let (alone, received, refused) = world.until(&task);
     assert_eq!((alone, refused), (io::ErrorKind::NotConnected, io::ErrorKind::ConnectionRefused));
-    assert_eq!(heard, b"answer");
+    assert_eq!(received, b"answer");
 }
 
 #[test]

@@ -16,9 +16,9 @@ fn a_server_is_a_loop_around_its_events() {
     let remote = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 7);
     let flow = client.engine.connect(remote, 1).expect("it is on the link");
     let mut answer = Vec::new();
-    for turn in 0..100_u64 {
-        client.iterate(turn * 1000).expect("a wire does not break");
-        server.iterate(turn * 1000).expect("a wire does not break");
+    for iteration in 0..100_u64 {
+        client.iterate(iteration * 1000).expect("a wire does not break");
+        server.iterate(iteration * 1000).expect("a wire does not break");
         while let Some(event) = server.next_event() {
             if event.kind == EventKind::Readable {
                 let bytes = server.engine.received(event.flow).0.to_vec();

@@ -24,14 +24,14 @@ mod rpc_server;
 #[path = "../../examples/udp_echo.rs"]
 mod udp_echo;
 
-/// One turn of a host: whether anything happened, and when its next turn is due.
-type Turn = Box<dyn FnMut(u64) -> (bool, Option<u64>)>;
+/// One iteration of a host: whether anything happened, and when its next iteration is due.
+type HostStep = Box<dyn FnMut(u64) -> (bool, Option<u64>)>;
 
 /// Hosts 10.0.0.1, 10.0.0.2 and so on, joined by a switch.
 #[derive(Default)]
 struct Lan {
     taps: Vec<WireTap>,
-    hosts: Vec<Turn>,
+    hosts: Vec<HostStep>,
     now: u64,
 }
 
@@ -48,7 +48,7 @@ fn config(host: usize) -> Config {
 }
 
 impl Lan {
-    /// Plugs one more host in; says which it is.
+    /// Adds one more host; returns its index.
     fn plug(&mut self) -> (usize, WireQueue) {
         let host = self.taps.len() + 1;
         let (queue, tap) = tapped([2, 0, 0, 0, 0, host as u8], 1500, 512);
@@ -67,7 +67,7 @@ impl Lan {
         (host, net)
     }
 
-    /// Carries frames to whom they are for.
+    /// Delivers frames to their destinations.
     fn switch(&self) -> bool {
         let mut busy = false;
         for (from, tap) in self.taps.iter().enumerate() {
@@ -85,12 +85,12 @@ impl Lan {
     }
 
     fn step(&mut self) {
-        let turns: Vec<_> = self.hosts.iter_mut().map(|turn| turn(self.now)).collect();
-        let busy = self.switch() | turns.iter().any(|turn| turn.0);
+        let steps: Vec<_> = self.hosts.iter_mut().map(|host| host(self.now)).collect();
+        let busy = self.switch() | steps.iter().any(|step| step.0);
         self.now += 1_000;
         if !busy {
-            let next = turns.iter().filter_map(|turn| turn.1).min();
-            self.now = self.now.max(next.expect("somebody waits for something"));
+            let next = steps.iter().filter_map(|step| step.1).min();
+            self.now = self.now.max(next.expect("a host waits for a deadline"));
         }
     }
 
@@ -98,11 +98,11 @@ impl Lan {
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         for _ in 0..1_000_000 {
             if let std::task::Poll::Ready(value) = std::pin::Pin::new(&mut task).poll(&mut context) {
-                return value.expect("nobody aborts it");
+                return value.expect("the task is not aborted");
             }
             self.step();
         }
-        panic!("the task is not done after a million turns");
+        panic!("the task is not done after a million iterations");
     }
 }
 
@@ -188,7 +188,7 @@ fn http_balancer_rotates_over_the_live_backends() {
         for _ in 0..4 {
             bodies.push(get(&net, address(balancer, 80), "/").await);
         }
-        // One of the backends goes, and comes back later.
+        // One of the backends stops, and comes back later.
         second_server.abort();
         net.sleep(Duration::from_millis(10)).await;
         for _ in 0..4 {
@@ -207,7 +207,7 @@ fn http_balancer_rotates_over_the_live_backends() {
     };
     assert_eq!((of(0..4, "one"), of(0..4, "two")), (2, 2));
     assert_eq!(of(4..8, "one"), 4, "the dead one is left out, and no request is lost: {bodies:?}");
-    assert_eq!((of(8..12, "one"), of(8..12, "two")), (2, 2), "it is asked again");
+    assert_eq!((of(8..12, "one"), of(8..12, "two")), (2, 2), "it gets requests again");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn middlebox_spreads_flows_over_servers_without_a_connection_of_its_own() {
     let (host, mut queue) = lan.plug();
     let mut middlebox = middlebox::Middlebox::new(v4(host, 80), &servers);
     lan.hosts.push(Box::new(move |now| {
-        (middlebox.turn(&mut queue, now).expect("a wire does not break"), Some(now + 1_000_000_000))
+        (middlebox.iterate(&mut queue, now).expect("a wire does not break"), Some(now + 1_000_000_000))
     }));
     let (_, net) = lan.host();
     let task = net.clone().spawn(async move {
@@ -267,7 +267,7 @@ fn rpc_runs_over_shared_memory_between_two_threads_that_sleep() {
     };
     let (near, far) = (pair.near, pair.far);
     let server = std::thread::spawn(move || {
-        // It serves until its peer is gone, or the link is taken back.
+        // It serves until its peer has ended, or the link is revoked.
         runtime(far, 2).run(|net| rpc_server::serve(net, 7000))
     });
     let report = runtime(near, 1).run(|net| rpc_client::call(net, address(2, 7000), 2000, 8));

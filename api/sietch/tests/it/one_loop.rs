@@ -44,7 +44,7 @@ fn storage(name: &str) -> AreaQueue {
         .unwrap_or_else(|_| AreaQueue::Memory(MemoryQueue::new(BYTES)))
 }
 
-/// Sends back what comes, over TCP and UDP.
+/// Sends back received bytes, over TCP and UDP.
 fn echo(net: &Net) {
     let mut listener = net.listen(7, 16).expect("the port is free");
     let mut socket = net.bind(7).expect("the port is free");
@@ -125,7 +125,7 @@ async fn everything(net: Net) {
         }
     });
     for task in [tcp, udp, timer, blocks, records] {
-        task.await.expect("nobody aborts it");
+        task.await.expect("the task is not aborted");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
             // The last delayed acknowledgement leaves meanwhile, on both sides.
             net.sleep(Duration::from_millis(100)).await;
             answer.send(()).expect("the test listens");
-            // It holds up this side's loop for as long as the test looks at the other.
+            // It blocks this side's loop while the test checks the other.
             asked.recv().expect("the test asks");
             streams[3].write_all(b"y").await.expect("it is open");
             streams[3].read_exact(&mut [0]).await.expect("the server wakes");
@@ -244,8 +244,8 @@ fn a_server_with_ten_silent_connections_sleeps_until_one_speaks() {
     });
     answered.recv().expect("all connect");
     let before = looks.load(Ordering::Relaxed);
-    // Not to wait for anything, but to give a loop that does not sleep the time to show it: it
-    // looks a million times a second.
+    // This waits for nothing. It gives a loop that does not sleep the time to show it: such a loop
+    // polls a million times a second.
     std::thread::sleep(Duration::from_millis(200));
     let idle = looks.load(Ordering::Relaxed) - before;
     assert!(idle <= 1000, "an idle server looked {idle} times at its queue");

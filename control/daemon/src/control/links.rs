@@ -146,7 +146,7 @@ impl<D: VnicDevices> Control<D> {
             return format!("link {} is over, and pid {peer} at its other end leaves it", plan.link);
         }
         format!(
-            "pid {peer} at the other end of link {} is told to leave; the daemon was restarted since the link was made, so \
+            "pid {peer} at the other end of link {} is notified to leave; the daemon was restarted since the link was made, so \
              end pid {pid} where that must be certain",
             plan.link
         )

@@ -43,7 +43,7 @@ fn place(name: &str) -> Scene {
 /// The thread that has the volume. It outlives connections to the daemon.
 struct Broker {
     commands: Sender<Command>,
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     events: Receiver<Event>,
     thread: JoinHandle<std::io::Result<()>>,
     held: HeldStorage,
@@ -52,18 +52,18 @@ struct Broker {
 impl Broker {
     fn start() -> Self {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let (bell, told) = (eventfd(0, flags).unwrap(), eventfd(0, flags).unwrap());
+        let (doorbell, notify) = (eventfd(0, flags).unwrap(), eventfd(0, flags).unwrap());
         let ((commands, orders), (sender, events)) = (channel(), channel());
-        let own = bell.try_clone().unwrap();
+        let own = doorbell.try_clone().unwrap();
         let thread = std::thread::spawn(move || {
-            run(&orders, &own, &EventSink { events: sender, doorbell: told }, &Snapshot::default())
+            run(&orders, &own, &EventSink { events: sender, doorbell: notify }, &Snapshot::default())
         });
-        Self { commands, bell, events, thread, held: HeldStorage::default() }
+        Self { commands, doorbell, events, thread, held: HeldStorage::default() }
     }
 
     fn tell(&self, command: Command) {
         self.commands.send(command).unwrap();
-        rustix::io::write(&self.bell, &1_u64.to_ne_bytes()).unwrap();
+        rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes()).unwrap();
     }
 
     fn heed(&mut self, notice: Notice, mut descriptors: Vec<OwnedFd>) {

@@ -291,16 +291,16 @@ fn shutting_down_notifies_applications_and_leaves_nothing() {
     application.acquire_vnic("kv").unwrap();
     scene.connect().shutdown().unwrap();
     daemon.ended().unwrap();
-    let mut told = false;
+    let mut notified = false;
     loop {
         match application.take_notice() {
-            Ok(Some((Notice::ShuttingDown { .. }, _))) => told = true,
+            Ok(Some((Notice::ShuttingDown { .. }, _))) => notified = true,
             Ok(_) => {}
             Err(CallError::Closed) => break,
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(told && !scene.device().exists() && !scene.socket().exists());
+    assert!(notified && !scene.device().exists() && !scene.socket().exists());
     assert!(matches!(Connection::connect(&scene.socket(), "test", PATIENCE), Err(CallError::Connect { .. })));
     let _daemon = scene.start();
     assert!(scene.status().vnics[0].holder.is_none());

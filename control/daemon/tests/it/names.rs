@@ -249,8 +249,8 @@ fn an_owner_with_invalid_answers_harms_no_other() {
     // Another process cannot answer in its place.
     let waits = looking(&scene, "a", ViewOperation::Stat);
     let (id, ..) = asked(&mut owner);
-    let stranger = scene.connect().answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(9))), None);
-    assert_eq!(refused(stranger).0, ErrorKind::Unknown);
+    let foreign = scene.connect().answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(9))), None);
+    assert_eq!(refused(foreign).0, ErrorKind::Unknown);
     owner.answer_view(id, Ok(ViewReply::Stat(FileAttributes::file(3))), None).unwrap();
     assert_eq!(waits.join().unwrap().unwrap().0, ViewReply::Stat(FileAttributes::file(3)));
 }

@@ -220,9 +220,9 @@ fn step(volume: &mut Volume, disk: &mut Deaf, known: &mut Known, random: &mut Ra
     };
     match outcome {
         Ok(()) => known.now = next,
-        Err(VolumeError::Full { asked, free: told }) => {
+        Err(VolumeError::Full { asked, free: reported }) => {
             assert_eq!(
-                (told, asked > free * BLOCK),
+                (reported, asked > free * BLOCK),
                 (free * BLOCK, true),
                 "the free room differs from the report"
             );

@@ -102,7 +102,9 @@ fn invalid_and_oversized_requests_are_refused_and_change_nothing() {
     let mut volume = Volume::open(&mut disk).expect("a volume");
     let free = volume.free();
     let full = volume.create(&mut disk, "big", 1, free + BLOCK).expect_err("too large");
-    assert!(matches!(full, VolumeError::Full { asked, free: told } if asked == free + BLOCK && told == free));
+    assert!(
+        matches!(full, VolumeError::Full { asked, free: reported } if asked == free + BLOCK && reported == free)
+    );
     let full = volume.resize(&mut disk, "first", 5 * BLOCK + free + BLOCK).expect_err("too large");
     assert!(matches!(full, VolumeError::Full { .. }), "{full}");
     assert!(matches!(volume.create(&mut disk, "first", 1, BLOCK), Err(VolumeError::Exists)));

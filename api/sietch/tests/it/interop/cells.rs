@@ -14,7 +14,7 @@ use super::{kernel, services};
 const KERNEL_PORT: u16 = 7100;
 const MILLISECOND: u64 = 1_000_000;
 
-/// How much goes each way on each of two connections, one begun by each side.
+/// The bytes in each direction on each of two connections, one opened by each side.
 #[derive(Clone, Copy, Debug)]
 struct Load {
     up: u64,
@@ -160,8 +160,8 @@ fn frames_of_sixty_four_kilobytes() {
 #[test]
 fn a_router_on_the_path_accepts_only_smaller_packets() {
     for family in [Family::V4, Family::V6] {
-        // Only on Sietch's way out: what a router says to the kernel would have to pass the VNIC's
-        // filter, which takes it for a forgery.
+        // Only in Sietch's sending direction: a router's message to the kernel would have to pass
+        // the VNIC's filter, which treats it as a forgery.
         let mtu = Some(Mtu { bytes: 1300, router: Router::Answers });
         let link = LinkConfig { there: Direction { mtu, ..path() }, back: path() };
         let conditions = Conditions { family, link: Some(link), ..Conditions::default() };

@@ -58,7 +58,7 @@ fn from_everywhere<T: Send>(family: Family, work: impl Fn(usize, IpAddr) -> T + 
     })
 }
 
-/// Lets this process open so many descriptors, if it may.
+/// Lets this process open this many descriptors, if permitted.
 fn allow_descriptors(count: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= count) {
@@ -102,7 +102,7 @@ fn ten_thousand(name: &str, family: Family) {
                 for round in 0..2 {
                     let number = |place: usize| ((round * usize::from(MORE) + index) * share + place) as u32;
                     let request = |place: usize| [number(place).to_be_bytes(); 16].concat();
-                    // All ask, then all listen.
+                    // All send a request, then all receive.
                     for (place, stream) in streams.iter_mut().enumerate() {
                         stream.write_all(&request(place)).expect("the connection is open");
                     }
@@ -188,7 +188,7 @@ fn connections_open_and_close_at_full_speed_and_end_in_every_way() {
         let reset = if ending == Ending::ClientResets { value as u64 } else { 0 };
         assert_eq!(metrics.connections_reset, reset, "{name}: {metrics:?}");
         if ending == Ending::ServerCloses {
-            assert!(metrics.time_wait_recycled > 0, "{name}: no port came round: {metrics:?}");
+            assert!(metrics.time_wait_recycled > 0, "{name}: no port was used again: {metrics:?}");
         }
     }
 }
@@ -206,7 +206,7 @@ fn a_storm_of_resets_costs_a_bystander_nothing() {
             // A storm of the other kind: every one of these is refused.
             for _ in 0..STORM {
                 let refused = net.connect(SocketAddr::new(Family::V4.kernel(), services::NOBODY)).await;
-                let kind = refused.expect_err("nobody listens").kind();
+                let kind = refused.expect_err("the port has no listener").kind();
                 assert_eq!(kind, std::io::ErrorKind::ConnectionRefused);
             }
         },
@@ -316,7 +316,7 @@ fn lost_handshakes_are_repeated_by_both_sides() {
 
 #[test]
 fn a_vanished_client_is_detected_by_missing_acknowledgements() {
-    // The kernel drops all that comes for an address that it no longer has; a new connection from
+    // The kernel drops everything for an address that it no longer has. A new connection from
     // another one is served.
     let conditions = Conditions::default();
     let at_kernel = conditions.clone();

@@ -10,7 +10,7 @@ use super::meeting::{Conditions, Family, PATIENCE};
 use super::pattern::Pattern;
 use super::services::TRANSFER;
 
-/// How a transfer begins: bytes that the client sends, and bytes that it wants.
+/// The start of a transfer: the bytes that the client sends, and the bytes that it requests.
 pub(crate) fn head(up: u64, down: u64) -> [u8; 16] {
     let mut head = [0; 16];
     head[..8].copy_from_slice(&up.to_be_bytes());
@@ -18,13 +18,13 @@ pub(crate) fn head(up: u64, down: u64) -> [u8; 16] {
     head
 }
 
-/// What a head says.
+/// The numbers in a head.
 pub(crate) fn counts(head: &[u8; 16]) -> (u64, u64) {
     let both = u128::from_be_bytes(*head);
     ((both >> 64) as u64, both as u64)
 }
 
-/// A socket as the conditions want it, not connected.
+/// A socket with the options of the conditions, not connected.
 fn socket(conditions: &Conditions) -> io::Result<rustix::fd::OwnedFd> {
     let family = match conditions.family {
         Family::V4 => AddressFamily::INET,
@@ -54,8 +54,7 @@ pub(crate) fn connect_from(source: IpAddr, port: u16, conditions: &Conditions) -
     patient(socket.into())
 }
 
-/// A connection to `port` of Sietch. A bad path may lose every question for its link address; then
-/// it asks again.
+/// A connection to `port` of Sietch. A bad path may lose every ARP request; then it tries again.
 pub(crate) fn connect(port: u16, conditions: &Conditions) -> io::Result<TcpStream> {
     for _ in 0..5 {
         match connect_from(conditions.family.kernel(), port, conditions) {
@@ -133,19 +132,19 @@ fn transfer(stream: TcpStream, out: (u64, Pattern), expect: (u64, Pattern)) -> i
 pub(crate) fn transfer_with_sietch(conditions: &Conditions, up: u64, down: u64) {
     let mut stream = connect(TRANSFER, conditions).expect("Sietch accepts");
     stream.write_all(&head(up, down)).expect("the connection is open");
-    transfer(stream, (up, Pattern(1)), (down, Pattern(2))).expect("Sietch goes on to the end");
+    transfer(stream, (up, Pattern(1)), (down, Pattern(2))).expect("Sietch continues to the end");
 }
 
 /// A transfer that Sietch begins.
 pub(crate) fn accept_transfer(listener: &TcpListener) {
     let mut stream = accept(listener).expect("Sietch connects");
     let mut bytes = [0; 16];
-    stream.read_exact(&mut bytes).expect("it says how much");
+    stream.read_exact(&mut bytes).expect("the head arrives");
     let (up, down) = counts(&bytes);
-    transfer(stream, (down, Pattern(2)), (up, Pattern(1))).expect("Sietch goes on to the end");
+    transfer(stream, (down, Pattern(2)), (up, Pattern(1))).expect("Sietch continues to the end");
 }
 
-/// Asks 32 bytes and expects them back.
+/// Requests 32 bytes and checks the answer.
 pub(crate) fn ask(stream: &mut TcpStream, number: u32) -> io::Result<()> {
     let request = [number.to_be_bytes(); 8].concat();
     let mut answer = [0; 32];

@@ -1,12 +1,12 @@
-//! A meeting of the two stacks: a namespace, a veth pair, a path, conditions; and what must hold
-//! when it is over.
+//! A meeting of the two stacks: a namespace, a veth pair, a path, conditions; and the checks at its
+//! end.
 //!
 //! 1. The calling thread starts one in a namespace of its own, where the pair is made and Sietch
 //!    runs.
 //! 2. That thread starts the kernel's side, which inherits the namespace. Every wait of the
 //!    kernel's side has a limit, so it ends.
-//! 3. Its end wakes Sietch from another thread, through a waker. Sietch goes on until its
-//!    connections have ended and its buffers are back, and says what it counted.
+//! 3. Its end wakes Sietch from another thread, through a waker. Sietch continues until its
+//!    connections have ended and its buffers are back, and returns its counters.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -72,7 +72,7 @@ impl Family {
         }
     }
 
-    /// An address as `ip` wants it.
+    /// An address in the form that `ip` requires.
     pub(crate) fn with_prefix(self, address: IpAddr) -> String {
         match self {
             Self::V4 => format!("{address}/24"),
@@ -114,8 +114,8 @@ pub(crate) struct Conditions {
     /// Bytes of Sietch's buffers.
     pub buffer: usize,
     pub control: Kind,
-    /// Meetings one after the other, so that none takes the cores from another. The long runs use
-    /// all cores.
+    /// Whether meetings run one after the other, so that none takes cores from another. The long
+    /// runs use all cores.
     pub alone: bool,
 }
 
@@ -156,7 +156,7 @@ impl Conditions {
         config
     }
 
-    /// Makes the kernel's side of the calling thread's namespace like this.
+    /// Configures the kernel's side of the calling thread's namespace for these conditions.
     fn prepare(&self) -> io::Result<()> {
         let flag = |on: bool| if on { "1" } else { "0" };
         set("tcp_sack", flag(self.sack))?;
@@ -183,7 +183,7 @@ pub(crate) fn set(name: &str, value: &str) -> io::Result<()> {
     std::fs::write(format!("/proc/sys/net/ipv4/{name}"), value)
 }
 
-/// What Sietch says when all is over.
+/// Sietch's counters at the end.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
     pub value: T,
@@ -192,7 +192,7 @@ pub(crate) struct Outcome<T> {
     pub tallies: [Tally; 2],
 }
 
-/// Lets `serve` on Sietch and `client` on the kernel meet; `None` if this machine cannot.
+/// Connects `serve` on Sietch and `client` on the kernel; `None` if this machine cannot.
 pub(crate) fn meet<T, F>(
     name: &str,
     conditions: &Conditions,
@@ -267,7 +267,7 @@ where
     let left = Rc::new(RefCell::new(None));
     let settled = net.spawn(settle(net.clone(), over, Rc::clone(&left)));
     while !settled.is_finished() {
-        runtime.poll().expect("the device stays");
+        runtime.poll().expect("the device remains");
     }
     let value = kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     let left = left.take();
@@ -301,11 +301,10 @@ async fn settle(net: Net, over: Arc<Over>, left: Rc<RefCell<Option<String>>>) {
 
 /// No buffer of the queue is missing.
 fn finish(name: &str, runtime: &mut Runtime<Wire>, free: usize) {
-    // What the device has sent comes back with the next receive; a few turns, for frames that still
-    // arrive.
+    // Sent buffers come back with the next receive. A few iterations, for frames that still arrive.
     let mut have = 0;
     for _ in 0..1000 {
-        runtime.iterate(clock::now()).expect("the device stays");
+        runtime.iterate(clock::now()).expect("the device remains");
         have = runtime.queue().free_buffers();
         if have >= free {
             break;
@@ -332,7 +331,7 @@ impl Over {
     }
 }
 
-/// Says so when it is dropped.
+/// Reports the end when it is dropped.
 struct Ending(Arc<Over>);
 
 impl Drop for Ending {
@@ -452,7 +451,7 @@ impl NicQueue for Wire {
     }
 }
 
-/// A tcpdump that writes down the frames of a meeting, for who looks for a fault.
+/// A tcpdump that writes the frames of a meeting, for debugging.
 struct Capture(Child);
 
 impl Capture {

@@ -10,7 +10,7 @@ use super::meeting::{Conditions, Family, PATIENCE, meet};
 use super::pattern::Pattern;
 use super::services::{self, LARGE_FILE};
 
-/// Whether `program` is here; says that `test` is skipped if not.
+/// Whether `program` is installed; reports that `test` is skipped if not.
 fn has(test: &str, program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
@@ -20,7 +20,7 @@ fn has(test: &str, program: &str) -> bool {
     found
 }
 
-/// A program that is ended when it takes too long.
+/// A program that is killed when it takes too long.
 fn program(line: &str) -> Command {
     let mut command = Command::new("timeout");
     command.arg(PATIENCE.as_secs().to_string()).args(line.split_whitespace()).stdin(Stdio::null());
@@ -182,7 +182,7 @@ fn curl(name: &'static str, family: Family) {
             // Old and new ways to say that the connection ends.
             assert_eq!(run(&format!("curl -g -sS --http1.0 {page}")).stdout, b"welcome\n");
             assert_eq!(run(&format!("curl -g -sS -H Connection:close {page}")).stdout, b"welcome\n");
-            // A client that reads slowly, and one that goes away in the middle.
+            // A client that reads slowly, and one that disconnects in the middle.
             let slow = run(&format!("curl -g -sS --limit-rate 20M {large}"));
             assert_eq!(slow.stdout.len() as u64, LARGE_FILE);
             let gone =

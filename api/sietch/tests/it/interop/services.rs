@@ -13,7 +13,7 @@ use super::{http_server, kernel};
 
 /// Two counts of bytes (to be received, to be sent), then a transfer both ways at once.
 pub(crate) const TRANSFER: u16 = 7000;
-/// Says what it hears, until the other side is done.
+/// Sends back received bytes, until the other side is done.
 pub(crate) const ECHO: u16 = 7001;
 /// Answers 32 bytes with the same, and closes first.
 pub(crate) const ONCE: u16 = 7002;
@@ -27,7 +27,7 @@ pub(crate) const LISTENER: u16 = 7005;
 pub(crate) const HTTP: u16 = 80;
 /// Passes everything on to the same port of the kernel.
 pub(crate) const FORWARDER: u16 = 5201;
-/// Nobody listens there.
+/// A port without a listener.
 pub(crate) const NOBODY: u16 = 9;
 
 /// See [`CLOSING`].
@@ -36,7 +36,8 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(30);
 /// The large file of the HTTP service.
 pub(crate) const LARGE_FILE: u64 = 8_000_000;
 
-/// Accepts and lets `converse` answer, for ever. A client that breaks off costs itself its answer.
+/// Accepts and lets `converse` answer, for ever. A client that disconnects loses only its own
+/// answer.
 fn offer<F>(net: &Net, port: u16, converse: impl Fn(Net, TcpStream) -> F + 'static)
 where
     F: Future<Output = io::Result<()>> + 'static,
@@ -132,7 +133,7 @@ async fn pass_on(net: &Net, one: TcpStream, other: TcpStream) -> io::Result<()> 
     there.await.map_err(io::Error::other)?
 }
 
-/// Reads to the end; says how much it was.
+/// Reads to the end; returns the number of bytes.
 async fn swallow(stream: &mut TcpStream, pattern: Pattern) -> io::Result<u64> {
     let (mut buffer, mut got) = (vec![0; 64 << 10], 0);
     loop {
@@ -176,8 +177,8 @@ async fn transfer(
     writer.await.map_err(io::Error::other)?
 }
 
-/// Connects to a port of the kernel's that somebody is about to listen on. A bad path may lose
-/// every question for its link address, and the host is unreachable then: ask again.
+/// Connects to a port on which a kernel socket is about to listen. A bad path may lose every ARP
+/// request, and the host is unreachable then: tries again.
 pub(crate) async fn connect(net: &Net, family: Family, port: u16) -> TcpStream {
     loop {
         match net.connect(SocketAddr::new(family.kernel(), port)).await {
@@ -200,5 +201,5 @@ pub(crate) async fn transfer_with_kernel(net: Net, family: Family, port: u16, up
     stream.write_all(&kernel::head(up, down)).await.expect("the connection is open");
     transfer(&net, stream, (up, Pattern(1)), (down, Pattern(2)))
         .await
-        .expect("the kernel goes on to the end");
+        .expect("the kernel continues to the end");
 }

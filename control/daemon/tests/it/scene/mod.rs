@@ -185,8 +185,8 @@ impl Scene {
         R: Future<Output = Result<(), Error>>,
     {
         nothing_is_starting();
-        let (ready, told) = rustix::pipe::pipe().unwrap();
-        let (options, devices) = (self.options(Some(told)), self.root.join("devices"));
+        let (ready, notify) = rustix::pipe::pipe().unwrap();
+        let (options, devices) = (self.options(Some(notify)), self.root.join("devices"));
         let (crash, crashed) = tokio::sync::oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -393,13 +393,13 @@ pub(crate) fn inherited() -> Option<Scene> {
 #[ignore = "run by other tests in a process of its own"]
 fn daemon_process() {
     let Some(scene) = inherited() else { return };
-    let (ready, told) = rustix::pipe::pipe().unwrap();
+    let (ready, notify) = rustix::pipe::pipe().unwrap();
     std::thread::spawn(move || {
         if std::fs::File::from(ready).read(&mut [0; 1]).unwrap() == 1 {
             println!("READY");
         }
     });
-    let (options, devices) = (scene.options(Some(told)), scene.root.join("devices"));
+    let (options, devices) = (scene.options(Some(notify)), scene.root.join("devices"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let ended = runtime.block_on(sietch_daemon::run_with(options, |_| FileDevices::new(devices)));
     std::mem::forget(scene);
