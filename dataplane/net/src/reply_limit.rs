@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_keep_their_rate_on_average_and_no_second_tells_what_others_took() {
+    fn answers_keep_their_rate_on_average_and_their_number_in_a_second_is_unpredictable() {
         let one = granted(1, 100);
         let sum: u64 = one.iter().sum();
         assert!((9_500..=10_500).contains(&sum), "{sum} answers in 100 s");

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_believed() {
+    fn plausible_mtus_are_believed() {
         let v4 = Address::v4(1);
         assert_eq!(believed(&v4, 1400, 1500), Some(1400));
         assert_eq!(believed(&v4, 68, 1500), Some(552));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_ages_and_the_oldest_makes_place() {
+    fn an_entry_expires_and_the_oldest_is_evicted() {
         let mut paths = PathMtus::default();
         paths.set(v6(), 1280, SECOND);
         assert_eq!(paths.get(&v6(), 600 * SECOND), Some(1280));

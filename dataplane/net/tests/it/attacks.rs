@@ -175,7 +175,7 @@ fn a_reset_in_the_window_is_challenged_and_an_exact_one_is_believed() {
 }
 
 #[test]
-fn a_lie_about_the_path_makes_segments_small_and_no_smaller() {
+fn a_forged_path_mtu_shrinks_segments_to_the_minimum_only() {
     let (mut wire, flow) = Wire::connected();
     wire.host.engine.send(flow, &[1; 5000]);
     while wire.host.poll(wire.now) {}
@@ -198,7 +198,7 @@ fn a_lie_about_the_path_makes_segments_small_and_no_smaller() {
 }
 
 #[test]
-fn acknowledgements_in_crumbs_let_no_more_into_the_network() {
+fn many_small_acknowledgements_open_the_window_no_further() {
     let grown = |crumbs: u32| {
         let (mut wire, flow) = Wire::connected();
         wire.window = 65_535;
@@ -616,7 +616,7 @@ mod gaps {
 
     /// In any order of the bytes, and whichever side ends the flow: no charge stays.
     #[test]
-    fn what_is_over_is_charged_no_more() {
+    fn an_ended_flow_is_charged_no_more() {
         let mut wire = wire(MEMORY);
         let flows = wire.stretch(1000, 64);
         for (number, flow) in flows.iter().enumerate() {

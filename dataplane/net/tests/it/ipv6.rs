@@ -103,7 +103,7 @@ fn a_stream_crosses_a_link_that_loses_a_tenth() {
 }
 
 #[test]
-fn link_local_addresses_talk_too() {
+fn link_local_addresses_carry_data_as_well() {
     let mut network = Network::dual();
     let to = Address::link_local(network.server.mac).to_ip();
     let (client, at_server) = network.open_to(SocketAddr::new(to, SERVER_PORT));

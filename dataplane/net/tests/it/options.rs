@@ -9,7 +9,7 @@ use crate::harness::{Fate, From, Network, SECOND, SERVER_PORT, address6};
 use sietch_net::{CloseReason, EventKind};
 
 #[test]
-fn a_cork_holds_what_does_not_fill_a_segment_until_it_is_taken_out() {
+fn a_cork_holds_a_partial_segment_until_it_is_removed() {
     let mut network = Network::new();
     let (client, server) = network.open();
     network.client.engine.set_corked(client, true);
@@ -64,7 +64,7 @@ fn packets_carry_the_class_and_the_hops_that_were_set() {
 }
 
 #[test]
-fn keepalive_probes_come_as_often_as_they_were_asked_for() {
+fn keepalive_probes_keep_the_requested_interval_and_count() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.set_keepalive_probes(peer.flow, 2 * SECOND, 3);
     peer.host.engine.set_keepalive(peer.flow, Some(10 * SECOND));

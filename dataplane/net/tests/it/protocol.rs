@@ -278,7 +278,7 @@ fn old_timestamps_are_refused_and_peers_without_options_served() {
 }
 
 #[test]
-fn keepalive_probes_a_silent_peer_and_gives_it_up() {
+fn keepalive_probes_a_silent_peer_and_ends_the_flow() {
     let mut peer = Peer::connected(|_| {});
     peer.host.engine.set_keepalive(peer.flow, Some(30 * SECOND));
     let start = peer.now;
@@ -293,7 +293,7 @@ fn keepalive_probes_a_silent_peer_and_gives_it_up() {
 }
 
 #[test]
-fn data_go_on_after_either_side_has_closed() {
+fn data_flow_after_either_side_has_closed() {
     let mut peer = Peer::connected(|_| {});
     peer.say(0, 0, ACK | FIN, b"last words");
     assert_eq!(peer.one().ack, PEER_ISS.plus(12));
@@ -669,7 +669,7 @@ mod source_ports {
     /// A server that closes first holds each name in TIME-WAIT, and refuses a SYN that comes before
     /// its clocks have moved on.
     #[test]
-    fn connections_that_come_and_go_do_not_meet_the_last_ones_of_their_names() {
+    fn short_lived_connections_do_not_meet_earlier_ones_of_their_four_tuples() {
         let mut network = Network::with(|config| config.source_ports = (40_000, 40_063), |_| {});
         for round in 0..2000 {
             let client =

@@ -53,7 +53,7 @@ fn info(peer: &Peer) -> FlowInfo {
 }
 
 #[test]
-fn a_single_loss_is_repaired_with_one_segment() {
+fn a_single_loss_is_retransmitted_with_one_segment() {
     let mut peer = sending(8);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 2)]);
@@ -72,7 +72,7 @@ fn a_single_loss_is_repaired_with_one_segment() {
 }
 
 #[test]
-fn a_burst_of_losses_is_repaired_in_one_recovery_and_nothing_else_is_sent() {
+fn a_burst_of_losses_is_retransmitted_in_one_recovery_and_nothing_else_is_sent() {
     let mut peer = sending(10);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 1, &[(4, 10)]);
@@ -168,7 +168,7 @@ fn a_lost_retransmission_is_found_without_a_timeout() {
 }
 
 #[test]
-fn duplicates_take_a_needless_reduction_back() {
+fn a_dsack_undoes_a_spurious_reduction() {
     let mut peer = sending(8);
     let before = info(&peer).congestion_window;
     peer.now += ROUND_TRIP;
@@ -200,7 +200,7 @@ fn a_spurious_timeout_is_undone_and_nothing_more_is_retransmitted() {
 }
 
 #[test]
-fn a_receiver_may_take_its_word_back() {
+fn a_receiver_may_renege() {
     let mut peer = sending(8);
     peer.now += ROUND_TRIP;
     acknowledge(&mut peer, 0, &[(1, 8)]);
@@ -350,7 +350,7 @@ fn floods_of_ranges_are_bounded_and_the_connection_lives() {
 
 /// Savage et al.: acknowledging byte by byte, in advance, or repeatedly gains nothing.
 #[test]
-fn splitting_doubling_and_optimism_gain_nothing() {
+fn split_duplicate_and_optimistic_acknowledgements_gain_nothing() {
     let grown = |split: u32| {
         let mut peer = sending(8);
         peer.host.engine.send(peer.flow, &[7; 60_000]);

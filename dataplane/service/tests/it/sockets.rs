@@ -45,7 +45,7 @@ fn a_client_of_the_kernel_arrives_as_its_own_socket() {
 }
 
 #[test]
-fn two_programs_of_ours_are_joined_by_memory_and_see_one_anothers_names() {
+fn two_programs_under_sietch_share_memory_and_see_each_others_names() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 16);
     let (reply, mut own) = connect(&service, address);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_share_the_shortest_and_follow_a_way_that_becomes_longer() {
+    fn flows_share_the_shortest_round_trip_and_follow_a_path_that_becomes_longer() {
         let (mut paths, here, there) = (PathDelays::default(), Address::v4(1), Address::v4(2));
         assert_eq!(paths.note(here, 300, 0), 300);
         assert_eq!(

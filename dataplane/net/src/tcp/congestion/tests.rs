@@ -56,7 +56,7 @@ fn what_the_application_does_not_use_does_not_grow() {
 }
 
 #[test]
-fn a_reduction_for_nothing_is_taken_back_once() {
+fn a_spurious_reduction_is_undone_once() {
     for kind in Kind::ALL {
         let mut algorithm = Algorithm::new(kind, MSS);
         algorithm.acknowledged(&acknowledgement(10_000, 1));
@@ -75,7 +75,7 @@ fn a_reduction_for_nothing_is_taken_back_once() {
 }
 
 #[test]
-fn cubic_returns_to_where_it_was_cut_and_goes_on() {
+fn cubic_returns_to_its_former_window_and_grows_beyond() {
     let mut cubic = Algorithm::new(Kind::NewReno, MSS).changed_to(Kind::Cubic, MSS);
     let Algorithm::Cubic(state) = &mut cubic else { unreachable!("it was made one") };
     state.window.resume(1_000_000, 1_000_000);
@@ -136,7 +136,7 @@ fn slow_start_ends_when_the_round_trip_grows_and_not_for_jitter() {
 }
 
 #[test]
-fn dctcp_gives_way_in_proportion_to_the_marks() {
+fn dctcp_reduces_in_proportion_to_the_marks() {
     let mut dctcp = Dctcp::new(MSS);
     dctcp.window.resume(100_000, 100_000);
     // A tenth of the bytes is marked, for a hundred windows.
@@ -163,7 +163,7 @@ fn dctcp_gives_way_in_proportion_to_the_marks() {
 }
 
 #[test]
-fn timely_grows_without_queueing_and_gives_way_to_it() {
+fn timely_grows_without_queueing_and_reduces_with_it() {
     let mut timely = Algorithm::new(Kind::Timely, 1448);
     assert_eq!(timely.pacing_rate(), None);
     let mut now = SECOND;

@@ -47,7 +47,7 @@ fn single(plan: Plan) -> World {
 }
 
 #[test]
-fn an_application_gets_a_reset_after_what_it_was_given() {
+fn an_application_gets_a_reset_after_the_delivered_bytes() {
     let plan = Plan { peer: 1000, application: 0, peer_ends: Ending::Reset, ..Plan::polite(false) };
     let world = single(plan);
     let pipe = world.pipe(0);
@@ -185,7 +185,7 @@ fn what_came_before_a_reset_is_read_though_the_ring_was_full() {
 }
 
 #[test]
-fn a_connection_that_is_reset_before_it_is_accepted_is_accepted_with_what_it_brought() {
+fn a_connection_that_is_reset_before_it_is_accepted_keeps_its_bytes() {
     for bytes in [5, 5000, 50_000] {
         let plan =
             Plan { application: 0, peer: bytes, peer_ends: Ending::ResetBehind, ..Plan::polite(false) };

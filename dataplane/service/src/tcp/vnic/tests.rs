@@ -223,7 +223,7 @@ fn an_application_serves_a_peer_and_its_death_frees_everything() {
 }
 
 #[test]
-fn a_program_that_writes_past_its_library_is_reset_for_both() {
+fn a_program_that_writes_to_its_placeholder_is_reset_on_both_sides() {
     let mut scene = Scene::new();
     let listener = scene.listen(80);
     let open = scene.peer_connects(80);
@@ -476,7 +476,7 @@ fn socket_options_reach_the_engine_and_tcp_info_comes_back() {
 }
 
 #[test]
-fn two_applications_of_one_vnic_talk_without_the_engine() {
+fn two_applications_of_one_vnic_are_connected_without_the_engine() {
     let mut scene = Scene::new();
     let listener = scene.listen(7000);
     let to = |request: &mut Request| request.remote = Name::from(SocketAddr::from((SERVICE, 7000)));

@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn answers_to_one_batch_tell_of_every_range() {
+fn acknowledgements_of_one_batch_report_every_range() {
     let mut reassembly = Reassembly::default();
     for at in 0..10u32 {
         assert!(reassembly.insert(Seq(100 * at + 50), Seq(100 * at + 100)));
