@@ -223,6 +223,8 @@ impl SocketService {
         Ok((pair, placeholder))
     }
 
+    /// Answers CONNECT. If a program under Sietch listens at the address, pairs the two programs
+    /// ([`Self::make`]); otherwise the kernel connects.
     fn connect(
         &mut self,
         application: Application,
