@@ -1,4 +1,4 @@
-//! The developer's loop: what can be said of a change within minutes.
+//! The developer's loop: checks of a change that take minutes.
 //!
 //! 1. The changed files are those that differ from a base commit (`HEAD` unless another is given),
 //!    and new ones. A file belongs to the crate whose folder is the longest prefix of its path.

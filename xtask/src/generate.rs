@@ -13,7 +13,7 @@ const FOLDER: &str = "docs/generated";
 /// Shells with completions.
 const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// What to do with what was generated.
+/// What to do with the generated files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Replace the committed files.

@@ -1,5 +1,5 @@
-//! The mutation gate for comparisons in the storage formats: for every check of a checksum, epoch,
-//! sequence or generation, a test fails without it.
+//! The mutation gate for comparisons in the storage formats: without any of the checks of a
+//! checksum, epoch, sequence or generation, a test fails.
 //!
 //! 1. [`MUTATIONS`] lists the comparisons of the storage formats, the text that replaces each,
 //!    and the test that must then fail. (Flushes and durable writes have gates of their own, which

@@ -1,11 +1,11 @@
-//! The tests of what depends on privileges, once more as an ordinary user.
+//! The tests that depend on privileges, once more as an ordinary user.
 //!
-//! 1. As root, CI has just built and run them; the same programs are started again under `setpriv`,
+//! 1. As root, CI has just built and run them. The same programs are started again under `setpriv`,
 //!    as a user without capabilities. Nothing is built a second time.
-//! 2. Cargo says where the programs are. They run in the folder of their crate, with a home and a
-//!    folder for temporary files of their own.
-//! 3. Run by an ordinary user, CI has done this already. A user who may not reach the build is no
-//!    failure of the tests: that says `SKIPPED`.
+//! 2. Cargo reports where the programs are. They run in the folder of their crate, with their own
+//!    home and folder for temporary files.
+//! 3. If an ordinary user runs CI, this is already done. If the user may not reach the build, the
+//!    tests have not failed: the run prints `SKIPPED`.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
         let failed: Vec<_> = all.collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     });
-    // Daemons of the tests may have left logs there, which are of no use without them.
+    // Daemons of the tests may have left logs there, which are useless without them.
     let _ = std::fs::remove_dir_all(&home);
     outcome
 }
@@ -84,9 +84,9 @@ fn of_crate(folder: &Path, programs: &[(PathBuf, PathBuf)], home: &Path) -> Resu
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// The test programs that are built already: the folder of their crate, and where they are. Of the
-/// whole workspace, because cargo builds a crate that is named alone with other features, and so
-/// once more.
+/// The test programs that are built already: the folder of their crate, and their paths. The
+/// command names the whole workspace: cargo builds a crate that is named alone with other features,
+/// and so once more.
 fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -103,7 +103,7 @@ fn programs(root: &Path) -> Result<Vec<(PathBuf, PathBuf)>, String> {
     if found.is_empty() { Err("cargo names no test program".into()) } else { Ok(found) }
 }
 
-/// The folder of the crate and the program that a line of cargo's names, if it is a test program.
+/// The folder of the crate and the program in a line of cargo's output, if it is a test program.
 fn program_of(line: &str) -> Option<(PathBuf, PathBuf)> {
     let said: serde_json::Value = serde_json::from_str(line).ok()?;
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);

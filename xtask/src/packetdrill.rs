@@ -1,13 +1,12 @@
 //! The conformance scripts under Google's packetdrill, which finds the engine in
 //! `libsietch_packetdrill.so`.
 //!
-//! 1. The tool is no part of this repository and no package of Debian's: its path is given, or it
-//!    is in PATH. Without it the run says `SKIPPED`.
+//! 1. The tool is neither part of this repository nor a package of Debian: its path is given, or it
+//!    is in PATH. Without it the run prints `SKIPPED`.
 //! 2. Every script under `sim/conformance/scripts` runs, two at once. One that takes longer than
 //!    [`TIMEOUT`] has failed.
-//! 3. Scripts that the tool cannot run are in a table of [`PAGE`], each with the reason. Whatever
-//!    fails beside them is a failure, and so is one of the table that passes: the table only
-//!    shrinks.
+//! 3. Scripts that the tool cannot run are in a table of [`PAGE`], each with the reason. Any other
+//!    failure fails the run, and so does a script of the table that passes: the table only shrinks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,8 @@ const PAGE: &str = "sim/conformance/scripts/README.md";
 /// The line behind which the table of exceptions stands.
 const TABLE: &str = "| script | why packetdrill cannot run it |";
 
-/// Seconds for one script. Time is virtual; only a packet that is not answered costs packetdrill
-/// ten seconds.
+/// Seconds for one script. Time is virtual; only an unanswered packet costs packetdrill ten
+/// seconds.
 const TIMEOUT: &str = "90";
 
 /// Scripts that run at once.

@@ -1,11 +1,11 @@
 //! The long runs: the simulator's suites with many more seeds than CI has time for.
 //!
-//! 1. Seeds, seconds and threads can be set by `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and
-//!    `SIETCH_SIM_THREADS`; values of the environment take precedence. Each test runs that many
-//!    seeds, one test after the other, on as many threads as there are cores.
-//! 2. With `SIETCH_SIM_SOAK` tests draw fresh seeds, where CI tries the same each time, and tests
-//!    that enumerate go further.
-//! 3. `fresh` is all tests of the workspace with seeds and cases of property tests that a plain run
+//! 1. `SIETCH_SIM_SEEDS`, `SIETCH_SIM_SECONDS` and `SIETCH_SIM_THREADS` in the environment take
+//!    precedence over the table. Each test runs that many seeds, one test after the other, on as
+//!    many threads as there are cores.
+//! 2. With `SIETCH_SIM_SOAK` tests draw fresh seeds, where CI runs the same ones each time, and
+//!    tests that enumerate go further.
+//! 3. `fresh` is all tests of the workspace, with seeds and property-test cases that a plain run
 //!    does not draw.
 //! 4. The numbers of explored states that tests print (`N states in S s`) are added up and printed
 //!    at the end.
@@ -115,7 +115,7 @@ pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
             ("SIETCH_SIM_SECONDS", &*seconds),
             ("SIETCH_SIM_THREADS", &*threads),
             ("SIETCH_SIM_SOAK", "1"),
-            // Of the store: each is a round.
+            // The store's suites: each seed is a round.
             ("SIETCH_KILLS", &*seeds),
         ];
         states += listen(root, &[&test[..], &["--nocapture", "--test-threads=1"]].concat(), &environment)?;
@@ -126,8 +126,8 @@ pub(crate) fn run(root: &Path, suite: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// All tests once more, with seeds and with cases of property tests that plain runs, which try the
-/// same each time, do not draw.
+/// Runs all tests once more, with seeds and property-test cases that plain runs do not draw: those
+/// run the same each time.
 fn fresh(root: &Path) -> Result<(), String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()).to_string();
     println!("== soak {FRESH}: PROPTEST_RNG_SEED={now}");

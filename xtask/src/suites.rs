@@ -1,17 +1,17 @@
-//! The test suites of other projects, on the kernel's sockets and under `sietch run`: what passes
-//! there must pass here.
+//! The test suites of other projects, on the kernel's sockets and under `sietch run`: a test that
+//! passes there must pass here.
 //!
-//! 1. A suite comes with a package of Debian's, which apt brings into `target/suites`. Nothing of
-//!    it is in the repository.
+//! 1. A suite comes in a package of Debian, which apt downloads into `target/suites`. Nothing of it
+//!    is in the repository.
 //! 2. Each of its modules runs twice, in namespaces of its own: on the kernel's sockets, and under
 //!    `sietch run` beside `sietch up`. Whatever either starts ends with its PID namespace.
 //! 3. Results are compared test by test ([`compared`]). A module in which a test passes on the
-//!    kernel alone runs once more on both sides: only what differs again, and is not among
-//!    [`KNOWN`], is a failure. Tests that depend on time fail now and then on both.
-//! 4. The service counts the connections that went through memory. A suite for which that is none
-//!    has tested nothing.
+//!    kernel alone runs once more on both sides. Only a difference that appears again and is not
+//!    among [`KNOWN`] is a failure: tests that depend on time fail occasionally on both.
+//! 4. The service counts the connections that went through shared memory. A suite without any has
+//!    tested nothing.
 //!
-//! It needs root, for the namespaces, and says `SKIPPED` without what it needs.
+//! It needs root, for the namespaces, and prints `SKIPPED` without its requirements.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ const IGNORED: &str = "*VSOCK*";
 /// Seconds for one test.
 const TIMEOUT: &str = "600";
 
-/// What a side runs, as a shell script: `SIDE` is `kernel` or `sietch`.
+/// The shell script of a side: `SIDE` is `kernel` or `sietch`.
 const SCRIPT: &str = r#"
 set -e
 ip link set lo up
@@ -119,7 +119,7 @@ pub(crate) fn run(root: &Path, module: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// What this machine lacks.
+/// The missing requirements of this machine.
 fn missing() -> Option<String> {
     let programs = ["unshare", "apt-get", "dpkg-deb", "ip", PYTHON];
     let lacks = |program: &&str| {
@@ -133,8 +133,8 @@ fn missing() -> Option<String> {
     (!is_root).then(|| "it needs root, for namespaces".to_owned())
 }
 
-/// The folder with the suite, fetched once. What the runner needs of the installed library is
-/// beside it.
+/// The folder with the suite, fetched once. The files of the installed library that the runner
+/// needs are beside it.
 fn fetched(folder: &Path) -> Result<PathBuf, String> {
     let suite = folder.join(PACKAGE);
     let library = suite.join("usr/lib/python3.11");
@@ -154,7 +154,7 @@ fn done(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{command:?} ended with {status}")) }
 }
 
-/// How a test ended.
+/// The outcome of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -174,7 +174,7 @@ struct Side<'a> {
     module: &'static str,
 }
 
-/// What came of it.
+/// Its results.
 struct Run {
     outcomes: Outcomes,
     connections: u64,
@@ -226,8 +226,8 @@ fn number(text: &str, name: &str) -> u64 {
     digits[..end].parse().unwrap_or(0)
 }
 
-/// Reads the runner's report: an element `testcase` each, with an element in it that says how it
-/// ended, if it did not pass.
+/// Parses the runner's report: an element `testcase` for each test, which contains an element with
+/// the outcome if the test did not pass.
 fn outcomes(report: &str) -> Outcomes {
     let mut found = Outcomes::new();
     for case in report.split("<testcase ").skip(1) {
@@ -248,7 +248,7 @@ fn outcomes(report: &str) -> Outcomes {
     found
 }
 
-/// Tests that pass on the kernel and do not under Sietch, those that did not run there among them.
+/// Tests that pass on the kernel and not under Sietch, including those that did not run there.
 fn compared(kernel: &Outcomes, sietch: &Outcomes) -> Vec<String> {
     let passed = kernel.iter().filter(|(_, outcome)| **outcome == Outcome::Passed);
     let differ = passed.filter(|(name, _)| sietch.get(*name) != Some(&Outcome::Passed));

@@ -7,7 +7,7 @@ const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const CHARACTERS: u32 = 0o020_000;
 
-/// An archive in the making.
+/// An archive under construction.
 #[derive(Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -36,7 +36,7 @@ impl Archive {
         }
     }
 
-    /// The whole of it.
+    /// The complete archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes

@@ -1,7 +1,7 @@
-//! What happens in the guest: this program is its process 1.
+//! The steps inside the guest: this program is its process 1.
 //!
-//! Each step is a promise of the README. It prints its name and runs; the first that fails ends the
-//! guest. Every wait is for an event, with a limit that turns a hang into a failure: an emulated
+//! Each step is a promise of the README. It prints its name and runs; the first failed step ends
+//! the guest. Every wait is for an event, with a limit that makes a failure of a hang: an emulated
 //! machine on a busy one is slow.
 
 use std::process::{Child, Command, Output, Stdio};
@@ -18,10 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
 /// The VNIC's address.
 const VNIC: &str = "10.83.0.2";
-/// Bytes that a thousand requests may leave on the kernel's loopback: they would be sixty thousand
-/// there.
+/// Bytes that a thousand requests may leave on the kernel's loopback: over it they would be sixty
+/// thousand.
 const MOST_LOOPED: u64 = 20_000;
-/// Where the configuration is.
+/// The path of the configuration.
 const CONFIGURATION: &str = "/run/sietch.toml";
 
 /// The disk is small, and so is the area.
@@ -47,7 +47,7 @@ pub(crate) fn is_this() -> bool {
     std::process::id() == 1
 }
 
-/// Does everything, and switches the guest off.
+/// Runs all steps, and powers the guest off.
 pub(crate) fn run() -> ! {
     match steps() {
         Ok(()) => println!("{PASSED}"),
@@ -203,8 +203,7 @@ fn up() -> Result<Child, String> {
     Ok(up)
 }
 
-/// What is left to see of a line that is written over again and again, of each that has something
-/// to tell.
+/// The last state of each line that was overwritten repeatedly, for those with a result.
 fn last(report: &str) -> String {
     let lines = report.lines().filter_map(|line| line.rsplit('\r').next());
     lines.filter(|line| line.contains("per second")).collect::<Vec<_>>().join("; ")
@@ -224,7 +223,7 @@ fn requests() -> Result<(), String> {
     println!("{status}");
     holds(&status, "held")?;
     if status.contains("no frame passes") || status.contains("rings are not watched") {
-        return Err("status knows of a trouble".to_owned());
+        return Err("status reports a problem".to_owned());
     }
     Ok(())
 }
@@ -237,7 +236,7 @@ fn looped() -> Result<u64, String> {
     bytes.ok_or_else(|| format!("no bytes of lo in: {counters}"))
 }
 
-/// A server and a client of Debian's, both with the library: their bytes go through memory.
+/// A server and a client of Debian, both with the library: their bytes go through shared memory.
 fn programs() -> Result<(), String> {
     let server = ["run", "--", "/bin/redis-server", "--port", "7000", "--save", "", "--daemonize", "no"];
     let mut server = command("sietch", &server)
@@ -273,7 +272,7 @@ fn process(what: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("no {what} in: {banner}"))
 }
 
-/// The store's process, as the daemon knows it.
+/// The store's process, as the daemon reports it.
 fn holder() -> Result<String, String> {
     holder_of("VNIC kv")
 }
@@ -309,8 +308,8 @@ fn kill_store() -> Result<(), String> {
     query(VNIC, &["get", "kept"]).and_then(|answer| holds(&answer, "yes"))
 }
 
-/// Its holder cannot write it any more, whatever it has open: the file system keeps that promise,
-/// which a real one must be asked for.
+/// Its holder cannot write it any more, whatever descriptors it has: the file system guarantees
+/// that, and only a real kernel can show it.
 fn revoke_area() -> Result<(), String> {
     const STORE: &str = "127.0.0.1";
     query(STORE, &["set", "before", "yes"]).and_then(|answer| holds(&answer, "OK"))?;
@@ -322,7 +321,7 @@ fn revoke_area() -> Result<(), String> {
         return Err("the store still writes".to_owned());
     }
     sietch(&["restore", "store"])?;
-    // It has said that it must be started again.
+    // It has reported that it must be restarted.
     kill(&holder)?;
     let again = |key: &str| query(STORE, &["get", key]);
     wait("the store", || again("before").and_then(|answer| holds(&answer, "yes")))?;
@@ -334,7 +333,7 @@ fn revoke_vnic() -> Result<(), String> {
     if query(VNIC, &["ping"]).is_ok_and(|answer| answer.contains("PONG")) {
         return Err("it still answers".to_owned());
     }
-    // The store goes on without it; started again it gets it.
+    // The store continues without it; after its restart the store gets it again.
     sietch(&["restore", "kv"])?;
     let status = sietch(&["status"])?;
     let line = status.lines().find(|line| line.contains("VNIC kv")).unwrap_or_default();
