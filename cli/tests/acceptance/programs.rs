@@ -168,7 +168,7 @@ impl Pair {
         });
     }
 
-    /// What differs between the two, in words.
+    /// Describes the differences between the two, in words.
     fn differences(&mut self) -> String {
         let ours = state::read(&mut self.store).expect("the store answers");
         let theirs = state::read(&mut self.oracle.observer).expect("redis-server answers");
@@ -184,7 +184,7 @@ impl Pair {
         format!("\nafter:\n  {}", self.history.join("\n  "))
     }
 
-    /// Sends a command and kills the store while it may be at it.
+    /// Sends a command and kills the store, possibly while it runs the command.
     fn interrupted(&mut self, step: &Step) {
         self.history.push(show(&step.words));
         let sent = self.store.send(&step.words).is_ok();
@@ -194,7 +194,7 @@ impl Pair {
         let mut reply = if sent { self.store.receive().ok() } else { None };
         self.history.push(format!("KILL in the course of it; the reply was {}", reply.is_some()));
         self.recover();
-        // Redis' connection is still in the transaction that the store's was in.
+        // Redis' connection is still in the transaction that the store's connection was in.
         let unknown = reply.is_none();
         let in_part =
             |reply: &Reply| matches!(reply, Reply::Array(replies) if replies.iter().any(is_refusal));
@@ -217,8 +217,8 @@ impl Pair {
         self.assert_same("after a kill");
     }
 
-    /// Whether the store has refused a command, or the transaction that it ends, for want of room:
-    /// Redis is not asked then.
+    /// Whether the store has refused a command, or the transaction that it ends, for want of room.
+    /// Such a command is not sent to Redis.
     fn is_refused(&self, step: &Step, reply: &Reply) -> bool {
         let Reply::Error(text) = reply else { return false };
         let at = text.windows(7).position(|part| part == b"MISCONF");
@@ -228,7 +228,8 @@ impl Pair {
             || (self.poisoned && name_of(step) == "exec")
     }
 
-    /// Runs on Redis what the store has not refused of a transaction. The replies of both.
+    /// Runs on Redis the commands of a transaction that the store has not refused. Returns the
+    /// replies of both.
     fn without_what_is_refused(&mut self, ours: Vec<Reply>) -> (Reply, Reply) {
         self.redis(&words("DISCARD"));
         self.redis(&words("MULTI"));
@@ -246,7 +247,7 @@ impl Pair {
     }
 
     /// The store has not answered a command. That is right only if it has closed the connection, as
-    /// Redis then has as well: the one of a subscriber for which more than 32 MiB wait.
+    /// Redis has then too: the connection of a subscriber with more than 32 MiB of pending data.
     fn closed_by_both(&mut self, step: &Step, cause: &io::Error) {
         let is_closed = |kind| matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
         let theirs = self.oracle.connection.ask(&step.words);
@@ -264,7 +265,7 @@ impl Pair {
         self.store = connect(&self.testbed).expect("the store listens");
     }
 
-    /// A subscriber asks for more than may wait for one.
+    /// A subscriber requests more than its connection may have pending.
     fn closed_subscriber(&mut self) {
         self.begin(1);
         for line in ["SETRANGE large 40000000 x", "SUBSCRIBE channel", "GET large", "GET absent"] {
@@ -305,7 +306,7 @@ impl Pair {
     }
 
     fn same(&mut self, name: &str, step: &Step, theirs: Reply, ours: Reply) -> bool {
-        // How a value is stored is of the memory, which a restart makes anew.
+        // The encoding of a value belongs to the process' memory: a restart chooses it anew.
         let comparison = if self.killed && name == "object" { Comparison::Ignore } else { step.comparison };
         if theirs == Reply::Simple(b"QUEUED".to_vec()) {
             self.queued.push(Step { comparison, ..step.clone() });
@@ -330,9 +331,11 @@ impl Pair {
         }
     }
 
-    /// Runs a command; once in `times` the store is killed meanwhile. Whether it was.
+    /// Runs a command; in one of `times` cases the store is killed meanwhile. Returns whether it
+    /// was.
     fn at_risk(&mut self, step: &Step, times: usize) -> bool {
-        // What the store would have refused of a transaction is not known without its reply.
+        // Without its reply it is unknown which commands of a transaction the store would have
+        // refused.
         let known = name_of(step) != "exec" || !self.queued.iter().any(|step| step.huge);
         let kill = self.random.index(times) == 0 && known;
         if kill {
@@ -345,7 +348,7 @@ impl Pair {
 
     fn program(&mut self, seed: u64) {
         self.begin(seed);
-        // What belongs to a command that a kill has cut off is left out with it.
+        // The rest of a command sequence that a kill has cut off is left out.
         let mut cut_off = false;
         for step in generate::program(seed).into_iter().map(of_all) {
             cut_off &= !step.first;

@@ -12,7 +12,7 @@ const ADDRESS: &str = "10.85.0.2";
 const PORT: &str = "6380";
 const HOST_PORT: &str = "7380";
 
-/// Ended when dropped.
+/// Dropping this ends it.
 struct Program(Child);
 
 impl Program {
@@ -29,7 +29,7 @@ impl Drop for Program {
     }
 }
 
-/// With a VNIC `web` that is served.
+/// With a VNIC `web` that the service core serves.
 fn up(testbed: &Testbed) -> Up {
     let text = testbed.configuration();
     let (before, after) = text.split_once("[[vsa]]").expect("it has an area");
@@ -70,7 +70,7 @@ fn sockets(testbed: &Testbed) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Published ports as they are listed: the host's name, and where it leads.
+/// Published ports as they are listed: the host's name, and its destination.
 fn published(testbed: &Testbed) -> Vec<(String, String)> {
     let listing = sockets(testbed);
     let all = listing["listeners"].as_array().expect("a list").iter();
@@ -91,7 +91,7 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
         let server = serve(&testbed, &ports);
         wait_for("redis on the VNIC", || pong(ADDRESS, PORT));
-        // Through the host's port, of both families, and it is one and the same server.
+        // Through the host's port, in both families: it is one and the same server.
         wait_for("redis at the host's port", || pong("127.0.0.1", HOST_PORT));
         assert_eq!(ask("::1", HOST_PORT, &["set", "key", "value"]).as_deref(), Some("OK"));
         assert_eq!(ask(ADDRESS, PORT, &["get", "key"]).as_deref(), Some("value"));
@@ -104,7 +104,7 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         assert_eq!(listed.len(), 2, "{listed:?}");
         assert!(listed.iter().all(|(_, to)| to.starts_with("web ") && to.ends_with(":6380")), "{listed:?}");
 
-        // A client under Sietch, on the host's addresses, comes by memory.
+        // A client under Sietch, on the host's addresses, connects over shared memory.
         let client =
             start(&testbed, &[], &["redis-cli", "-h", "127.0.0.1", "-p", HOST_PORT, "blpop", "nothing", "0"]);
         wait_for("a client that waits", || {
@@ -113,7 +113,7 @@ fn a_port_of_the_host_leads_to_a_program_on_a_vnic() {
         assert_eq!(sockets(&testbed)["connections"].as_array().map(Vec::len), Some(1));
         drop(client);
 
-        // Killed, it frees its ports at once; started again it has them again.
+        // When it is killed, its ports are free at once; a restarted server has them again.
         let names: Vec<SocketAddr> =
             ["127.0.0.1", "[::1]"].map(|host| format!("{host}:{HOST_PORT}").parse().expect("a name")).into();
         server.kill();
@@ -147,8 +147,8 @@ fn a_program_on_a_vnic_reaches_what_listens_on_the_host() {
         wait_for("redis of the kernel", || pong("127.0.0.1", "7390"));
         let _own = start(&testbed, &[], &["redis-server", "--port", "7391", "--save", ""]);
         wait_for("redis on the host's addresses", || pong("127.0.0.1", "7391"));
-        // The host's loopback is the host's; its address in the VNIC's network is reached through
-        // the VNIC.
+        // The host's loopback stays the host's. The host's address in the VNIC's network is reached
+        // through the VNIC.
         for (host, port) in [("127.0.0.1", "7390"), ("127.0.0.1", "7391"), ("10.85.0.1", "7390")] {
             let output =
                 testbed.run(&["run", "--vnic", "web", "--", "redis-cli", "-h", host, "-p", port, "ping"]);

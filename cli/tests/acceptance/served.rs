@@ -13,7 +13,7 @@ use crate::testbed::{PATIENCE, Testbed, has, in_own_network, signal, text, wait_
 const ADDRESS: &str = "10.85.0.2";
 const PORT: &str = "6380";
 
-/// Ended when dropped.
+/// Dropping this ends it.
 struct Server(Child);
 
 impl Drop for Server {
@@ -72,10 +72,10 @@ fn an_unmodified_server_lives_on_a_vnic() {
             .expect("start redis-benchmark");
         assert!(load.status.success() && !text(&load.stdout).contains("rror"), "{load:?}");
         eprintln!("{}", text(&load.stdout).replace('\r', "\n"));
-        // The service core says what it does.
+        // The service core reports its counters.
         let top = text(&testbed.run(&["top", "--once", "--json"]).stdout);
         assert!(top.contains("\"vnic\":\"web\"") && top.contains("\"threads\":{\"0\""), "{top}");
-        // Another cannot have the port; a killed program frees it, and resets who is connected.
+        // Another program cannot have the port. A killed program frees it, and its peers are reset.
         let mut client = Command::new("redis-cli")
             .args(["-h", ADDRESS, "-p", PORT, "blpop", "nothing", "0"])
             .stdout(Stdio::piped())
@@ -90,7 +90,7 @@ fn an_unmodified_server_lives_on_a_vnic() {
         assert!(!client.wait().expect("it ends").success() || ask(&["ping"]).is_none());
         let again = serve(&testbed);
         wait_for("redis on the VNIC again", || ask(&["ping"]).filter(|printed| printed == "PONG"));
-        // Taken back: the program's connections end, and it goes on.
+        // Revoked: the program's connections end, and the program continues.
         let revoked = testbed.run(&["revoke", "web"]);
         assert!(revoked.status.success(), "{revoked:?}");
         wait_for("the VNIC to be gone", || ask(&["ping"]).is_none().then_some(()));
@@ -99,7 +99,7 @@ fn an_unmodified_server_lives_on_a_vnic() {
     });
 }
 
-/// A program on the VNIC, and what it says.
+/// A program on the VNIC, and its output.
 struct Program {
     child: Server,
     printed: BufReader<ChildStdout>,
@@ -114,7 +114,7 @@ impl Program {
         Self { child: Server(child), printed }
     }
 
-    /// Its next line; empty at its end.
+    /// Its next line; empty at the end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.printed.read_line(&mut line).expect("it speaks UTF-8");
@@ -153,7 +153,7 @@ fn a_programs_sockets_on_a_vnic_are_names_copies_and_options_as_linux_has_them()
         let testbed = testbed("served-sockets");
         let up = testbed.up(&["--net", "af_xdp"]);
         assert_eq!(Program::start(&testbed, "names").all(), "EADDRINUSE\nbound 6380\nEADDRINUSE\n");
-        // fork, exec and SCM_RIGHTS, of a connection with the network and of one between two
+        // fork, exec and SCM_RIGHTS: with a connection to the network, and with one between two
         // sockets of the VNIC.
         let mut program = Program::start(&testbed, "server");
         assert_eq!(program.line(), "listening");
@@ -194,7 +194,7 @@ fn an_application_of_a_vnic_is_listed_and_revoked_alone() {
         let revoked = testbed.run(&["revoke", id]);
         assert!(text(&revoked.stdout).contains("1 listeners closed, 1 connections reset"), "{revoked:?}");
         assert_eq!(stream.read(&mut [0; 10]).expect_err("reset").kind(), std::io::ErrorKind::ConnectionReset);
-        // It does not come back; another may have the name.
+        // It does not come back; another program may have the name.
         assert!(program.all().contains("ECONNRESET\n"));
         let mut other = Program::start(&testbed, "serve");
         assert_eq!(other.line(), "listening");

@@ -1,5 +1,5 @@
-//! The store on a port of the software switch, a client with an engine of its own on another:
-//! `sietch service` stands between them.
+//! The store on a port of the software switch, and a client with an engine of its own on another
+//! port; `sietch service` runs the switch.
 
 use std::process::{Child, Stdio};
 
@@ -36,7 +36,7 @@ fn testbed(name: &str) -> Option<Testbed> {
     Some(testbed)
 }
 
-/// A service core, once the daemon knows it.
+/// A service core, once it is registered with the daemon.
 fn service(testbed: &Testbed) -> Running {
     let child = testbed.sietch(&["service"]).stderr(Stdio::null()).spawn().expect("start sietch");
     wait_for("the service core", || {
@@ -45,7 +45,7 @@ fn service(testbed: &Testbed) -> Running {
     Running(child)
 }
 
-/// A process that does not outlive the test.
+/// A process that ends with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -61,7 +61,7 @@ fn the_store_is_reached_through_the_switch_and_again_after_the_switch_has_ended(
     let Some(testbed) = testbed("on-switch") else { return };
     let path = |name: &str| testbed.folder.join(name).display().to_string();
     let (config, data) = (path("sietch.toml"), path("data"));
-    // The store asks for its port when it starts, so daemon and switch are there before.
+    // The store requests its port when it starts, so daemon and switch run before it.
     let mut daemon = testbed.sietch(&["daemon", "--config", &config, "--data", &data]);
     let mut daemon = Running(daemon.stderr(Stdio::null()).spawn().expect("start sietch"));
     wait_for("the daemon", || testbed.try_status());
@@ -70,9 +70,9 @@ fn the_store_is_reached_through_the_switch_and_again_after_the_switch_has_ended(
     let first = up.banner.lines().next().expect("a line");
     assert!(first.contains(&format!("shm VNIC kv {STORE}")) && first.contains("broker-mediated"), "{first}");
     converse_at_length(&testbed, STORE);
-    // A client that ends leaves the store's port as it is.
+    // The end of a client does not change the store's port.
     assert_eq!(converse(&testbed, STORE, "INCR rounds\r\n", 4), ":1\r\n");
-    // The store loses its port with the switch, and asks for one until there is a switch again.
+    // The store loses its port with the switch, and requests one until there is a switch again.
     drop(switch);
     wait_for("the port to end", || {
         let status = testbed.status();

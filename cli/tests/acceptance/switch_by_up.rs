@@ -1,5 +1,5 @@
-//! The store behind the software switch that `sietch up` starts: both families, counters, and a
-//! service core that dies.
+//! The store behind the software switch that `sietch up` starts: both families, counters, and the
+//! death of the service core.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -27,8 +27,8 @@ fn testbed(name: &str) -> Testbed {
     testbed
 }
 
-/// Connects from the client's port, sends a request and returns the reply. `None` if there is no port or no way
-/// yet.
+/// Connects from the client's port, sends a request and returns the reply. `None` if there is no
+/// port or no route yet.
 fn try_converse(testbed: &Testbed, store: &str, request: &str, reply: usize) -> Option<String> {
     let mut client = sietch::Client::connect(&testbed.socket(), "acceptance").expect("the daemon is there");
     let vnic = client.acquire_vnic("client").ok()?;
@@ -68,10 +68,10 @@ fn up_starts_the_switch_and_starts_it_again_when_it_dies() {
     assert!(up.banner.contains(&format!("shm VNIC kv {STORE}")), "{}", up.banner);
     assert!(up.banner.contains("(broker-mediated)") && up.banner.contains("\nservice:"), "{}", up.banner);
     assert_eq!(converse(&testbed, STORE, "SET a 1\r\n", 5), "+OK\r\n");
-    // Neighbours are found through the switch: the client asks for an address that only the store
-    // may answer for.
+    // Neighbours are found through the switch: the client requests an address for which only the
+    // store may answer.
     assert_eq!(converse(&testbed, STORE6, "GET a\r\n", 7), "$1\r\n1\r\n");
-    // The core tells its counters now and then.
+    // The core publishes its counters periodically.
     for (name, least) in [("transmitted.frames", 3), ("received.bytes", 201)] {
         wait_for("the counters", || counter(&testbed, "kv", name).filter(|value| *value >= least));
     }

@@ -48,7 +48,7 @@ pub(crate) fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether `program` can be started; says that the test is skipped if not.
+/// Whether `program` can be started; if not, prints that the test is skipped.
 pub(crate) fn has(test: &str, program: &str) -> bool {
     let found =
         Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
@@ -75,7 +75,7 @@ pub(crate) fn signal(pid: i64, signal: Signal) {
     kill_process(pid, signal).expect("it runs");
 }
 
-/// Polls until there is an answer: for something that has no event to wait for.
+/// Polls until there is an answer, where no event can be waited for.
 pub(crate) fn wait_for<T>(what: &str, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -103,7 +103,7 @@ pub(crate) fn descriptors(pid: i64) -> usize {
 pub(crate) struct Testbed {
     pub folder: PathBuf,
     pub port: u16,
-    /// The ordinary user who runs everything; none: the user who runs the test.
+    /// The ordinary user that runs everything; none: the user that runs the test.
     user: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The `sietch` command as a shell sees it, where no daemon is needed.
+//! The `sietch` command in a shell, where no daemon is needed.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ fn doctor_says_what_the_machine_can_do_in_text_and_json() {
         let check = named(name);
         assert_eq!(check["fix"].is_null(), check["verdict"] == "ok", "{check}");
     }
-    // Looking changes nothing.
+    // `doctor` changes nothing.
     assert!(!folder.0.join("data").exists());
     assert_eq!(std::fs::read_dir(&folder.0).expect("read").count(), 0);
 
@@ -126,8 +126,8 @@ fn a_reader_that_has_enough_is_no_failure() {
         .spawn()
         .expect("start");
     let mut first = String::new();
-    // The reader goes away with the rest unread; the completions are longer than a pipe holds or
-    // not: either is fine.
+    // The reader closes the pipe early. The completions may or may not fit in a pipe: both are
+    // fine.
     BufReader::with_capacity(16, child.stdout.take().expect("a pipe")).read_line(&mut first).expect("read");
     let output = child.wait_with_output().expect("wait");
     assert!(output.status.success(), "{output:?}");
@@ -168,7 +168,7 @@ fn an_unreadable_configuration_is_named() {
     assert!(!folder.0.join("data").exists());
 }
 
-/// A file that holds a store's area with a few records, closed in order.
+/// A file that holds a store's area with a few records, closed cleanly.
 fn area(path: &str) {
     use sietch::persist::{FormatOptions, Log, Options};
     const SIZE: u64 = 1 << 20;
@@ -211,7 +211,7 @@ fn an_area_is_checked_and_the_exit_status_says_how_it_is() {
     assert!(printed.contains(&format!("where: offset {place}, sequence 3")), "{printed}");
     assert_eq!(std::fs::read(&file).expect("read"), bytes, "a check writes nothing");
 
-    // Held by a store; cut; something else; not there.
+    // Held by a store; truncated; something else; missing.
     std::fs::write(&file, &before).expect("write");
     let held = sietch::disk::area::open(std::path::Path::new(&file), 1 << 20).expect("open it");
     let output = run(&["kv", "check", &file]);

@@ -1,5 +1,5 @@
-//! `sietch run` up to the moment at which it is the program: what it finds, refuses and passes on.
-//! The library is a stand-in that says that it was loaded, and the service one that greets.
+//! `sietch run` until it executes the program: what it finds, refuses and passes on. The library is
+//! a stub that reports its loading, and the service is a stub that sends a greeting.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -16,11 +16,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix,
 use sietch_protocol::socket_service::{self, Build, Reply, ReplyKind, Request, RequestKind};
 use zerocopy::IntoBytes as _;
 
-/// A library that says so when it is loaded.
+/// A library that reports when it is loaded.
 const LIBRARY: &str = "#include <unistd.h>\n\
     __attribute__((constructor)) static void loaded(void) { if (write(2, \"LOADED\\n\", 7)) {} }\n";
 
-/// A service that greets and knows nothing else.
+/// A service that sends a greeting and does nothing else.
 struct Service {
     socket: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -31,7 +31,7 @@ impl Service {
         Self::answering(path, Reply::new(ReplyKind::Welcome))
     }
 
-    /// One that greets with this.
+    /// A service with this greeting.
     fn answering(path: &Path, here: Reply) -> Self {
         let _ = std::fs::remove_file(path);
         let address = SocketAddrUnix::new(path).unwrap();
@@ -128,7 +128,7 @@ impl Testbed {
         self.run(arguments).output().unwrap()
     }
 
-    /// What it says when it refuses, on one line, and with which status.
+    /// Its error on one line, and its exit status.
     fn refused(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.output(arguments);
         assert!(output.stdout.is_empty(), "{output:?}");
@@ -161,7 +161,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn it_becomes_the_program() {
     let Some(testbed) = Testbed::new("becomes") else { return };
-    // The same process: what it prints as its own id is the child's.
+    // The process is the same: the id that it prints is the child's.
     let child = testbed
         .run(&["--", "sh", "-c", "echo $$ $0 $1; exit 7", "name", "word with spaces"])
         .stdout(Stdio::piped())
@@ -232,7 +232,7 @@ fn unavailable_ports_are_reported_before_the_program_starts() {
     let (status, printed) =
         testbed.refused(&["--vnic", "web", "--publish", "192.0.2.1:8080:80", "--", "true"]);
     assert!(status == Some(125) && printed.contains("no address of this host"), "{status:?} {printed}");
-    // On the host's addresses the same port is there already; another one is not.
+    // On the host's addresses the same port is published already; another one is not.
     let (status, printed) = testbed.refused(&["--publish", "80", "--", "true"]);
     assert!(
         status == Some(125) && printed.contains("already") && printed.contains("HOST_PORT:80"),
@@ -240,7 +240,7 @@ fn unavailable_ports_are_reported_before_the_program_starts() {
     );
     let other = format!("{}:80", free_port());
     assert!(testbed.output(&["--publish", &other, "--", "true"]).status.success());
-    // The most that travel with one listener.
+    // The most ports of one listener.
     let ports: Vec<String> = (0..4).map(|_| format!("{}:80", free_port())).collect();
     let four: Vec<&str> = ports.iter().flat_map(|ports| ["--publish", ports]).collect();
     let (status, printed) = testbed.refused(&[&["--vnic", "web"], &four[..], &["--", "true"]].concat());
@@ -271,7 +271,7 @@ fn a_program_with_liburing_is_warned_about_and_runs() {
 #[test]
 fn an_unsupported_program_is_named_and_runs_only_with_anyway() {
     let Some(testbed) = Testbed::new("unfit") else { return };
-    // A static program, if the C library can be linked so.
+    // A static program, if the C library can be linked statically.
     if testbed.compile("still.c", "int main(void) { return 3; }", &["-static", "-o", "still"]) {
         let program = testbed.path("still");
         let (status, printed) = testbed.refused(&["--", &program]);
@@ -288,16 +288,16 @@ fn an_unsupported_program_is_named_and_runs_only_with_anyway() {
     } else {
         eprintln!("SKIPPED part of unfit: needs a static C library");
     }
-    // A Go program is known by its section even when it has a loader.
+    // A Go program is recognised by its section even when it has a loader.
     let marked = "__attribute__((section(\".go.buildinfo\"), used)) static char mark[16] = \"x\";\nint main(void) { return 4; }";
     assert!(testbed.compile("going.c", marked, &["-o", "going"]));
     let (status, printed) = testbed.refused(&["--", &testbed.path("going")]);
     assert!(status == Some(126) && printed.contains("Go program"), "{status:?} {printed}");
-    // It is kept in the environment of a Go program, for what that starts; here it has a loader,
-    // which loads it.
+    // The library stays in the environment of a Go program, for the programs that it starts. Here
+    // the program has a loader, which loads it.
     let output = testbed.output(&["--anyway", "--", &testbed.path("going")]);
     assert!(output.status.code() == Some(4) && text(&output.stderr).contains("LOADED"), "{output:?}");
-    // A 32-bit program: only its header is looked at.
+    // A 32-bit program: only its header is read.
     let mut narrow = std::fs::read("/bin/sh").unwrap();
     narrow[4] = 1;
     let (status, printed) = testbed.refused(&["--", &testbed.program("narrow", &narrow)]);
@@ -342,7 +342,7 @@ fn without_service_or_library_it_says_how_to_get_them() {
     let output = testbed.output(&["--anyway", "--", "sh", "-c", "exit 5"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     assert!(!text(&output.stderr).contains("LOADED"), "{output:?}");
-    // Named instead of found.
+    // Given by its name instead of found.
     let named = testbed.path("elsewhere.sock");
     let (status, printed) = testbed.refused(&["--sockets", &named, "--", "true"]);
     assert!(status == Some(125) && printed.contains("elsewhere."), "{status:?} {printed}");
@@ -382,7 +382,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
     let Some(mut testbed) = Testbed::new("versions") else { return };
     let path = testbed.folder.join("sockets.sock");
     let (own, other) = (Build::own(sietch_ring::stream::MAGIC), Build::own(u64::from_le_bytes(*b"SIETCHS9")));
-    // It gives its build a name, so that it is known which one to replace.
+    // Its build has a name, so that the message can name the one to replace.
     let mut foreign = Reply::refused(rustix::io::Errno::PROTO).from_build(&other);
     foreign.version = 77;
     let mut nameless = Reply::refused(rustix::io::Errno::PROTO);
@@ -400,7 +400,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
             assert_eq!(printed.matches(words).count(), 1, "{words} in {printed}");
         }
         assert!(printed.contains("same version"), "{printed}");
-        // What the kernel's sockets are not is not replaced by them.
+        // Only the kernel's sockets are replaced.
         let (status, printed) = testbed.refused(&["--vnic", "kv", "--", "true"]);
         assert!(status == Some(125) && printed.contains(expected), "{status:?} {printed}");
         assert_eq!(testbed.output(&["--anyway", "--vnic", "kv", "--", "true"]).status.code(), Some(0));
@@ -409,7 +409,7 @@ fn a_service_of_another_version_is_named_once_and_the_program_has_the_kernel_s_s
     testbed.service = Some(Service::answering(&path, Reply::welcome(9, &own)));
     let output = testbed.output(&["--", "true"]);
     assert_eq!(text(&output.stderr).trim(), "LOADED", "{output:?}");
-    // A library of another build, which says so in its file.
+    // A library of another build; the file contains its build's name.
     let mark: Vec<_> = other.as_bytes().iter().map(u8::to_string).collect();
     let marked = format!(
         "__attribute__((section(\".sietch.build\"), used)) const unsigned char mark[] = {{{}}};\n{LIBRARY}",

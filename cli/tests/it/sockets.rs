@@ -14,7 +14,7 @@ use sietch_protocol::socket_service::{
     Descriptors, Incoming, ReplyKind, Request, RequestKind, call, receive_arrival,
 };
 
-/// A folder of a test's own.
+/// A folder for one test.
 struct Testbed {
     folder: PathBuf,
 }
@@ -28,7 +28,7 @@ impl Testbed {
     }
 
     fn socket(&self) -> PathBuf {
-        // In a folder that is not there yet.
+        // In a folder that does not exist yet.
         self.folder.join("run/sockets.sock")
     }
 
@@ -42,7 +42,7 @@ impl Testbed {
         self.sietch().args(arguments).output().expect("run sietch")
     }
 
-    /// A service that serves.
+    /// A running service.
     fn serve(&self, more: &[&str]) -> Service {
         let mut command = self.sietch();
         command.args(["service", "--sockets-only", "--sockets"]).arg(self.socket()).args(more);
@@ -159,12 +159,12 @@ fn a_service_that_was_killed_leaves_a_socket_that_the_next_one_replaces() {
     assert_eq!(left, 1, "nothing but the socket");
 }
 
-/// The ways in which a container's root comes to a socket that it was given: with uid 0, in other
-/// namespaces, without capabilities.
+/// The ways in which a container's root gets access to a socket that it was given: with uid 0, in
+/// other namespaces, without capabilities.
 const CONTAINERS: [&[&str]; 2] =
     [&["--pid", "--fork", "--net"], &["--user", "--map-root-user", "--pid", "--fork", "--net"]];
 
-/// A command of this release as a container's root gives it; nothing if this process may not make
+/// A command of this release, started as a container's root; nothing if this process may not create
 /// such a container.
 fn from_container(container: &[&str], sietch: &Command) -> Option<Output> {
     let mut command = Command::new("unshare");
@@ -240,11 +240,11 @@ fn the_root_of_a_container_does_not_administer_the_daemon() {
     assert!(status().status.success(), "it serves still");
 }
 
-/// A command as a user starts it, or as the first process of a PID namespace, as a container does.
-/// What is started, and the process that is to be signalled.
+/// A command as a user starts it, or as the first process of a PID namespace, as in a container.
+/// Returns the started process, and the process to signal.
 fn start(sietch: &Command, is_first: bool) -> Option<(Service, rustix::process::Pid)> {
     let mut command = Command::new("env");
-    // A shell starts its background jobs with SIGINT ignored, and they hand that on.
+    // A shell starts its background jobs with SIGINT ignored, and they inherit that.
     command.arg("--default-signal=INT");
     if is_first {
         command.args(["unshare", "--pid", "--fork", "--kill-child"]);
@@ -284,7 +284,7 @@ fn handles(pid: rustix::process::Pid, signal: rustix::process::Signal) -> bool {
     mask & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// How long a process may take to end in order on a busy machine.
+/// How long a process may take to end cleanly on a busy machine.
 const END: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn ended(service: &mut Service) -> Option<std::process::ExitStatus> {
@@ -324,7 +324,7 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             eprintln!("SKIPPED the first process of a PID namespace: needs root");
             continue;
         }
-        // What the last one left says nothing of the next.
+        // The files of the last service say nothing about the next.
         for left in [&sockets, &socket] {
             let _ = std::fs::remove_file(left);
         }
@@ -341,8 +341,8 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
             let status = ended(&mut child);
             status.unwrap_or_else(|| panic!("{arguments:?} goes on after {signal:?}, first: {is_first}"))
         };
-        // The first process of a namespace is not administered from outside: it serves when it has
-        // its socket, and handles the signal from before that.
+        // The first process of a namespace cannot be administered from outside. It serves when it
+        // has its socket, and handles the signal from before that.
         let has = |path: &str, pid| std::path::Path::new(path).exists() && handles(pid, signal);
         let status = end(&service, &|pid| {
             if is_first { has(&sockets, pid) } else { testbed.run(&["sockets"]).status.success() }
@@ -353,7 +353,8 @@ fn sigterm_and_sigint_end_every_process_also_the_first_of_a_namespace() {
         assert!(status.success(), "daemon: {status:?}");
         let left = std::path::Path::new(&socket).exists();
         assert!(!left, "the daemon ended in order");
-        // What only asks ends at once, by the signal. It asks from the daemon's own namespaces.
+        // A command that only queries ends at once, by the signal. It queries from the daemon's own
+        // namespaces.
         if !is_first {
             let serving = start(&command(&daemon), false).expect("it starts");
             while !serves() {}

@@ -1,4 +1,4 @@
-//! `sietch up` end to end: what a user sees, and what is left afterwards.
+//! `sietch up` end to end: its output, and what remains afterwards.
 //!
 //! Each test has folders, a port and (as root) a network namespace of its own. The namespace
 //! belongs to a thread, and what that thread starts lives in it.
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Everything of a test: folders, port, who runs it.
+/// The environment of a test: folders, port, user.
 struct Testbed {
     folder: PathBuf,
     port: u16,
-    /// The ordinary user who runs everything; without one, this process's.
+    /// The ordinary user that runs everything; without one, this process's.
     user: Option<u32>,
 }
 
@@ -80,7 +80,7 @@ impl Testbed {
         fixed.into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
     }
 
-    /// Starts `sietch up` and reads what it says until it is up.
+    /// Starts `sietch up` and reads its output until it is up.
     fn up(&self, more: &[&str]) -> Up {
         let arguments = self.up_arguments(more);
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -108,7 +108,7 @@ impl Testbed {
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Nothing of the run is there any more: no socket, no record, no veth, none of the processes.
+    /// Nothing of the run remains: no socket, no record, no veth, none of the processes.
     fn assert_clean(&self, processes: &[i64]) {
         let left = std::fs::read_dir(self.folder.join("run")).expect("read").count();
         assert_eq!(left, 0, "socket or record left behind");
@@ -193,7 +193,7 @@ fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether a process runs; one that has ended and waits to be noticed by its parent does not.
+/// Whether a process runs; a zombie does not.
 fn runs(pid: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -222,7 +222,7 @@ fn ask(address: SocketAddr, command: &str) -> String {
     try_ask(address, command).expect("a reply")
 }
 
-/// Asks until the store answers again, as a client does after a lost connection.
+/// Sends requests until the store answers again, as a client does after a lost connection.
 fn ask_again(address: SocketAddr, command: &str) -> String {
     for _ in 0..600 {
         if let Ok(reply) = try_ask(address, command) {
@@ -317,7 +317,7 @@ fn what_unmodified_programs_have_is_counted_with_everything_else() {
         let _up = testbed.up(&["--net", "linux"]);
         let shown =
             || text(&testbed.run(&["stat"]).stdout).lines().any(|line| line.starts_with("sockets (pid "));
-        // The service core shows its page when it next looks.
+        // The service core publishes its page in its next iteration.
         let patience = Instant::now() + Duration::from_secs(20);
         while !shown() {
             assert!(Instant::now() < patience, "{}", text(&testbed.run(&["stat"]).stdout));
@@ -331,7 +331,7 @@ fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
     in_own_network("what_ends_before_its_time_is_started_again_and_no_write_is_lost", || {
         let testbed = Testbed::new("again", None);
         let up = testbed.up(&[]);
-        // The status names the last one until it knows the next.
+        // The status names the last one until it has the next.
         let kill = |which: usize| loop {
             let pid = i32::try_from(processes(&testbed.status())[which]).expect("a pid");
             match kill_process(Pid::from_raw(pid).expect("a pid"), Signal::KILL) {
@@ -344,7 +344,7 @@ fn what_ends_before_its_time_is_started_again_and_no_write_is_lost() {
             kill(2);
             assert_eq!(ask_again(testbed.kernel(), &format!("GET key{round}")), round.to_string());
         }
-        // The daemon: the store goes on without it, on one connection.
+        // The daemon: the store continues without it, on one connection.
         let mut stream = TcpStream::connect(testbed.kernel()).expect("connect");
         kill(0);
         stream.write_all(b"PING\r\n").expect("send");
@@ -407,7 +407,7 @@ fn as_the_first_process_of_a_namespace_it_ends_in_order_at_both_signals() {
             let arguments = testbed.up_arguments(&["--net", "linux"]);
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let sietch = testbed.sietch(&words);
-            // What a container gives it: it is process 1, and sees no others.
+            // The environment in a container: it is process 1, and sees no other process.
             let mut command = Command::new("unshare");
             command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(sietch.get_program());
             command.args(sietch.get_args()).env("HOME", &testbed.folder).env_remove("XDG_RUNTIME_DIR");

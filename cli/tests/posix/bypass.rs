@@ -1,6 +1,6 @@
 //! Ways past the library, and calls that it must not touch: libraries opened with RTLD_DEEPBIND,
-//! io_uring, writes of the C library's own, programs of another C library, and a process that has
-//! no descriptors left.
+//! io_uring, the C library's own writes, programs of another C library, and a process without free
+//! descriptors.
 
 use crate::testbed::{self, Sides, Testbed};
 
@@ -17,7 +17,7 @@ fn compile(testbed: &Testbed, name: &str, text: &str, more: &[&str]) -> String {
     output
 }
 
-/// What a program of this test prints under Sietch.
+/// The output of a program of this test under Sietch.
 fn run_program(testbed: &Testbed, program: &str, arguments: &[&str]) -> String {
     testbed.start(testbed.client_command(program, arguments), "program").succeed().text()
 }
@@ -113,7 +113,7 @@ fn a_listeners_name_is_free_whatever_call_closed_it() {
     });
 }
 
-/// A program prints under Sietch what it prints on the kernel's sockets, which is given back.
+/// A program prints the same under Sietch as on the kernel's sockets; returns that output.
 fn as_on_the_kernel(testbed: &Testbed, program: &str) -> String {
     let kernel = testbed.start(testbed.kernel_command(program, &[]), "kernel's").succeed().text();
     assert_eq!(run_program(testbed, program, &[]), kernel);
@@ -175,7 +175,7 @@ fn a_listener_that_is_shut_down_refuses_at_once_and_listens_again() {
     });
 }
 
-/// Where the loader of this machine's programs is.
+/// The path of the loader of this machine's programs.
 fn loader() -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines()
@@ -187,7 +187,8 @@ fn loader() -> Option<String> {
 #[test]
 fn programs_of_another_c_library_are_started_without_the_library() {
     both(&["cc", "python3"], |testbed| {
-        // glibc's loader under the name of musl's: it would load the library, and so would show it.
+        // glibc's loader under the name of musl's: it would load the library, so a load would be
+        // visible.
         let other = testbed.path("ld-musl-x86_64.so.1");
         std::fs::copy(loader().expect("a loader"), &other).unwrap();
         let link = format!("-Wl,--dynamic-linker={other}");
@@ -199,7 +200,7 @@ fn programs_of_another_c_library_are_started_without_the_library() {
         let printed = testbed.client_output("python3", &[&starts, &program, &script]);
         let each = |line: &str| format!("subprocess {line}shell {line}{line}{line}");
         let none = "LD_PRELOAD none\n";
-        // A script's interpreter is given the script.
+        // A script's interpreter gets the script as its argument.
         let by_script = format!("LD_PRELOAD none {script}\n");
         let last = format!("{none}LD_PRELOAD /no/other.so\n{none}own True\n");
         assert_eq!(printed, [each(none), each(&by_script), last].concat());
@@ -253,8 +254,8 @@ fn a_process_without_descriptors_leaves_connections_waiting() {
     both(&["python3"], |testbed| {
         let script = testbed.write("exhausted.py", include_str!("scripts/exhausted.py"));
         let printed = testbed.client_output("python3", &[&script]);
-        // As many as a kernel's program has: all numbers below the limit but those that it had
-        // before.
+        // As many descriptors as a program on the kernel's sockets has: all numbers below the limit
+        // but those that it had before.
         assert!(printed.contains("errors ['EMFILE'] highest 63\n"), "{printed}");
         assert!(printed.contains("limit True\ndup EMFILE\nserved 75 of 75\n"), "{printed}");
     });

@@ -1,5 +1,5 @@
-//! Short connections, one after the other, many at once: the service's descriptors are bounded by
-//! the open connections, and are closed at once.
+//! Short-lived connections, many in series and in parallel: the service's descriptors are bounded
+//! by the open connections, and are closed at once.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -46,10 +46,10 @@ fn a_connection_for_each_request() {
         };
         assert_eq!((number("Complete requests:"), number("Failed requests:")), (requests.into(), "0".into()));
         assert!(most < MOST, "{most} descriptors at once");
-        // Listener and nothing else: its pair, and the kernel's socket.
+        // Only the listener: its pair, and the kernel's socket.
         testbed.wait_for("the descriptors", || (testbed.service_descriptors() <= 2).then_some(()));
-        // Both sides are killed in the middle of the load: neither closes its connections in order,
-        // and neither notices the other's end.
+        // Both sides are killed during the load: neither closes its connections cleanly, and
+        // neither notices the other's end.
         let load =
             testbed.start(testbed.client_command("ab", &["-q", "-c", "40", "-n", "1000000", url]), "ab");
         testbed.wait_for("the second load", || (testbed.connections() > 10).then_some(()));

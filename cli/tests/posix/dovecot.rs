@@ -1,6 +1,6 @@
-//! Dovecot: a master that starts its workers with an environment of its own making, workers in
-//! other users' names and in empty folders (chroot), and connections that are handed from the
-//! worker of the login to the one of the mail box.
+//! Dovecot: a master that starts its workers with an environment that it builds itself, workers of
+//! other users and in empty folders (chroot), and connections that are passed from the login worker
+//! to the mailbox worker.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -1,6 +1,6 @@
-//! Programs that die, and many connections, under the whole command: the service survives, a redis
-//! beside them serves every other client correctly, and all resources are released. The service alone is
-//! tested harder in `dataplane/service/tests/it/sockets_hostile.rs`.
+//! Programs that die, and many connections, under the whole command. The service survives, a redis
+//! beside them serves every other client correctly, and all resources are released.
+//! `dataplane/service/tests/it/sockets_hostile.rs` has harder tests of the service alone.
 
 use rustix::process::{Signal, kill_process};
 use sietch_structures::XorShift64;
@@ -38,7 +38,7 @@ impl Bystander {
         self.client.printed().lines().count()
     }
 
-    /// Checks that a new client is served, and that the old one goes on.
+    /// Checks that a new client is served, and that the old one continues.
     fn goes_on(&self, testbed: &Testbed) {
         let before = self.rounds();
         testbed.wait_for("the bystander", || (self.rounds() > before).then_some(()));
@@ -55,10 +55,10 @@ impl Bystander {
     }
 }
 
-/// Listeners that one application may have of the service; the kernel has the others.
+/// Listeners that the service allows one application; further ones are on the kernel.
 const LISTENERS: usize = 1000;
 
-/// Another program still gets a port if there is one, else a proper error.
+/// Another program still gets a port if there is one, otherwise a proper error.
 const LISTENS: &str = "
 import errno, socket
 try:
@@ -70,7 +70,7 @@ except OSError as cause:
     assert cause.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL), cause
 ";
 
-/// Starts a hostile program that talks to the bystander's server, and waits until it is at it.
+/// Starts a hostile program that uses the bystander's server, and waits until it is active.
 fn hostile(testbed: &Testbed, mode: &str, seed: usize) -> Process {
     let script = testbed.write("hostile.py", include_str!("scripts/hostile.py"));
     let words = [script.as_str(), mode, "6379", &seed.to_string()];
@@ -86,9 +86,9 @@ fn hostile(testbed: &Testbed, mode: &str, seed: usize) -> Process {
 /// when they like.
 const KEPT: usize = 32 << 10;
 
-/// The service has for the bystander alone what it has.
+/// The service's descriptors for the bystander alone.
 fn returns(testbed: &Testbed) {
-    // Its connection that stays, and one that comes and goes.
+    // Its long-lived connection, and a short-lived one.
     testbed.wait_for("what the others had", || (testbed.connections() <= 2).then_some(()));
     // Three for each, and two for the listener.
     testbed
@@ -107,15 +107,14 @@ fn hostile_programs_and_full_queues_harm_no_other_program() {
         for seed in 0..testbed.size(3, 100) {
             let all = ["full", "scribble", "nonsense"].map(|mode| hostile(testbed, mode, seed));
             bystander.goes_on(testbed);
-            // Stopped in whatever they are at, with all queues as they are, and killed while they
-            // are stopped.
+            // Stopped at an arbitrary point, with all queues as they are, and killed while stopped.
             all.iter().for_each(|one| one.signal(Signal::STOP));
             bystander.goes_on(testbed);
             all.iter().for_each(|one| one.signal(Signal::KILL));
             all.into_iter().for_each(|one| drop(one.finish()));
             bystander.goes_on(testbed);
             returns(testbed);
-            // What the first round made is what every round needs.
+            // Later rounds need no more than the first round.
             let memory = testbed.service_memory();
             let first = *before.get_or_insert(memory);
             assert!(memory < first + KEPT, "{first} KiB, and after round {seed} {memory} KiB");
@@ -136,8 +135,8 @@ fn a_program_that_exhausts_the_service_leaves_kernel_sockets_to_others_and_relea
             let hog = hostile(testbed, "ports", wanted);
             let printed = hog.printed();
             println!("it has listeners, connections, and bound ports: {printed}");
-            // What an application may have, what the service can have; each of four binds as many
-            // as it may have descriptors.
+            // The limit of an application, and the limit of the service; each of four binds as many
+            // as its own descriptor limit allows.
             let most = 3 * testbed.most_connections();
             assert!(
                 testbed.service_descriptors() >= (3 * wanted + 2 * LISTENERS).min(most) * 9 / 10,
@@ -163,7 +162,7 @@ fn programs_killed_at_random_points_leave_nothing_behind() {
         for _ in 0..testbed.size(15, 1000) {
             let words = ["-p", "6379", "-c", "20", "-n", "10000000", "-q", "-t", "set"];
             let load = testbed.start(testbed.client_command("redis-benchmark", &words), "benchmark");
-            // Somewhere between its first instruction and its full load.
+            // Between its first instruction and its full load.
             let wanted = (random.word() % 22) as usize;
             testbed.wait_for("a point", || (wanted == 0 || testbed.connections() >= wanted).then_some(()));
             load.signal(Signal::KILL);
@@ -191,7 +190,7 @@ fn the_peer_of_a_killed_program_sees_what_the_kernel_shows() {
 fn thousands_of_connections_between_two_programs() {
     both(&["python3"], |testbed| {
         let script = testbed.write("many.py", include_str!("scripts/many.py"));
-        // Where the service may have fewer descriptors than root gives it, as many as it can serve.
+        // If the service may have fewer descriptors than root gives it, as many as it can serve.
         let count = testbed.size(2000, 10_000).min(testbed.most_connections());
         let number = &count.to_string();
         let _server = testbed.serve("python3", &[&script, "serve", "7002", number], 7002);
@@ -199,10 +198,10 @@ fn thousands_of_connections_between_two_programs() {
         command.stdin(std::process::Stdio::piped());
         let load = testbed.start(command, "load");
         testbed.wait_for("all of them", || load.printed().contains("all right").then_some(()));
-        // Lists of them end at some thousands; each has three descriptors.
+        // Lists end at some thousands; each connection has three descriptors.
         assert!(testbed.service_descriptors() >= 3 * count, "all of them are ours");
         println!("{count} connections: the service has {} KiB in memory", testbed.service_memory());
-        // Its standard input ends with it.
+        // The end of its standard input ends it.
         kill_process(load.pid(), Signal::KILL).expect("it waits");
         load.finish();
         testbed.wait_for("their ends", || (testbed.connections() == 0).then_some(()));

@@ -1,4 +1,5 @@
-//! iperf3 both ways: bulk over select(2), several streams, a control connection beside them.
+//! iperf3 in both directions: bulk data over select(2), several streams, a control connection
+//! beside them.
 
 use crate::combinations;
 use crate::testbed::{Sides, Testbed};
@@ -16,9 +17,9 @@ fn load(testbed: &Testbed) {
         assert!(report.get("error").is_none(), "{more:?}: {report}");
         let number = |name: &str| report["end"][name]["bytes"].as_u64().expect(name);
         let (sent, received) = (number("sum_sent"), number("sum_received"));
-        // Whichever direction is through first ends the test.
+        // The direction that finishes first ends the test.
         let back = if more == ["--bidir"] { number("sum_sent_bidir_reverse") } else { sent };
-        // The end of the test overtakes the last bytes: on the kernel too.
+        // The end of the test may arrive before the last bytes: on the kernel too.
         assert!(
             sent.max(back) >= bytes && received <= sent && received > sent / 2,
             "{more:?}: {sent} sent, {received} received"

@@ -108,7 +108,7 @@ fn interfaces() {
 fn link_local_names_have_their_scope() {
     compared(|testbed| {
         interfaces();
-        // An address serves when the kernel has seen that no other host has it. The script takes
+        // An address can be used once the kernel has found no other host with it. The script takes
         // the first of the two.
         testbed.wait_for("the addresses", || {
             let printed = Command::new("ip").args(["-6", "address", "show"]).output().ok()?;
@@ -136,7 +136,8 @@ fn a_socket_that_was_bound_before_exec_is_served() {
     compared(|testbed| {
         let text = include_str!("scripts/kernel_comparison/inherited.py");
         same_as_on_the_kernel(testbed, "inherited.py", text);
-        // It was not silently the kernel's: the clients' bytes went through memory.
+        // The program was not silently on the kernel: the clients' bytes went through shared
+        // memory.
         let before = testbed::loopback_octets();
         testbed.client_output("python3", &[&testbed.path("inherited.py")]);
         let through_kernel = testbed::loopback_octets() - before;

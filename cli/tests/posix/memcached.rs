@@ -1,4 +1,4 @@
-//! memcached with four threads that hand connections to one another over pipes, and a client of
+//! memcached with four threads that pass connections to one another over pipes, and a client with
 //! many threads in Python.
 
 use crate::combinations;

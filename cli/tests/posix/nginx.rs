@@ -1,5 +1,5 @@
 //! nginx with a master and two workers that share a listener: small and large files (sendfile),
-//! connections that stay, reload under load.
+//! keep-alive connections, reload under load.
 
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn fetch(testbed: &Testbed, large: &Path) {
         assert_eq!(code, "200");
         assert_same_files(large, &testbed.folder.join("large.out"));
     }
-    // Parts, several at once, over connections of their own.
+    // Ranges, several at once, over connections of their own.
     let command = testbed.client_command(
         "curl",
         &[
@@ -97,7 +97,7 @@ fn fetch(testbed: &Testbed, large: &Path) {
     for part in ["part.1", "part.2"] {
         assert!(std::fs::read(testbed.path(part)).unwrap() == all[1_000_000..2_000_000], "{part}");
     }
-    // One that goes away in the middle does not disturb the server.
+    // A client that disconnects in the middle does not disturb the server.
     let stopped = testbed.start(
         testbed
             .client_command("curl", &["-sS", "--limit-rate", "1m", "-o", "stopped.out", &url("large.bin")]),
@@ -118,7 +118,7 @@ fn proxied(testbed: &Testbed, large: &Path) {
 }
 
 /// Load while the workers are replaced three times: every request is answered or its connection
-/// closed, none refused and none forgotten.
+/// closed; none is refused, and none is left without an end.
 fn wrk(testbed: &Testbed, server: &Process) {
     let (connections, seconds) = (CONNECTIONS.to_string(), testbed.size("2", "20"));
     let arguments = ["-t", "2", "-c", &connections, "-d", seconds, "--timeout", "10", &url("small.txt")];
@@ -135,8 +135,8 @@ fn wrk(testbed: &Testbed, server: &Process) {
     if let Some(errors) = printed.lines().find(|line| line.contains("Socket errors")) {
         let counts: Vec<u32> =
             errors.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect();
-        // A worker that ends closes what waits for a next request, which may be on its way: on the
-        // kernel too.
+        // A worker that ends closes keep-alive connections, on which the next request may be in
+        // flight: on the kernel too.
         let most = 2 * 3 * CONNECTIONS;
         assert!(matches!(counts[..], [0, read, write, 0] if read + write <= most), "{printed}");
     }

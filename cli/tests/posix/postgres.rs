@@ -36,7 +36,7 @@ fn load(testbed: &Testbed) {
         "unix_socket_directories=",
         "fsync=off",
         "shared_buffers=32MB",
-        // In the data folder, so that nothing stays behind.
+        // In the data folder, so that nothing remains.
         "dynamic_shared_memory_type=mmap",
     ];
     let mut arguments = vec!["-D", &data];
@@ -66,7 +66,7 @@ fn benchmark(testbed: &Testbed) {
     let all = each * clients;
     let (each, clients) = (each.to_string(), clients.to_string());
     for more in [&["-M", "simple"][..], &["-M", "prepared", "-S"], &["-M", "extended", "-C", "-S"]] {
-        // A connection for each transaction is a process for each transaction.
+        // A connection for each transaction is also a process for each transaction.
         let each = if more.contains(&"-C") { "10" } else { &each };
         let fixed = ["-c", &clients, "-j", "2", "-t", each, "-n"];
         let printed = testbed.client_output("pgbench", &[&TO[..6], &fixed, more, &["postgres"]].concat());
@@ -80,7 +80,7 @@ fn benchmark(testbed: &Testbed) {
     assert_eq!(sql(testbed, sums), format!("t|t|{all}"));
 }
 
-/// A result of many megabytes, there and back.
+/// A result of many megabytes, in both directions.
 fn copy(testbed: &Testbed) {
     let rows = testbed.size(100_000, 1_000_000);
     let out = testbed.client(
@@ -103,8 +103,8 @@ fn copy(testbed: &Testbed) {
     assert_eq!(sql(testbed, check), format!("{rows}|{rows}|t"));
 }
 
-/// A statement is ended by the server's signal to a backend, and by the client's word over a second
-/// connection.
+/// A statement is ended by the server's signal to a backend, and by the client's request over a
+/// second connection.
 fn cancel(testbed: &Testbed) {
     let sleeping = "select count(*) from pg_stat_activity where query like 'select pg_sleep%' and wait_event = 'PgSleep'";
     for by_client in [false, true] {

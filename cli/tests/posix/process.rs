@@ -53,17 +53,17 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// Sends it a signal, not its children.
+    /// Sends a signal to the program, not to its children.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it runs");
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub(crate) fn printed(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub(crate) fn errors_so_far(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.errors).unwrap()).into_owned()
     }
@@ -123,7 +123,7 @@ impl Drop for Process {
     }
 }
 
-/// Polls until there is an answer: for something that has no event to wait for.
+/// Polls until there is an answer, where no event can be waited for.
 pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut question: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + patience;
     loop {
@@ -140,7 +140,7 @@ fn line(command: &Command) -> String {
     words.map(|word| word.display().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Every process in this thread's network namespace but this one.
+/// Every process in this thread's network namespace except this one.
 pub(crate) fn own_processes() -> Vec<Pid> {
     let Ok(own) = std::fs::read_link("/proc/thread-self/ns/net") else { return Vec::new() };
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -161,7 +161,7 @@ pub(crate) fn children(pid: Pid) -> Vec<i32> {
     children.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Each thread of each process, and where in the kernel it is.
+/// Each thread of each process, and its current kernel function.
 fn describe(processes: &[Pid]) -> String {
     let mut text = String::from("processes of this test (thread: state, where it waits, system call):\n");
     for pid in processes {

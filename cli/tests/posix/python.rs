@@ -25,7 +25,7 @@ mod http {
         );
         testbed.client("curl", &["-sS", "--fail", "-o", "large.out", "http://127.0.0.1:8000/large.bin"]);
         assert_same_files(large.as_ref(), &testbed.folder.join("large.out"));
-        // Fewer threads than its backlog of five: connections beyond that are the kernel's.
+        // Fewer threads than its backlog of five: further connections are on the kernel.
         let script = testbed.write("fetch.py", include_str!("scripts/fetch.py"));
         let printed =
             testbed.client_output("python3", &[&script, "8000", &folder, "4", testbed.size("5", "100")]);
@@ -47,7 +47,7 @@ mod asyncio {
         let (connections, bytes) = (testbed.size("20", "100"), testbed.size("1000000", "10000000"));
         let printed = testbed.client_output("python3", &[&script, "load", "8001", connections, bytes]);
         assert!(printed.contains("all right"), "{printed}");
-        // Its loop learns of the signal through a socket pair.
+        // Its loop gets the signal through a socket pair.
         server.signal(Signal::TERM);
         assert!(server.succeed().text().contains(&format!("served {connections}")));
     }

@@ -75,7 +75,7 @@ fn large_value(testbed: &Testbed) {
     );
 }
 
-/// A client that waits gets what comes; one that is killed is noticed at once.
+/// A blocked client gets its data; a killed client is noticed at once.
 fn blocked_and_killed(testbed: &Testbed) {
     let shows = |word: &str| cli(testbed, &["client", "list"]).contains(word);
     let waiting =
@@ -93,7 +93,7 @@ fn blocked_and_killed(testbed: &Testbed) {
     testbed.wait_for("the subscriber's end", || (!shows("cmd=subscribe")).then_some(()));
 }
 
-/// A server that is another's client.
+/// A server that is a client of another.
 fn replica(testbed: &Testbed) {
     let second = serve(testbed, 6380, &["--replicaof", "127.0.0.1", PORT]);
     let info = |word: &str| {

@@ -10,14 +10,14 @@ use rustix::process::Signal;
 use crate::process::{Process, children};
 use crate::testbed::{self, Sides, Testbed, assert_same_files, pattern};
 
-/// Both at once, and with a time in between in which there is no service.
+/// Both at once, and with an interval in which there is no service.
 const GAPS: [bool; 3] = [false, true, true];
 
 fn both(needs: &[&str], load: fn(&Testbed)) {
     testbed::run(module_path!(), needs, Sides::BOTH, &[Sides::BOTH], load);
 }
 
-/// Waits until there are these listeners, and no others.
+/// Waits until exactly these listeners exist.
 fn back(testbed: &Testbed, wanted: &[&str]) {
     testbed.wait_for(&format!("{wanted:?}, not {:?}", testbed.listeners()), || {
         (testbed.listeners() == wanted).then_some(())
@@ -37,7 +37,7 @@ fn redis_has_both_its_listeners_again() {
         for (round, gap) in GAPS.into_iter().enumerate() {
             testbed.kill_service();
             if gap {
-                // The listeners are the kernel's meanwhile.
+                // The listeners are on the kernel meanwhile.
                 for host in ["127.0.0.1", "::1"] {
                     let command = testbed.kernel_command("redis-cli", &["-h", host, "-p", "6379", "ping"]);
                     assert_eq!(testbed.start(command, "ping").succeed().text().trim_end(), "PONG");
@@ -85,8 +85,8 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             })
         };
         let mut now = workers(&[]);
-        // One of each worker for each name; those of workers that a master has forked since are the
-        // master's.
+        // One of each worker for each name; those of workers that a master has forked since belong
+        // to the master.
         let all = ["127.0.0.1:80", "127.0.0.1:80", "[::1]:80", "[::1]:80"];
         let shared = ["127.0.0.1:80", "[::1]:80"];
         back(testbed, &shared);
@@ -97,7 +97,7 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             let load = ["-t", "2", "-c", "20", "-d", "2", "--timeout", "10", "http://127.0.0.1/small.txt"];
             let busy = testbed.start(testbed.client_command("wrk", &load), "wrk");
             let file = testbed.path("large.out");
-            // Who connects while there is no service goes to the kernel.
+            // A client that connects while there is no service uses the kernel.
             testbed.wait_for("the download and the load", || (testbed.connections() == 21).then_some(()));
             testbed.wait_for("its first bytes", || {
                 std::fs::metadata(&file).is_ok_and(|file| file.len() > 0).then_some(())
@@ -118,7 +118,7 @@ fn workers_of_nginx_have_their_listeners_again_and_downloads_go_on() {
             std::fs::remove_file(&file).unwrap();
             let printed = busy.succeed().text();
             assert!(printed.contains("requests in") && !printed.contains("Socket errors"), "{printed}");
-            // New workers have the listeners from the master, who has never heard of the new
+            // New workers have the listeners from the master, which has had no contact with the new
             // service.
             server.signal(Signal::HUP);
             now = workers(&now);

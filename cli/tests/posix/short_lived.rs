@@ -1,6 +1,6 @@
 //! Many short-lived connections a second: `sietch run` leaves most of them to the kernel (the test
 //! fails if next to nothing crosses its loopback). Neither they nor a long-lived connection beside
-//! them notice.
+//! them are disturbed.
 
 use crate::combinations;
 use crate::testbed::{Sides, Testbed};

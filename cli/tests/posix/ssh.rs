@@ -1,6 +1,6 @@
-//! OpenSSH: the process that talks to a client before the login has given up most system calls
-//! (seccomp), the one after it has not; the connection goes from one to the other. Commands, a file
-//! each way, and a connection through a forwarded port.
+//! OpenSSH: the process that serves a client before the login has given up most system calls
+//! (seccomp), the one after it has not. The connection is passed from one to the other. The test
+//! runs commands, copies a file in each direction, and connects through a forwarded port.
 
 use crate::combinations;
 use crate::testbed::{Sides, Testbed, assert_same_files, pattern};
@@ -21,7 +21,7 @@ const OPTIONS: [&str; 10] = [
 ];
 
 fn load(testbed: &Testbed) {
-    // Where it has its children live before the login; Debian makes it at boot.
+    // The folder of its children before the login; Debian makes it at boot.
     std::fs::create_dir_all("/run/sshd").unwrap();
     for name in ["host", "client"] {
         let make = testbed
@@ -43,7 +43,7 @@ fn load(testbed: &Testbed) {
     ] {
         arguments.extend(["-o", option]);
     }
-    // It starts itself anew for each connection, by its whole name.
+    // It executes itself again for each connection, by its absolute path.
     let mut server = testbed.serve("sshd", &arguments, 8022);
     let command = |port: &str, asked: &str| {
         let line = [&OPTIONS[..], &["-p", port, "root@127.0.0.1", asked]].concat();

@@ -1,5 +1,5 @@
 //! Threads and processes that share connections and wait for them in every way, from a seed: no
-//! byte is lost, and no call waits for data that is there.
+//! byte is lost, and no call waits for data that has arrived.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ fn seed() -> String {
 
 fn load(testbed: &Testbed) {
     let script = testbed.write("stress.py", include_str!("scripts/stress.py"));
-    // A second without progress is a stall; where tests run side by side a process may not have the
+    // A second without progress is a stall. Where tests run in parallel, a process may not have the
     // processor for longer.
     let stall = testbed.size("5", "1");
     let printed = testbed.client_output("python3", &[&script, &seed(), testbed.size("30", "500"), stall]);

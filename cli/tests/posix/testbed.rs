@@ -101,7 +101,7 @@ pub(crate) fn library() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_sietch")).with_file_name("deps").join("libsietch_posix.so")
 }
 
-/// Where `program` is: PATH, and where Debian keeps servers.
+/// The path of `program`: PATH, and Debian's folders for servers.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     // A Python in a user's home is a script around another one; the system's is a program.
     let first = (program == "python3").then(|| PathBuf::from("/usr/bin"));
@@ -177,7 +177,7 @@ impl Testbed {
         service.args(["service", "--sockets-only"]);
         let service = self.start_command(service, "service", LONG_PATIENCE * 2);
         process::wait_for("the socket service", PATIENCE, || service.printed().contains('/').then_some(()));
-        // A service that answers has opened everything that it has at the start.
+        // A service that answers has opened all descriptors that it needs at the start.
         self.sockets();
         self.descriptors.set(descriptors(service.pid()));
         *self.service.borrow_mut() = Some(service);
@@ -190,7 +190,7 @@ impl Testbed {
         service.finish();
     }
 
-    /// What `sietch sockets` shows.
+    /// The output of `sietch sockets`.
     pub(crate) fn sockets(&self) -> serde_json::Value {
         let mut command = self.sietch();
         command.args(["sockets", "--json"]);
@@ -209,7 +209,7 @@ impl Testbed {
         names
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.sockets()["connections"].as_array().expect("a list").len()
     }
@@ -264,7 +264,7 @@ impl Testbed {
         self.expects_full.set(true);
     }
 
-    /// Some connections are the kernel's on purpose, and all have few bytes: the check of bytes on
+    /// Some connections are on the kernel on purpose, and all have few bytes: the check of bytes on
     /// loopback is skipped.
     pub(crate) fn skip_byte_check(&self) {
         self.skips_byte_check.set(true);
@@ -340,7 +340,8 @@ impl Testbed {
         server
     }
 
-    /// Waits until a socket listens on `port`: the kernel knows, wherever the connections go.
+    /// Waits until a socket listens on `port`: the kernel lists it, whichever way the connections
+    /// take.
     pub(crate) fn listening(&self, server: &mut Process, port: u16) {
         let listens = |table: &str| {
             let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
@@ -373,7 +374,7 @@ impl Testbed {
         self.start(command, program).succeed()
     }
 
-    /// Polls for something that has no event.
+    /// Polls for a state without an event.
     pub(crate) fn wait_for<T>(&self, what: &str, question: impl FnMut() -> Option<T>) -> T {
         process::wait_for(what, self.patience(), question)
     }

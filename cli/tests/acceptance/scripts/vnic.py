@@ -1,4 +1,7 @@
-"""What an unmodified program does with sockets of a VNIC. Each line that it prints is what the test waits for or compares."""
+"""An unmodified program with sockets of a VNIC.
+
+The test waits for the lines that it prints, or compares them.
+"""
 import array, errno, fcntl, os, signal, socket, struct, subprocess, sys
 
 ADDRESS, PORT = "10.85.0.2", 6380
@@ -26,7 +29,7 @@ def answer(connection, who):
 
 
 def names():
-    """A name is had from bind on, and by one alone."""
+    """A name is taken from bind on, and by one socket alone."""
     first, second = socket.socket(), socket.socket()
     first.bind((ADDRESS, PORT))
     try:
@@ -49,7 +52,7 @@ def names():
 
 
 def hand_on(connection):
-    """The same connection in a child of fork, behind exec, and in a program that gets it in a message."""
+    """The same connection in a child of fork, after exec, and in a program that gets it in a message."""
     child = os.fork()
     if child == 0:
         answer(connection, b"fork")
@@ -65,7 +68,7 @@ def hand_on(connection):
 
 
 def server():
-    """Connections of the network and of the VNIC itself are handed on alike."""
+    """Connections to the network and within the VNIC are passed on alike."""
     accepting = listener()
     say("listening")
     own = socket.create_connection((ADDRESS, PORT))
@@ -95,7 +98,7 @@ def message(number):
 
 
 def options():
-    """What is set reaches the engine, and TCP_INFO is its own."""
+    """Options reach the engine, and TCP_INFO comes from it."""
     connection, _ = listener().accept()
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"dctcp")
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -112,7 +115,7 @@ def options():
 
 
 def serve():
-    """Answers one after the other for ever, and says how each ended."""
+    """Answers one connection after the other for ever, and prints how each ended."""
     accepting = listener()
     say("listening")
     while True:

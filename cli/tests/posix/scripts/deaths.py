@@ -1,4 +1,7 @@
-"""What a program sees of another that is killed while it waits for it: one line for each case, the same on every kind of socket."""
+"""How a program sees the death of a peer that it waits for.
+
+It prints one line for each case, the same on every kind of socket.
+"""
 
 import errno
 import os
@@ -12,7 +15,7 @@ PORT = int(sys.argv[1])
 
 
 def blocked(pid):
-    """Waits until a process sleeps: it is looked at until it does so a few times in a row."""
+    """Waits until a process sleeps: polls it until it does so a few times in a row."""
     in_a_row = 0
     while in_a_row < 5:
         with open(f"/proc/{pid}/stat") as stat:
@@ -92,7 +95,7 @@ def case(name, listener, call, unread):
 
 
 def never_accepted(listener):
-    """Killed while it waits to be accepted: it is accepted all the same, and is gone."""
+    """Killed while it waits to be accepted: it is accepted all the same, and then closed."""
     pid = os.fork()
     if pid == 0:
         listener.close()
@@ -105,7 +108,7 @@ def never_accepted(listener):
 
 
 def never_accepts():
-    """A listener that is killed with somebody in its queue, who waits for an answer."""
+    """A listener that is killed with a client in its queue that waits for an answer."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

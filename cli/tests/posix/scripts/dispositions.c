@@ -1,5 +1,5 @@
-// SIGSEGV and SIGBUS of a program that has a connection: its handlers, its dispositions and its death are
-// as the kernel has them. `dispositions inherited` says what exec has left of them.
+// SIGSEGV and SIGBUS of a program that has a connection: its handlers, its dispositions and its
+// death are those of the kernel. `dispositions inherited` prints what exec has left of them.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <libgen.h>
@@ -34,7 +34,7 @@ static void connects(void) {
     server = accept(listener, 0, 0);
 }
 
-static void told(const char *when, int signal) {
+static void report(const char *when, int signal) {
     struct sigaction now;
     sigaction(signal, 0, &now);
     printf("%s: %s flags %x mask %lx\n", when,
@@ -42,7 +42,7 @@ static void told(const char *when, int signal) {
            now.sa_flags & ~0x04000000, *(long *)&now.sa_mask);
 }
 
-// A bad buffer, which must be nobody's business.
+// A bad buffer, which must cause no signal.
 static void fails(void) {
     send(server, "text", 4, 0);
     int answer = read(client, none, 4);
@@ -84,7 +84,7 @@ static void default_bus(void) { *beyond = 1; }
 static void killed(void) { kill(getpid(), SIGSEGV), puts("not reached"); }
 static void killed_bus(void) { pthread_kill(pthread_self(), SIGBUS), puts("not reached"); }
 static void ignored_death(void) { signal(SIGSEGV, SIG_IGN), *none = 1; }
-static void ignored(void) { signal(SIGSEGV, SIG_IGN), kill(getpid(), SIGSEGV), told("ignored", SIGSEGV); }
+static void ignored(void) { signal(SIGSEGV, SIG_IGN), kill(getpid(), SIGSEGV), report("ignored", SIGSEGV); }
 static void blocked_death(void) {
     sigset_t set;
     sigemptyset(&set), sigaddset(&set, SIGSEGV), sigprocmask(SIG_BLOCK, &set, 0);
@@ -94,7 +94,7 @@ static void blocked_death(void) {
 static void handled(void) {
     install(SIGSEGV, jumps, SA_SIGINFO, SIGUSR1);
     install(SIGBUS, jumps, SA_SIGINFO | SA_NODEFER, 0);
-    told("handled", SIGSEGV), told("handled", SIGBUS);
+    report("handled", SIGSEGV), report("handled", SIGBUS);
     fails();
     for (int i = 0; i < 3; i++) {
         if (!sigsetjmp(back, 1)) *none = 1;
@@ -130,9 +130,9 @@ static void overflows(void) {
 static void handled_once(void) {
     install(SIGSEGV, jumps, SA_SIGINFO | SA_RESETHAND, 0);
     fails();
-    told("before", SIGSEGV);
+    report("before", SIGSEGV);
     if (!sigsetjmp(back, 1)) *none = 1;
-    told("after", SIGSEGV);
+    report("after", SIGSEGV);
     fails();
     *none = 1;
 }
@@ -143,15 +143,15 @@ static void repaired(void) {
 }
 static void by_other_calls(void) {
     printf("was default: %d\n", signal(SIGSEGV, plain) == SIG_DFL);
-    told("signal", SIGSEGV);
+    report("signal", SIGSEGV);
     if (!sigsetjmp(back, 1)) *none = 1;
     fails();
     printf("was plain: %d\n", sigset(SIGSEGV, SIG_DFL) == plain);
-    told("sigset", SIGSEGV);
+    report("sigset", SIGSEGV);
     sysv_signal(SIGBUS, plain);
-    told("sysv_signal", SIGBUS);
+    report("sysv_signal", SIGBUS);
     if (!sigsetjmp(back, 1)) *beyond = 1;
-    told("sysv_signal", SIGBUS);
+    report("sysv_signal", SIGBUS);
     siginterrupt(SIGBUS, 1);
     struct sigaction bad = {.sa_flags = -1};
     printf("bad signal %d\n", sigaction(99, &bad, 0));
@@ -165,7 +165,7 @@ static void forked(void) {
     install(SIGSEGV, jumps, SA_SIGINFO, 0);
     fflush(stdout);
     if (fork() == 0) {
-        told("child", SIGSEGV);
+        report("child", SIGSEGV);
         fails();
         if (!sigsetjmp(back, 1)) *none = 1;
         signal(SIGSEGV, SIG_DFL);
@@ -196,9 +196,9 @@ int main(int count, char **arguments) {
     self = arguments[0];
     setvbuf(stdout, 0, _IOLBF, 0);
     if (count > 1) {
-        told("exec", SIGSEGV), told("exec", SIGBUS);
+        report("exec", SIGSEGV), report("exec", SIGBUS);
         connects();
-        told("exec", SIGSEGV), told("exec", SIGBUS);
+        report("exec", SIGSEGV), report("exec", SIGBUS);
         return 0;
     }
     // Cores are written where the machine writes them, or beside the program, and removed there.

@@ -1,4 +1,4 @@
-"""One connection after the other, each in calls that wait: accept, recv, send."""
+"""One connection after the other, with blocking calls: accept, recv, send."""
 
 import socket
 import sys

@@ -1,5 +1,5 @@
-# A server that runs out of descriptors in accept: whoever cannot be accepted waits, as on the
-# kernel, and is served once there is room again. With `hard` the limit cannot be raised.
+# A server that runs out of descriptors in accept: further clients wait, as on the kernel, and are
+# served once there is room again. With `hard` the limit cannot be raised.
 import errno, os, resource, socket, sys
 
 LIMIT, CLIENTS = 64, 75
@@ -51,7 +51,7 @@ if HARD:
             print("not the last number:", last.fileno(), flush=True)
 else:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-# More wait than a listener's pair takes: the service sends the others once there is room.
+# More wait than a listener's pair holds: the service sends the others once there is room.
 listener.settimeout(60)
 while count < CLIENTS:
     connection = listener.accept()[0]

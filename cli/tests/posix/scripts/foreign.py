@@ -1,5 +1,5 @@
-# Starts a program of another C library in every way, and through a script; each says whether the
-# library came along.
+# Starts a program of another C library in every way, and through a script. Each program prints
+# whether the library was loaded.
 import os, subprocess, sys
 
 program, script = sys.argv[1:3]
@@ -13,11 +13,11 @@ for name in (program, script):
     if child == 0:
         os.execv(name, [name])
     os.waitpid(child, 0)
-# Found in PATH; beside another library, which stays; and in an environment made anew.
+# Found in PATH; beside another library, which stays; and in a new environment.
 os.environ["PATH"] = os.path.dirname(program) + ":" + os.environ["PATH"]
 base = os.path.basename(program)
 os.waitpid(os.posix_spawnp(base, [base], os.environ), 0)
 os.waitpid(os.posix_spawnp(base, [base], {"LD_PRELOAD": own + ":/no/other.so"}), 0)
 os.waitpid(os.posix_spawnp(base, [base], {"A": "1"}), 0)
-# A program of the same library takes it along still.
+# A program of the same C library still gets it.
 print("own", "libsietch_posix" in subprocess.run(["sh", "-c", "echo $LD_PRELOAD"], capture_output=True, text=True).stdout)

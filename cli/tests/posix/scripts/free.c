@@ -1,5 +1,5 @@
-// A listener's name is free when the call that closed it returns, whatever call that was: a socket
-// of the kernel, made past the library, is bound to it at once.
+// A listener's name is free when the call that closed it returns, whichever call that was. A kernel
+// socket, created past the library, can be bound to it at once.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <netinet/in.h>

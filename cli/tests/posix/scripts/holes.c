@@ -1,6 +1,6 @@
-// A peer that makes holes in the memory of a connection, where the kernel has no page for whoever touches them
-// next. Here userfaultfd refuses the page, in the same way (SIGBUS); the peer's call is its own. Each time the connection is
-// reset and the program goes on.
+// A peer that punches holes into the shared memory of a connection, where the kernel has no page
+// for the next access. Here userfaultfd refuses the page, with the same result (SIGBUS); the peer's
+// call is its own. Each time the connection is reset and the program continues.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,8 @@ static struct sockaddr_in name = {.sin_family = AF_INET};
 static int listener;
 static char much[1 << 20];
 
-// Where the common memory of a connection is mapped: of the last one that was made, which is the longest of its kind here.
+// Where the shared memory of a connection is mapped: of the last one, which is the longest of its
+// kind here.
 static char *common(size_t *length) {
     char line[512], *found = 0;
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -38,7 +39,7 @@ static char *common(size_t *length) {
     return found;
 }
 
-// From here on pages of it that are not there are refused.
+// From here on its missing pages are refused.
 static int refused(char *start, size_t length) {
     int watch = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
     struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_SIGBUS};
@@ -73,7 +74,7 @@ static int waits(int fd) {
     return found;
 }
 
-// The peer: says something, and takes the pages away from byte `from` on.
+// The peer: sends something, and removes the pages from byte `from` on.
 static void peer(int from, int said, int go_on) {
     size_t length;
     char byte;
@@ -85,7 +86,7 @@ static void peer(int from, int said, int go_on) {
     char *start = common(&length);
     if (madvise(start + from, from ? length - from : 4096, MADV_REMOVE)) perror("a hole");
     write(said, "b", 1);
-    // Once the other has met the hole it writes there itself.
+    // Once the other end has met the hole, the peer writes there itself.
     read(go_on, &byte, 1);
     for (;;) send(fd, "more", 4, MSG_DONTWAIT | MSG_NOSIGNAL), usleep(1000);
 }
@@ -100,17 +101,19 @@ static void meets(const char *what, int (*call)(int), int from) {
     if (child == 0) close(listener), peer(from, said[1], go_on[0]);
     int fd = accept(listener, 0, 0);
     read(said[0], &byte, 1);
-    // All pages that either end has use for are there.
+    // All pages that either end uses are there.
     write(fd, "text", 4);
     char *start = common(&length);
     int watch = refused(start, length);
     write(go_on[1], "a", 1);
     read(said[0], &byte, 1);
     int first = call(fd), after, tries = 0;
-    // poll and epoll need not touch the bytes: this does, before the peer's next ones fill the hole.
+    // poll and epoll need not touch the bytes. This does, before the peer's next bytes fill the
+    // hole.
     recv(fd, much, 100, MSG_DONTWAIT);
     write(go_on[1], "a", 1);
-    // Whatever the first call gave: the connection is reset, and every call says so or that it is over.
+    // Whatever the first call returned: the connection is reset, and every call reports that or the
+    // end.
     do after = read(fd, much, 100);
     while (after > 0 && tries++ < 100);
     printf("%s from %d: %s, then it is %s\n", what, from, first < -1 ? "?" : "answered", after <= 0 ? "over" : "not over");

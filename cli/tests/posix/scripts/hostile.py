@@ -1,5 +1,9 @@
-"""A program that means harm, and goes on until it is killed: `full` fills what it can and reads nothing, `scribble` writes into all memory that it shares,
-`nonsense` talks to the service as nobody should, as an ordinary user, `ports` takes so many connections and all the ports that it can have."""
+"""A hostile program that runs until it is killed.
+
+`full` fills every queue and reads nothing. `scribble` writes into all memory that it shares.
+`nonsense` sends invalid requests to the service, as an ordinary user. `ports` takes a number of
+connections and all the ports that it can have.
+"""
 
 import array
 import ctypes
@@ -24,7 +28,7 @@ def connect(port=PORT):
 
 
 def send(connection, data):
-    """Whether the other end is there still."""
+    """Whether the other end is still open."""
     try:
         connection.send(data)
     except BlockingIOError:
@@ -53,7 +57,7 @@ def full():
 
 
 def shared():
-    """What is shared with others and may be written."""
+    """The writable memory that is shared with others."""
     found = []
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -66,7 +70,7 @@ def shared():
 
 
 def scribbler():
-    """Until it is killed, or has spoilt what it needs itself: its own pages say whether it waits, and for whom."""
+    """Until it is killed, or has destroyed what it needs itself: its own pages say for whom it waits."""
     connections = [connect() for _ in range(4)]
     assert shared(), "nothing is shared: the kernel serves"
     while True:
@@ -85,7 +89,7 @@ def scribble():
         dice.seed(SEED * 1000 + count)
         child = os.fork()
         if child == 0:
-            # PR_SET_PDEATHSIG: nobody else would end it.
+            # PR_SET_PDEATHSIG: no other process would end it.
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
             if os.getppid() == parent:
                 scribbler()
@@ -97,12 +101,12 @@ def scribble():
             print("ready", flush=True)
 
 
-def strangers():
-    """Descriptors of every kind that is none the service may want: files, pipes, sockets, its own request, other requests' and connections'."""
+def wrong_descriptors():
+    """Descriptors of every kind that the service must refuse: files, pipes, sockets, requests, connections."""
     connection = connect()
     listener = socket.create_server(("127.0.0.1", 0))
     one, other = socket.socketpair()
-    # A socket that holds others in a message that nobody will receive.
+    # A socket that holds others in a message that is never received.
     socket.send_fds(one, [b"x"], [connection.fileno(), listener.fileno()])
     file = tempfile.TemporaryFile()
     held = [connection, listener, one, other, file, socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)]
@@ -112,7 +116,7 @@ def strangers():
 def nonsense():
     os.setgid(65534)
     os.setuid(65534)
-    held, numbers = strangers()
+    held, numbers = wrong_descriptors()
     kept = []
     count = 0
     while True:
@@ -137,7 +141,7 @@ def nonsense():
 
 
 def until_refused(takes):
-    """Keeps what it is given until the system, or somebody's patience, has no more of it."""
+    """Keeps what it is given until the system refuses more, or a time limit is reached."""
     kept = []
     try:
         for one in takes:
@@ -149,7 +153,7 @@ def until_refused(takes):
 
 
 def listening():
-    """More than an application may have of the service (the first thousand are), and none accepts."""
+    """More listeners than the service allows an application (a thousand); none accepts."""
     for port in range(20000, 21500):
         yield socket.create_server(("127.0.0.1", port), backlog=50)
 
@@ -160,7 +164,7 @@ def connected(count):
 
 
 def bound():
-    """All but a thousand, without which nobody could connect to anybody, the kernel's own programs neither."""
+    """All but a thousand, without which no program could connect, not even over the kernel."""
     for port in [*range(32768, 60000), *range(61000, 65536), *range(1024, 20000), *range(21500, 32768)]:
         one = socket.socket()
         try:

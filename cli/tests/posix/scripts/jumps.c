@@ -1,5 +1,5 @@
-// The alarm idiom: a handler leaves each call that waits by siglongjmp. What the call held is given
-// back: descriptors, memory of connections, and what others find at the same socket.
+// The alarm idiom: a handler leaves each waiting call by siglongjmp. The resources of the call are
+// released: descriptors, memory of connections, and the state of the same socket for other callers.
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -70,7 +70,7 @@ static int descriptors(void) {
     int count = 0;
     for (int fd = 0; fd < 1024; fd++) count += fcntl(fd, F_GETFD) >= 0;
     char path[40];
-    // Those that the library holds out of the program's way, too.
+    // Including those that the library keeps at high numbers.
     for (int fd = 0; fd < 1024; fd++) {
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
         count += access(path, F_OK) == 0 && fcntl(fd, F_GETFD) < 0;
@@ -89,7 +89,7 @@ static void leave(const char *what, void (*call)(void), int is_send) {
     epoll_ctl(epoll, EPOLL_CTL_ADD, client, &event);
     native = epoll_create1(0);
     int during = descriptors();
-    // So that it waits from the beginning: a jump out of a copy is another matter.
+    // So that it waits from the beginning: a jump out of a copy is a separate case.
     static char much[64 << 10];
     while (is_send && send(client, much, sizeof much, MSG_DONTWAIT) > 0) {}
     volatile int jumps = 0;
@@ -100,7 +100,7 @@ static void leave(const char *what, void (*call)(void), int is_send) {
         call();
     }
     printf("%s: %d jumps, %d descriptors", what, jumps, descriptors() - during);
-    // Streams come into the second epoll only now.
+    // Streams are added to the second epoll only now.
     epoll_ctl(native, EPOLL_CTL_ADD, client, &event);
     if (!is_send) {
         char byte = 0;

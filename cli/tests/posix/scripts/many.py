@@ -1,4 +1,4 @@
-"""So many connections at once: every one is used, then every one again."""
+"""Many connections at once: every one is used, then every one again."""
 
 import resource
 import select

@@ -1,5 +1,5 @@
-// Each call that the library answers, by its number: what it gives on a connection of the library's
-// is what it gives on the kernel's.
+// Each call that the library answers, by its number: its result on a connection of the library is
+// its result on the kernel's.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,9 +38,9 @@ static void leaves(const char *call, long answer) {
     say(call, answer);
 }
 
-// Receives by what is given, and says what came.
+// Receives with the given call, and prints what came.
 #define IN(number, ...) arrives(#number), say(#number, syscall(SYS_##number, __VA_ARGS__))
-// Sends by it, and says what the other end got.
+// Sends with it, and prints what the other end got.
 #define OUT(number, ...) strcpy(bytes, "out"), leaves(#number, syscall(SYS_##number, __VA_ARGS__))
 #define DO(number, ...) say(#number, syscall(SYS_##number, __VA_ARGS__))
 

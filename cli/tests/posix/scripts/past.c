@@ -1,5 +1,5 @@
-// A server that writes to its connection past the library: what it writes is a system call of its
-// own. The client, which waits as its argument says, must not wait for ever.
+// A server that writes to its connection past the library, by a system call of its own. The client,
+// which waits as its argument says, must not wait for ever.
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -64,7 +64,7 @@ static void *writer(void *bells) {
     // Before or after the client sleeps: both have to end.
     usleep(50000);
     if (bells) {
-        // As doorbells of as many threads that have lost the processor before they counted them.
+        // Like doorbells of as many threads that have lost the processor before they counted them.
         for (int bell = 0; bell < 60; bell++) {
             raw_write(server, "", 1);
             usleep(1000);
@@ -80,7 +80,7 @@ static void *writer(void *bells) {
 int main(int count, char **arguments) {
     const char *how = arguments[1];
     memset(payload, strcmp(arguments[2], "zeros") ? 'x' : 0, sizeof payload);
-    // Beside what the library writes.
+    // Beside the writes of the library.
     mixed = count > 3;
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof name;
@@ -94,7 +94,7 @@ int main(int count, char **arguments) {
     alarm(20);
     pthread_t thread, beside, third;
     char bytes[9];
-    // Bytes of the library's own go before.
+    // Bytes of the library come first.
     send(server, "a", 1, 0);
     recv(client, bytes, 1, 0);
     if (!strcmp(how, "crowd")) {

@@ -43,7 +43,7 @@ int main(void) {
     printf("poll %d %s\n", polled, strerror(errno));
     int selected = select(1, (void *)8, 0, 0, 0);
     printf("select %d %s\n", selected, strerror(errno));
-    // As any program: with sockets, none of which is Sietch's, the kernel judges what is not mapped.
+    // In every program, with kernel sockets, the kernel judges unmapped addresses.
     void *none = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct epoll_event event = {.events = EPOLLOUT};

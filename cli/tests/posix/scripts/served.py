@@ -1,4 +1,4 @@
-# Whose sockets a program has: a connection, and whether the kernel knows of it.
+# Which sockets a program has: a connection, and whether it is in the kernel's tables.
 import os, socket, sys
 
 listener = socket.create_server(("127.0.0.1", 0))

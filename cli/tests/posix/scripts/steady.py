@@ -1,4 +1,7 @@
-"""A client of Redis that wants every answer to be right, until it is interrupted. Each line that it prints says how many rounds there were so far."""
+"""A client of Redis that checks every answer until it is interrupted.
+
+Each line of its output is the number of rounds so far.
+"""
 
 import signal
 import socket
@@ -36,7 +39,7 @@ while not over:
     value = b"%d " % rounds * (1 + rounds % 2000)
     assert ask(b"SET", b"steady", value) == b"+OK"
     assert ask(b"GET", b"steady") == value
-    # A new connection as well, now and then.
+    # Occasionally a new connection as well.
     if rounds % 50 == 0:
         with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as other:
             other.sendall(b"PING\r\n")

@@ -1,4 +1,4 @@
-# A listener that is shut down refuses at once, and listens again when it is told to.
+# A listener that is shut down refuses at once, and listens again after a further listen.
 import socket
 
 refused = served = 0

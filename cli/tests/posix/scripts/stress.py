@@ -174,7 +174,7 @@ def act(actors, counters, seed):
 
 
 def stalled(children, counters, made, ends):
-    """Looks until all children have ended. What is wrong, if anything."""
+    """Waits until all children have ended. Returns the error, if any."""
     seen, since = bytes(counters), time.monotonic()
     alive = dict(children)
     while alive:

@@ -1,5 +1,6 @@
-// Each call with addresses where nothing is mapped, or not for what the call does there: it gives what
-// it gives on a connection of the kernel's (the C library reads the times of ppoll and select itself), and takes nothing that was there to be read.
+// Each call with addresses that are not mapped, or not for the access of the call. It returns what
+// it returns on a connection of the kernel (the C library reads the times of ppoll and select
+// itself), and consumes none of the received bytes.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -22,7 +23,7 @@ static struct sockaddr_in name = {.sin_family = AF_INET};
 static char much[64 << 10], *none, *constant, *beyond;
 static struct timespec at_once;
 
-// So many bytes before those that are not there.
+// The number of mapped bytes before the unmapped ones.
 static void *edge(int bytes) { return none - bytes; }
 
 static int queued(int fd) {
@@ -37,7 +38,7 @@ static void say(const char *call, long answer) {
     while (queued(server) > 0) recv(server, much, sizeof much, 0);
 }
 #define DO(...) errno = 0, say(#__VA_ARGS__, __VA_ARGS__)
-// With so many bytes there.
+// With this number of mapped bytes.
 #define GETS(bytes, ...) send(server, much, bytes, 0), DO(__VA_ARGS__)
 
 static int connected(void) {
@@ -84,7 +85,7 @@ static void sends(void) {
     DO(write(client, edge(1000), 3000));
     DO(write(client, edge(4096), 8000));
     DO(write(client, constant, 5));
-    // SIGBUS to whoever touches it.
+    // SIGBUS at each access.
     DO(write(client, beyond, 5));
     DO(send(client, none, 5, MSG_DONTWAIT));
     DO(sendto(client, none, 5, MSG_MORE, 0, 0));
@@ -171,7 +172,7 @@ int main(void) {
     sends();
     names_and_options();
     waits();
-    // The connection is as good as before.
+    // The connection works as before.
     GETS(5, read(client, much, 5));
     DO(write(client, text, 9));
     return 0;

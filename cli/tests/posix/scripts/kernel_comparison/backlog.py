@@ -1,4 +1,4 @@
-# How many connections a listener takes that nobody accepts.
+# How many connections fit in the queue of a listener that never accepts.
 import resource, select, socket
 
 def fill(backlog, close):
@@ -10,7 +10,7 @@ def fill(backlog, close):
         client = socket.socket()
         client.setblocking(False)
         client.connect_ex(listener.getsockname())
-        # One that fits is there at once. The first that does not may take as long as it likes.
+        # One that fits is there at once. The first that does not fit may take any time.
         waits = select.poll()
         waits.register(client, select.POLLOUT)
         if not waits.poll(500):

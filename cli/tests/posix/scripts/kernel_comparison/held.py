@@ -45,7 +45,8 @@ def ended(client, server):
     return found, len(server.recv(30, socket.MSG_WAITALL)), now(server)
 
 for load in (more, messages, corked, ended):
-    # After 200 ms the bytes come by themselves: a machine that was busy for so long tells nothing.
+    # After 200 ms the bytes come by themselves: on a machine that was busy for so long this shows
+    # nothing.
     while True:
         client, server = pair()
         began = time.monotonic()
