@@ -32,8 +32,8 @@ pub(crate) const STOLEN: f64 = 0.05;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cpu {
     /// Time in which cores were neither idle nor stolen. Not the user and system time of
-    /// `/proc/stat`, which many kernels sample at their tick: a process that wakes thousands of times a
-    /// second and sleeps at each tick is never seen. Idle time is measured.
+    /// `/proc/stat`, which many kernels sample at their tick: a process that wakes thousands of
+    /// times a second and sleeps at each tick is never seen. Idle time is measured.
     pub busy: u64,
     /// The part of it that interrupts took, as sampled: no process is charged for it.
     pub interrupts: u64,

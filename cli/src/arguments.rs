@@ -245,13 +245,13 @@ pub(crate) struct ControlArguments {
     #[arg(long, value_name = "IFACE")]
     pub uplink: Option<String>,
 
-    /// The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root, ~/.config/sietch/sietch.toml
-    /// for others; made on first start]
+    /// The configuration: names, users, limits [default: /etc/sietch/sietch.toml for root,
+    /// ~/.config/sietch/sietch.toml for others; made on first start]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// The folder for data, state and logs [default: /var/lib/sietch for root, ~/.local/share/sietch for
-    /// others]
+    /// The folder for data, state and logs [default: /var/lib/sietch for root,
+    /// ~/.local/share/sietch for others]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
 }
@@ -355,19 +355,19 @@ pub(crate) struct ServiceArguments {
     #[arg(long, value_name = "PATH")]
     pub sockets: Option<PathBuf>,
 
-    /// Serve programs under `sietch run` and nothing else; needs no daemon and no privileges. Prints
-    /// the socket's path once it serves
+    /// Serve programs under `sietch run` and nothing else; needs no daemon and no privileges.
+    /// Prints the socket's path once it serves
     #[arg(long)]
     pub sockets_only: bool,
 
-    /// A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user UID]
-    /// [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that matches
-    /// applies [default: allow all]
+    /// A rule for listening and connecting under `sietch run`: `allow|deny listen|connect|all [user
+    /// UID] [address NETWORK] [port PORT|FIRST-LAST]`; may be given several times; the first that
+    /// matches applies [default: allow all]
     #[arg(long, value_name = "RULE")]
     pub rule: Vec<Rule>,
 
-    /// Take over listeners and connections from the service that runs there now, which then ends; no
-    /// program notices
+    /// Take over listeners and connections from the service that runs there now, which then ends;
+    /// no program notices
     #[arg(long)]
     pub succeed: bool,
 

@@ -41,7 +41,8 @@ enum End {
 /// Captures until a limit is reached.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon, or the holder does not answer; [`Error::File`]: the file; [`Error::Capture`]: the ring.
+/// [`Error::Control`]: no daemon, or the holder does not answer; [`Error::File`]: the file;
+/// [`Error::Capture`]: the ring.
 pub(crate) fn run(socket: &Path, arguments: &CaptureArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let reader = Reader::create(RING, arguments.snap.unwrap_or(MAX_SNAP))?;

@@ -6,8 +6,8 @@
 //!
 //! 1. The service core registers with the daemon. The daemon sends it its ports with their rules,
 //!    one after the other, and says which of them have ended. Volumes and areas work the same way.
-//! 2. One thread switches ([`sietch_service::switch`]), one moves blocks ([`sietch_service::broker`]);
-//!    this thread talks to the daemon.
+//! 2. One thread switches ([`sietch_service::switch`]), one moves blocks
+//!    ([`sietch_service::broker`]); this thread talks to the daemon.
 //! 3. Each port has a page of counters that it shares with the daemon, for `sietch stat`.
 //! 4. If the daemon goes away, traffic continues. The service core reconnects, and reports its
 //!    ports, volumes and areas.
@@ -81,7 +81,8 @@ struct Port {
 /// Serves until it is ended.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`]; [`Error::Start`]: no thread.
+/// [`Error::Control`]: no daemon at the start, or it refuses; [`Error::Privilege`];
+/// [`Error::Start`]: no thread.
 pub(crate) fn run(arguments: &ServiceArguments, socket: &Path) -> Result<(), Error> {
     // Signals are handled first, so that one that arrives during the start is not lost.
     let stopping = stop_flag()?;

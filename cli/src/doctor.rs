@@ -1,7 +1,7 @@
 //! `sietch doctor`: what this machine can do, and how to fix what is missing.
 //!
-//! 1. Every check *tries* the operation where that is harmless (opens an AF_XDP socket, makes a veth
-//!    pair in a network namespace of its own, sets up an io_uring) instead of guessing from
+//! 1. Every check *tries* the operation where that is harmless (opens an AF_XDP socket, makes a
+//!    veth pair in a network namespace of its own, sets up an io_uring) instead of guessing from
 //!    versions.
 //! 2. A check ends as `ok`, `limited` (Sietch runs, slower or with less) or `missing` (the VNIC
 //!    path cannot run) or `broken` (not even the fallback can run). All but `ok` say how to fix it.

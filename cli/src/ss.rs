@@ -39,7 +39,8 @@ struct Answer {
 /// Queries the holders, and prints their sockets.
 ///
 /// # Errors
-/// [`Error::Control`]: no daemon, or it refuses; of several VNICs those that do not answer are named in the output.
+/// [`Error::Control`]: no daemon, or it refuses. If some of several VNICs do not answer, the output
+/// names them.
 pub(crate) fn run(socket: &Path, arguments: &SsArguments) -> Result<(), Error> {
     let mut connection = administration::connect(socket)?;
     let answers = match &arguments.vnic {

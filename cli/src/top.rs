@@ -2,10 +2,10 @@
 //! that are served to them, and the threads of the service core, with what each took of a
 //! processor.
 //!
-//! 1. Every second a sample is taken ([`report::Sample`]): the counters' pages, from the daemon; the
-//!    applications, from the socket service (all of them for root and the service's user, else the
-//!    caller's own); the processor times of the service core's threads, and the names of programs,
-//!    from `/proc`.
+//! 1. Every second a sample is taken ([`report::Sample`]): the counters' pages, from the daemon;
+//!    the applications, from the socket service (all of them for root and the service's user, else
+//!    the caller's own); the processor times of the service core's threads, and the names of
+//!    programs, from `/proc`.
 //! 2. On a terminal each view replaces the previous one on the alternate screen ([`terminal`]);
 //!    elsewhere they follow one another. With `--once` there is one, and with `--json` one object a
 //!    sample.

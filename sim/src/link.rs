@@ -45,7 +45,8 @@
 //!     ..Direction::perfect()
 //! };
 //! let mut link = Link::new(tap_a, tap_b, LinkConfig::symmetric(path), Random::new(1));
-//! // Let both hosts work, then `link.step(now)`; time jumps to `link.next_deadline()` or an engine's own.
+//! // Let both hosts work, then `link.step(now)`; time jumps to `link.next_deadline()` or an
+//! // engine's own.
 //! link.step(0);
 //! assert_eq!(link.next_deadline(), None);
 //! ```
@@ -97,8 +98,8 @@ impl Link {
         self.observers.push(observer);
     }
 
-    /// Sends a frame to `side` that comes from neither queue: from a third host, or forged. It takes
-    /// the delay of the path, without its faults.
+    /// Sends a frame to `side` that comes from neither queue: from a third host, or forged. It
+    /// takes the delay of the path, without its faults.
     pub fn inject(&mut self, side: usize, frame: Vec<u8>, now: u64) {
         self.lanes[1 - side].inject(frame, now);
     }

@@ -12,8 +12,8 @@ pub(super) struct Timeline {
     last: u64,
     /// Replies in each step of [`STEP`], from the beginning.
     pub steps: Vec<u64>,
-    /// Periods without a reply, of [`SILENCE`] and more: when each ended, from the beginning, and its
-    /// length.
+    /// Periods without a reply, of [`SILENCE`] and more: when each ended, from the beginning, and
+    /// its length.
     pub silences: Vec<(u64, u64)>,
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct RunArguments {
     #[arg(long)]
     pub anyway: bool,
 
-    /// Keep short-lived connections too (by default they stay on kernel TCP, where setup is cheaper,
-    /// if a program makes many of them a second)
+    /// Keep short-lived connections too (by default they stay on kernel TCP, where setup is
+    /// cheaper, if a program makes many of them a second)
     #[arg(long)]
     pub always: bool,
 

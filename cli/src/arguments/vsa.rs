@@ -18,8 +18,8 @@ pub(crate) enum VsaCommand {
     Resize(ResizeArguments),
     /// Make a range of an area read as zeros; its blocks stay its own, `resize` gives them back
     Trim(TrimArguments),
-    /// Write the bytes of an area to standard output, even while it is held, or a file of the view that
-    /// its holder shows
+    /// Write the bytes of an area to standard output, even while it is held, or a file of the view
+    /// that its holder shows
     Cat(CatArguments),
     /// List what the holder of an area shows of it
     Ls(LsArguments),

@@ -61,7 +61,8 @@ impl Sockets {
     /// Makes the sockets.
     ///
     /// # Errors
-    /// [`Error::SocketService`]: there is one already, or the folder is not ours and cannot be made.
+    /// [`Error::SocketService`]: there is one already, or the folder is not ours and cannot be
+    /// made.
     pub(super) fn open(path: &Path, succeed: bool) -> Result<Listening, Error> {
         // While it still may.
         sietch_service::sockets::raise_descriptors();

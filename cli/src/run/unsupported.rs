@@ -29,8 +29,8 @@ pub(crate) enum Unsupported {
 }
 
 impl Unsupported {
-    /// Whether `--anyway` leaves the library out: the program's loader would print an error or fail.
-    /// In the other cases, programs that the program starts may use the library.
+    /// Whether `--anyway` leaves the library out: the program's loader would print an error or
+    /// fail. In the other cases, programs that the program starts may use the library.
     pub(crate) fn rejects_the_library(&self) -> bool {
         matches!(self, Self::OtherLibrary(_) | Self::OldLibrary(_) | Self::Narrow | Self::OtherMachine)
     }

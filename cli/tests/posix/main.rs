@@ -4,9 +4,9 @@
 //! 1. A test has a network namespace, a folder and a socket service of its own ([`testbed`]). Its
 //!    servers and its clients run on the kernel's sockets or under Sietch: both, either, or
 //!    neither; the last shows that the test itself is right.
-//! 2. The kernel counts the bytes that cross its loopback. With both ends under Sietch there must be
-//!    next to none, else all of them: a program that silently fell back is a failure, even if its
-//!    results are right.
+//! 2. The kernel counts the bytes that cross its loopback. With both ends under Sietch there must
+//!    be next to none, else all of them: a program that silently fell back is a failure, even if
+//!    its results are right.
 //! 3. Every process of a test is ended after [`testbed::PATIENCE`] at the latest, and with it
 //!    everything in its namespace. A hanging program is shown with the current system call of each
 //!    of its threads.

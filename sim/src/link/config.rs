@@ -184,9 +184,9 @@ impl LinkConfig {
         Self { back: direction.clone(), there: direction }
     }
 
-    /// A random link. In three draws of four both directions are the same, otherwise independent. In
-    /// one of eight a router limits the packet size (silently in three of ten of those), and in one
-    /// of eight the interface goes down and up.
+    /// A random link. In three draws of four both directions are the same, otherwise independent.
+    /// In one of eight a router limits the packet size (silently in three of ten of those), and in
+    /// one of eight the interface goes down and up.
     pub fn swarm(random: &mut Random) -> Self {
         let there = Direction::swarm(random);
         let back = if random.chance(250) { Direction::swarm(random) } else { there.clone() };

@@ -66,8 +66,8 @@ impl Session {
         Ok(Self { setting: setting.clone(), child, input, lines })
     }
 
-    /// Runs a program and returns a line for each step. If the executor hangs or dies, the last line
-    /// says so, and a new executor is started.
+    /// Runs a program and returns a line for each step. If the executor hangs or dies, the last
+    /// line says so, and a new executor is started.
     ///
     /// # Errors
     /// The new executor cannot be started.

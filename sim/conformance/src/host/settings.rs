@@ -6,7 +6,9 @@
 //! | `local` | the machine's IPv4 address |
 //! | `mtu` | bytes of the largest IP packet |
 //! | `receive_buffer`, `send_buffer` | most bytes in a flow's buffers |
-//! | `flows`, `half_open`, `time_waits` | most flows, half-open connections, connections in TIME-WAIT |
+//! | `flows` | most flows |
+//! | `half_open` | most half-open connections |
+//! | `time_waits` | most connections in TIME-WAIT |
 //! | `congestion` | the congestion control of new flows, by its name |
 //! | `ecn` | `off`, `passive` or `on`: whether marks of congestion are agreed on |
 //! | `nagle` | `0`: small segments do not wait by default |

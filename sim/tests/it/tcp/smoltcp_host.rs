@@ -107,8 +107,8 @@ impl SmoltcpHost {
         socket.connect(self.interface.context(), remote, 40_000).expect("it is closed yet");
     }
 
-    /// One iteration: frames, then the application, then frames again. `opener`: whether it opened the
-    /// connection.
+    /// One iteration: frames, then the application, then frames again. `opener`: whether it opened
+    /// the connection.
     pub(super) fn work(&mut self, now: u64, opener: bool) {
         self.interface.poll(instant(now), &mut self.port, &mut self.sockets);
         let socket = self.sockets.get_mut::<Socket>(self.handle);

@@ -1,8 +1,8 @@
 //! The director: reads programs and has the actors carry them out.
 //!
-//! The input is `program TICK` (milliseconds), the program's steps, `end`. The director answers each
-//! step that has a result with `NUMBER RESULT`, and the program with `end`. If no signal interrupts a
-//! call, it writes `hung` and ends the process.
+//! The input is `program TICK` (milliseconds), the program's steps, `end`. The director answers
+//! each step that has a result with `NUMBER RESULT`, and the program with `end`. If no signal
+//! interrupts a call, it writes `hung` and ends the process.
 
 use std::fs::File;
 use std::io::{BufRead as _, Write as _};
@@ -179,7 +179,8 @@ impl Remote {
         let begun = Instant::now();
         let mut asleep = 0;
         while asleep < 2 && begun.elapsed() < SLEEPS_WITHIN {
-            // The state is read before the pipe: a thread that sleeps has written its lines by then.
+            // The state is read before the pipe: a thread that sleeps has written its lines by
+            // then.
             asleep = if self.sleeps() { asleep + 1 } else { 0 };
             if let Some(line) = self.receive(0) {
                 self.result = Some(line.trim_start_matches("= ").to_owned());

@@ -40,8 +40,8 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     let [a, b, c, d, e, f] = stranger.map(u16::from);
     let foreign = Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f);
     let mut frames = vec![
-        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, unspecified, a group's,
-        // another link-local one.
+        // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, unspecified, a
+        // group's, another link-local one.
         changed(6, &stranger),
         changed(6, &link.host),
         plain(NEIGHBOUR, 7000),
