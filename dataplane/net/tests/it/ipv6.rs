@@ -251,14 +251,15 @@ fn a_neighbours_address_is_not_stolen_for_long() {
     let flow = host.engine.connect(SocketAddr::from((peer, 80)), SECOND).expect("it is on the link");
     // Before a request, no claim makes an entry; after one, the owner's answer counts.
     host.poll(SECOND);
-    let question = host.tap.take_transmitted().expect("a neighbour solicitation");
+    let solicitation = host.tap.take_transmitted().expect("a neighbour solicitation");
     assert!(host.tap.take_transmitted().is_none());
-    let reply = neighbour_answer(&question, peer.into(), PEER_MAC).expect("that is the question");
+    let reply = neighbour_answer(&solicitation, peer.into(), PEER_MAC).expect("it answers the solicitation");
     host.tap.deliver(&reply);
     host.poll(SECOND);
     let syn = host.tap.take_transmitted().expect("the way is known");
     assert_eq!(syn[..6], PEER_MAC);
-    // A thief without the override flag changes nothing, however often he says it.
+    // A thief without the override flag changes nothing, however often it repeats its
+    // advertisement.
     let thief = Macs { from: THIEF_MAC, to: host.mac };
     let option = [&[2, 1][..], &THIEF_MAC].concat();
     for flags in [0, 0x40] {
@@ -270,8 +271,8 @@ fn a_neighbours_address_is_not_stolen_for_long() {
     host.poll(SECOND);
     let second = host.engine.connect(SocketAddr::from((address6(9), 80)), SECOND).expect("it is on the link");
     host.poll(SECOND);
-    let question = host.tap.take_transmitted().expect("he has to be asked");
-    assert_eq!(question[..2], [0x33, 0x33]);
+    let solicitation = host.tap.take_transmitted().expect("a neighbour solicitation");
+    assert_eq!(solicitation[..2], [0x33, 0x33]);
     host.engine.abort(second);
     // The SYN goes again where it went before.
     let mut again = Vec::new();
@@ -360,8 +361,9 @@ fn errors_count_only_about_what_is_in_flight() {
     let flow =
         network.client.engine.connect(SocketAddr::from((address6(9), 80)), network.now).expect("on the link");
     network.client.poll(network.now);
-    let question = network.client.tap.take_transmitted().expect("the neighbour is asked for");
-    let reply = neighbour_answer(&question, address6(9).into(), THIEF_MAC).expect("that is the question");
+    let solicitation = network.client.tap.take_transmitted().expect("the neighbour is asked for");
+    let reply =
+        neighbour_answer(&solicitation, address6(9).into(), THIEF_MAC).expect("it answers the solicitation");
     network.client.tap.deliver(&reply);
     network.client.poll(network.now);
     let syn = network.client.tap.take_transmitted().expect("the SYN leaves");

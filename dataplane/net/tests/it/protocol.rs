@@ -329,8 +329,8 @@ fn both_close_at_once() {
 fn both_open_at_once() {
     let mut peer = Peer::new(|config| config.source_ports = (40_000, 40_000));
     // The engine learns the peer's link address from its request.
-    let question = arp_request();
-    assert!(peer.host.tap.deliver(&question));
+    let frame = arp_request();
+    assert!(peer.host.tap.deliver(&frame));
     peer.poll();
     peer.take();
     peer.flow = peer

@@ -197,7 +197,7 @@ impl SocketService {
                     open.waiting.push_front(first);
                 }
                 return match sent {
-                    Some((gone, _)) => self.close_listener(gone),
+                    Some((closed, _)) => self.close_listener(closed),
                     None => self.watch(id),
                 };
             }
@@ -208,15 +208,15 @@ impl SocketService {
     /// Closes the listeners at a port whose last holder has closed them. A program needs their name
     /// before the loop has handled their hang-up.
     pub(super) fn close_hung_up(&mut self, port: u16) {
-        let gone = |open: &OpenListener| {
+        let hung_up = |open: &OpenListener| {
             let mut pair = [PollFd::new(&open.pair, PollFlags::empty())];
             let now = Timespec { tv_sec: 0, tv_nsec: 0 };
             poll(&mut pair, Some(&now)).is_ok() && pair[0].revents().contains(PollFlags::HUP)
         };
         let at_port = self.table.listeners().filter(|(_, listener)| listener.name.port() == port);
-        let gone: Vec<ListenerId> =
-            at_port.map(|(id, _)| id).filter(|id| self.listeners.get(id).is_some_and(gone)).collect();
-        gone.into_iter().for_each(|id| self.close_listener(id));
+        let closed: Vec<ListenerId> =
+            at_port.map(|(id, _)| id).filter(|id| self.listeners.get(id).is_some_and(hung_up)).collect();
+        closed.into_iter().for_each(|id| self.close_listener(id));
     }
 
     /// Reads the program's messages on the pair. Returns whether all were valid.

@@ -111,18 +111,18 @@ impl Registry {
 
     /// Removes the connections whose end the kernel has reported, and returns them.
     pub(super) fn reap(&mut self) -> Vec<ConnectionId> {
-        let mut gone = Vec::new();
+        let mut closed = Vec::new();
         let entries = &mut self.entries;
         let all = self.watcher.read_closed(|id, end| {
             if let Some(entry) = entries.get_mut(&id) {
                 entry.watches[end] = None;
                 entry.closed[end] = true;
                 if entry.closed == [true; 2] {
-                    gone.push(id);
+                    closed.push(id);
                 }
             }
         });
-        gone.iter().for_each(|&id| {
+        closed.iter().for_each(|&id| {
             self.remove(id);
         });
         if !all {
@@ -135,7 +135,7 @@ impl Registry {
             }
             self.unwatched = self.entries.len();
         }
-        gone
+        closed
     }
 
     /// Adds a listener's placeholder.
@@ -197,17 +197,17 @@ impl Registry {
             }
         })?;
         self.added = 0;
-        let mut gone = Vec::new();
+        let mut closed = Vec::new();
         for (&id, entry) in &mut self.entries {
             entry.missed = if entry.found { 0 } else { entry.missed + 1 };
             if entry.missed >= 2 {
-                gone.push(id);
+                closed.push(id);
             }
         }
-        gone.iter().for_each(|&id| {
+        closed.iter().for_each(|&id| {
             self.remove(id);
         });
-        Ok(gone)
+        Ok(closed)
     }
 }
 

@@ -281,9 +281,9 @@ impl SocketService {
 
     /// Removes the connections whose end the kernel has reported. Returns whether there were any.
     pub(super) fn reap(&mut self) -> bool {
-        let gone = self.registry.reap();
-        self.counters.swept += gone.len() as u64;
-        for &id in &gone {
+        let closed = self.registry.reap();
+        self.counters.swept += closed.len() as u64;
+        for &id in &closed {
             self.forget(id);
         }
         if self.reap_at.take().is_some()
@@ -291,7 +291,7 @@ impl SocketService {
         {
             self.modify(closes, Token::Closes, EventFlags::IN);
         }
-        !gone.is_empty()
+        !closed.is_empty()
     }
 
     /// Removes the connections that are closed, including those that the kernel does not report.
@@ -303,9 +303,9 @@ impl SocketService {
         self.counters.sweeps += 1;
         self.swept_at = Instant::now();
         match self.registry.sweep() {
-            Ok(gone) => {
-                self.counters.swept += gone.len() as u64;
-                gone.into_iter().for_each(|id| self.forget(id));
+            Ok(closed) => {
+                self.counters.swept += closed.len() as u64;
+                closed.into_iter().for_each(|id| self.forget(id));
             }
             Err(error) => tracing::warn!("closed connections cannot be found: {error}"),
         }

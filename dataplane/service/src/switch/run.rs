@@ -28,14 +28,14 @@ use crate::snapshot::{self, Snapshot};
 
 /// Runs a switch until [`Command::Stop`] arrives, or no sender of commands is left. `doorbell` is a
 /// non-blocking descriptor that becomes readable when a command was sent (an eventfd, a socket).
-/// `gone` receives each port that ended by itself; `snapshot` shows the counters of the ports.
+/// `ended` receives each port that ended by itself; `snapshot` shows the counters of the ports.
 ///
 /// # Errors
 /// Those of `poll(2)`.
 pub fn run(
     commands: &Receiver<Command>,
     doorbell: &OwnedFd,
-    gone: &Sender<PortId>,
+    ended: &Sender<PortId>,
     snapshot: &Snapshot<Vec<PortReport>>,
 ) -> io::Result<()> {
     let mut switch = Switch::<Endpoint>::default();
@@ -56,7 +56,7 @@ pub fn run(
         }
         for id in switch.take_dead() {
             // The receiver may have ended.
-            let _ = gone.send(id);
+            let _ = ended.send(id);
         }
         let spinning = now - busy_at < SPIN;
         if !spinning || now - published_at >= snapshot::INTERVAL {
@@ -72,7 +72,7 @@ pub fn run(
             switch.queues_mut().filter_map(|(id, queue)| (!queue.is_alive()).then_some(id)).collect();
         for id in over {
             switch.remove(id);
-            let _ = gone.send(id);
+            let _ = ended.send(id);
         }
     }
 }

@@ -187,17 +187,17 @@ impl<Q: Device> Vnic<Q> {
         let mut has_requests = false;
         for event in &*events {
             let flags = { event.flags };
-            let gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            let hung_up = flags.intersects(EventFlags::HUP | EventFlags::ERR);
             match Token::of({ event.data }.u64()) {
                 // Last: epoll reports events in no order, and a program that closes a name and
                 // binds it again has closed it before.
                 Token::Requests => has_requests = true,
-                Token::Connection(key) if gone => {
+                Token::Connection(key) if hung_up => {
                     self.unwatch_connection(key);
                     self.host.hung_up(key);
                 }
                 Token::Connection(key) => self.host.notified(key),
-                Token::Pair(binding) if gone => self.close(binding),
+                Token::Pair(binding) if hung_up => self.close(binding),
                 Token::Pair(binding) => self.pair_event(binding, flags),
                 Token::Reservation(binding) => self.close_reservation(binding),
             }

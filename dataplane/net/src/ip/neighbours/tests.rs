@@ -60,8 +60,8 @@ fn unsolicited_packets_create_and_confirm_no_entry() {
     assert_eq!(cache.resolve(peer, SECOND), Resolution::Known(HONEST));
     assert!(cache.advertised(peer, &advertisement(THIEF, true, true), SECOND));
     assert_eq!(cache.resolve(peer, SECOND), Resolution::Known(THIEF));
-    let (questions, _) = ask(&mut cache, SECOND + DELAY_FIRST_PROBE);
-    assert_eq!(questions, [NeighbourRequest { address: peer, mac: Some(THIEF) }]);
+    let (requests, _) = ask(&mut cache, SECOND + DELAY_FIRST_PROBE);
+    assert_eq!(requests, [NeighbourRequest { address: peer, mac: Some(THIEF) }]);
     // The owner itself answers.
     assert!(cache.advertised(peer, &advertisement(HONEST, true, true), 7 * SECOND));
     assert_eq!(cache.resolve(peer, 8 * SECOND), Resolution::Known(HONEST));

@@ -36,9 +36,9 @@ pub(crate) struct SendQueue {
     /// Position of the first byte that is not acknowledged, and behind the last.
     base: u64,
     end: u64,
-    /// Copied bytes, of which `gone` are acknowledged.
+    /// Copied bytes, of which `consumed` are acknowledged.
     copied: Ring,
-    gone: u64,
+    consumed: u64,
 }
 
 impl SendQueue {
@@ -55,7 +55,7 @@ impl SendQueue {
     /// Starts with what the flow had to send before. The queue is empty.
     pub(crate) fn begin(&mut self, ring: Ring) {
         debug_assert!(self.is_empty(), "a flow with an send_queue has nothing in its ring");
-        self.gone = 0;
+        self.consumed = 0;
         if !ring.is_empty() {
             self.push(ring.len(), Body::Copied(0));
         }
@@ -80,7 +80,7 @@ impl SendQueue {
         if taken == 0 {
             return 0;
         }
-        let place = self.gone + self.copied.len() as u64;
+        let place = self.consumed + self.copied.len() as u64;
         self.copied.write_at(self.copied.len(), &data[..taken]);
         self.copied.extend(taken);
         match self.pieces.back_mut() {
@@ -99,9 +99,9 @@ impl SendQueue {
         while let Some(first) = self.pieces.front() {
             let within = self.base.saturating_sub(first.start).min(first.length as u64);
             if let Body::Copied(place) = first.body {
-                let gone = (place + within).saturating_sub(self.gone);
-                self.copied.consume(gone as usize);
-                self.gone += gone;
+                let consumed = (place + within).saturating_sub(self.consumed);
+                self.copied.consume(consumed as usize);
+                self.consumed += consumed;
             }
             if within < first.length as u64 {
                 break;
@@ -163,7 +163,7 @@ impl SendQueue {
         let length = length.min(piece.length - within);
         match &piece.body {
             Body::Copied(place) => {
-                self.copied.slices_at((place + within as u64 - self.gone) as usize, length)
+                self.copied.slices_at((place + within as u64 - self.consumed) as usize, length)
             }
             Body::SharedBytes(bytes) => (bytes.bytes(within, length), &[]),
         }

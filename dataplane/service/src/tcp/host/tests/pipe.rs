@@ -32,7 +32,7 @@ pub(super) struct Pipe {
     pub established: bool,
     pub failed: Option<Errno>,
     pub broken: Option<Errno>,
-    pub gone: bool,
+    pub closed: bool,
     /// Bytes that the application has read.
     pub received: u64,
     /// Reports wrong values of all kinds, alternately.

@@ -360,7 +360,7 @@ impl World {
                 && let Some(key) = case.key
             {
                 case.done = true;
-                case.pipe.borrow_mut().gone = true;
+                case.pipe.borrow_mut().closed = true;
                 self.host.hung_up(key);
             }
         }
