@@ -10,7 +10,7 @@
 //!    sealed memory and sends the reply.
 //! 3. A view that has to wait for its disk returns [`Unavailable::Pending`] and is called again in
 //!    a later iteration. The daemon waits for at most a second, so older requests are dropped.
-//! 4. A reply is cut to the length that was asked for. [`LogView`], [`MapView`] and [`QueueView`]
+//! 4. A reply is cut to the length that was requested. [`LogView`], [`MapView`] and [`QueueView`]
 //!    are views of the persistent structures.
 
 mod requests;

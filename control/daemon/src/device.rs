@@ -66,7 +66,7 @@ pub struct VnicPlan {
     pub udp_ports: Vec<PortRange>,
     /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
-    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: every address.
     #[serde(default)]
     pub peers6: Vec<Network6>,
     /// What it may send.

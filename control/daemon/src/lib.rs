@@ -30,7 +30,7 @@
 //! lib                                        run
 //! server                                     sockets, connections, limits on clients
 //! control                                    the task that decides
-//! volume                                     where areas lie
+//! volume                                     where areas are stored
 //! error     directories     lock
 //! state                                      what survives a restart
 //! device                                     VNICs, links, ports of the switch

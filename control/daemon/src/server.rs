@@ -550,15 +550,15 @@ mod tests {
     #[test]
     fn a_client_that_sends_requests_without_end_is_limited_to_the_rate() {
         let mut now = Instant::now();
-        let (begin, mut heard) = (now, 0);
+        let (begin, mut accepted) = (now, 0);
         let mut allowance = Allowance { left: f64::from(REQUEST_BURST), at: now };
         while now < begin + Duration::from_secs(60) {
             now += allowance.spend(now);
-            heard += 1;
-            assert!(heard > REQUEST_BURST || now == begin, "so many go at once");
+            accepted += 1;
+            assert!(accepted > REQUEST_BURST || now == begin, "the burst passes at once");
         }
         let most = REQUEST_BURST + 60 * REQUESTS_PER_SECOND;
-        assert!((most - 1..=most + 1).contains(&heard), "{heard} of {most}");
+        assert!((most - 1..=most + 1).contains(&accepted), "{accepted} of {most}");
         // A client that was idle may send a burst of that size again, and no more.
         now += Duration::from_secs(3600);
         let at_once = (0..2 * REQUEST_BURST).filter(|_| allowance.spend(now).is_zero()).count();

@@ -384,7 +384,7 @@ fn open_dax(name: &str, path: &Path, size: Option<u64>, former: &mut Former) -> 
     if !metadata.is_dir() {
         // A range of a device would be reached through a descriptor of all of it.
         return Err(format!(
-            "{shown} is no directory, and whoever may map one range of a DAX device may map all of it; \
+            "{shown} is no directory, and a process that may map one range of a DAX device may map all of it; \
              make a file system on its memory (`ndctl create-namespace --mode=fsdax`), mount it with -o dax, and name a directory there"
         ));
     }

@@ -58,7 +58,7 @@ pub enum OpenError {
     },
     /// Metadata that was acknowledged is missing or wrong.
     #[error(
-        "damaged at offset {offset}: {cause}; restore it from a copy, or format it anew and lose what it holds"
+        "damaged at offset {offset}: {cause}; restore it from a copy, or format it again and lose what it holds"
     )]
     Damaged {
         /// What was found.

@@ -70,7 +70,7 @@ fn check(folder: &Path) -> io::Result<()> {
         return Ok(());
     };
     let shown = folder.display();
-    let text = format!("the administrators' folder {shown}: {fault}; remove it, and it is made anew");
+    let text = format!("the administrators' folder {shown}: {fault}; remove it, and it is created again");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 

@@ -296,7 +296,7 @@ pub enum Reply {
     Status(Box<Status>),
     /// To Stat.
     Stat(Box<Stat>),
-    /// To Revoke: one line for each thing taken back, saying what now stops the former holder.
+    /// To Revoke: one line for each revoked grant, with what now stops the former holder.
     Revoked(Vec<String>),
     /// Nothing to add.
     Done,
@@ -365,7 +365,7 @@ pub struct VnicGrant {
     /// Networks of IPv4 the VNIC may talk to.
     pub peers: Vec<Network>,
     /// Networks of IPv6 the VNIC may talk to. None beside a network of no bits in `peers`:
-    /// everybody.
+    /// every address.
     #[serde(default)]
     pub peers6: Vec<Network6>,
     /// What it may send; without one there is no bound.
@@ -597,7 +597,7 @@ pub struct StatGroup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Notice {
-    /// A grant was taken back: its descriptors no longer reach the device.
+    /// A grant was revoked: its descriptors no longer reach the device.
     Revoked {
         /// The grant.
         grant: u64,

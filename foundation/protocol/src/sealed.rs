@@ -23,7 +23,7 @@ pub enum SealedError {
     #[error("sealed bytes: not a memfd that is sealed against every change; make it with sealed::make")]
     NotSealed,
     /// It is longer than allowed.
-    #[error("sealed bytes: {found} of them, and {most} were allowed; send no more than was asked for")]
+    #[error("sealed bytes: {found} of them, and {most} were allowed; send no more than was requested")]
     TooLong {
         /// Bytes in it.
         found: u64,

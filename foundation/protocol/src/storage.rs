@@ -70,7 +70,7 @@ pub struct HeldStorage {
 /// The volume that is always there: the directory `areas` in the daemon's data.
 pub const MAIN_VOLUME: &str = "main";
 
-/// What a volume is made of.
+/// The kind of storage of a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeKind {
@@ -138,7 +138,7 @@ pub struct QuotaStatus {
 pub struct VolumeStatus {
     /// Its name.
     pub name: String,
-    /// What it is made of.
+    /// Its kind of storage.
     pub kind: VolumeKind,
     /// The path where it is stored.
     pub path: String,

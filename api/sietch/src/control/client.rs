@@ -118,15 +118,15 @@ impl Client {
     }
 
     /// Resizes the storage area `vsa`, which this process holds. Its data stays, bytes that are
-    /// added are zeros, bytes that are cut off are lost. Its queue is made anew, and must be idle.
-    /// With the size that it has already, this adopts a size that an administrator has set.
+    /// added are zeros, bytes that are cut off are lost. Its queue is created again, and must be
+    /// idle. With the size that it has already, this adopts a size that an administrator has set.
     ///
     /// A process that has given its client to [`Client::hold`] connects another one for this: the
     /// daemon compares processes, not connections.
     ///
     /// # Errors
     /// [`Error::Control`]: refused, and the area is as before; [`Error::Area`]: its queue has
-    /// requests in flight, or cannot be made anew.
+    /// requests in flight, or cannot be created again.
     pub fn resize_vsa(&mut self, vsa: &mut Vsa, size: u64) -> Result<(), Error> {
         vsa.check_idle()?;
         let (area, files) = self.session.connection.resize_held_vsa(&vsa.description.name, size)?;

@@ -5,7 +5,7 @@
 //!    and as slow as the grant's memory model says.
 //! 2. An area on a volume of extents is shared memory to a service core and the doorbell to it: its
 //!    queue is made once.
-//! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is made anew: over the
+//! 3. When the area is resized ([`crate::Client::resize_vsa`]) the queue is created again: over the
 //!    same descriptor, or over the segments that come with the answer. Requests in flight belong to
 //!    the former queue, so it must be idle.
 
@@ -92,7 +92,7 @@ impl Vsa {
                 let source = std::io::Error::other(format!(
                     "{left} requests are in flight; take their completions first"
                 ));
-                let source = OpenError::Io { action: "make its queue anew", source };
+                let source = OpenError::Io { action: "create its queue again", source };
                 Err(Error::Area { name: self.description.name.clone(), source })
             }
         }
@@ -121,8 +121,8 @@ fn queue(description: &VsaGrant, files: &[OwnedFd]) -> Result<AreaQueue, Error> 
         file.try_clone()
             .map_err(|source| failed(OpenError::Io { action: "duplicate its descriptor", source }))
     };
-    if let (Some(shape), [memory, bell]) = (description.broker, files) {
-        let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(bell)? };
+    if let (Some(shape), [memory, doorbell]) = (description.broker, files) {
+        let fds = BrokerFds { memory: copy(memory)?, doorbell: copy(doorbell)? };
         let geometry = BrokerLayout { slots: shape.slots, data: shape.data, block: shape.block };
         let queue = BrokerQueue::open(fds, geometry, description.size).map_err(failed)?;
         return Ok(AreaQueue::Broker(Box::new(queue)));

@@ -342,7 +342,7 @@ impl<S: Structure> Durable<S> {
     }
 
     /// Extends the structure to the first `capacity` bytes of the area, which is larger. Resolves
-    /// when they are in use. Changes go on meanwhile.
+    /// when they are in use. Changes continue meanwhile.
     ///
     /// # Errors
     /// The disk queue does not reach so far ([`Durable::replace_disk`]), or the structure has

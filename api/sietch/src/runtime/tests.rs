@@ -256,11 +256,11 @@ fn a_zero_copy_write_to_an_ended_connection_fails_and_releases_the_bytes() {
     });
     let net = world.client.net();
     let body: Arc<[u8]> = vec![7; 1 << 20].into();
-    let lent = Arc::clone(&body);
+    let sent = Arc::clone(&body);
     let task = net.clone().spawn(async move {
         let mut stream = net.connect(address(7)).await.expect("it listens");
         loop {
-            if let Err(cause) = stream.write_zero_copy(Arc::clone(&lent)).await {
+            if let Err(cause) = stream.write_zero_copy(Arc::clone(&sent)).await {
                 return cause.kind();
             }
         }
@@ -462,12 +462,12 @@ fn disk_and_log_complete_in_the_loop() {
         let mut buffer = Buffer::new(4096);
         buffer[..5].copy_from_slice(b"spice");
         let (written, buffer) = disk.write(8192, 4096, buffer, true).await;
-        written.expect("it lies inside");
+        written.expect("it is inside");
         let (read, buffer) = disk.read(8192, 4096, buffer).await;
-        read.expect("it lies inside");
+        read.expect("it is inside");
         assert_eq!(&buffer[..5], b"spice");
         let (outside, _) = disk.read(1 << 20, 4096, buffer).await;
-        assert_eq!(outside.expect_err("it lies outside").kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(outside.expect_err("it is outside").kind(), io::ErrorKind::InvalidInput);
         let parts = || {
             [1u8, 2].map(|byte| {
                 let mut buffer = Buffer::new(4096);
@@ -476,10 +476,10 @@ fn disk_and_log_complete_in_the_loop() {
             })
         };
         let (written, parts) = disk.write_vectored(0, parts().into(), true).await;
-        written.expect("it lies inside");
-        disk.discard(4096, 4096).await.expect("it lies inside");
+        written.expect("it is inside");
+        disk.discard(4096, 4096).await.expect("it is inside");
         let (read, parts) = disk.read_vectored(0, parts).await;
-        read.expect("it lies inside");
+        read.expect("it is inside");
         assert_eq!((parts[0].buffer[4095], parts[1].buffer[0]), (1, 0));
         let outside = disk.write_vectored(1 << 20, parts, true).await;
         assert_eq!((outside.0.is_err(), outside.1.len()), (true, 2));

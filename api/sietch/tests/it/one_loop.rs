@@ -110,11 +110,11 @@ async fn everything(net: Net) {
             buffer.fill(round as u8);
             let written;
             (written, buffer) = disk.write(round as u64 * 4096, 4096, buffer, true).await;
-            written.expect("it lies inside");
+            written.expect("it is inside");
             buffer.fill(0);
             let read;
             (read, buffer) = disk.read(round as u64 * 4096, 4096, buffer).await;
-            read.expect("it lies inside");
+            read.expect("it is inside");
             assert!(buffer.iter().all(|byte| *byte == round as u8));
         }
     });
@@ -140,7 +140,7 @@ fn sockets_timers_and_storage_complete_in_one_loop_that_sleeps() {
             std::future::pending::<()>().await;
         })
     });
-    // Without spinning every pause is a sleep: a doorbell that is not heard is a test that hangs.
+    // Without spinning every pause is a sleep: if a notification is lost, the test hangs.
     let runtime = Runtime::new(open(near, 1), &config(1)).expect("descriptors are left");
     runtime.with_spin(Spin::up_to(0)).run(everything).expect("the link is whole");
     pair.revocation.revoke().expect("the regions are there");

@@ -37,7 +37,7 @@ pub struct Port {
     pub udp_ports: Vec<PortRange>,
     /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
-    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: every address.
     pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
@@ -80,7 +80,7 @@ impl Rules<'_> {
         }
         if text.peers.is_empty() {
             let cause = "peers is empty, so it could reach no address".to_owned();
-            return refuse(cause, "leave it out for everybody");
+            return refuse(cause, "omit it to permit every address");
         }
         let mac = match text.mac {
             Some(mac) if !mac.get_ref().is_unicast() => {

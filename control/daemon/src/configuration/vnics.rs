@@ -37,7 +37,7 @@ pub struct Vnic {
     pub udp_ports: Vec<PortRange>,
     /// Networks of IPv4 it may talk to.
     pub peers: Vec<Network>,
-    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: everybody.
+    /// Networks of IPv6 it may talk to. None beside a network of no bits in `peers`: every address.
     pub peers6: Vec<Network6>,
     /// What it may send.
     pub rate: Option<Rate>,
@@ -130,7 +130,7 @@ impl Rules<'_> {
         if vnic.peers.is_empty() {
             return refuse(
                 "peers is empty, so it could reach no address".to_owned(),
-                "leave it out for everybody",
+                "omit it to permit every address",
             );
         }
         let ipv6 = match pair6(&vnic, mtu, others) {

@@ -25,7 +25,7 @@ const MAX_QUOTAS: usize = 32;
 pub struct Volume {
     /// Its name.
     pub name: String,
-    /// What it is made of.
+    /// Its kind of storage.
     pub kind: VolumeKind,
     /// Directory, file or device; the volume `main` needs none.
     pub path: Option<PathBuf>,

@@ -175,8 +175,12 @@ impl<D: VnicDevices> Control<D> {
             ));
         };
         let Some(record) = self.grants.get(&question.grant).cloned() else {
-            let gone =
-                refuse(ErrorKind::Unknown, "VNIC", "it was taken back meanwhile", "see `sietch status`");
+            let gone = refuse(
+                ErrorKind::Unknown,
+                "VNIC",
+                "it was released or revoked meanwhile",
+                "see `sietch status`",
+            );
             self.respond(question.answer, Err(gone));
             return Ok(Reply::Done);
         };
@@ -206,8 +210,8 @@ impl<D: VnicDevices> Control<D> {
             }
         };
         let (asker, began) = (question.asker, question.kind == DiagnosticKind::Capture && answered.is_ok());
-        let heard = self.respond(question.answer, answered);
-        if began && (!heard || !self.clients.contains_key(&asker)) {
+        let received = self.respond(question.answer, answered);
+        if began && (!received || !self.clients.contains_key(&asker)) {
             self.inquirer_gone(asker);
         }
         Ok(Reply::Done)
@@ -226,7 +230,7 @@ impl<D: VnicDevices> Control<D> {
                 let cause = format!("pid {} (`{}`) {why}", record.process.pid, record.client);
                 (format!("VNIC {}", record.name), cause)
             }
-            None => ("VNIC".to_owned(), "it was taken back meanwhile".to_owned()),
+            None => ("VNIC".to_owned(), "it was released or revoked meanwhile".to_owned()),
         };
         if question.kind == DiagnosticKind::Capture {
             // The application may still receive the ring that it was sent.

@@ -308,7 +308,7 @@ impl<D: VnicDevices> Control<D> {
                 Err(refuse(
                     ErrorKind::Revoked,
                     format!("VSA {name}"),
-                    "it was taken back meanwhile",
+                    "it was released or revoked meanwhile",
                     "try again",
                 ))
             }

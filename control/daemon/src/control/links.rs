@@ -89,7 +89,7 @@ impl<D: VnicDevices> Control<D> {
     /// This side of the pair that waits, or of one that is made now.
     fn take_side(&mut self, plan: &LinkPlan) -> Result<EndpointFds, ErrorReply> {
         let nothing = || {
-            let cause = "its other end was taken back meanwhile";
+            let cause = "its other end was released or revoked meanwhile";
             refuse(ErrorKind::Failed, format!("VNIC {}", plan.name), cause, "try again")
         };
         let made = match self.links.0.entry(plan.pair) {

@@ -350,7 +350,7 @@ fn a_dead_daemon_disturbs_no_holder_and_its_successor_has_all_grants() {
     app.create_vsa("/raw/x", MIB).unwrap();
     app.create_vsa("/raw/y", MIB).unwrap();
     let mut vsa = app.acquire_vsa("/raw/x").unwrap();
-    let gone = client(&scene).acquire_vsa("/raw/y");
+    let ended = client(&scene).acquire_vsa("/raw/y");
     write(&mut vsa, 0, 1).unwrap();
     daemon.crash();
     let broker = core.disconnect();
@@ -369,7 +369,7 @@ fn a_dead_daemon_disturbs_no_holder_and_its_successor_has_all_grants() {
     assert_eq!(held.len(), 2);
     write(&mut vsa, 4096, 4).unwrap();
     assert_eq!((read(&mut vsa, 0), read(&mut vsa, 4096)), (3, 4));
-    drop(gone);
+    drop(ended);
     // An area that was released while no daemon ran. A daemon that saw the core end would end the
     // grants.
     daemon.crash();
@@ -404,7 +404,7 @@ fn a_dead_core_ends_its_grants_and_loses_no_acknowledged_write() {
     let broker = {
         let core = Core::start(&scene);
         let mut vsa = app.acquire_vsa("/raw/x").unwrap();
-        // It has the volume only once it has heard of it.
+        // It has the volume only once it has received the notice.
         assert_eq!(read(&mut vsa, 0), 3);
         std::mem::forget(vsa);
         core.disconnect()

@@ -108,13 +108,13 @@ fn a_slow_client_is_dropped_and_disturbs_no_other() {
 fn a_client_that_never_reads_is_dropped_and_disturbs_no_other() {
     let scene = Scene::own("unread");
     let _daemon = scene.start();
-    let mut deaf = raw(&scene);
+    let mut unread = raw(&scene);
     let mut stream = frame(Request::Hello { protocol: PROTOCOL, client: "unread".into() });
     stream.extend(frame(Request::Status).repeat(100));
     let mut other = scene.connect();
     loop {
         // It writes on and on and reads nothing: at some point the daemon has had enough.
-        if deaf.write_all(&stream).is_err() {
+        if unread.write_all(&stream).is_err() {
             break;
         }
         other.status().unwrap();

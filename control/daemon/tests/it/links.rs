@@ -267,7 +267,7 @@ fn an_end_without_a_possible_peer_ends_with_its_daemon() {
     daemon.kill();
     let _daemon = scene.start_process();
     assert_eq!(near.ask("reconnect", "ADOPTED"), "false");
-    assert!(!near.ask("vnic", "GRANT").contains("refused"), "it may begin anew");
+    assert!(!near.ask("vnic", "GRANT").contains("refused"), "it may acquire again");
 }
 
 #[test]

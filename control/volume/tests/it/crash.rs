@@ -54,7 +54,7 @@ const SITES: [(&str, &str, &[Fence]); 8] = [
 ];
 
 /// A queue that ignores one fence, and notes those it meets.
-struct Deaf {
+struct FencelessDisk {
     disk: SimDisk,
     ignored: Option<Fence>,
     seen: Vec<Fence>,
@@ -65,7 +65,7 @@ struct Deaf {
     swallowed: Vec<Completion>,
 }
 
-impl Deaf {
+impl FencelessDisk {
     fn new(disk: SimDisk, ignored: Option<Fence>) -> Self {
         Self { disk, ignored, seen: Vec::new(), last: 0, formats: false, swallowed: Vec::new() }
     }
@@ -78,7 +78,7 @@ impl Deaf {
     }
 }
 
-impl DiskQueue for Deaf {
+impl DiskQueue for FencelessDisk {
     fn capacity(&self) -> u64 {
         self.disk.capacity()
     }
@@ -160,7 +160,7 @@ struct Known {
     next: Option<Model>,
 }
 
-fn put(disk: &mut Deaf, block: u64, byte: u8) -> Option<()> {
+fn put(disk: &mut FencelessDisk, block: u64, byte: u8) -> Option<()> {
     let mut buffer = Buffer::new(BLOCK as usize);
     buffer.fill(byte);
     let write = Operation::Write { offset: block * BLOCK, length: BLOCK as usize, buffer, durable: true };
@@ -179,7 +179,7 @@ fn block_of(volume: &Volume, name: &str, index: u64) -> u64 {
 }
 
 /// One change, drawn by `random`, tried on the volume and the model. `None`: the power failed.
-fn step(volume: &mut Volume, disk: &mut Deaf, known: &mut Known, random: &mut Random) -> Option<()> {
+fn step(volume: &mut Volume, disk: &mut FencelessDisk, known: &mut Known, random: &mut Random) -> Option<()> {
     let name = ["a", "b", "c", "d"][random.index(4)].to_owned();
     let blocks = 1 + random.below(9);
     let mut next = known.now.clone();
@@ -256,7 +256,7 @@ impl Life {
         let media = Media::new(options, Random::new(self.seed));
         let mut seen = Vec::new();
         // An earlier owner's bytes are everywhere.
-        let mut disk = Deaf::new(media.open(), None);
+        let mut disk = FencelessDisk::new(media.open(), None);
         for block in 0..CAPACITY / BLOCK {
             put(&mut disk, block, STALE).expect("there is power");
         }
@@ -265,14 +265,14 @@ impl Life {
         let mut known = Known::default();
         let mut random = Random::new(self.seed ^ 0x5eed);
         let mut run = || {
-            let mut disk = Deaf::new(media.open(), self.ignored);
+            let mut disk = FencelessDisk::new(media.open(), self.ignored);
             disk.formats = true;
             let formatted = Volume::format(&mut disk, FormatOptions { identity: 77, half_bytes: Some(HALF) });
             seen.append(&mut disk.seen);
             formatted.ok()?;
             known.formatted = true;
             for _ in 0..self.lives {
-                let mut disk = Deaf::new(media.open(), self.ignored);
+                let mut disk = FencelessDisk::new(media.open(), self.ignored);
                 let opened = match Volume::open(&mut disk) {
                     Ok(volume) => Some(volume),
                     Err(OpenError::Failed(_)) => None,
@@ -476,7 +476,7 @@ fn format_shows_an_older_state(ignored: Option<Fence>) -> bool {
     (1..20).flat_map(|off| (0..30).map(move |draw| (off, draw))).any(|(off, draw)| {
         let media = old.fork(Random::new(draw));
         media.power_off_at(media.boundaries() + off);
-        let mut disk = Deaf::new(media.open(), ignored);
+        let mut disk = FencelessDisk::new(media.open(), ignored);
         disk.formats = true;
         let done = Volume::format(&mut disk, FormatOptions { identity: 78, half_bytes: Some(HALF) }).is_ok();
         media.crash(Crash::Random(Random::new(draw ^ off << 8)));
@@ -588,7 +588,7 @@ fn rotten_metadata_is_refused_or_harmless() {
     let mut outcomes = [0u32; 3];
     for seed in 1..=4 {
         let media = Media::new(Options::new(CAPACITY as usize), Random::new(seed));
-        let mut disk = Deaf::new(media.open(), None);
+        let mut disk = FencelessDisk::new(media.open(), None);
         let mut random = Random::new(seed ^ 0x5eed);
         Volume::format(&mut disk, FormatOptions { identity: 9, half_bytes: Some(HALF) }).expect("room");
         let mut volume = Volume::open(&mut disk).expect("just formatted");
@@ -635,7 +635,7 @@ fn rotten_metadata_is_refused_or_harmless() {
 #[test]
 fn no_area_ever_reads_what_another_wrote() {
     let media = Media::new(Options::new(CAPACITY as usize), Random::new(9));
-    let mut disk = Deaf::new(media.open(), None);
+    let mut disk = FencelessDisk::new(media.open(), None);
     for block in 0..CAPACITY / BLOCK {
         put(&mut disk, block, STALE).expect("there is power");
     }

@@ -205,7 +205,7 @@ fn a_storm_of_resets_costs_a_bystander_nothing() {
             net.spawn(services::all(net.clone(), Family::V4));
             // A storm of the other kind: every one of these is refused.
             for _ in 0..STORM {
-                let refused = net.connect(SocketAddr::new(Family::V4.kernel(), services::NOBODY)).await;
+                let refused = net.connect(SocketAddr::new(Family::V4.kernel(), services::NO_LISTENER)).await;
                 let kind = refused.expect_err("the port has no listener").kind();
                 assert_eq!(kind, std::io::ErrorKind::ConnectionRefused);
             }

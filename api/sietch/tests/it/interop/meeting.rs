@@ -348,18 +348,18 @@ impl Drop for Ending {
 pub(crate) struct Wire {
     cable: Cable<af_xdp::Queue>,
     /// Watches the queue and the timer.
-    bell: OwnedFd,
+    doorbell: OwnedFd,
     timer: OwnedFd,
 }
 
 impl Wire {
     fn new(queue: af_xdp::Queue, conditions: &Conditions) -> io::Result<Self> {
-        let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let doorbell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)?;
-        epoll::add(&bell, queue.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        epoll::add(&bell, &timer, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        epoll::add(&doorbell, queue.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        epoll::add(&doorbell, &timer, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
         let cable = Cable::new(queue, conditions.link.clone(), Random::new(conditions.seed), clock::now);
-        Ok(Self { cable, bell, timer })
+        Ok(Self { cable, doorbell, timer })
     }
 
     fn ring_in(&self, nanoseconds: u64) {
@@ -377,7 +377,7 @@ impl Doorbell for Wire {
         if self.cable.next_deadline().is_none() {
             self.cable.inner().doorbell()
         } else {
-            Some(self.bell.as_fd())
+            Some(self.doorbell.as_fd())
         }
     }
 

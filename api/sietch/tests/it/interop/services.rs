@@ -28,7 +28,7 @@ pub(crate) const HTTP: u16 = 80;
 /// Passes everything on to the same port of the kernel.
 pub(crate) const FORWARDER: u16 = 5201;
 /// A port without a listener.
-pub(crate) const NOBODY: u16 = 9;
+pub(crate) const NO_LISTENER: u16 = 9;
 
 /// See [`CLOSING`].
 pub(crate) const PAUSE: Duration = Duration::from_millis(30);

@@ -236,7 +236,7 @@ impl<D: VnicDevices> Control<D> {
             Some(AfterReshape::Change(path, _, _, _, answer)) => {
                 self.preparing.remove(&path.label());
                 let what = format!("VSA {}", path.full());
-                let cause = "it was revoked, or the service core has ended, meanwhile";
+                let cause = "it was released or revoked, or the service core has ended, meanwhile";
                 self.respond(answer, Err(refuse(ErrorKind::Failed, what, cause, "try again")));
             }
             None => {}

@@ -138,7 +138,8 @@ impl<D: VnicDevices> Control<D> {
         };
         let what = format!("view of {}", question.path);
         let Some(record) = self.grants.get(&question.grant) else {
-            let gone = refuse(ErrorKind::Failed, what, "its area was taken back meanwhile", "try again");
+            let gone =
+                refuse(ErrorKind::Failed, what, "its area was released or revoked meanwhile", "try again");
             self.respond(question.answer, Err(gone));
             return Ok(Reply::Done);
         };
