@@ -4,9 +4,9 @@
 //!    over the area will do; a file that was opened for reading alone is best.
 //! 2. [`Follower::poll`] delivers the snapshot, then each record that is whole, in order, and stops
 //!    where the log ends for now. It waits for its reads.
-//! 3. Where no further record is found the superblock is read again: it names the run in which the
-//!    log goes on after its owner was replaced, and a head that has moved past the follower, which
-//!    must then begin anew.
+//! 3. Where no further record is found the superblock is read again. It names the run in which the
+//!    log goes on after its owner was replaced. It may also name a head that has moved past the
+//!    follower, which must then begin anew.
 //! 4. A record is genuine by its checksum, whatever its owner does meanwhile: bytes that are half
 //!    written, or that belong to a later lap, do not validate. Records up to [`Follower::proven`]
 //!    are known to survive a loss of power. A follower that acts outside of the machine on what it

@@ -3,13 +3,13 @@
 //! 1. All integers are little endian. Four superblock copies of 4096 bytes, then segments of equal
 //!    size.
 //! 2. Generation `g` of the superblock is written to the copies `2 * (g % 2)` and `2 * (g % 2) +
-//!    1`: an update never touches the generation it replaces, and one rotten copy costs nothing.
+//!    1`. So an update never touches the generation it replaces, and one rotten copy costs nothing.
 //! 3. A record is a [`RecordHeader`] and its payload, padded to 8 bytes. Its CRC32C covers
-//!    everything after the checksum field and starts from a seed made of the area's identity and
-//!    the record's own offset: a record of another owner, or one that landed in the wrong place,
+//!    everything after the checksum field. It starts from a seed made of the area's identity and
+//!    the record's own offset. So a record of another owner, or one that landed in the wrong place,
 //!    does not validate.
-//! 4. `stream` is unique to each run of the log (its epoch) and to each snapshot attempt;
-//!    `sequence` never repeats within a stream: what an earlier lap left behind does not validate
+//! 4. `stream` is unique to each run of the log (its epoch) and to each snapshot attempt, and
+//!    `sequence` never repeats within a stream. So records of an earlier lap do not validate
 //!    either.
 
 use crc_fast::{CrcAlgorithm, Digest};

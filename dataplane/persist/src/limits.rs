@@ -5,9 +5,9 @@
 /// decide it. In a smaller area the room is the limit.
 pub const MAX_RECORD: usize = 1 << 30;
 
-/// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight, small
-/// enough that a latency-critical append never waits behind more than a few hundred microseconds of
-/// transfer.
+/// Bytes of one write at most: large enough for the bandwidth of a disk with a few in flight. It is
+/// also small enough that a latency-critical append waits behind no more than a few hundred
+/// microseconds of transfer.
 pub const BATCH: usize = 256 << 10;
 
 /// Bytes that may be appended and not yet passed to the device. Past it the caller must wait: the
@@ -71,9 +71,9 @@ pub(crate) const SEARCH_IN_FLIGHT: usize = 16;
 /// Smallest area, in bytes.
 pub const MIN_CAPACITY: u64 = DATA_START + MIN_SEGMENTS as u64 * SEGMENT_RANGE.0;
 
-/// Bytes of the log between two places that it remembers, to read from and to truncate at: reading
-/// one record by its sequence reads no more than this before it, and a terabyte of log costs 400 MB
-/// of memory.
+/// Bytes of the log between two places that it remembers, to read from and to truncate at. Reading
+/// one record by its sequence reads no more than this before it. A terabyte of log costs 400 MB of
+/// memory.
 pub(crate) const INDEX_BYTES: u32 = 64 << 10;
 
 /// Bytes of segments that recovery fetches ahead of what it parses: the bandwidth of the fastest

@@ -344,9 +344,9 @@ impl<D: DiskQueue> Log<D> {
         if self.headless { 0 } else { self.stream.room(left).min(MAX_RECORD as u64) }
     }
 
-    /// Whether it is time to begin a snapshot: the log is larger than the snapshot and takes half
-    /// of what it may, or it is nearly full, or it must leave the end of an area that is to shrink,
-    /// or it has been opened many times.
+    /// Whether it is time to begin a snapshot, in one of four cases. The log is larger than the
+    /// snapshot and takes half of its limit; it is nearly full; it must leave the end of an area
+    /// that is to shrink; or it has been opened many times.
     pub fn should_compact(&self) -> bool {
         if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;
@@ -360,8 +360,8 @@ impl<D: DiskQueue> Log<D> {
         self.headless || large || nearly_full || self.must_move() || self.superblock.runs.len() >= MANY_RUNS
     }
 
-    /// Whether a snapshot of `bytes` in `records` would free half of what is used, and that is a
-    /// quarter of the room or more; when `pressed` for room, whether it would free anything.
+    /// Whether a snapshot of `bytes` in `records` would free half of the used bytes, and at least a
+    /// quarter of the room. When `pressed` for room: whether it would free anything.
     pub(crate) fn is_mostly_dead(&self, bytes: usize, records: usize, pressed: bool) -> bool {
         if !self.snapshot.is_idle() || self.truncation.is_some() || self.failure.is_some() {
             return false;

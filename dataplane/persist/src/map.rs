@@ -6,7 +6,7 @@
 //! 2. Entries stand in numbered slots and never move; a hash table finds the slot of a key.
 //!    [`Map::get`] touches no disk.
 //! 3. [`Map::poll`] writes and returns up to where changes are durable. The order of changes is the
-//!    order of the log: after a crash the map is as it was after some change, no earlier than the
+//!    order of the log. After a crash the map is as it was after some change, no earlier than the
 //!    last one that was known to be durable.
 //! 4. When the log has grown past its state, the entries are written as a snapshot, slot by slot, a
 //!    slice an iteration, while changes go on. A change behind or ahead of the walk is in the log

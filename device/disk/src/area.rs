@@ -1,9 +1,9 @@
 //! Making and opening the file behind a storage area.
 //!
 //! 1. [`create`] works in `NAME.partial` beside the final name, so that an area that has its name
-//!    is whole: it checks the free space, reserves the extents (`fallocate`), writes zeros over
-//!    every one of them (an unwritten extent would cost a journal commit at its first write),
-//!    flushes the file, renames it and flushes the directory.
+//!    is whole. It checks the free space, reserves the extents (`fallocate`) and writes zeros over
+//!    every one of them, because an unwritten extent would cost a journal commit at its first
+//!    write. Then it flushes the file, renames it and flushes the directory.
 //! 2. Anything that fails removes the partial file. One that a crash left is overwritten by the
 //!    next attempt.
 //! 3. [`open`] takes an exclusive `flock` on a *new* open file description. The lock lives as long

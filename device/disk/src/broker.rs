@@ -6,8 +6,8 @@
 //!    data ([`layout`]) and a doorbell; the service core gets the same memory and the other end of
 //!    the doorbell ([`create_pair`]).
 //! 2. [`BrokerQueue`] is the application's side, a [`crate::DiskQueue`] like any other. A request
-//!    is cut into pieces of at most [`MAX_PIECE`] bytes, each of which takes pages of the data
-//!    region for as long as it is in flight; so requests may be longer than the region.
+//!    is cut into pieces of at most [`MAX_PIECE`] bytes. Each piece takes pages of the data region
+//!    for as long as it is in flight, so requests may be longer than the region.
 //! 3. [`BrokerHost`] is the service core's side. It copies each submission once, before it reads
 //!    any field, copies data in and out of the region by address alone, and takes no submission
 //!    whose completion would find no room.

@@ -129,8 +129,8 @@ pub enum Operation {
         durable: bool,
     },
     /// Makes the range read as zeros, from completion until something is written there, and gives
-    /// its blocks back where the medium can: a later write there may have to find new ones, and
-    /// then fail for want of space. Until a flush, a power loss leaves each block as it was or
+    /// its blocks back where the medium can. A later write there may have to find new blocks, and
+    /// then fail for lack of space. Until a flush, a power loss leaves each block as it was or
     /// zeroed. Where the medium cannot do it the request fails with [`io::ErrorKind::Unsupported`],
     /// and nothing has changed.
     Discard {
@@ -288,9 +288,9 @@ pub trait DiskQueue {
     fn block_size(&self) -> usize;
 
     /// Bytes that the medium writes in one piece, as far as is known; [`BLOCK`] where it is not. A
-    /// power loss during a write may destroy the rest of the pieces that it touches: a disk of
-    /// 4096-byte sectors that takes requests of 512 reads a sector, changes it and writes it back.
-    /// What was acknowledged must not share a piece with what is written later.
+    /// power loss during a write may destroy the rest of the pieces that it touches. For example, a
+    /// disk of 4096-byte sectors that takes requests of 512 reads a sector, changes it and writes
+    /// it back. Acknowledged bytes must not share a piece with bytes that are written later.
     fn physical_block_size(&self) -> usize {
         self.block_size().max(BLOCK)
     }

@@ -25,9 +25,9 @@ use sietch_ring::Untrusted;
 /// Bytes of an Ethernet header: destination, source, type.
 pub const ETHERNET_HEADER: usize = 14;
 
-/// Bytes in the head of a received frame, at least, unless the frame itself is shorter: all headers
-/// that an engine reads fit (Ethernet 14, IPv6 40 or IPv4 60, TCP 60, and as much again for what
-/// may come between).
+/// Bytes in the head of a received frame, at least, unless the frame itself is shorter. All headers
+/// that an engine reads fit: Ethernet 14, IPv6 40 or IPv4 60, TCP 60, and as much again for what
+/// may come between.
 pub const LEAST_HEAD: usize = 256;
 
 /// What the medium makes unnecessary.

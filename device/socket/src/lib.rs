@@ -135,8 +135,8 @@ impl SocketQueue {
     }
 
     /// Has the kernel probe peers of connections accepted from now on after `seconds` of silence
-    /// (0: never), and end the connection when three probes, each a third of that after the one
-    /// before, stay unanswered.
+    /// (0: never). Three probes follow, a third of that time between two. If all stay unanswered,
+    /// the kernel ends the connection.
     pub fn set_keepalive(&mut self, seconds: u64) {
         either!(self, queue => queue.set_keepalive(seconds));
     }

@@ -1,7 +1,7 @@
 //! A bounded `accept` on a blocking socket: it ends although no peer connects.
 //!
-//! A listening socket may have several holders, and whether it blocks is one flag for all of them:
-//! a holder that sets O_NONBLOCK for its own call makes the others fail with EAGAIN. `accept4`
+//! A listening socket may have several holders, and whether it blocks is one flag for all of them.
+//! A holder that sets O_NONBLOCK for its own call makes the others fail with EAGAIN. `accept4`
 //! takes no such flag for the call alone. So:
 //!
 //! 1. A queue that is empty is not asked: `poll` takes nothing from the other holders.

@@ -93,7 +93,7 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> Result<(), Fa
     }
 }
 
-/// Reads `events` and `data` of an event of epoll, each by a load of its own: a program has mostly
+/// Reads `events` and `data` of an event of epoll, each by a load of its own. A program has mostly
 /// just written the two, and a wider load would wait until both stores have left the processor's
 /// store buffer.
 ///

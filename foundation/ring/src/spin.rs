@@ -34,8 +34,8 @@ pub const YIELD_EVERY: u64 = 2_000;
 /// a percent of the core.
 pub const TRIAL: u32 = 16;
 
-/// Nanoseconds of a yield that went to another thread than the peer: what a peer does between two
-/// waits, fifty requests maybe, is shorter, the slices of the scheduler are longer
+/// Nanoseconds of a yield that went to another thread than the peer. The work of a peer between two
+/// waits, fifty requests maybe, is shorter. The slices of the scheduler are longer
 /// (`base_slice_ns`: 0.7 ms times 1 + log2 of the cores, and there are two at least).
 pub const CROWDED: u64 = 1_000_000;
 

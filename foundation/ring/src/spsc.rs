@@ -4,15 +4,15 @@
 //!    and the *consumer* word (written by the consumer alone). They wrap at 2^32; an entry's slot
 //!    is its index modulo the capacity, a power of two. `producer - consumer` entries are in the
 //!    ring.
-//! 2. Each side works on a private copy of its own index and publishes it in one store: the
-//!    producer with [`Producer::submit`] after any number of [`Producer::push`], the consumer with
-//!    [`Consumer::release`] after any number of [`Consumer::pop`]. It never reads its own word
-//!    back, so scribbling over that word changes nothing here.
+//! 2. Each side works on a private copy of its own index and publishes it in one store. The
+//!    producer does so with [`Producer::submit`] after any number of [`Producer::push`], the
+//!    consumer with [`Consumer::release`] after any number of [`Consumer::pop`]. Neither reads its
+//!    own word back, so scribbling over that word changes nothing here.
 //! 3. Each side remembers the other's index as it last read it, and reads it again only when the
-//!    remembered index is not enough: a batch costs one access to the other side's cache line.
-//! 4. A store of an index is a release, a load of the other's an acquire: entries written before a
-//!    submit are visible with the submit, and a slot is not written again before its reader
-//!    has released it.
+//!    remembered index is not enough. So a batch costs one access to the other side's cache line.
+//! 4. A store of an index is a release, a load of the other's an acquire. So entries written before
+//!    a submit are visible with the submit, and a slot is not written again before its reader has
+//!    released it.
 //! 5. The other side's word is validated when it is read. It may advance by at most what it could
 //!    honestly have done: the consumer by what was submitted and not yet consumed, the producer by
 //!    the slots that were free. Anything else (backwards, too far) is counted as a violation and

@@ -11,8 +11,8 @@
 //!    so the consumer reads all of it with one load. The consumer publishes its *head*.
 //! 3. **Regions.** For each power of two from [`RegionSizes::smallest`] to [`RegionSizes::largest`]
 //!    a direction has a region of that size. The producer writes into one of them. At any byte it
-//!    may move to another that holds nothing unread: beside the region that it leaves it publishes
-//!    the position and the next region, and the consumer follows once it has read everything before
+//!    may move to another that holds nothing unread. Beside the region that it leaves it publishes
+//!    the position and the next region. The consumer follows once it has read everything before
 //!    that position. So a connection of small messages stays in the cache, and one with a slow
 //!    reader takes what a kernel's socket would. Nothing is ever copied from one ring to another.
 //! 4. **Growing.** A full region below [`EAGER_LOG2`] is left for the next size at once. Above it,

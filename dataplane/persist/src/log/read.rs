@@ -1,8 +1,8 @@
 //! Reading records back while the log goes on.
 //!
-//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that
-//!    bytes of the area are on their way (then [`Log::poll`] takes them, and the caller asks
-//!    again), or that it has come to the end of what was written.
+//! 1. A [`Cursor`] stands before a record. [`Log::read`] returns the next payload, or says that the
+//!    end of the written records is reached. It may also say that bytes of the area are on their
+//!    way: then [`Log::poll`] takes them, and the caller asks again.
 //! 2. It starts at the last remembered place at or before the record asked for and walks on from
 //!    there (`record_reader`).
 //! 3. A read belongs to a slot that the cursor names. A cursor that is dropped leaves its slot to

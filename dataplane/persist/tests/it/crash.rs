@@ -1,6 +1,7 @@
-//! Crash enumeration: every write, completion and flush boundary is a crash point, every subset of
-//! the sectors at risk a possible medium (all of them when they are few, else drawn by seed). After
-//! each, everything acknowledged is there, then a prefix of the rest, in order, and nothing else.
+//! Crash enumeration: every write, completion and flush boundary is a crash point. Every subset of
+//! the sectors at risk is a possible medium (all of them when they are few, else drawn by seed).
+//! After each crash the log holds everything acknowledged, then a prefix of the rest, in order, and
+//! nothing else.
 //!
 //! 1. Appends, truncations, snapshots, openings and closings follow each other by seed, so a crash
 //!    falls into each of them.

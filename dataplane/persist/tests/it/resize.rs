@@ -3,8 +3,8 @@
 //! 1. A life appends, compacts, and now and then has the area made larger (a new queue, then
 //!    [`Log::grow`]) or smaller ([`Log::shrink_to`], then the area is cut, then a new queue). Bytes
 //!    behind a cut are lost.
-//! 2. Every write, completion and flush is a crash point, also those of growing and shrinking;
-//!    every subset of the sectors at risk, when they are few, else drawn ones, is a possible
+//! 2. Every write, completion and flush is a crash point, also those of growing and shrinking.
+//!    Every subset of the sectors at risk, when they are few, else drawn ones, is a possible
 //!    medium. It must open with all that was acknowledged, at the size that the area has and in an
 //!    area that was enlarged meanwhile.
 //! 3. The mutation gate ignores the durability of the superblocks that change the size: some check

@@ -1,9 +1,9 @@
-//! Queues and maps: whatever is done to them, and wherever a crash cuts it short, what is found
-//! again is a state that they went through, no earlier than what was known to be durable.
+//! Queues and maps: whatever is done to them, and wherever a crash cuts it short, opening finds a
+//! state that they went through. It is no earlier than the last state known to be durable.
 //!
 //! 1. Operations are drawn from one set (`subject`) and judged by one oracle (`history`).
-//! 2. Crash enumeration: every write, completion and flush is a crash point; every subset of the
-//!    sectors at risk, when they are few, else drawn ones, is a possible medium; sectors tear at 8,
+//! 2. Crash enumeration: every write, completion and flush is a crash point. Every subset of the
+//!    sectors at risk, when they are few, else drawn ones, is a possible medium. Sectors tear at 8,
 //!    64 or 512 bytes. Lives follow each other, so crashes fall into recovery and into compaction
 //!    too.
 //! 3. The mutation gate ignores each kind of fence, one after the other, and a crash must show it.

@@ -1,9 +1,9 @@
 //! The application's side of a brokered area.
 //!
-//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::notify`] *stages* what waits, in order: it
-//!    cuts a piece off the front request, gives it pages of the data region, copies what is to be
-//!    written there, and submits it; then it notifies the broker if that sleeps. A piece that finds
-//!    no page or no slot waits for a completion.
+//! 1. [`DiskQueue::submit`] takes a slot. [`DiskQueue::notify`] *stages* waiting requests, in
+//!    order: it cuts a piece off the front request, gives it pages of the data region, copies the
+//!    bytes to be written there, and submits it. Then it notifies the broker if the broker sleeps.
+//!    A piece that finds no page or no slot waits for a completion.
 //! 2. [`DiskQueue::complete`] takes completions, copies what was read, gives pages back, stages
 //!    more. A request is done when all of its pieces are; the first error ends it, and nothing more
 //!    of it is submitted.

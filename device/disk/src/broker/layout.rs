@@ -41,9 +41,9 @@ pub const APPLICATION_NEED_WAKEUP: usize = 0x380;
 /// Where submissions begin.
 pub const SUBMISSIONS: usize = BLOCK;
 
-/// The most bytes that one submission moves: with the data region of a usual grant sixteen of them
-/// are in flight, which keeps any disk busy, and no other application waits for more of them than a
-/// disk moves in a few hundred microseconds.
+/// The most bytes that one submission moves. The data region of a usual grant holds sixteen of them
+/// in flight, which keeps any disk busy. Another application waits for no more of them than a disk
+/// moves in a few hundred microseconds.
 pub const MAX_PIECE: usize = 256 << 10;
 
 /// Fills data from the area.

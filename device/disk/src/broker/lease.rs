@@ -2,9 +2,9 @@
 //!
 //! 1. The control plane opens the volume's file anew for a service core and takes a lock of that
 //!    *open file description* (`F_OFD_SETLK`) before it passes the descriptor on. It keeps no copy.
-//! 2. The lock lives as long as the description, and a request in flight holds the description:
-//!    a free lock proves that no write of a former service core can land any more,
-//!    even if that core was killed with writes in flight.
+//! 2. The lock lives as long as the description, and a request in flight holds the description. So
+//!    a free lock proves that no write of a former service core can land any more, even if that
+//!    core was killed with writes in flight.
 //! 3. The lock says nothing to `flock(2)`, by which the control plane holds the volume for itself.
 
 use std::fs::File;

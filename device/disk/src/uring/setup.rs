@@ -10,9 +10,9 @@ use super::mode::Mode;
 use crate::OpenError;
 use crate::features::{Device, Feature};
 
-/// How long the kernel's thread of [`Mode::KernelThread`] looks for requests before it sleeps, in
-/// milliseconds: some requests of a disk, so that a busy queue keeps it awake and an idle one gives
-/// the core back.
+/// How long the kernel's thread of [`Mode::KernelThread`] polls for requests before it sleeps, in
+/// milliseconds. It covers some requests of a disk, so that a busy queue keeps it awake and an idle
+/// one gives the core back.
 const IDLE: u32 = 2;
 
 /// A ring in the wanted mode, or in one that the kernel knows; the mode, and why it is not the

@@ -3,12 +3,12 @@
 //! 1. A descriptor belongs to the same frame as the one before it if that one said so. Descriptors
 //!    of one frame may come with several calls of `receive`; the pieces that have arrived are kept
 //!    meanwhile.
-//! 2. Each chunk is validated by itself, as that of a frame alone. The chain is refused as a whole,
-//!    and all its chunks are freed, in four cases: a chunk is not the kernel's (thus also if one
-//!    comes twice), a piece does not lie in its chunk, the frame becomes longer than the MTU allows
-//!    or has more pieces than a socket buffer, or its first piece does not hold the headers. Later
-//!    pieces of such a frame are dropped too. It is counted once. A chain without an end therefore
-//!    costs no more than a few chunks.
+//! 2. Each chunk is validated by itself, as that of a frame alone. A chain is refused as a whole,
+//!    and all its chunks are freed, in four cases. A chunk is not the kernel's (thus also if one
+//!    comes twice). A piece does not lie in its chunk. The frame becomes longer than the MTU
+//!    allows, or has more pieces than a socket buffer. Or its first piece does not hold the
+//!    headers. Later pieces of such a frame are dropped too. It is counted once. A chain without an
+//!    end therefore costs no more than a few chunks.
 //! 3. A sound chain is recorded at its first chunk until the frame is released.
 
 use sietch_ring::{Piece, Pieces};

@@ -7,9 +7,10 @@
 //!    thread and can be bound to interfaces of that namespace alone. A process that passes the
 //!    socket on unbound makes it in a namespace with one interface only ([`crate::namespace`]).
 //! 3. Kernels before 6.4 refuse to map the rings of a bound socket (EBUSY). So the holder maps them
-//!    first, and [`bind_queue`] comes after: to one queue of one interface in copy mode (veth has
-//!    no other) with wake-up on demand, and if it has runs, for frames in several buffers. It is
-//!    not repeated: a holder that bound the socket itself costs the control plane no time.
+//!    first, and [`bind_queue`] comes after. It binds to one queue of one interface in copy mode
+//!    (veth has no other) with wake-up on demand, and if it has runs, for frames in several
+//!    buffers. It is not repeated: a holder that bound the socket itself costs the control plane no
+//!    time.
 //! 4. Whether the kernel knows frames in several buffers must be known before the socket is passed
 //!    on. A trial names an interface that does not exist: the kernel judges the flags first, and
 //!    the socket stays as it is.

@@ -6,8 +6,8 @@
 //!    otherwise it is counted and dropped.
 //! 2. *Receive*: take back what was sent, pop at most `limit` descriptors, give their slots back,
 //!    then top up the fill ring with free chunks. As many chunks as the fill ring has slots (at
-//!    most half of all) are kept for receiving: `allocate` does not touch what the fill ring is
-//!    short of, so sending cannot starve receiving.
+//!    most half of all) are kept for receiving. `allocate` does not touch chunks that the fill ring
+//!    lacks, so sending cannot starve receiving.
 //! 3. *Transmit*: push a descriptor; the kernel does not see it yet. *Flush*: publish them all in
 //!    one store, and if the kernel asks for it (always so on veth) make one `sendto` without data.
 //!    The kernel may stop early, for lack of buffers or at the end of its budget; as long as it

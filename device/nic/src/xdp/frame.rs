@@ -10,9 +10,9 @@
 //! | R9 | the configuration row (VNIC programs) |
 //! | R0-R5 | scratch, lost across calls |
 //!
-//! A drop is a jump to a label of its [`Reason`]; [`FrameProgram::finish`] lays down one tail a
-//! reason that was used (the verifier refuses code that nothing reaches), and one counting routine
-//! behind them all.
+//! A drop is a jump to a label of its [`Reason`]. [`FrameProgram::finish`] lays down one tail for
+//! each reason that was used, because the verifier refuses code that nothing reaches. One counting
+//! routine stands behind them all.
 
 use super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::assembler::{

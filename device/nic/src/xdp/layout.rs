@@ -1,6 +1,6 @@
 //! The maps that programs and daemon share: names, shapes and words. `docs/spec/xdp.md` draws them.
 //!
-//! All words are in host order unless they hold bytes of a frame: a MAC or an IPv4 address is
+//! All words are in host order unless they hold bytes of a frame. A MAC or an IPv4 address is
 //! stored as the number that a load of its bytes from the frame gives, so that programs compare
 //! without swapping.
 

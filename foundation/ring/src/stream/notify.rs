@@ -204,9 +204,9 @@ impl Endpoint {
         self.stuck.store(noted, Relaxed);
     }
 
-    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit: the other
-    /// end holds bytes back ([`Endpoint::corked_for`]), or a thread drains the doorbell and may
-    /// take the byte that answers the caller.
+    /// Nanoseconds that a caller which has armed may sleep at most, if there is a limit. There is
+    /// one while the other end holds bytes back ([`Endpoint::corked_for`]), or while a thread
+    /// drains the doorbell and may take the byte that answers the caller.
     #[inline]
     pub fn longest_sleep(&self) -> Option<u64> {
         let held = self.corked_for();

@@ -1,8 +1,8 @@
 //! A loop device whose backing file is cut at a random recorded write.
 //!
-//! 1. A queue or a map works on a real file; a recorder in front of it keeps every write and flush,
-//!    in the order of their completion, with what had been submitted by then, and what was known to
-//!    be durable after each step.
+//! 1. A queue or a map works on a real file. A recorder in front of it keeps every write and flush,
+//!    in the order of their completion. Beside each it keeps the changes submitted by then, and the
+//!    changes known to be durable after that step.
 //! 2. For a drawn moment the backing file is rebuilt: what was durable then is on it, of what was
 //!    not any subset of its sectors.
 //! 3. The file is attached as a loop device, and the structure must recover from the device and go

@@ -1,6 +1,6 @@
-//! The filters under rbpf, with maps in memory: no privilege needed, frames of any length, and
-//! every access checked against the frame's bounds by an interpreter that knows nothing of the
-//! kernel's verifier.
+//! The filters under rbpf, with maps in memory: no privilege needed, and frames of any length. The
+//! interpreter checks every access against the frame's bounds, independently of the kernel's
+//! verifier.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
