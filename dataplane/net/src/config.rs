@@ -31,7 +31,7 @@ pub struct Config {
     /// Most bytes in buffers of all flows.
     pub buffer_memory: usize,
     /// Most bytes in one flow's receive buffer; a power of two from 4 KiB to 64 MiB, else rounded
-    /// to one. A flow begins with a small one, which grows as it is seen to be of use.
+    /// to one. A flow begins with a small one, which grows when the flow can use more.
     pub receive_buffer: usize,
     /// Most bytes in one flow's send buffer; bounded and rounded in the same way.
     pub send_buffer: usize,

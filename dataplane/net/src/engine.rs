@@ -221,7 +221,8 @@ impl Engine {
     /// It may be earlier than necessary; the call then does nothing.
     #[inline]
     pub fn next_deadline(&self) -> Option<u64> {
-        // Reading and closing raise events and free memory, and nothing else leads to a call then.
+        // After a read or a close there may be new events and free memory. Without a deadline,
+        // nothing would cause the next call.
         let sends = self.cx.pending || self.tcp.has_output();
         if self.tcp.has_events() || self.tcp.has_returned_buffers() || (sends && !self.blocked) {
             return Some(self.cx.now);

@@ -22,8 +22,8 @@ pub const SEGMENT_COST: usize = 512;
 /// Flows that are deferred in one emission because there was no buffer for their next frame; the
 /// flows behind them come first in the next.
 pub const DEFERRED_FLOWS: usize = 64;
-/// How long no deferred flow may find a buffer. Then nothing else is sent before the longest
-/// deferred one: small frames might take all room for ever, a little at a time.
+/// How long deferred flows may stay without a buffer. After that, nothing else is sent before the
+/// flow that was deferred longest, because small frames could take all buffers for ever.
 pub const DEFERRED_TIME: u64 = MILLISECOND;
 /// Default bound on flows. Hot and cold state of all of them is about 24 MiB.
 pub const FLOWS: usize = 65_536;
@@ -34,8 +34,8 @@ pub const BUFFER_MEMORY: usize = 512 << 20;
 pub const RECEIVE_BUFFER: usize = 4 << 20;
 /// Default bound on one flow's send buffer.
 pub const SEND_BUFFER: usize = 4 << 20;
-/// The receive buffer with which a flow begins: what the window of a SYN can say, and several
-/// initial windows of an ordinary Ethernet.
+/// The receive buffer with which a flow begins: the largest window that a SYN can announce, and
+/// several initial windows of an ordinary Ethernet.
 pub const FIRST_RECEIVE_BUFFER: usize = 64 << 10;
 /// The same in segments, for large ones: an initial window and some.
 pub const FIRST_RECEIVE_SEGMENTS: usize = 16;
@@ -83,7 +83,7 @@ pub const HALF_OPEN: usize = 16_384;
 /// Connections in TIME-WAIT, 64 bytes each; the oldest is forgotten for a new one.
 pub const TIME_WAITS: usize = 32_768;
 /// Stateless replies (RST, SYN-ACK, challenge ACK) queued between two flushes; more are dropped,
-/// their senders repeat themselves.
+/// because their senders retransmit.
 pub const REPLIES: usize = 1024;
 /// Neighbours whose link address is remembered.
 pub const NEIGHBOURS: usize = 1024;
@@ -128,8 +128,8 @@ pub const FRAGMENT_MEMORY: usize = 1 << 20;
 pub const FRAGMENT_LIFETIME: u64 = 30 * SECOND;
 /// Groups joined: a report of them all has 20 bytes each over IPv6 and fits 1280.
 pub const GROUPS: usize = 48;
-/// How soon a full transmit queue is tried again: in less time a fast one is not emptied, and a
-/// thread that sleeps for it oversleeps by as much.
+/// The time after which a full transmit queue is tried again. A fast queue needs as long to empty,
+/// and a sleeping thread wakes that much late anyway.
 pub const TRANSMIT_RETRY: u64 = 50_000;
 /// Destinations whose shortest round trip is shared by flows with congestion control by delay,
 /// about 64 bytes each.
@@ -143,10 +143,10 @@ pub const PATH_MTUS: usize = 1024;
 /// Timeouts in a row of full segments after which the path may drop what is too big without an
 /// error (RFC 4821 section 7.7 leaves the number open), and again after as many more.
 pub const BLACK_HOLE_TIMEOUTS: u8 = 2;
-/// Times that smaller segments got through where full ones had not before that is believed: a peer
-/// that stalled for a moment looks the same once.
+/// Times that smaller segments must arrive where full ones did not, before the path counts as a
+/// black hole: a peer that stalled for a moment has the same symptoms once.
 pub const BLACK_HOLE_PROOFS: u8 = 2;
-/// How long that is believed (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
+/// How long a path keeps its smaller MTU (RFC 1191 section 6.3, RFC 8201 section 4: ten minutes).
 pub const PATH_MTU_AGE: u64 = 600 * SECOND;
 /// Datagrams waiting to be sent, or for their neighbour's link address.
 pub const UDP_SEND_QUEUE: usize = 1024;
@@ -183,8 +183,8 @@ pub const SYN_ACK_RETRANSMITS: u8 = 5;
 /// Unanswered probes (or probes of a flow without an application) before the connection is given
 /// up.
 pub const ORPHAN_PROBES: u8 = 8;
-/// How long an ACK may wait for company (RFC 1122 section 4.2.3.2: under 500 ms; senders' RTO_MIN
-/// is 200 ms).
+/// How long an ACK may wait for data or another segment (RFC 1122 section 4.2.3.2: under 500 ms;
+/// senders' RTO_MIN is 200 ms).
 pub const DELAYED_ACK: u64 = 40 * MILLISECOND;
 /// TIME-WAIT: twice a maximum segment lifetime of 30 s, as Linux has it.
 pub const TIME_WAIT: u64 = 60 * SECOND;
@@ -198,8 +198,8 @@ pub const KEEPALIVE_PROBES: u8 = 5;
 pub const TIMESTAMP_AGE: u64 = 24 * 24 * 3600 * SECOND;
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
 pub const DEFAULT_MSS: u16 = 536;
-/// Smallest segment size that a peer or an ICMP message may force on us: below it, headers are all
-/// there is.
+/// Smallest segment size that a peer or an ICMP message may force on us: below it, packets would be
+/// all headers.
 pub const SMALLEST_MSS: u16 = 88;
 /// Initial congestion window in segments (RFC 6928).
 pub const INITIAL_WINDOW: u32 = 10;

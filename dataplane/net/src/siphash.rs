@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn agrees_with_the_papers_vectors() {
-        // Appendix A of the paper hashes fifteen bytes; the authors' vectors give sixteen and the
-        // empty one.
+        // Appendix A of the paper hashes fifteen bytes; the authors' vectors have sixteen bytes and
+        // none.
         let mut state = State::new(&counting_key());
         state.absorb::<2>(0x0706_0504_0302_0100);
         state.absorb::<2>(0x0f0e_0d0c_0b0a_0908);

@@ -10,8 +10,7 @@ use crate::tcp::info::FlowInfo;
 /// What kind of socket an entry of [`Engine::sockets`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketKind {
-    /// A port that connections are accepted on; so many wait for the application, of at most so
-    /// many.
+    /// A listening port: how many connections wait for the application, and at most how many may.
     Listener {
         /// Connections that the application has not taken.
         waiting: u32,

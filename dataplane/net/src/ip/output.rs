@@ -144,7 +144,7 @@ impl Context {
         let length = udp::HEADER + payload.len();
         let mut frame = self.allocate(queue, end + length)?;
         let (headers, body) = queue.bytes_mut(&mut frame).split_at_mut(end);
-        // To a group one hop (RFC 1112 section 6.1).
+        // A packet to a group goes one hop (RFC 1112 section 6.1).
         let hops = if addresses.1.is_multicast() { 1 } else { ipv6::HOP_LIMIT };
         self.write_headers(headers, mac, addresses, (ipv4::UDP, hops), length);
         if ecn != EcnCodepoint::NotEct {

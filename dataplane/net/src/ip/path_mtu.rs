@@ -11,8 +11,8 @@ use hashbrown::HashMap;
 use crate::limits::{BLACK_HOLE_TIMEOUTS, PATH_MTU_AGE, PATH_MTUS};
 use crate::packet::{Address, ipv6};
 
-/// Smallest MTU over IPv4 that is believed (RFC 879's 576 less slack, as Linux has it): a forged
-/// one must not shrink us to nothing.
+/// Smallest MTU over IPv4 that an error can set (RFC 879's 576 less slack, as Linux has it): a
+/// forged error must not shrink our packets further.
 const SMALLEST_V4: usize = 552;
 /// Common MTUs, for routers that do not name theirs (RFC 1191 section 7.1).
 const PLATEAUS: [usize; 6] = [17_914, 8166, 4352, 2002, 1492, 1006];

@@ -130,7 +130,7 @@ impl<I: TableIndex> TimingWheel<I> {
                 self.count -= 1;
                 return Some(I::from_slot(thing));
             }
-            // Time enters the slot of a higher wheel: all in it find their places lower down.
+            // Time enters the slot of a higher wheel: all its things move to lower wheels.
             let mut next = thing;
             while next != NONE {
                 let thing = next;

@@ -344,7 +344,7 @@ impl Ring {
     pub(crate) fn consume(&mut self, bytes: usize) {
         let bytes = bytes.min(self.len());
         if bytes > 0 {
-            // A ring that counts bytes elsewhere has no capacity, and no use for a start.
+            // A ring that counts bytes elsewhere has no capacity and needs no start.
             self.start = ((self.start as usize + bytes) & self.capacity().wrapping_sub(1)) as u32;
             self.len -= bytes as u32;
         }

@@ -64,8 +64,8 @@ pub(crate) struct ConnectionTable {
     pub ports: PortUse,
     /// What was found last: the next segment is often of the same flow.
     last: Option<(FourTuple, Entry)>,
-    /// The full flow of IPv4 that was found last. The name of none is that of no packet for us, and
-    /// its flow does not exist.
+    /// The full flow of IPv4 that was found last. The four-tuple of no flow matches no packet for
+    /// us, and its flow does not exist.
     expected: (HeaderTuple, FlowIndex),
 }
 
@@ -242,7 +242,7 @@ mod tests {
     #[ignore = "measures; run in release"]
     fn cost_among_a_million() {
         const LOOKS: u32 = 4_000_000;
-        // Neighbours in the order of looking are neighbours nowhere else.
+        // Flows that are searched one after the other are not neighbours in any table.
         let name = |number: u32| FourTuple {
             remote: Address::v4(0x0a00_0000 | number.wrapping_mul(2_654_435_761) >> 12),
             remote_port: number as u16,

@@ -98,7 +98,8 @@ impl Tcp {
             match segment.timestamps {
                 Some((value, reply)) if !Seq(value).before(Seq(flow.ts_recent)) => {
                     echo = Some(reply);
-                    // RFC 7323 section 4.3: only what answers our last acknowledgement is echoed.
+                    // RFC 7323 section 4.3: only a segment that answers our last acknowledgement
+                    // sets the echo.
                     if !segment.seq.after(flow.last_ack) {
                         flow.ts_recent = value;
                         cold.ts_recent_at = now;
@@ -132,8 +133,8 @@ impl Tcp {
         true
     }
 
-    /// Payload arrived in order: raises the event, and arranges its acknowledgement. In line: each
-    /// segment with payload comes here.
+    /// Payload arrived in order: raises the event, and arranges its acknowledgement. Inlined,
+    /// because each segment with payload comes here.
     #[inline(always)]
     pub(crate) fn note_payload(&mut self, cx: &mut Context, index: FlowIndex) {
         let (flow, cold) = self.flows.both(index);
@@ -215,7 +216,7 @@ impl Tcp {
             in_flight,
             mss: u32::from(flow.mss),
             now: cx.now,
-            // RFC 3168 section 6.1.2: an echo does not let it grow.
+            // RFC 3168 section 6.1.2: the window does not grow by an acknowledgement with an echo.
             grow: grow && used && !ece,
         });
         if grow {

@@ -395,8 +395,8 @@ impl Flow {
     #[inline]
     pub(crate) fn window_gain(&self) -> usize {
         let free = (self.rcv_limit as usize).saturating_sub(self.rx.len() + self.held as usize);
-        // What sixteen bits can say in units of the scale: without one, a large buffer would ask
-        // for an update after every read.
+        // The largest window that sixteen bits can announce in units of the scale. Without this
+        // bound, a large buffer without scale would cause an update after every read.
         let free = (free >> self.rcv_shift).min(0xffff) << self.rcv_shift;
         free.saturating_sub(self.rcv_edge.distance(self.rcv_nxt).max(0).cast_unsigned() as usize)
     }

@@ -42,7 +42,7 @@ impl Tcp {
         if charged >= size {
             return true;
         }
-        // Its own gap is no older for needing more room.
+        // More room does not change the age of its own gap.
         while self.out_of_order.charged - charged + size > self.out_of_order_quota() {
             if !self.prune_oldest(cx, Some(index)) {
                 return false;

@@ -69,8 +69,8 @@ impl Tcp {
             return true;
         }
         let at = cold.release_at.max(cx.now + SHORTEST_WAIT);
-        // A rate of congestion control's own may grow if it is what holds the flow back. A window
-        // may not for a limit of the application's.
+        // If pacing holds the flow back, the rate of congestion control may grow. A window may not
+        // grow when the limit is the application's.
         let own = cold.rate < cold.most_rate && cold.congestion.kind() == Kind::Timely;
         self.flows.hot[index].flags |= flag::PACE_WAIT | if own { flag::LIMITED } else { 0 };
         if self.paced.is_empty() {

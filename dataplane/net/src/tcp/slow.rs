@@ -273,7 +273,7 @@ impl Tcp {
 
     /// The flow is off the fast path while data wait out of order or loss recovery is active.
     pub(crate) fn update_slow_flag(&mut self, index: FlowIndex) {
-        // A FIN that came early waits too: the fast path would pass it by when the gap before it is
+        // A FIN that came early waits too: the fast path would skip it when the gap before it is
         // filled.
         let cold = &self.flows.cold[index];
         let waiting = cold.reassembly.is_some() || cold.peer_fin.is_some();

@@ -120,7 +120,7 @@ impl Tcp {
         let seq = flow.nxt;
         if held {
             flow.note_limit(!last && flow.cwnd as usize + extra <= flow.wnd as usize);
-            // Corked, it is no window that holds it.
+            // No window holds bytes under a cork back, so they need no probe.
             if offset == 0 && !last {
                 self.arm_probe(cx, index);
             }
@@ -306,8 +306,8 @@ impl Tcp {
         index: FlowIndex,
     ) -> Result<(), Stalled> {
         let flow = &self.flows.hot[index];
-        // While a closed window is probed `nxt` lies back: the probe may not count. Else an ACK
-        // carries the highest number sent, else it may count as old.
+        // While a closed window is probed, `nxt` lies back, because the probe may not count.
+        // Otherwise an ACK carries the highest number sent; with a lower one it could count as old.
         let seq = if flow.has(flag::PERSIST) { flow.nxt } else { flow.max };
         self.transmit_segment(cx, queue, index, Outbound { seq, flags: ACK, offset: 0, length: 0 })?;
         cx.metrics.acks_sent += 1;

@@ -84,7 +84,7 @@ impl Tcp {
         let taken = send_queue.copy(&mut self.pool, &data[..data.len().min(room)], limit);
         flow.tx.count_external(taken);
         if taken < data.len() {
-            // There are bytes that will be acknowledged: that is when there is room.
+            // Unacknowledged bytes remain: room comes with their acknowledgement.
             flow.flags |= flag::WANTS_ROOM;
         }
         if taken > 0 {

@@ -51,7 +51,7 @@ impl Ip {
         if !checksum::is_valid(payload.sum()) {
             cx.metrics.bad_checksum += 1;
         } else if header[0] == group_report::IGMP_QUERY {
-            // In tenths of a second; those of version 1 say nothing, and mean ten seconds.
+            // In tenths of a second; queries of version 1 have no time, which means ten seconds.
             let tenths = if header[1] == 0 { 100 } else { u64::from(header[1].min(127)) };
             self.groups_queried(cx, true, tenths * 100 * MILLISECOND);
         } else {

@@ -60,7 +60,7 @@ impl CongestionControl for Dctcp {
         } else {
             self.end_window(what.in_flight.saturating_sub(what.bytes));
         }
-        // RFC 8257 section 3.3: marked bytes do not let it grow.
+        // RFC 8257 section 3.3: the window does not grow by marked bytes.
         if what.grow && what.ce_marked == 0 {
             self.window.grow_as_reno(what.bytes, what.mss);
         }

@@ -40,8 +40,8 @@ const STEP: u64 = 24;
 const HAI_INTERVALS: u8 = 5;
 /// `beta`, in 1/1024.
 const BETA: i64 = 819;
-/// What a cut leaves at least, in 1/1024. Flows are cut at different moments of one and the same
-/// queue: deep cuts make luck last.
+/// What a cut leaves at least, in 1/1024. Flows are cut at different moments of the same queue;
+/// deep cuts would keep them unequal.
 const LEAST_LEFT: i64 = 900;
 /// The most of the lower bound's multiples by which the round trip counts as too long.
 const MOST_ERROR: i64 = 8;
@@ -51,8 +51,8 @@ const MOST_ERROR: i64 = 8;
 const SLOWEST: u64 = 50;
 /// The highest rate: 400 Gbit/s.
 const FASTEST: u64 = 50_000_000_000;
-/// A round trip that is longer counts as one of this: such a path is no data center's, and what a
-/// peer makes up stays a number to compute with.
+/// A longer round trip counts as this one: such a path is not in a data center, and an invalid
+/// value of a peer cannot overflow the arithmetic.
 const LONGEST: u64 = SECOND;
 /// A lone segment that is acknowledged so late was probably waited for.
 const LATE: u64 = 20 * MILLISECOND;
@@ -122,7 +122,7 @@ impl Timely {
         self.min_rtt + T_LOW.max(self.min_rtt / 4)
     }
 
-    /// The first interval: what left at once is taken for a rate, unless others queue.
+    /// The first interval: the rate is what left at once, unless other flows queue.
     fn begin(&mut self, time: u64, mss: u32) {
         let segment = u64::from(mss) * SECOND / time;
         if time > self.low() {

@@ -38,8 +38,9 @@ impl RttEstimator {
         if self.srtt == 0 {
             self.srtt = time;
             self.rttvar = time / 2;
-            // The handshake's: without it, the first reordering would pass for a loss (RFC 8985
-            // section 6.2 step 4). A sample within one tick of the clock measures nothing.
+            // The sample of the handshake: without it, the first reordering would count as a loss
+            // (RFC 8985 section 6.2 step 4). A sample within one tick of the clock measures
+            // nothing.
             if self.min_rtt == 0 && time > 1 {
                 self.min_rtt = time;
             }

@@ -289,7 +289,7 @@ impl Scoreboard {
                 self.older[at].marks |= mark::LOST;
                 marked += bytes;
             } else {
-                // All of them at once when the last is due, as the RFC has it.
+                // All of them at once when the last is due, as in the RFC.
                 next = next.max(Some(due));
             }
         }

@@ -43,8 +43,8 @@ impl Tcp {
         }
     }
 
-    /// A segment that matches no connection: a SYN for a listener, or a mistake that a reset clears
-    /// up (RFC 9293 section 3.10.7.1).
+    /// A segment that matches no connection: a SYN for a listener, or an error that a reset ends
+    /// (RFC 9293 section 3.10.7.1).
     pub(crate) fn receive_unmatched(&mut self, cx: &mut Context, origin: &Origin, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;

@@ -180,7 +180,8 @@ impl Tcp {
         true
     }
 
-    /// RFC 8985 section 7.4.2: if a tail loss probe repaired a loss, that was congestion.
+    /// RFC 8985 section 7.4.2: if a tail loss probe retransmitted a lost segment, that was
+    /// congestion.
     fn check_tail_probe(
         &mut self,
         cx: &Context,

@@ -70,8 +70,8 @@ impl Tcp {
                 cx.metrics.timeouts += 1;
                 cx.metrics.retransmits += 1;
                 self.flows.hot[index].flags |= flag::SYN_DUE;
-                // The next deadline comes with the SYN itself; should it not leave, this one
-                // stands.
+                // The SYN sets the next deadline when it leaves; if it does not leave, this one
+                // stays.
                 self.rearm(cx, index);
                 self.mark_dirty(index);
             }

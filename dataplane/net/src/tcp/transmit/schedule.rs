@@ -75,8 +75,8 @@ impl Tcp {
                 Err(Stalled::NoBuffer) if self.defer(cx, queue, index) => {}
                 Err(stalled) => {
                     result = Err(stalled);
-                    // It is the first again when there is room: to wait for another round would be
-                    // more than its share.
+                    // It is the first again when there is room: another round would make it wait
+                    // longer than its share.
                     let flow = &mut self.flows.hot[index];
                     if !flow.has(flag::DIRTY) {
                         flow.flags |= flag::DIRTY;

@@ -147,8 +147,8 @@ impl SendQueue {
             let filled = scratch.len() + wanted;
             scratch.extend_from_slice(first);
             scratch.extend_from_slice(second);
-            // An owner that has fewer bytes than it shared sends zeros in their place: the stream
-            // of its peer is wrong, the engine is not.
+            // An owner that has fewer bytes than it shared sends zeros in their place: the peer
+            // gets a wrong stream, and the engine stays correct.
             scratch.resize(filled, 0);
             position += wanted as u64;
             index += 1;
