@@ -8,7 +8,8 @@
 //! Entries have 48 bits. The newest stands beside the producer word as well ([`crate::tail_hint`]).
 //!
 //! Neither side can write what the other one owns: the mapping itself refuses. So a hostile peer
-//! can lie in its own words, which [`crate::spsc`] checks, and cannot touch ours.
+//! can put invalid values into its own words, which [`crate::spsc`] checks, but it cannot touch
+//! this side's.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -178,7 +179,7 @@ impl RingMemory<u64> for SplitOwnershipRing {
 
     #[inline]
     fn note_newest(&self, index: u32) {
-        // The slot is our own: what we wrote there.
+        // The slot lies in this side's region, so it holds the entry written there.
         tail_hint::store(self.newest(), index, self.read(index));
     }
 

@@ -149,14 +149,14 @@ fn wakes(arm: fn(&AtomicU32), disarm: fn(&AtomicU32), claim: fn(&AtomicU32, &mut
         const ENTRIES: u32 = 2;
         let (mut producer, mut consumer) = Watched::ends(false);
         let event = Arc::new(Event { raised: Mutex::new(false), changed: Condvar::new() });
-        let bell = Arc::clone(&event);
+        let doorbell = Arc::clone(&event);
         let pusher = thread::spawn(move || {
             let mut kept = 0;
             for entry in 1..=ENTRIES {
                 producer.push(entry).expect("two slots");
                 producer.submit();
                 if claim(&producer.memory().0.flags, &mut kept) {
-                    bell.raise();
+                    doorbell.raise();
                 }
             }
         });

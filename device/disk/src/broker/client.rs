@@ -317,7 +317,7 @@ impl BrokerQueue {
 /// Copies `length` bytes of what is to be written, from `position` on, to `data`.
 fn gather(region: &Region, mut data: u32, operation: &Operation, position: u64, length: usize) {
     let mut copy = |bytes: &[u8]| {
-        // The pages are ours and inside.
+        // The pages are this request's, and inside the region.
         let _ = region.write(data, bytes);
         data += bytes.len() as u32;
     };
@@ -467,7 +467,7 @@ impl Drop for BrokerQueue {
         while self.in_flight() > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.wait(left).is_err() {
-                // Nothing of it is in our memory: the broker has copies.
+                // The broker has copies: no request uses this process's memory.
                 return;
             }
             self.complete(&mut completions);

@@ -42,7 +42,7 @@ impl VolumeLease {
     /// Those of `fcntl(2)`.
     pub fn is_held(file: impl AsFd) -> io::Result<bool> {
         let mut request = lock(libc::F_WRLCK);
-        // SAFETY: the descriptor is open, and the structure is ours and whole.
+        // SAFETY: the descriptor is open, and the structure is a whole local value.
         if unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut request) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -74,8 +74,8 @@ mod tests {
                     match pages.take(number) {
                         Some((first, got)) => {
                             prop_assert!(got <= number && first + got <= count);
-                            let apart = |(other, length): &(u32, u32)| first + got <= *other || other + length <= first;
-                            prop_assert!(held.iter().all(apart));
+                            let clear = |(other, length): &(u32, u32)| first + got <= *other || other + length <= first;
+                            prop_assert!(held.iter().all(clear));
                             held.push((first, got));
                         }
                         None => prop_assert_eq!(pages.free(), 0),

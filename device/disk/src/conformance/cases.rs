@@ -328,9 +328,9 @@ pub fn priorities_change_nothing_that_is_read(bench: &mut dyn Bench) {
         assert!(execute(&mut *queue, write(at, BLOCK, 1), priority).result.is_ok());
         let parts = vec![part(BLOCK, 2), part(BLOCK, 3)];
         let vectored = Operation::WriteVectored { offset: (at + BLOCK) as u64, parts, durable: index == 1 };
-        let gone = Operation::Discard { offset: at as u64, length: BLOCK as u64 };
+        let discard = Operation::Discard { offset: at as u64, length: BLOCK as u64 };
         let read = Operation::ReadVectored { offset: (at + 3 * BLOCK) as u64, parts: vec![part(BLOCK, 4)] };
-        for (token, operation) in [vectored, gone, read, Operation::Flush].into_iter().enumerate() {
+        for (token, operation) in [vectored, discard, read, Operation::Flush].into_iter().enumerate() {
             if queue.in_flight() == queue.depth() {
                 settle(&mut *queue).into_iter().for_each(|done| assert!(done.result.is_ok()));
             }

@@ -492,7 +492,7 @@ impl NicQueue for Endpoint {
         if frame.chunk & OURS == 0 {
             return &self.chunks[self.chunk(frame)];
         }
-        // SAFETY: the engine's allocation (`locate`) in our own region, which no other process
+        // SAFETY: the engine's allocation (`locate`) in the own region, which no other process
         // writes but for the words of the first page.
         unsafe { self.mine.bytes(self.locate(frame)) }
     }

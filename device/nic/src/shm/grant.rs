@@ -63,13 +63,13 @@ impl Revocation {
     /// # Errors
     /// Those of `pwrite(2)`; the doorbell is shut even so.
     pub fn revoke(&self) -> io::Result<()> {
-        let told: Result<(), _> = self
+        let notified: Result<(), _> = self
             .regions
             .iter()
             .try_for_each(|region| pwrite(region, &1_u32.to_ne_bytes(), REVOKED as u64).map(|_| ()));
         // Fails only if a side has closed its end already.
         let _ = shutdown(&self.doorbell, Shutdown::Both);
-        told.map_err(io::Error::from)
+        notified.map_err(io::Error::from)
     }
 }
 
@@ -79,7 +79,7 @@ pub enum OpenError {
     /// The numbers are wrong.
     #[error(transparent)]
     Layout(#[from] LinkLayoutError),
-    /// A region could be shrunk under us.
+    /// A region could be shrunk while it is mapped.
     #[error("a region of the link is not sealed against shrinking: it did not come from the control plane")]
     NotSealed,
     /// A region has another size.

@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(a.counters().ring_violations + b.counters().invalid_descriptors, 0);
     }
 
-    /// A peer that writes anything anywhere in its region costs us the link at worst: no panic, no
+    /// A peer that writes anything anywhere in its region costs the link at worst: no panic, no
     /// endless work, no stray access.
     #[test]
     fn a_peer_that_scribbles_harms_only_the_link(

@@ -373,15 +373,15 @@ impl FrameProgram {
             self.code.load(Size::Byte, R1, R7, 30);
             self.drop_if(Condition::GreaterOrEqual, R1, 224, Reason::Peer);
         }
-        let anybody = self.code.label();
+        let any_peer = self.code.label();
         self.code.load(Size::Double, R1, R9, Word::PeersRestricted.offset());
-        self.jump_if(Condition::Equal, R1, 0, anybody);
+        self.jump_if(Condition::Equal, R1, 0, any_peer);
         self.code.store(Size::Word, R10, PREFIX_KEY, 32);
         self.code.load(Size::Word, R1, R7, direction.peer_address());
         self.code.store(Size::Word, R10, PREFIX_KEY + 4, R1);
         self.look_up(peers, PREFIX_KEY);
         self.drop_if(Condition::Equal, R0, 0, Reason::Peer);
-        self.code.bind(anybody);
+        self.code.bind(any_peer);
     }
 
     /// Drops IPv4 packets that are neither TCP nor UDP on a granted port, nor ICMP that a VNIC may

@@ -171,7 +171,7 @@ pub(super) fn request(
         return Err(failed(io::Error::last_os_error()));
     }
     let mut answer = vec![0_u8; ANSWER_BYTES];
-    // SAFETY: writes at most the length of `answer`, which is exclusively ours.
+    // SAFETY: writes at most the length of `answer`, to which nothing else points.
     let length = unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     if length < 0 {
         return Err(failed(io::Error::last_os_error()));
@@ -187,7 +187,7 @@ fn open() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just returned this fd to us.
+    // SAFETY: the kernel has just returned this fd, and no other code has its number.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let on: libc::c_int = 1;
     // Both only make errors more readable: an older kernel without them is no failure.
@@ -231,7 +231,7 @@ fn read_answer(answer: &[u8]) -> Result<Vec<u8>, (io::Error, String)> {
     }
     let mut message = String::new();
     if flags & NLM_F_ACK_TLVS != 0 && flags & NLM_F_CAPPED != 0 {
-        // The error code and the header of our request come first.
+        // The error code and the header of the request come first.
         let attributes = body.get(4 + HEADER..).unwrap_or(&[]);
         if let Some((_, text)) = Attributes(attributes).find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG) {
             message = String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();

@@ -206,8 +206,8 @@ impl VnicSpec {
     /// The same over IPv6. A list of all addresses that says nothing of IPv6 does not restrict
     /// IPv6.
     pub fn is_restricted6(&self) -> bool {
-        let everybody = self.peers6.is_empty() && !self.is_restricted();
-        !everybody && self.peers6.iter().all(|prefix| prefix.length > 0)
+        let unrestricted = self.peers6.is_empty() && !self.is_restricted();
+        !unrestricted && self.peers6.iter().all(|prefix| prefix.length > 0)
     }
 
     /// Whether it may talk with that address.

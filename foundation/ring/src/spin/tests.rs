@@ -73,7 +73,8 @@ fn two_loops_that_wait_for_each_other_wake_up_for_good() {
     let mut waits = [0, 0];
     for round in 0..200 {
         let (me, other) = (round % 2, 1 - round % 2);
-        // The other side waits for as long as I take, on top of what I was waited for.
+        // The other side waits as long as this side works, and as long as this side's own wake-up
+        // took.
         waits[other] = work + if asleep[me] { wake } else { 0 };
         asleep[other] = sides[other].budget() < waits[other];
         spun(&mut sides[other], waits[other] + if asleep[other] { wake } else { 0 }, 1);

@@ -315,7 +315,7 @@ fn a_watcher_s_edges_are_those_of_linux() {
 }
 
 #[test]
-fn a_waiter_is_notified_once_for_each_request_and_only_for_what_it_waits_for() {
+fn a_waiter_is_notified_once_for_each_request_and_only_for_its_own_event() {
     let [mine, theirs] = pair(SMALL);
     write(&mine, b"nothing waits");
     assert!(!mine.data_notification().is_needed());
@@ -367,7 +367,7 @@ fn the_last_byte_stays_in_the_doorbell_as_long_as_others_wait() {
         let _held = mine.receive().expect("free");
         mine.private().receiving.lock.load(Ordering::Relaxed)
     };
-    let ended = std::thread::scope(|scope| scope.spawn(ended).join().expect("it only looks"));
+    let ended = std::thread::scope(|scope| scope.spawn(ended).join().expect("the thread only reads its id"));
     // A thread that was joined may still be on its way out of the kernel.
     while lives(ended & ((1 << 22) - 1)) {
         std::thread::yield_now();

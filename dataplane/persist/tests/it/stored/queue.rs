@@ -95,7 +95,7 @@ fn step<D: DiskQueue>(
         }
         12 => {
             if let Some(receipt) = held.receipts.pop() {
-                // Stale receipts are none of ours any more.
+                // A stale receipt belongs to another delivery.
                 let _ = queue.give_back(receipt, held.now, random.below(3) * 20);
             }
         }

@@ -224,9 +224,9 @@ impl FrameProgram {
         if direction == Direction::Transmit {
             self.drop_if(Condition::Equal, R1, TRIAL, Reason::Address);
         }
-        let anybody = self.code.label();
+        let any_peer = self.code.label();
         self.code.load(Size::Double, R1, R9, Word::PeersRestricted6.offset());
-        self.jump_if(Condition::Equal, R1, 0, anybody);
+        self.jump_if(Condition::Equal, R1, 0, any_peer);
         self.code.store(Size::Double, R10, SAVED, R3);
         self.code.store(Size::Word, R10, PREFIX_KEY6, 128);
         self.copy_address6(direction.peer_address6());
@@ -235,7 +235,7 @@ impl FrameProgram {
         self.code.load(Size::Double, R3, R10, SAVED);
         self.code.load(Size::Half, R2, R7, PAYLOAD_LENGTH);
         self.code.to_big_endian(R2, 16);
-        self.code.bind(anybody);
+        self.code.bind(any_peer);
     }
 
     /// R3 has the type.
@@ -275,7 +275,7 @@ impl FrameProgram {
         self.jump_if(Condition::Equal, R3, 1, error);
         self.drop_if(Condition::NotEqual, R3, 4, Reason::Icmp);
         self.code.bind(error);
-        // As over IPv4: only about packets that came to us.
+        // As over IPv4: only about packets that came to the VNIC.
         self.drop_if(Condition::Less, R2, 48, Reason::Icmp);
         self.require_or_drop(IPV6_END + 48);
         self.if_own_address6(QUOTED, done);

@@ -147,6 +147,6 @@ pub(super) fn transmit(spec: &VnicSpec, head: &[u8], length: usize) -> Verdict {
         return Ok(());
     }
     ensure(packet.payload == 32, Reason::Icmp)?;
-    let told = chunk::<8>(head, HEADER + 24, Reason::Short)?;
-    ensure(told[..2] == option && told[2..] == spec.mac, Reason::Icmp)
+    let claimed = chunk::<8>(head, HEADER + 24, Reason::Short)?;
+    ensure(claimed[..2] == option && claimed[2..] == spec.mac, Reason::Icmp)
 }

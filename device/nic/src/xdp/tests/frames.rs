@@ -209,7 +209,7 @@ pub(super) fn hostile(direction: Direction) -> Vec<(&'static str, Vec<u8>, Reaso
             let group = changed(&tcp, 30, &[224, 0, 0, 1]);
             frames.push(("to a group", group, Reason::Peer));
             let all = changed(&tcp, 30, &[255; 4]);
-            frames.push(("to everybody", all, Reason::Peer));
+            frames.push(("to the broadcast address", all, Reason::Peer));
             let routed = talk(direction, 6, 6379, 4);
             frames.push(("with options", routed, Reason::Options));
             let cut = icmp(direction, 3, NON_PEER);

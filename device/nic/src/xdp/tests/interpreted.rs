@@ -294,7 +294,7 @@ fn the_uplink_takes_the_vnics_frames_and_leaves_the_rest() {
             cut.resize(length, 0);
             let whole = if frame[12..14] == [8, 6] { 42 } else { 34 };
             let result = run(&program, World::of(&frames::spec()), &cut);
-            // What others announce to everybody is the host's.
+            // Broadcast announcements of others are the host's.
             let taken = length >= whole && (whole == 34 || frame[38..42] == frames::ADDRESS.octets());
             assert_eq!(result, if taken { (4, 0) } else { (2, 1) }, "{cut:02x?}");
         }

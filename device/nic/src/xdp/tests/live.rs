@@ -199,8 +199,8 @@ fn a_vnic_reaches_the_wire_and_is_reached() {
         let mut uplink = Uplink::adopt(wire).unwrap();
         assert_eq!(uplink.vnics().unwrap(), [(frames::ADDRESS, MAC)]);
         let at_wire = Raw::at(wire);
-        // What others announce to everybody is the host's, as is what does not go to the granted
-        // address.
+        // Broadcast announcements of others are the host's, and so are frames to other addresses
+        // than the granted one.
         let about_us = |frame: &Vec<u8>| match (frame[0], frame[12..14] == [0x86, 0xdd]) {
             (0x33, true) => frame[62..78] == frames::ipv6::ADDRESS.octets(),
             (_, true) => frame[38..54] == frames::ipv6::ADDRESS.octets(),

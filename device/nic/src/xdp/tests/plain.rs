@@ -31,9 +31,9 @@ fn known_frames_are_judged_as_by_the_programs() {
 }
 
 #[test]
-fn a_list_of_everybody_is_of_ipv6_too() {
-    let everybody = vec![crate::xdp::Ipv4Prefix::new(std::net::Ipv4Addr::UNSPECIFIED, 0).unwrap()];
-    let spec = VnicSpec { peers: everybody, uplink: Some(5), ..frames::ipv6::spec6() };
+fn a_list_of_all_ipv4_addresses_covers_ipv6_too() {
+    let all = vec![crate::xdp::Ipv4Prefix::new(std::net::Ipv4Addr::UNSPECIFIED, 0).unwrap()];
+    let spec = VnicSpec { peers: all, uplink: Some(5), ..frames::ipv6::spec6() };
     for frame in frames::ipv6::legal(Direction::Receive) {
         assert_eq!(software::receive(&spec, &frame, frame.len()), Ok(()));
     }

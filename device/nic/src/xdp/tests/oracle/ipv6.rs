@@ -37,7 +37,8 @@ fn groups(spec: &VnicSpec) -> Vec<Ipv6Addr> {
     all
 }
 
-/// In the list, if there is one; a list of IPv4 alone that names everybody means everybody.
+/// In the list, if there is one. A list of IPv4 alone that names all addresses stands for all of
+/// IPv6 too.
 fn is_peer(spec: &VnicSpec, other: Ipv6Addr) -> bool {
     if spec.peers6.is_empty() {
         return spec.peers.is_empty() || spec.peers.iter().any(|prefix| prefix.length() == 0);
@@ -58,24 +59,24 @@ pub(super) fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Resu
     let group = packet[24] == 0xff;
     let other = if direction == Direction::Receive { source } else { destination };
     let peer = ensure(is_peer(spec, other), Reason::Peer);
-    let (ordinary, from_nobody) = match direction {
+    let (ordinary, unspecified) = match direction {
         Direction::Receive => {
             let to_us = own(spec).contains(&destination);
             ensure(to_us || groups(spec).contains(&destination), Reason::Address)?;
             (if to_us { peer } else { Err(Reason::Address) }, false)
         }
         Direction::Transmit => {
-            let from_nobody = source == Ipv6Addr::UNSPECIFIED;
-            ensure(from_nobody || own(spec).contains(&source), Reason::Address)?;
+            let unspecified = source == Ipv6Addr::UNSPECIFIED;
+            ensure(unspecified || own(spec).contains(&source), Reason::Address)?;
             ensure(frame[0] & 1 == 0 || group, Reason::DestinationMac)?;
-            let ordinary = if from_nobody {
+            let ordinary = if unspecified {
                 Err(Reason::Address)
             } else if group {
                 Err(Reason::Peer)
             } else {
                 peer
             };
-            (ordinary, from_nobody)
+            (ordinary, unspecified)
         }
     };
     if protocol == 58 {
@@ -86,7 +87,7 @@ pub(super) fn judge(spec: &VnicSpec, direction: Direction, frame: &[u8]) -> Resu
                 ordinary?;
                 ensure(matches!(message[0], 1 | 2 | 3 | 4 | 128 | 129), Reason::Icmp)
             }
-            (_, Direction::Transmit) => sent(spec, message, hops, ordinary, from_nobody),
+            (_, Direction::Transmit) => sent(spec, message, hops, ordinary, unspecified),
         };
     }
     ordinary?;
@@ -101,7 +102,7 @@ fn sent(
     message: &[u8],
     hops: u8,
     ordinary: Result<(), Reason>,
-    from_nobody: bool,
+    unspecified: bool,
 ) -> Result<(), Reason> {
     let option_is = |kind: u8| {
         message.len() == 24
@@ -110,12 +111,12 @@ fn sent(
     match message[0] {
         135 => {
             ensure(hops == 255, Reason::Icmp)?;
-            ensure(!from_nobody || message.len() == 24, Reason::Icmp)?;
-            ensure(!from_nobody || own(spec).contains(&address(message, 8)), Reason::Icmp)?;
+            ensure(!unspecified || message.len() == 24, Reason::Icmp)?;
+            ensure(!unspecified || own(spec).contains(&address(message, 8)), Reason::Icmp)?;
             ensure(option_is(1), Reason::Icmp)
         }
         136 => {
-            ensure(!from_nobody, Reason::Address)?;
+            ensure(!unspecified, Reason::Address)?;
             ensure(hops == 255 && message.len() >= 24, Reason::Icmp)?;
             ensure(own(spec).contains(&address(message, 8)) && option_is(2), Reason::Icmp)
         }
