@@ -4,7 +4,7 @@
 //!    from the first to the last, they are the packet.
 //! 2. Fragments that overlap make the whole packet void, and so does any contradiction with earlier
 //!    ones. RFC 5722 asks for that over IPv6; we do it for IPv4 too, because no honest sender
-//!    overlaps and no receiver can tell which copy counts. An identical repetition is harmless.
+//!    overlaps and no receiver can decide which copy counts. An identical repetition is harmless.
 //! 3. A void packet keeps its key until its time is over, so that its other fragments do not begin
 //!    a new packet.
 //! 4. Everything is bounded (RFC 8900 section 3.7): packets, packets of one source, fragments of a

@@ -44,7 +44,7 @@ impl ReceiveQueue {
         self.queued.len()
     }
 
-    /// The oldest: from whom, and what.
+    /// The oldest: its sender and its bytes.
     #[inline]
     pub(super) fn oldest(&self) -> Option<((Address, u16), &[u8])> {
         let datagram = self.queued.front()?;

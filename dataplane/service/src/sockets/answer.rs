@@ -22,7 +22,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Returns the user for whom its open requests are counted; `None` for administrators.
+    /// Returns the user whose open requests include this one; `None` for administrators.
     pub(super) fn bucket(self) -> Option<u32> {
         (!self.administers).then_some(self.uid)
     }

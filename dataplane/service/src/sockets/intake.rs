@@ -51,15 +51,15 @@ impl SocketService {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(administrators, flags) {
                 Ok(socket) => {
-                    let who = peer(&socket);
-                    if who.as_ref().is_ok_and(|who| administration::shares_namespaces(who.pid)) {
+                    let sender = peer(&socket);
+                    if sender.as_ref().is_ok_and(|sender| administration::shares_namespaces(sender.pid)) {
                         self.admit(socket, Entrance::Administrators);
                         continue;
                     }
                     tracing::warn!(
                         "a request of an administrator is rejected: it comes from another user or PID namespace"
                     );
-                    self.reject(who.map_or(UNKNOWN_UID, |who| who.uid), socket);
+                    self.reject(sender.map_or(UNKNOWN_UID, |sender| sender.uid), socket);
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // No descriptors: those that are kept for administrators are in use, and their
@@ -71,11 +71,11 @@ impl SocketService {
 
     /// Admits a request, unless its user has too many.
     fn admit(&mut self, socket: OwnedFd, entrance: Entrance) {
-        let Ok(who) = peer(&socket) else { return self.reject(UNKNOWN_UID, socket) };
+        let Ok(sender) = peer(&socket) else { return self.reject(UNKNOWN_UID, socket) };
         // Only for display.
-        let pid = who.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
+        let pid = sender.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
         let administers = entrance == Entrance::Administrators;
-        let caller = Caller { uid: who.uid, pid, administers };
+        let caller = Caller { uid: sender.uid, pid, administers };
         let bucket = caller.bucket();
         let own = self.pending_by_user.get(&bucket).copied().unwrap_or(0) + self.forwarded_of(bucket);
         let full = if administers {

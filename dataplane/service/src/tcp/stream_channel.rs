@@ -143,7 +143,7 @@ impl StreamChannel {
     }
 
     /// Returns the descriptor that becomes readable when the application notifies, and hangs up
-    /// when it is gone.
+    /// when the application closes.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         self.placeholder.as_fd()
     }

@@ -356,7 +356,7 @@ fn connect_from(service: &TestService, from: Name, to: std::net::SocketAddr) -> 
 }
 
 #[test]
-fn a_name_that_has_a_connection_is_refused_whatever_became_of_its_listener() {
+fn a_name_that_has_a_connection_is_refused_in_any_state_of_its_listener() {
     let service = TestService::new();
     let (placeholder, address) = listen(&service, "127.0.0.1:0", 2);
     let (reply, _own) = connect(&service, address);

@@ -8,7 +8,7 @@
 //! 2. Addresses are not probed before use: DupAddrDetectTransmits is 0, which RFC 4862 section 5.1
 //!    leaves to the administrator. The control plane gives each address to one VNIC, refuses a
 //!    second one, and its filters drop forged packets. A probe would delay every start by a second,
-//!    and an attacker who answered it would keep the address from its owner.
+//!    and an attacker that answered it would keep the address from its owner.
 //! 3. Another host that claims one of our addresses is counted. The engine announces the address
 //!    again, at most every [`DEFEND_INTERVAL`] (RFC 5227 section 2.4 b), and keeps it. Probes of
 //!    other hosts are answered like any request.

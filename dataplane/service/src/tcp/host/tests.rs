@@ -35,7 +35,7 @@ fn history(seed: u64) {
 }
 
 #[test]
-fn bytes_and_ends_arrive_whatever_the_link_and_the_others_do() {
+fn bytes_and_ends_arrive_over_any_link_and_beside_any_connections() {
     seeds::run("tcp host", &[], Budget { seeds: 2_000, seconds: 12 }, history);
 }
 
