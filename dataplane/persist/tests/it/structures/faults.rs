@@ -2,7 +2,7 @@
 //!
 //! | fault | outcome |
 //! | --- | --- |
-//! | EIO, ENOSPC | that operation and all later ones fail with the reason; no durable data is lost |
+//! | EIO, ENOSPC | that operation and all later ones fail with the reason; durable data stays |
 //! | bit rot, a lost or misdirected write | opening names what is missing, or the state is right |
 //! | a slow disk | everything is done in the end |
 //! | a full area | refused, nothing has changed, and removing makes room |
