@@ -224,7 +224,7 @@ pub struct Tally {
     pub bytes: u64,
     /// Frames put before a queue.
     pub delivered: u64,
-    /// Frames lost, for whatever reason.
+    /// Frames lost, for any reason.
     pub lost: u64,
     /// Of them, those that found the queue full, or that a RED queue dropped.
     pub overflowed: u64,

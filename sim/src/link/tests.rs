@@ -103,7 +103,7 @@ fn bandwidth_spaces_frames_and_a_full_queue_drops_the_last() {
     ends.link.step(0);
     let all = ends.drain();
     let times: Vec<u64> = all.iter().map(|(at, _)| *at).collect();
-    assert_eq!(times, (1..=10).map(|turn| turn * 1_000_000 + 500).collect::<Vec<_>>());
+    assert_eq!(times, (1..=10).map(|round| round * 1_000_000 + 500).collect::<Vec<_>>());
     let tally = ends.link.tally();
     assert_eq!((tally.overflowed, tally.lost), (10, 10));
     assert_eq!(tally.longest_queue, 10 * FRAME as u64);

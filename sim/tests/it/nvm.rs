@@ -66,8 +66,8 @@ impl Run {
             run.memory.power_off_at(boundary);
         }
         let mut sequences = Vec::new();
-        for turn in 0..8 {
-            if turn == 4 {
+        for round in 0..8 {
+            if round == 4 {
                 run.snapshot(&mut log)?;
             }
             for _ in 0..dice.between(1, 4) {

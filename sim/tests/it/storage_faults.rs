@@ -41,7 +41,7 @@ enum Fault {
     Misdirected,
     Lost,
     Slow,
-    /// A block cannot be read while a recovery goes on.
+    /// A block cannot be read during a recovery.
     Read,
 }
 

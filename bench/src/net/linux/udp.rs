@@ -57,9 +57,9 @@ pub(super) fn load(
         // A refused datagram and a lost one both count as lost.
         let _ = socket.send(&out);
     };
-    let mut heard = Instant::now();
+    let mut last_reply = Instant::now();
     for _ in 0..window {
-        send(heard);
+        send(last_reply);
     }
     loop {
         let received = socket.recv(&mut buffer);
@@ -69,15 +69,15 @@ pub(super) fn load(
         }
         match received {
             Ok(length) => {
-                heard = now;
+                last_reply = now;
                 if let Some(sent) = stamped(&buffer[..length]) {
                     meter.record(((now - begun).as_nanos() as u64).saturating_sub(sent));
                 }
                 send(now);
             }
             Err(cause) if would_block(&cause) => {
-                if now - heard > LOST {
-                    heard = now;
+                if now - last_reply > LOST {
+                    last_reply = now;
                     for _ in 0..window {
                         send(now);
                     }

@@ -39,7 +39,7 @@ pub(super) fn load(
     let mut meter = Meter::new(seconds)?;
     let begun = Instant::now();
     let mut out = vec![0; bytes];
-    let mut heard = begun;
+    let mut last_reply = begun;
     let mut due = window;
     loop {
         let now = Instant::now();
@@ -56,7 +56,7 @@ pub(super) fn load(
         }
         while stack.next_event().is_some() {
             while let Some((_, payload)) = stack.engine.udp_peek(PORT) {
-                heard = now;
+                last_reply = now;
                 due += 1;
                 if let Some(sent) = stamped(payload) {
                     meter.record(((now - begun).as_nanos() as u64).saturating_sub(sent));
@@ -64,8 +64,8 @@ pub(super) fn load(
                 stack.engine.udp_pop(PORT);
             }
         }
-        if now - heard > LOST {
-            heard = now;
+        if now - last_reply > LOST {
+            last_reply = now;
             due = window;
         }
     }

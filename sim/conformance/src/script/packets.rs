@@ -113,7 +113,7 @@ fn options(tokens: &mut Tokens) -> Result<Option<Vec<TcpOption>>, ScriptError> {
                 TcpOption::Sack(blocks)
             }
             // A request for a cookie of TCP Fast Open (RFC 7413 section 4.1.1), which the engine
-            // has never heard of.
+            // does not support.
             "FO" => TcpOption::Unknown(34, Vec::new()),
             other => return Err(tokens.error(format!("there is no option `{other}`"))),
         });

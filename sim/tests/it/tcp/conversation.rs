@@ -405,7 +405,7 @@ impl World {
                 host.idle_iterations = (second, iterations);
                 assert!(
                     iterations < IDLE_ITERATIONS + IDLE_ITERATIONS_PER_FLOW * host.ends.len() as u32,
-                    "host {side} turns {iterations} times a second for nothing at {}",
+                    "host {side} iterates {iterations} times a second without work at {}",
                     self.now
                 );
             }

@@ -349,11 +349,11 @@ impl MisbehavingPeer {
         segment.options = &bytes;
         let macs = Macs { from: MAC, to: VICTIM_MAC };
         (0..many)
-            .map(|turn| {
+            .map(|number| {
                 let mut one = segment;
                 match many {
-                    40 => one.ack = one.ack.wrapping_add(turn),
-                    30 => one.seq = one.seq.wrapping_add(turn),
+                    40 => one.ack = one.ack.wrapping_add(number),
+                    30 => one.seq = one.seq.wrapping_add(number),
                     _ => {}
                 }
                 one.encode(macs)
