@@ -2,7 +2,7 @@
 //!
 //! An end lies in memory that both peers share (`sietch_ring::stream`). Its descriptor is a
 //! *placeholder*: a Unix socket whose other end the peer holds. A byte on it is a *doorbell*: it
-//! wakes those who sleep, and means "check shared memory again".
+//! wakes the sleeping threads, and means "check shared memory again".
 
 pub(crate) mod blocked;
 pub(crate) mod doorbell;

@@ -3,11 +3,11 @@
 //! 1. A wait sleeps in the kernel, on the program's own descriptors. An epoll is the kernel's
 //!    epoll; in it, or in the array of a `ppoll`, each stream is represented by its placeholder. A
 //!    placeholder becomes readable when the peer notifies, and hangs up when the last holder of the
-//!    peer's end is gone. Timeouts, masks and signals are therefore the kernel's.
+//!    peer's end is closed. Timeouts, masks and signals are therefore the kernel's.
 //! 2. The peer notifies only ends that are *armed*. Arm, check once more, sleep: no event is lost
 //!    ([`crate::readiness`]).
 //! 3. A thread that is awake checks shared memory, and makes no system call as long as it finds
-//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked now and then, so
+//!    something ([`epoll`], [`mod@poll`], [`mod@select`]). The kernel is asked periodically, so
 //!    that its own descriptors are never forgotten.
 //! 4. Before a thread sleeps it polls for a while, as long as experience says that it pays
 //!    ([`crate::connection::spin`]).

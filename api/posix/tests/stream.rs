@@ -319,10 +319,10 @@ fn an_engine_behind_a_connection_is_notified_of_its_options() {
     assert_eq!(set(a, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0), Ok(0));
     assert_eq!(set(a, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 3), Ok(0));
     assert_eq!((other.option_changes(), other.readable()), (1, 0));
-    let mut bell = [0_u8; 4];
+    let mut doorbell = [0_u8; 4];
     // SAFETY: four bytes may be written.
-    let rung = unsafe { libc::recv(b, bell.as_mut_ptr().cast(), 4, libc::MSG_DONTWAIT) };
-    assert_eq!(rung, 1);
+    let received = unsafe { libc::recv(b, doorbell.as_mut_ptr().cast(), 4, libc::MSG_DONTWAIT) };
+    assert_eq!(received, 1);
     // The engine's algorithms are known here, whatever the kernel has.
     let named = |name: &[u8]| {
         let (from, length) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
@@ -333,11 +333,11 @@ fn an_engine_behind_a_connection_is_notified_of_its_options() {
     assert_eq!((named(b"dctcp"), named(b"nonsense")), (Ok(0), Err(libc::ENOENT)));
     let (mut name, mut length) = ([0xff_u8; 16], 16);
     // SAFETY: sixteen bytes may be written.
-    let told = unsafe {
+    let answer = unsafe {
         let to = name.as_mut_ptr().cast();
         options::getsockopt(a, libc::IPPROTO_TCP, libc::TCP_CONGESTION, to, &raw mut length)
     };
-    assert_eq!((told, length, &name), (0, 16, b"dctcp\0\0\0\0\0\0\0\0\0\0\0"));
+    assert_eq!((answer, length, &name), (0, 16, b"dctcp\0\0\0\0\0\0\0\0\0\0\0"));
     assert_eq!([a, b].map(descriptor::close), [0, 0]);
 }
 

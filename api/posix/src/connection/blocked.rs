@@ -48,8 +48,8 @@ pub(crate) struct SleepOptions {
     pub(crate) want: Want,
     /// When it gives up, of the monotonic clock.
     pub(crate) deadline: Option<u64>,
-    /// Whether a handler that was installed with SA_RESTART lets it go on. Linux does so for calls
-    /// that have done nothing yet and have no time-out.
+    /// Whether a handler that was installed with SA_RESTART lets the call continue. Linux does so
+    /// for calls that have done nothing yet and have no time-out.
     pub(crate) restart: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Doorbell bytes on the placeholder of an end.
 //!
 //! The peer writes a byte for each request ([`sietch_ring::stream::waiters`]). A byte means "check
-//! again" to everyone who sleeps at this end, in any call, thread or process. So all bytes are
+//! again" to every thread that sleeps at this end, in any call or process. So all bytes are
 //! taken only where no other waiter is counted ([`empty`]). Otherwise one byte stays ([`thin`]),
 //! and not many more than [`DRAIN_THRESHOLD`], because a full placeholder takes no more. A sleep
 //! that such a byte would end at once uses an epoll instead ([`crate::connection::edges`]).
@@ -45,7 +45,7 @@ pub(crate) fn quieten(fd: c_int, end: &Endpoint) -> bool {
     end.waiting() == 0 && empty(fd, end, 0)
 }
 
-/// Takes bytes out of a placeholder now and then, all but one.
+/// Occasionally takes bytes out of a placeholder, all but one.
 #[inline]
 pub(crate) fn thin(fd: c_int, end: &Endpoint) {
     let spread = fd.cast_unsigned().wrapping_mul(0x9e37_79b9) >> 16;

@@ -51,7 +51,7 @@ pub(crate) fn judge(fd: c_int, end: &Endpoint, bytes: &[u8], found: Found) {
 /// Judges what lies on a placeholder, and takes none of it.
 #[cold]
 pub(crate) fn examine(fd: c_int, end: &Endpoint) {
-    // A restricted process cannot look at bytes without taking them.
+    // A restricted process cannot read bytes without taking them.
     if seccomp::is_restricted() || end.private().has(flag::RESET) {
         return;
     }

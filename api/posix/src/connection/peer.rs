@@ -92,7 +92,7 @@ pub(crate) fn check_peer_gone(fd: c_int, end: &Endpoint) -> bool {
         let began = kernel::now();
         processor::yield_now();
         gone = is_hung_up(fd);
-        // Other threads want the processor: the service has run too, or will not run soon.
+        // Other threads need the processor: the service has run too, or will not run soon.
         if kernel::now().saturating_sub(began) > spin::CROWDED {
             break;
         }

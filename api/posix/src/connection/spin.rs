@@ -23,7 +23,7 @@
 //!    it, so the thread yields before each check. Sleeping instead would cost both a system call
 //!    for every connection that waits. It would also keep them on one processor: two threads that
 //!    sleep in alternation look to the scheduler like one that runs, while two runnable threads are
-//!    moved apart. (Measured: redis-benchmark with 50 connections on a busy machine of two
+//!    separated. (Measured: redis-benchmark with 50 connections on a busy machine of two
 //!    processors: 140 thousand requests a second with sleeping, 450 thousand with yielding.) A
 //!    machine with one processor does not poll.
 //! 7. A yield that took as long as a time slice of the scheduler ([`CROWDED`]) went to a thread
@@ -168,7 +168,7 @@ impl Learned {
     }
 }
 
-/// Whether others want the processor of the calling thread.
+/// Whether other threads need the processor of the calling thread.
 struct Crowd {
     /// Until when it sleeps at once.
     until: Cell<u64>,

@@ -67,12 +67,12 @@ impl HiddenDescriptor {
         self.number.store(socket.cast_unsigned() + 1, Release);
     }
 
-    /// The number at which something was kept, whatever is there now.
+    /// The number at which a descriptor was kept, even if the number stands for another file now.
     pub(crate) fn number(&self) -> Option<c_int> {
         self.number.load(Acquire).checked_sub(1).map(u32::cast_signed)
     }
 
-    /// What is kept, if it still is what it was.
+    /// The kept descriptor, if it is still the same file.
     pub(crate) fn get(&self) -> Option<c_int> {
         let number = self.number()?;
         (cookie(number)? == self.cookie.load(Acquire)).then_some(number)

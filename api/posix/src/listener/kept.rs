@@ -53,7 +53,7 @@ pub(crate) fn record_owner(held: &Held) {
 }
 
 /// A listener was closed here. Its name is free when the service has seen that too. The process
-/// that made the listener waits for that; a child of fork closes only what its parent goes on with.
+/// that made the listener waits for that; a child of fork closes only what its parent still uses.
 pub(crate) fn wait_until_released(held: &Held) {
     let name = listener_name(held);
     // A sandbox may forbid the request.

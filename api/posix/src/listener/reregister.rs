@@ -2,7 +2,7 @@
 //!
 //! 1. The kernel's listening socket stays open in the program ([`crate::listener::kept`]).
 //! 2. The service's end of a placeholder closes if the service dies. The next accept finds that,
-//!    and registers the socket with the service that is there again ([`reregister`]).
+//!    and registers the socket with the restarted service ([`reregister`]).
 //! 3. Without a service, the kernel socket itself takes the placeholder's place: the listener is
 //!    *on the kernel*. From then on no `epoll_wait`, `poll`, `select` or `accept` of this program
 //!    sleeps longer than a [`slice()`]. After each slice all such listeners are offered to the

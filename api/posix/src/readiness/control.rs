@@ -13,7 +13,7 @@
 //! 4. A stream that the program removes stays in the kernel's epoll, *dormant*. Programs that
 //!    remove and add a stream with every request (as `ae` of Redis does) need no system call for
 //!    it. There are two exceptions: an epoll that is shared with others, which would not know, and
-//!    one that survives exec (made without `EPOLL_CLOEXEC`). There the kernel is told each change,
+//!    one that survives exec (made without `EPOLL_CLOEXEC`). There the kernel gets each change,
 //!    so that the next program can read it ([`crate::readiness::inherit`]).
 //! 5. A change may make something ready for a thread that sleeps in this epoll already. The
 //!    registration is armed and checked. If it is ready, the kernel is made to report it

@@ -377,7 +377,7 @@ fn descriptors() -> usize {
     usize::try_from(limit.rlim_max).unwrap_or(DESCRIPTORS).clamp(1024, DESCRIPTORS)
 }
 
-/// In a child of fork, the first time: what its parent had is inherited.
+/// The first time in a child of fork: the registrations of its parent are inherited.
 #[inline]
 pub(crate) fn recognise_child() {
     if let Some(word) = fork::own_word()

@@ -3,7 +3,7 @@
 //!
 //! 1. A connection arrives as three descriptors, of which one stays; the kernel's `accept` needs
 //!    one. Where only one is free and the limit cannot be raised, a child with a copy of the
-//!    descriptor table ([`crate::descriptor::copied_table`]) looks at the arrival without taking it
+//!    descriptor table ([`crate::descriptor::copied_table`]) reads the arrival without taking it
 //!    (MSG_PEEK), and maps its memory. Then the caller takes the arrival with room for its first
 //!    descriptor; the kernel drops the others ([`take_with_one_descriptor`]).
 //! 2. Another thread or process that accepts from the same listener may have been faster. So the

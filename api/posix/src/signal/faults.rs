@@ -2,7 +2,7 @@
 //!
 //! 1. With the first connection, listener or accepted socket of ours, a handler of the library is
 //!    installed in the kernel for both signals ([`install`]). A program without any keeps its
-//!    dispositions unchanged. [`KEPT`] holds what the program wants; `sigaction` and its relatives
+//!    dispositions unchanged. [`KEPT`] holds the program's own; `sigaction` and its relatives
 //!    change and return that ([`action`]).
 //! 2. A fault of a copy between the program's memory and a ring, or of a check of a call's
 //!    arguments, ends the copy with EFAULT. A page of a ring that the kernel refuses resets its

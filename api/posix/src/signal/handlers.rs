@@ -8,7 +8,7 @@
 //! 2. `SIG_DFL`, `SIG_IGN` and the signals of faults ([`is_fault`]) stay as they are. The first two
 //!    run nothing. A fault is caused by the thread itself, and language runtimes depend on its
 //!    exact handling. SIGSEGV and SIGBUS go through [`faults`] instead.
-//! 3. While a thread changes state that its own handlers may want too (a lock of this crate), it is
+//! 3. While a thread changes state that its own handlers may use too (a lock of this crate), it is
 //!    in a [`Section`]. A signal that arrives then is deferred: the trampoline remembers it and
 //!    returns with every signal blocked but those two. The end of the section sends the signal
 //!    again to the thread and unblocks it, and the kernel runs the handler there, as if it had

@@ -32,7 +32,7 @@ pub(crate) fn count() {
 }
 
 /// Makes the system call that a function of the C library stands for, with that function's
-/// arguments. The kernel also wants the size of a signal set; it writes the remaining time into a
+/// arguments. The kernel also needs the size of a signal set; it writes the remaining time into a
 /// copy.
 ///
 /// # Safety

@@ -4,8 +4,8 @@
 //! 1. [`raw_syscall`] is the processor's instruction. It returns the kernel's value; negative
 //!    numbers down to -4095 are errnos.
 //! 2. [`Outcome`] is that value as a `Result`. Functions of this crate return it among themselves.
-//! 3. [`to_c`] turns an outcome into what a C library function returns: -1 and errno, or the value
-//!    (errno unchanged).
+//! 3. [`to_c`] converts an outcome to the result of a C library function: -1 and errno, or the
+//!    value (errno unchanged).
 
 use std::ffi::{c_int, c_long, c_void};
 

@@ -25,7 +25,7 @@ use crate::system::sys::{Errno, Outcome};
 /// Bytes that a call with MSG_PEEK has copied, of those still in the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peeked {
-    /// Where the stream had been read up to.
+    /// The position in the stream up to which it was read.
     from: u64,
     /// Bytes copied from there on.
     bytes: usize,
@@ -100,7 +100,7 @@ unsafe fn take(
     Ok(copied)
 }
 
-/// A copy has met a fault. After a hole in the ring the call goes on, and finds a reset.
+/// A copy has met a fault. After a hole in the ring the call continues, and finds a reset.
 #[cold]
 fn cut_off(cut: CopyFault) -> Result<usize, Stopped> {
     match cut {
@@ -188,7 +188,7 @@ pub(crate) unsafe fn receive(
         let how = SleepOptions { want: Want::Data, deadline, restart: done == 0 && length != 0 };
         let call = call.get_or_insert_with(|| BlockedCall::begin(fd, held));
         match blocked::sleep_until(call, end, how, ready) {
-            // Linux sleeps once for a receive of nothing, and whatever wakes it ends it.
+            // Linux sleeps once for a receive of nothing, and any wake-up ends it.
             Ok(()) | Err(libc::EINTR | libc::EAGAIN) if length == 0 => return Ok(0),
             Ok(()) => fd = call.fd(),
             Err(_) if done != 0 => return Ok(done),
@@ -244,7 +244,7 @@ pub(crate) fn nothing(fd: c_int, end: &Endpoint) -> Option<Outcome> {
     if end.readable() != 0 {
         return None;
     }
-    // A reset that comes after FIN is for writers: the reader has had its end of the stream.
+    // A reset after FIN concerns writers only: the reader has seen the end of the stream.
     if finished || flags & (flag::HUNG_UP | flag::RESET) == flag::HUNG_UP || flags & SENT_AFTER_CLOSE != 0 {
         return Some(Ok(0));
     }

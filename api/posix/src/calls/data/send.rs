@@ -6,7 +6,7 @@
 //!    that all of them fit. Sleepers are notified all the same, so that they sleep no longer than
 //!    until the bytes are due. If the program's memory is not mapped, the whole piece with that
 //!    byte is not sent: EFAULT, as on Linux.
-//! 2. A write to a peer that is gone returns what Linux returns. After a reset: the error once,
+//! 2. A write to a peer that has closed returns what Linux returns. After a reset: the error once,
 //!    then EPIPE with SIGPIPE. After the peer's close: one write succeeds (its bytes are what the
 //!    reset answers), then EPIPE. That write takes no more than Linux's buffers would
 //!    ([`MAX_AFTER_CLOSE`]), so that a program that sends much notices.
@@ -88,7 +88,7 @@ unsafe fn put(end: &Endpoint, vectors: &[iovec], done: usize, flags: c_int) -> R
 }
 
 /// A copy has met a fault: nothing of the call counts that has not been published already. After a
-/// hole in the ring the call goes on, and finds a reset.
+/// hole in the ring the call continues, and finds a reset.
 #[cold]
 fn cut_off(send: &mut Send<'_>, mark: u64, cut: CopyFault) -> Result<usize, Stopped> {
     let kept = send.take_back(mark);
@@ -98,7 +98,7 @@ fn cut_off(send: &mut Send<'_>, mark: u64, cut: CopyFault) -> Result<usize, Stop
     }
 }
 
-/// `EPIPE`, with its signal unless the call does not want it.
+/// `EPIPE`, with its signal unless the call suppresses it.
 pub(crate) fn broken(flags: c_int) -> Errno {
     if flags & libc::MSG_NOSIGNAL == 0 {
         kernel::raise_sigpipe();

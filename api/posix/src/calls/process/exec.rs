@@ -6,7 +6,7 @@
 //!
 //! 1. [`begin`] keeps, as texts, the variables by which this process runs under Sietch.
 //! 2. An environment that names `SIETCH_SOCKETS` stays as it is, empty value included: its author
-//!    decided (`sietch run` in a program under Sietch, or a program that wants out). An environment
+//!    decided (`sietch run` in a program under Sietch, or a program that opts out). An environment
 //!    without it was made anew: it gets the variables, and the library before whatever its
 //!    `LD_PRELOAD` names.
 //! 3. The target may need another C library, which would refuse to start with this one: musl's

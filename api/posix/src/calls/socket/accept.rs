@@ -5,8 +5,8 @@
 //!    is not under Sietch), which is not ours afterwards.
 //! 2. A message whose descriptors do not fit would be lost with its connection. So the call makes
 //!    sure of room before it takes the message. Otherwise it returns EMFILE, and the connection
-//!    goes on waiting, as with the kernel. Where one number is free and no more are to be had, that
-//!    is enough (`service::arrival`).
+//!    continues to wait, as with the kernel. Where one number is free and no more are to be had,
+//!    that is enough (`service::arrival`).
 //! 3. The service's end of the placeholder closes if the service dies
 //!    (`listener::reregister`).
 

@@ -46,8 +46,8 @@ fn a_pause_is_forgotten_also_when_the_clock_wraps() {
     assert!(!known.begun(KEY, 65_530_u16.wrapping_add(FORGET_AFTER + 1)).0);
     // Slow ones never make a run.
     let mut known = NOTHING;
-    for turn in 0..100 {
-        known = known.begun(KEY, turn * (FORGET_AFTER + 1)).1.ended(KEY, turn * (FORGET_AFTER + 1), true);
+    for round in 0..100 {
+        known = known.begun(KEY, round * (FORGET_AFTER + 1)).1.ended(KEY, round * (FORGET_AFTER + 1), true);
     }
     assert!(!known.begun(KEY, 100 * (FORGET_AFTER + 1)).0);
 }

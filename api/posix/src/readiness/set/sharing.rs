@@ -5,7 +5,7 @@
 //!    is the memory of one process. It means something only to the process that made it, and to
 //!    children that were forked later, which have a copy.
 //! 2. So each registration bears the mark of its maker ([`mark`]): a number of the process, and how
-//!    often that process had forked. A process remembers the mark with what it knows of a
+//!    often that process had forked. A process remembers the mark with its own state of a
 //!    registration ([`crate::readiness::set::registrations::Known`]). Under another mark, the slot
 //!    is not the one that was known.
 //! 3. The kernel is asked whether another process may still hold a file only while a related

@@ -305,10 +305,10 @@ fn a_removed_stream_is_not_reported_whatever_happens_to_it() {
 fn a_stream_removed_and_added_again_is_as_if_it_were_new() {
     let (stream, peer) = pair();
     let epoll = Epoll::new();
-    for turn in 0..20 {
-        epoll.add(stream.0, IN | if turn % 3 == 0 { EDGE } else { 0 }, turn);
+    for round in 0..20 {
+        epoll.add(stream.0, IN | if round % 3 == 0 { EDGE } else { 0 }, round);
         peer.send(b"x");
-        assert_eq!(epoll.wait(-1), [(turn, IN)]);
+        assert_eq!(epoll.wait(-1), [(round, IN)]);
         assert_eq!(epoll.remove(stream.0), Ok(0));
         assert_eq!(epoll.wait(0), []);
         assert_eq!(epoll.remove(stream.0), Err(libc::ENOENT));

@@ -1,4 +1,4 @@
-//! A relative that writes whatever it likes where both remember an epoll.
+//! A relative that writes arbitrary values into the shared memory of an epoll.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -37,7 +37,7 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
         }
         // What a relative may have spoilt is not used for another epoll.
         hooks::before_fork();
-        for turn in 0..40 {
+        for round in 0..40 {
             {
                 let mut locked = set(&epoll).lock().expect("free");
                 let chosen = nasty(&mut state) % 3;
@@ -47,16 +47,16 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
                     }
                 }
             }
-            let (stream, peer) = &streams[turn % streams.len()];
+            let (stream, peer) = &streams[round % streams.len()];
             peer.send(b"x");
             // Whatever they answer.
-            let _ = epoll.try_wait(4, turn as c_int % 2);
+            let _ = epoll.try_wait(4, round as c_int % 2);
             let _ = epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 7);
             let _ = epoll.remove(stream.0);
             let _ = epoll.control(libc::EPOLL_CTL_ADD, stream.0, IN | ONCE, 8);
             let _ = epoll.control(libc::EPOLL_CTL_ADD, lost.as_raw_fd(), IN, 9);
-            if turn % 8 == 7 {
-                streams.remove(turn % streams.len());
+            if round % 8 == 7 {
+                streams.remove(round % streams.len());
                 streams.push(pair());
             }
         }

@@ -27,12 +27,8 @@ fn a_stream_polled_in_vain_cools_and_is_still_reported() {
         assert_eq!(epoll.wait(0), [(8, IN)]);
         busy.receive();
     }
-    assert_eq!(
-        busy.end(Endpoint::waiting),
-        0,
-        "what was ready lately is looked at, and needs no notification"
-    );
-    assert_eq!(quiet.end(Endpoint::waiting), 1, "what was not is armed, and looked at no more");
+    assert_eq!(busy.end(Endpoint::waiting), 0, "what was ready lately is polled, and needs no notification");
+    assert_eq!(quiet.end(Endpoint::waiting), 1, "what was not is armed, and polled no more");
     for _ in 0..3 {
         quiet_peer.send(b"hello");
         assert_eq!(epoll.wait(0), [(7, IN)]);
@@ -66,7 +62,7 @@ fn a_peer_that_answers_a_poller_need_not_notify_it() {
         stream.receive();
         poll_in_vain(&epoll);
     }
-    // A thread that sleeps is notified, whatever the program has written meanwhile.
+    // A thread that sleeps is notified, even if the program has written meanwhile.
     std::thread::scope(|threads| {
         let waiter = threads.spawn(|| epoll.wait(-1));
         until_asleep(&stream);

@@ -37,11 +37,11 @@ fn a_sleeper_in_poll_is_woken_by_either_kind() {
     let (reader, writer) = pipe();
     let read = libc::POLLIN;
     std::thread::scope(|threads| {
-        for turn in 0..100 {
+        for round in 0..100 {
             let waiter =
                 threads.spawn(|| run(&mut [entry(stream.0, read), entry(reader.as_raw_fd(), read)], -1));
             until_asleep(&stream);
-            if turn % 2 == 0 {
+            if round % 2 == 0 {
                 peer.send(b"x");
                 assert_eq!(waiter.join().expect("the waiter"), (Ok(1), vec![read, 0]));
                 stream.receive();

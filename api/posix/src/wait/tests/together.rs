@@ -65,8 +65,8 @@ fn threads_that_share_an_epoll_get_every_event_once_with_one_shot() {
                 }
             });
         }
-        for turn in 0..total {
-            assert_eq!(pairs[turn as usize % 8].1.send(b"x"), 1);
+        for round in 0..total {
+            assert_eq!(pairs[round as usize % 8].1.send(b"x"), 1);
         }
     });
     assert_eq!(got.load(SeqCst), total);
@@ -80,10 +80,10 @@ fn a_change_by_another_thread_reaches_the_sleeper() {
     epoll.add(quiet.0, IN, 1);
     peer.send(b"x");
     std::thread::scope(|threads| {
-        for turn in 0..50 {
+        for round in 0..50 {
             let waiter = threads.spawn(|| epoll.wait(-1));
             until_asleep(&quiet);
-            if turn == 0 {
+            if round == 0 {
                 epoll.add(stream.0, IN, 2);
             } else {
                 epoll.modify(stream.0, IN, 2);
@@ -159,15 +159,15 @@ fn signals_end_waits_that_poll_and_waits_that_sleep() {
     let (stream, _peer) = pair();
     let epoll = Epoll::new();
     epoll.add(stream.0, IN, 1);
-    for turn in 0..40 {
+    for round in 0..40 {
         std::thread::scope(|threads| {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (tell, identity) = std::sync::mpsc::channel();
             let epoll = &epoll;
             let stream = &stream;
             let waiter = threads.spawn(move || {
                 // SAFETY: names this thread.
                 tell.send(unsafe { libc::pthread_self() }).expect("the test listens");
-                if turn % 2 == 0 {
+                if round % 2 == 0 {
                     epoll.try_wait(4, -1).map(|_| 0)
                 } else {
                     let mut one = [libc::pollfd { fd: stream.0, events: libc::POLLIN, revents: 0 }];
@@ -175,7 +175,7 @@ fn signals_end_waits_that_poll_and_waits_that_sleep() {
                     unsafe { crate::wait::poll::poll(one.as_mut_ptr(), 1, None, ptr::null()) }
                 }
             });
-            let thread = told.recv().expect("the waiter began");
+            let thread = identity.recv().expect("the waiter began");
             // Again and again, as a handler may run before the call begins.
             while !waiter.is_finished() {
                 // SAFETY: the thread lives: it was not joined.
