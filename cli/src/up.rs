@@ -30,7 +30,7 @@ use plan::Plan;
 /// Runs until a signal stops it.
 ///
 /// # Errors
-/// [`Error::AlreadyRunning`]; whatever keeps daemon or store from serving.
+/// [`Error::AlreadyRunning`]; or the reason why daemon or store cannot serve.
 pub(crate) fn run(arguments: &UpArguments, socket: Option<PathBuf>) -> Result<(), Error> {
     if arguments.detach {
         return detach::start();

@@ -158,7 +158,7 @@ const EXEMPT: [(&str, &str, &str); 15] = [
     (
         SCAN,
         "|| stream_epoch(tag.stream) > superblock.epoch",
-        "a segment is looked at as a whole: what is found there is judged by the same rule",
+        "a segment is read as a whole: its content is judged by the same rule",
     ),
     (LAYOUT, "closed: raw.closed.get() != 0 || raw.clean.get() != 0", "what the report says"),
     (VOLUME_LAYOUT, "u64::MAX / 2", "numbers of a hostile writer, behind a checksum"),

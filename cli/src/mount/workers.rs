@@ -225,18 +225,18 @@ mod tests {
     fn a_blocked_lane_keeps_its_order_and_blocks_no_other_lane() {
         let workers = Workers::start(Path::new("/nowhere")).expect("threads");
         let (open, gate) = channel::<()>();
-        let (said, heard) = channel();
+        let (said, replies) = channel();
         let stuck = Lane::Area("/main/a".to_owned());
         workers.submit(stuck.clone(), Box::new(move |_| gate.recv().expect("opened")));
         for number in 0..3 {
             let said = said.clone();
-            workers.submit(stuck.clone(), Box::new(move |_| said.send(number).expect("heard")));
+            workers.submit(stuck.clone(), Box::new(move |_| said.send(number).expect("received")));
         }
         let other = said.clone();
-        workers.submit(Lane::Names, Box::new(move |_| other.send(9).expect("heard")));
-        assert_eq!(heard.recv(), Ok(9), "another lane waited");
+        workers.submit(Lane::Names, Box::new(move |_| other.send(9).expect("received")));
+        assert_eq!(replies.recv(), Ok(9), "another lane waited");
         open.send(()).expect("waits");
-        assert_eq!([heard.recv(), heard.recv(), heard.recv()], [Ok(0), Ok(1), Ok(2)]);
+        assert_eq!([replies.recv(), replies.recv(), replies.recv()], [Ok(0), Ok(1), Ok(2)]);
     }
 
     #[test]
@@ -253,9 +253,9 @@ mod tests {
         for _ in 0..MOST_WAITING {
             workers.submit(Lane::Names, Box::new(|client| assert!(client.is_some())));
         }
-        let (said, heard) = channel();
-        workers.submit(Lane::Names, Box::new(move |client| said.send(client.is_none()).expect("heard")));
-        assert_eq!(heard.recv(), Ok(true));
+        let (said, replies) = channel();
+        workers.submit(Lane::Names, Box::new(move |client| said.send(client.is_none()).expect("received")));
+        assert_eq!(replies.recv(), Ok(true));
         open.send(()).expect("waits");
     }
 }

@@ -225,10 +225,10 @@ mod tests {
     /// A user who can read the record can lock it; that has no effect.
     #[test]
     fn another_users_lock_on_the_record_neither_prevents_a_start_nor_makes_it_live() {
-        let path = path("stranger");
+        let path = path("other-user");
         std::fs::write(&path, "{\"pid\": 1}").expect("write");
-        let stranger = File::open(&path).expect("open");
-        flock(&stranger, FlockOperation::NonBlockingLockExclusive).expect("lock");
+        let other_user = File::open(&path).expect("open");
+        flock(&other_user, FlockOperation::NonBlockingLockExclusive).expect("lock");
         assert_eq!(find(&path).expect("readable"), None);
         let claim = claim(&path).expect("free");
         let mode = std::os::unix::fs::PermissionsExt::mode(

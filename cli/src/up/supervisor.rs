@@ -142,7 +142,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts whatever does not run.
+    /// Starts every process that does not run.
     async fn bring_up(&mut self) -> Result<(), Error> {
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {

@@ -84,7 +84,7 @@ fn bytes_written_past_the_library_reset_the_connection() {
         for payload in ["text", "zeros"] {
             assert_eq!(
                 run_program(testbed, &program, &["crowd", payload]),
-                "all have heard of it\n",
+                "all were notified\n",
                 "{payload}"
             );
         }

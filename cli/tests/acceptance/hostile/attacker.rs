@@ -89,7 +89,7 @@ impl Attacker {
     }
 
     /// Submits the queued frames and reclaims the sent ones.
-    fn turn(&mut self) {
+    fn exchange(&mut self) {
         self.queue.flush().expect("the VNIC is up");
         let mut arrived = Vec::new();
         self.queue.receive(&mut arrived, 256);
@@ -103,7 +103,7 @@ impl Attacker {
         for round in 0..20 {
             for frame in &forged {
                 assert!(self.send(frame) && self.send(&honest[round % 2]), "the queue is full");
-                self.turn();
+                self.exchange();
             }
         }
         println!("DONE {} forgeries", 20 * forged.len());
@@ -118,7 +118,7 @@ impl Attacker {
             for _ in 0..64 {
                 bytes += if self.send(&frame) { frame.len() } else { 0 };
             }
-            self.turn();
+            self.exchange();
         }
         println!("DONE {bytes}");
     }
@@ -129,7 +129,7 @@ impl Attacker {
         let forged = frames::forged(self.link);
         // Every buffer that this library can reach holds a forgery.
         while forged.iter().all(|frame| self.send(frame)) {}
-        self.turn();
+        self.exchange();
         let mut scribbler = Scribbler::over(self.socket.as_fd(), self.geometry);
         let end = Instant::now() + time;
         let mut words = 0;

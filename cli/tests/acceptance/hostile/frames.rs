@@ -139,9 +139,9 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         changed(&[(23, 1), (34, 3), (35, 1)]),
     ];
     frames.extend(ipv6::forged(link));
-    let stranger = [link.own[0], link.own[1], 9, 9, 9, 9];
+    let unknown = [link.own[0], link.own[1], 9, 9, 9, 9];
     for operation in [1, 2] {
-        for (mac, address) in [(link.own, GATEWAY), (link.own, NEIGHBOUR), (stranger, ADDRESS)] {
+        for (mac, address) in [(link.own, GATEWAY), (link.own, NEIGHBOUR), (unknown, ADDRESS)] {
             frames.push(arp(link, operation, mac, address));
         }
     }

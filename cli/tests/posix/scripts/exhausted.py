@@ -4,14 +4,14 @@ import errno, os, resource, socket, sys
 
 LIMIT, CLIENTS = 64, 75
 listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-asks, told = os.pipe()
+asks, answers = os.pipe()
 ends, over = os.pipe()
 child = os.fork()
 if child == 0:
     listener_name = listener.getsockname()
     listener.close()
     clients = [socket.create_connection(listener_name) for _ in range(CLIENTS)]
-    os.write(told, b"x")
+    os.write(answers, b"x")
     served = [client.recv(10) for client in clients]
     print("served", served.count(b"hello"), "of", CLIENTS, flush=True)
     os._exit(0)

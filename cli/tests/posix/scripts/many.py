@@ -38,11 +38,11 @@ def load():
     connections = [socket.create_connection(("127.0.0.1", PORT)) for _ in range(COUNT)]
     names = {connection.getsockname() for connection in connections}
     assert len(names) == COUNT, "no two have one name"
-    for turn in range(2):
+    for round in range(2):
         for number, connection in enumerate(connections):
-            connection.sendall(b"%d %d" % (turn, number))
+            connection.sendall(b"%d %d" % (round, number))
         for number, connection in enumerate(connections):
-            assert connection.recv(100) == b"%d %d" % (turn, number)
+            assert connection.recv(100) == b"%d %d" % (round, number)
     print("all right", flush=True)
     sys.stdin.read()
 

@@ -1,4 +1,6 @@
-"""Threads that set, get, count and delete in memcached, each over connections of its own, and compare all that comes back.
+"""Threads that set, get, count and delete in memcached, and compare every reply.
+
+Each thread has its own connections.
 
 usage: memcached.py PORT THREADS ROUNDS
 """
@@ -49,21 +51,21 @@ def work(number, failures):
     try:
         source = random.Random(number)
         client = Client()
-        for turn in range(ROUNDS):
+        for round in range(ROUNDS):
             values = {}
             for each in range(4):
-                length = source.choice([1, 100, 1400, 9000, 100_000 if turn % 20 == 0 else 10])
-                values[f"k{number}-{turn}-{each}"] = source.randbytes(length)
+                length = source.choice([1, 100, 1400, 9000, 100_000 if round % 20 == 0 else 10])
+                values[f"k{number}-{round}-{each}"] = source.randbytes(length)
             for key, value in values.items():
                 client.set(key, value)
             found = client.get(values)
-            assert found == values, (number, turn)
+            assert found == values, (number, round)
             for key in values:
                 answer = client.line(f"delete {key}")
                 assert answer == "DELETED", answer
             answer = client.line("incr total 1")
             assert answer.isdigit(), answer
-            if turn % 50 == 49:
+            if round % 50 == 49:
                 client.close()
                 client = Client()
         client.close()
@@ -78,10 +80,10 @@ def with_library():
     except ImportError:
         return "without pymemcache"
     client = PooledClient(("127.0.0.1", PORT), max_pool_size=4, timeout=60)
-    for turn in range(ROUNDS):
-        value = b"%d" % turn * (turn % 100)
-        client.set("library", value, noreply=bool(turn % 2))
-        assert client.get("library") == value, turn
+    for round in range(ROUNDS):
+        value = b"%d" % round * (round % 100)
+        client.set("library", value, noreply=bool(round % 2))
+        assert client.get("library") == value, round
     many = {f"many{each}": b"v" * each for each in range(200)}
     assert client.set_many(many) == []
     assert client.get_many(list(many)) == many

@@ -106,7 +106,7 @@ int main(int count, char **arguments) {
     if (!strcmp(how, "crowd")) {
         pthread_join(beside, 0);
         pthread_join(third, 0);
-        printf("all have heard of it\n");
+        printf("all were notified\n");
         return 0;
     }
     long received;

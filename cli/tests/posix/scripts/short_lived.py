@@ -1,4 +1,4 @@
-"""Connections that end after one question.
+"""Connections that end after one request.
 
 usage: short_lived.py serve PORT | short_lived.py load PORT CONNECTIONS
 """

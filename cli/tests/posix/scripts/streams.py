@@ -1,4 +1,6 @@
-"""An echo server over asyncio's streams, and its load: every connection sends, ends its side, and compares what comes back.
+"""An echo server over asyncio's streams, and its load.
+
+Every connection sends, ends its side, and compares the reply.
 
 usage: streams.py serve PORT | streams.py load PORT CONNECTIONS BYTES
 """

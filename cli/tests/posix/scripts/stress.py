@@ -1,9 +1,15 @@
-"""Threads and processes that share connections and wait for them in every way, from a seed: stress.py SEED SECONDS STALL
+"""Threads and processes that share connections and wait for them in every way, from a seed.
 
-Each round makes connections to itself, forks processes, and gives each end of each connection a sender and a receiver, which are threads of any of the
-processes. Each actor waits as the seed says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another, polled many times before each
-sleep), or several receivers share one loop. Every byte is compared. Counters in shared memory say how far each actor is. A stall is a time in which none of a process's counters moves although the
-processor was to be had; a poke (a look at the connections without waiting) then says whether something was there.
+usage: stress.py SEED SECONDS STALL
+
+Each round makes connections to itself, forks processes, and gives each end of each connection a
+sender and a receiver, which are threads of any of the processes. Each actor waits as the seed
+says: a blocking call, poll, select, or an epoll (level, edge, one-shot, within another, polled
+many times before each sleep), or several receivers share one loop. Every byte is compared.
+
+Counters in shared memory record the progress of each actor. A stall is a time in which no counter
+of a process moves although the processor was available. A poke (a check of the connections without
+waiting) then shows whether data was there.
 """
 import errno, mmap, os, random, select, signal, socket, struct, sys, threading, time
 

@@ -35,14 +35,14 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         frame.extend_from_slice(FORGED);
         frame
     };
-    let stranger = [link.own[0], link.own[1], 9, 9, 9, 9];
+    let unknown = [link.own[0], link.own[1], 9, 9, 9, 9];
     // The link-local address of another host.
-    let [a, b, c, d, e, f] = stranger.map(u16::from);
+    let [a, b, c, d, e, f] = unknown.map(u16::from);
     let foreign = Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f);
     let mut frames = vec![
         // Spoofed MACs, and addresses: the neighbour's, the host's, loopback, unspecified, a
         // group's, another link-local one.
-        changed(6, &stranger),
+        changed(6, &unknown),
         changed(6, &link.host),
         plain(NEIGHBOUR, 7000),
         plain(GATEWAY, 7000),
@@ -87,7 +87,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
         for target in [NEIGHBOUR, GATEWAY, foreign] {
             frames.push(message(ADDRESS, to, ADVERTISEMENT, target, link.own));
         }
-        frames.push(message(ADDRESS, to, ADVERTISEMENT, ADDRESS, stranger));
+        frames.push(message(ADDRESS, to, ADVERTISEMENT, ADDRESS, unknown));
         // In the name of another host.
         frames.push(message(NEIGHBOUR, to, ADVERTISEMENT, NEIGHBOUR, link.own));
         frames.push(message(Ipv6Addr::UNSPECIFIED, to, ADVERTISEMENT, ADDRESS, link.own));
@@ -95,7 +95,7 @@ pub(super) fn forged(link: Link) -> Vec<Vec<u8>> {
     // Solicitations that carry another host's address or MAC, and messages that came through a
     // router.
     frames.push(message(GATEWAY, NEIGHBOUR, SOLICITATION, NEIGHBOUR, link.own));
-    frames.push(message(ADDRESS, GATEWAY, SOLICITATION, GATEWAY, stranger));
+    frames.push(message(ADDRESS, GATEWAY, SOLICITATION, GATEWAY, unknown));
     let mut far = message(ADDRESS, GATEWAY, SOLICITATION, GATEWAY, link.own);
     far[21] = 254;
     frames.push(far);
