@@ -4,9 +4,9 @@
 //! 1. The kernel is a package of Debian's, downloaded once into `target/guest` and unpacked there.
 //!    Without an argument it is the one that `linux-image-amd64` stands for; another is named in
 //!    full, as in `cargo xtask guest linux-image-6.12.111+deb12-amd64`.
-//! 2. The guest's file system is an archive ([`archive`]) of the `sietch` command, its library, a
-//!    few programs of this machine with the libraries that `ldd` names, a few of the kernel's
-//!    modules, and this very program as `/init`. What `sietch` keeps is on a disk with ext4.
+//! 2. The guest's file system is an archive ([`archive`]). It holds the `sietch` command, its
+//!    library, some programs of this machine with the libraries that `ldd` names, some of the
+//!    kernel's modules, and this program as `/init`. The data of `sietch` are on a disk with ext4.
 //! 3. Inside, [`inside`] is process 1: it does what a user would do, prints a line for each step,
 //!    and powers the guest off.
 //! 4. Outside, the console is read until the guest prints the outcome, for at most [`TIMEOUT`].

@@ -32,10 +32,11 @@ struct Suite {
     seconds: &'static str,
 }
 
-/// A night's worth on two cores for the network, some hours for storage and the store, an hour for
-/// each fuzz target and for tests against the kernel's TCP (which need root, and say so), some
-/// hours for unmodified programs. Storage is the volume's metadata, the log, queue and map on disks
-/// and in persistent memory, the store on them, and processes that are killed.
+/// All suites, in about a night on two cores for the network, and some hours for storage and the
+/// store. Each fuzz target takes an hour, and so do tests against the kernel's TCP (which need
+/// root, and print that). Unmodified programs take some hours. Storage is the volume's metadata,
+/// the log, queue and map on disks and in persistent memory, the store on them, and killed
+/// processes.
 const SUITES: [Suite; 14] = [
     // One test has the whole matrix of the network.
     Suite { filter: "every_cell", ..Suite::of("net", "sietch-sim", "it") },

@@ -1,4 +1,4 @@
-//! What the intercepted calls of the C library do, by family.
+//! The intercepted calls of the C library, by family.
 //!
 //! Each call looks its descriptor up in the table. A descriptor that is not ours goes to the C
 //! library's own function (`system::originals`).

@@ -17,7 +17,7 @@ use crate::system::sys;
 /// Bytes of a Unix socket's path.
 const PATH: usize = 108;
 
-/// What the environment said.
+/// The values from the environment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     path: [u8; PATH],
@@ -120,7 +120,7 @@ pub(crate) fn set(context: Context) {
     let _ = CONTEXT.set(context);
 }
 
-/// What is known, if the process runs under Sietch.
+/// The settings, if the process runs under Sietch.
 #[inline]
 pub(crate) fn get() -> Option<&'static Context> {
     CONTEXT.get()

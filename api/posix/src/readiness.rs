@@ -1,4 +1,4 @@
-//! What is ready: readiness checks, and the library's part of epoll sets.
+//! Readiness: the checks, and the library's part of epoll sets.
 //!
 //! 1. An epoll is the kernel's. Beside it the library keeps an *epoll set* for the streams that are
 //!    registered in it ([`set`], [`control`]). In the kernel's epoll each stream is represented by

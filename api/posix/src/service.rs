@@ -1,4 +1,4 @@
-//! Requests to the socket service, and what comes from it.
+//! Requests to the socket service, and its messages.
 
 pub(crate) mod arrival;
 pub(crate) mod client;

@@ -135,10 +135,10 @@ const LINK_SERVER: Ipv4Addr = Ipv4Addr::new(10, 86, 0, 2);
 const SWITCH_SERVER: Ipv4Addr = Ipv4Addr::new(10, 87, 0, 2);
 const PORT: u16 = 7100;
 
-/// What the daemon grants: a VNIC behind a veth pair with its usual MTU (the kernel's own veth
-/// pair carries segments of 64 KiB, whatever its MTU), both ends of a link whose MTU is about that
-/// of the kernel's loopback, and two VNICs of the switch with the MTU of Ethernet, one of them
-/// limited to [`NARROW`] and with room for [`NARROW_QUEUE`].
+/// The daemon's configuration. It grants a VNIC behind a veth pair with its usual MTU (the kernel's
+/// own veth pair carries segments of 64 KiB at any MTU), and both ends of a link whose MTU is about
+/// that of the kernel's loopback. It also grants two VNICs of the switch with the MTU of Ethernet,
+/// one of them limited to [`NARROW`] and with room for [`NARROW_QUEUE`].
 const CONFIGURATION: &str = r#"
 [[vnic]]
 name = "switch-server"

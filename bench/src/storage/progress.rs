@@ -11,8 +11,8 @@
 //!      it); then the log uses the new half.
 //!    - *Shrinking*: the log moves out of the second half, and the area is cut.
 //! 3. Linux, for comparison: a file that is written in place with `fdatasync`. It is written alone,
-//!    then while another thread reserves as much again (`fallocate`), then while that thread also
-//!    writes zeros there, so that no later write has to convert an extent.
+//!    then while another thread reserves as much again (`fallocate`). Last, that thread also writes
+//!    zeros there, so that no later write has to convert an extent.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -180,9 +180,9 @@ impl Alone {
     }
 }
 
-/// A store that is not restarted with its service core refuses writes while there is no core, and
-/// ends as soon as it could have its area again, so that its supervisor starts it on what was
-/// acknowledged.
+/// A store that is not restarted with its service core refuses writes while there is no core. It
+/// ends as soon as its area is available again, so that its supervisor starts it on the
+/// acknowledged data.
 #[test]
 fn without_up_the_store_ends_once_its_area_can_be_had_again() {
     let alone = Alone::start("brokered-alone");

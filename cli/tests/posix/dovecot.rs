@@ -1,6 +1,6 @@
-//! Dovecot: a master that starts its workers with an environment that it builds itself, workers of
-//! other users and in empty folders (chroot), and connections that are passed from the login worker
-//! to the mailbox worker.
+//! Dovecot. Its master starts its workers with an environment that it builds itself. Workers run as
+//! other users and in empty folders (chroot). Connections are passed from the login worker to the
+//! mailbox worker.
 
 use std::os::unix::fs::PermissionsExt as _;
 

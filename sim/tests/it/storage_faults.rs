@@ -321,7 +321,7 @@ struct Run {
     failures: Vec<(u64, String)>,
 }
 
-/// Takes `count` numbers, in two lives, on a disk with `fault` at the `nth` request of its kind.
+/// Stores `count` numbers, in two runs, on a disk with `fault` at the `nth` request of its kind.
 fn run(structure: Structure, fault: Option<(Fault, u64)>, count: u64) -> Run {
     let patience = if matches!(fault, Some((Fault::Slow, _))) { 60 } else { 2 };
     let options = DiskOptions { patience, ..DiskOptions::new(CAPACITY) };

@@ -44,7 +44,7 @@ const SHUT_READ_SLICE: u64 = 2_000_000;
 /// How a call sleeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SleepOptions {
-    /// What it waits for.
+    /// The awaited event.
     pub(crate) want: Want,
     /// When it gives up, of the monotonic clock.
     pub(crate) deadline: Option<u64>,

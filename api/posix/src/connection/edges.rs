@@ -24,7 +24,7 @@ static IDLE: [AtomicI32; KEPT] = [const { AtomicI32::new(0) }; KEPT];
 pub(crate) struct Edges {
     /// Its number.
     fd: c_int,
-    /// What was added last.
+    /// The descriptor that was added last.
     last: c_int,
     added: u32,
 }
@@ -67,7 +67,7 @@ impl Edges {
         }
     }
 
-    /// What becomes readable.
+    /// The descriptor that becomes readable.
     pub(crate) const fn fd(&self) -> c_int {
         self.fd
     }

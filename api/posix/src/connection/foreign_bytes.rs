@@ -28,7 +28,7 @@ const MAX_UNCOUNTED: usize = 512;
 /// Bytes that are examined where they lie: more than may be there uncounted.
 pub(crate) const MAX_EXAMINED: usize = 2 * MAX_UNCOUNTED;
 
-/// What was found on a placeholder.
+/// The bytes found on a placeholder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     /// Bytes of one check or one draining.

@@ -50,7 +50,7 @@ const PLACES: usize = 64;
 
 static TABLE: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// What is known of a destination, in a word.
+/// The state of a destination, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     key: u32,

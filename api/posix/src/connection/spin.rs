@@ -91,7 +91,7 @@ const CHECKS: u32 = 8;
 /// The outcome of polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spun {
-    /// What was waited for is there.
+    /// The awaited event has come.
     Ready,
     /// It did not come in time: sleep.
     Sleep,
@@ -99,7 +99,7 @@ pub(crate) enum Spun {
     Interrupted,
 }
 
-/// What was learned from the pauses of one place, in a word.
+/// The state learned from the pauses of one place, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Learned {
     /// Nanoseconds.
@@ -392,7 +392,7 @@ mod tests {
                 while !begun.load(Relaxed) {
                     yield_now();
                 }
-                // Whatever comes of it: it ends in its time, although the other never sleeps.
+                // In any case it ends in its time, although the other never sleeps.
                 let looked =
                     Pause::begin(&word).poll(Some(processor()), LONGEST, handlers::count(), || false);
                 answer.store(true, Relaxed);
@@ -405,7 +405,7 @@ mod tests {
 }
 
 thread_local! {
-    /// What this thread has learned about its waits.
+    /// The state that this thread has learned about its waits.
     static LEARNED: AtomicU64 = const { AtomicU64::new(0) };
 }
 

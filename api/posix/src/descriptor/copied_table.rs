@@ -67,7 +67,7 @@ fn run<F: FnOnce() -> T, T>(stack: usize, task: &mut Task<F, T>) {
     }
 }
 
-/// What the child does.
+/// The work of the child.
 extern "C" fn child<F: FnOnce() -> T, T>(argument: *mut c_void) -> c_int {
     // SAFETY: `run`'s, which waits.
     let task = unsafe { &mut *argument.cast::<Task<F, T>>() };

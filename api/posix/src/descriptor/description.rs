@@ -176,13 +176,13 @@ pub struct Description {
     pub(crate) watchers: AtomicPtr<c_void>,
     /// The epoll set of an epoll ([`crate::readiness::set`]).
     pub(crate) epoll: AtomicPtr<Attached>,
-    /// What the reader's and the writer's spin have learned ([`crate::connection::spin`]).
+    /// The state learned by the reader's and the writer's spin ([`crate::connection::spin`]).
     pub(crate) spin: [AtomicU64; 4],
     /// Calls of this process that sleep on it, or may.
     pub(crate) sleepers: AtomicU32,
     /// A spare descriptor for them in place of one that was closed, plus one; 0 for none.
     pub(crate) spare: AtomicU32,
-    /// What the peer had published when a nonblocking call last found nothing.
+    /// The peer's published position when a nonblocking call last found nothing.
     pub(crate) emptied: AtomicU64,
     /// Threads that sleep in this epoll while no stream is registered in it
     /// ([`crate::wait::kernel_only`]).
@@ -249,7 +249,7 @@ impl Drop for Held {
 }
 
 impl Description {
-    /// What it is.
+    /// Its kind.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         Kind::of(self.kind.load(Acquire))

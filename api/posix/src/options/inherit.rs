@@ -154,7 +154,7 @@ pub(crate) unsafe fn kernel_get(
     unsafe { sys::syscall(libc::SYS_getsockopt, arguments) }
 }
 
-/// Remembers what the program set on a kernel socket that becomes ours.
+/// Remembers the options that the program set on a kernel socket that becomes ours.
 pub(crate) fn remember(kernel: c_int, held: &Held) {
     let set = held.socket.set.load(Relaxed);
     for (index, known) in KNOWN.iter().enumerate().filter(|(index, _)| set >> index & 1 != 0) {

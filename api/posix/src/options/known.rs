@@ -47,7 +47,7 @@ pub(crate) struct Known {
     pub(crate) level: c_int,
     pub(crate) name: c_int,
     pub(crate) shape: Shape,
-    /// What the kernel says if it was never set.
+    /// The kernel's value if it was never set.
     pub(crate) default: c_int,
 }
 

@@ -1,4 +1,4 @@
-//! What a socket has to report: readiness and edges, from shared memory alone.
+//! The events of a socket: readiness and edges, from shared memory alone.
 //!
 //! 1. [`readiness`] returns what Linux's `tcp_poll` would return for a socket in the same state:
 //!    * connecting: nothing; failed: everything, with ERR until the error was taken;
@@ -77,7 +77,7 @@ pub(crate) fn shorter_sleep(one: Option<u64>, other: Option<u64>) -> Option<u64>
     one.map_or(other, |one| Some(other.map_or(one, |other| one.min(other))))
 }
 
-/// What a registration was last found with: step 2 of the module.
+/// The state in which a registration was last found: step 2 of the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Seen {

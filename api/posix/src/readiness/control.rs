@@ -40,11 +40,11 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
-/// What may go with [`EXCLUSIVE`] (fs/eventpoll.c).
+/// The events allowed with [`EXCLUSIVE`] (fs/eventpoll.c).
 const WITH_EXCLUSIVE: u32 =
     (libc::EPOLLIN | libc::EPOLLOUT) as u32 | check::ALWAYS | EDGE | EXCLUSIVE | WAKEUP;
 
-/// What stays with a registration that is modified: a scan checks nothing else.
+/// The bits that a modified registration keeps: a scan checks nothing else.
 const INPUT_EDGE: u32 = libc::EPOLLIN as u32 | EDGE;
 
 /// `epoll_create1(2)`.
@@ -71,7 +71,7 @@ pub(crate) struct Registration {
 }
 
 impl Registrations {
-    /// What the kernel is given for a slot.
+    /// The kernel's event for a slot.
     pub(crate) fn epoll_and_slot(&mut self, number: u32) -> Registration {
         let epfd = self.epfd;
         let (slot, held) = self.slot_and_held(number);
@@ -293,9 +293,9 @@ pub(crate) fn of(epfd: c_int, what: SlotKind, call: c_int) -> Result<Option<&'st
 
 /// Whether a descriptor is an epoll: a wait for no events takes nothing from it.
 fn is_epoll(fd: c_int) -> bool {
-    // SAFETY: no entries: the kernel refuses before it writes, with EINVAL for what is an epoll
-    // too, so the count is one and the address is null, which is refused only if there is something
-    // to report.
+    // SAFETY: there are no entries, and the kernel refuses before it writes. It returns EINVAL for
+    // an epoll too if the count is 0, so the count is one and the address is null. A null address
+    // is refused only if there is an event to report.
     let answer = unsafe { multiplexing::epoll_wait(fd, ptr::null_mut(), 1, Some(0), ptr::null()) };
     matches!(answer, Ok(_) | Err(libc::EFAULT))
 }

@@ -1,4 +1,4 @@
-//! What happens to registrations when descriptors are closed or change their nature, and at a fork.
+//! Changes of registrations when descriptors are closed or change their kind, and at a fork.
 //!
 //! 1. A description counts its registrations in this process, so that closing a descriptor that is
 //!    registered nowhere costs one load.

@@ -30,14 +30,14 @@ use crate::readiness::set::shared::{Flag, SlotKind, bit};
 use crate::readiness::set::{EpollSet, set_of};
 use crate::system::kernel;
 
-/// What was found in an epoll.
+/// The events found in an epoll.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Found {
     /// A stream, or an epoll within, is ready.
     pub(crate) memory: bool,
     /// The kernel said that it is readable, and that was not for a doorbell alone.
     pub(crate) kernel: bool,
-    /// What has woken its watchers so far.
+    /// The number of wake-ups of its watchers so far.
     pub(crate) edges: u64,
 }
 

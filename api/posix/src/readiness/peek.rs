@@ -1,4 +1,4 @@
-//! What a registration has to report now, and in which order registrations became ready.
+//! The events of a registration now, and the order in which registrations became ready.
 //!
 //! [`Registrations::peek`] and [`Registrations::find_ready`] check one registration.
 //! [`Registrations::report`] notes that it was reported, so that an edge-triggered registration is

@@ -228,7 +228,7 @@ impl EpollSet {
             locked.multi_process = Flag::YES;
             return;
         }
-        // The parent has ended: what it registered since the fork went with it.
+        // The parent has ended: its registrations since the fork ended with it.
         locked.sleepers = 0;
         for number in locked.used() {
             if locked.slot(number).kind() != SlotKind::Nothing && !locked.is_known(number) {

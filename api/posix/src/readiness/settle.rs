@@ -1,4 +1,4 @@
-//! What an epoll set does before and after a thread sleeps in it.
+//! The steps of an epoll set before and after a thread sleeps in it.
 //!
 //! Before: every hot registration is armed and checked once more; what was not ready for some
 //! sleeps cools ([`Registrations::prepare_sleep`]). After: requests are taken back

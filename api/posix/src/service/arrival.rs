@@ -35,7 +35,7 @@ pub(crate) fn refuse_all(fd: c_int) {
     {}
 }
 
-/// What the child saw.
+/// The result of the child.
 enum Peeked {
     /// A kernel socket, or something that is no connection.
     Nothing,
@@ -46,7 +46,7 @@ enum Peeked {
     },
 }
 
-/// What was taken.
+/// The connection that was taken.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// A connection with its placeholder, and its end.

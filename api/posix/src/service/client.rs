@@ -1,4 +1,4 @@
-//! Requests to the socket service, and what its replies become.
+//! Requests to the socket service, and the handling of its replies.
 //!
 //! Each request is one connection to the service; nothing is kept open. Every reply is an offer: if
 //! anything fails, the caller goes to the kernel.

@@ -289,7 +289,7 @@ fn change(signal: c_int, given: Option<&libc::sigaction>) -> Result<libc::sigact
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// What the kernel calls.
+/// The handler that the kernel calls.
 extern "C" fn handler(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: called by the kernel.
     if unsafe { refused_pages::handle_fault(signal, information, context.cast()) } {

@@ -37,7 +37,7 @@ const SIGNALS: usize = 65;
 /// `SIG_HOLD` of `<signal.h>`, for `sigset`.
 pub(crate) const SIG_HOLD: usize = 2;
 
-/// What the program installed for a signal.
+/// The program's action for a signal.
 #[derive(Debug)]
 struct Action {
     handler: AtomicUsize,
@@ -153,7 +153,7 @@ pub(crate) fn restore(before: u64) {
 /// would end in a section by a fault that [`faults`] answers.
 const FAULTS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
-/// What the kernel calls.
+/// The handler that the kernel calls.
 extern "C" fn trampoline(signal: c_int, information: *mut libc::siginfo_t, context: *mut c_void) {
     let Some(action) = ACTIONS.get(signal.cast_unsigned() as usize) else { return };
     let defer = LOCAL.with(|local| {

@@ -23,7 +23,7 @@ use crate::system::originals;
 /// calls are not registered.
 const MAX_CALLS: usize = 8;
 
-/// What a waiting call holds.
+/// The resources of a waiting call.
 pub(crate) trait Abandon {
     /// Releases it, in place of the call's return.
     ///

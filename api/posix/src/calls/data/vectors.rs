@@ -12,7 +12,7 @@ use crate::system::sys::Errno;
 /// Most vectors of a call (`UIO_MAXIOV`).
 pub(crate) const MAX_VECTORS: usize = 1024;
 
-/// What a descriptor is, for calls that move bytes.
+/// The kind of a descriptor, for calls that move bytes.
 pub(crate) enum Found {
     /// The kernel's.
     Kernel,

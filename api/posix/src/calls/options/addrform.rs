@@ -61,7 +61,7 @@ fn may_become(end: &Endpoint) -> Result<(), Errno> {
     if alone || unmapped(&peer).is_none() { Err(libc::EADDRNOTAVAIL) } else { Ok(()) }
 }
 
-/// What `getsockopt` says of it: the family.
+/// The value that `getsockopt` returns for it: the family.
 ///
 /// # Errors
 /// `ENOTCONN`.

@@ -25,7 +25,7 @@ use crate::system::originals;
 pub struct Target {
     /// The C library's function.
     pub function: *mut c_void,
-    /// What the mode is masked with.
+    /// The mask of the mode.
     pub keeps: usize,
 }
 
@@ -58,7 +58,7 @@ fn kept(under_sietch: bool) -> usize {
     if under_sietch { all & !(libc::RTLD_DEEPBIND as usize) } else { all }
 }
 
-/// What a C library without the function would return.
+/// The result of a C library without the function.
 extern "C" fn missing() -> *mut c_void {
     std::ptr::null_mut()
 }

@@ -21,7 +21,7 @@ use crate::readiness::tag::{DATA_BITS, TAG, TAG_MASK};
 /// The private state of this process about a slot.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// What is registered.
+    /// The registered description.
     held: Held,
     /// The mark of the registration: another mark in [`ArrayViews::makers`] means that it was
     /// removed, and the slot is another's.
@@ -414,7 +414,7 @@ impl Registrations {
         self.views.ordered[self.index(number)]
     }
 
-    /// What was noticed of a registration for a watcher of this epoll.
+    /// The noticed state of a registration, for a watcher of this epoll.
     pub(crate) fn noticed(&mut self, number: u32) -> &mut Seen {
         let index = self.index(number);
         &mut self.views.noticed[index]

@@ -21,7 +21,7 @@ use crate::readiness::check::Seen;
 
 use crate::system::memory::map;
 
-/// What a slot registers.
+/// The kind of a slot's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum SlotKind {
@@ -82,7 +82,7 @@ pub(crate) mod bit {
     /// found unready since. Set when it is level-triggered and reported, or when a check found it
     /// ready that alone knows since when.
     pub(crate) const QUEUED: u16 = 4096;
-    /// What lies on its placeholder is to be examined before the next sleep.
+    /// The bytes on its placeholder must be examined before the next sleep.
     pub(crate) const EXAMINE: u16 = 8192;
 }
 
@@ -92,7 +92,7 @@ pub(crate) mod bit {
 pub(crate) struct Slot {
     /// The program's data.
     pub(crate) data: u64,
-    /// What an edge-triggered registration compares with.
+    /// The values that an edge-triggered registration compares with.
     pub(crate) seen: Seen,
     /// As the program gave them.
     pub(crate) events: u32,
@@ -129,7 +129,7 @@ impl Slot {
     }
 }
 
-/// Yes or no, whatever stands there.
+/// Yes or no: every value is one of the two.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Flag(u8);
@@ -196,7 +196,7 @@ pub(crate) struct Arrays {
     pub(crate) slots: usize,
 }
 
-/// What is at the start.
+/// The head of the memory.
 #[repr(C)]
 struct Head {
     owner: AtomicU32,

@@ -35,7 +35,7 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
         for (number, (stream, _)) in streams.iter().enumerate() {
             epoll.add(stream.0, if number % 2 == 0 { IN } else { IN | OUT | EDGE }, number as u64);
         }
-        // What a relative may have spoilt is not used for another epoll.
+        // Memory that a relative may have corrupted is not used for another epoll.
         hooks::before_fork();
         for round in 0..40 {
             {
@@ -88,7 +88,7 @@ fn a_child_that_closes_an_epoll_cannot_change_it_any_more() {
     if child == 0 {
         hooks::after_fork();
         crate::calls::descriptor::close::close(epoll.0);
-        // What a process that was taken over finds at the same place.
+        // A compromised process finds the memory at the same place, and overwrites it.
         let own = of_parent.lock().is_some_and(|mut locked| {
             let empty = locked.slot(0).data == 0;
             locked.words().flatten().for_each(|word| *word = u32::MAX);

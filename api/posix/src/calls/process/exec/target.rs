@@ -63,7 +63,7 @@ const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 /// Where execvp(3) searches without `PATH`.
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// How a call names what it starts.
+/// How a call names the program to start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named {
     /// A path from a folder, or from the current one (`AT_FDCWD`).
