@@ -10,17 +10,17 @@ pub(crate) enum Error {
     Program {
         /// Its name.
         program: String,
-        /// What happened.
+        /// The failure.
         what: String,
-        /// What to do.
+        /// The fix.
         fix: &'static str,
     },
     /// The kernel refused something.
     #[error("{action}: {cause}")]
     System {
-        /// What was being done.
+        /// The action that failed.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         cause: io::Error,
     },
@@ -30,7 +30,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// What happened, without what to do: for a line of a report that says so once.
+    /// The failure without its fix, for a line of a report.
     pub(crate) fn cause(&self) -> String {
         match self {
             Error::Program { program, what, .. } => format!("{program}: {what}"),

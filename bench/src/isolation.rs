@@ -122,7 +122,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is named by its process id.
+        // A folder that cannot be removed is recognisable by its process id.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -64,7 +64,7 @@ impl Cpu {
         Ok(Self { busy, interrupts: at(5) + at(6), stolen: at(7) })
     }
 
-    /// What has passed since `earlier`.
+    /// The differences since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             busy: self.busy.saturating_sub(earlier.busy),
@@ -74,7 +74,7 @@ impl Cpu {
     }
 }
 
-/// What `act` says on each core that this process may use.
+/// The result of `act` on each core that this process may use.
 fn on_each_core<T>(mut act: impl FnMut() -> T) -> Result<Vec<T>, Error> {
     let all = sched_getaffinity(None).map_err(system("reading the CPU affinity"))?;
     let mut said = Vec::new();

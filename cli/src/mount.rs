@@ -32,7 +32,7 @@ use crate::output;
 use crate::signals;
 use filesystem::Names;
 
-/// What the mount table names as its source.
+/// The source in the mount table.
 const SOURCE: &str = "sietch";
 
 /// Serves the mount until a signal or an unmount ends it.

@@ -16,11 +16,11 @@ pub(crate) struct Settings {
     pub durability: Durability,
     /// TCP port.
     pub port: u16,
-    /// Where on kernel sockets.
+    /// Its address on kernel sockets.
     pub listen: Listen,
     /// Memory for keys and values; 0 is no limit.
     pub maxmemory: Bytes,
-    /// What to do when it is full.
+    /// The policy when it is full.
     pub maxmemory_policy: String,
     /// Name of the VNIC.
     pub vnic: String,

@@ -54,6 +54,6 @@ pub(crate) fn stream() -> io::Result<(UnixStream, UnixStream)> {
 
 /// Waits for such a signal.
 pub(crate) fn wait(mut woken: UnixStream) {
-    // Whatever woke this thread, it is time to end.
+    // Any wake-up of this thread means that it is time to end.
     let _ = woken.read(&mut [0]);
 }

@@ -13,7 +13,7 @@ use crate::paths;
 use crate::style::{self, Cell, Palette, Table, Tone};
 use crate::up::instance::{self, Record};
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     socket: String,
@@ -75,7 +75,7 @@ fn render(report: &Report, palette: Palette) -> String {
     text
 }
 
-/// Where the store answers, on one line.
+/// The store's addresses, on one line.
 fn store(record: &Record) -> String {
     match &record.ready {
         Some(ready) => {

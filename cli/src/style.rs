@@ -13,13 +13,13 @@ pub(crate) enum Tone {
     Plain,
     /// A heading.
     Strong,
-    /// As it should be.
+    /// Good.
     Good,
     /// Missing, with a way around.
     Warning,
     /// Wrong.
     Bad,
-    /// Of second rank.
+    /// Less important.
     Faint,
 }
 

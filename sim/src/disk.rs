@@ -63,7 +63,7 @@ impl Options {
     }
 }
 
-/// What may go wrong with one write.
+/// A fault of one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It fails with this errno and writes nothing.
@@ -76,7 +76,7 @@ pub enum Fault {
     Lost,
 }
 
-/// What a power loss keeps beyond the durable data.
+/// The data that a power loss keeps beyond the durable ones.
 #[derive(Debug)]
 pub enum Crash {
     /// Nothing.

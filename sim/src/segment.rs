@@ -83,7 +83,7 @@ struct Located {
     from: IpAddr,
     to: IpAddr,
     protocol: u8,
-    /// Of the transport header.
+    /// The start of the transport header.
     start: usize,
     end: usize,
     ecn: u8,

@@ -16,7 +16,7 @@ use crate::cargo::cargo;
 /// The version that `--install` installs: its configuration is the one of `deny.toml`.
 const VERSION: &str = "0.20.2";
 
-/// What cargo-deny prints if the advisory database cannot be fetched.
+/// The output of cargo-deny if the advisory database cannot be fetched.
 const UNREACHABLE: [&str; 3] = [
     "failed to fetch advisory database",
     "unable to load advisory database",

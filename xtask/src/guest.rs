@@ -127,7 +127,7 @@ fn kernel(folder: &Path, package: Option<&str>) -> Result<Kernel, String> {
     let folders = [unpacked.join("lib/modules"), unpacked.join("usr/lib/modules")];
     let folder = folders.iter().find_map(|folder| entries(folder).ok()?.pop());
     let folder = folder.ok_or_else(|| format!("package {package} has no modules"))?;
-    // What is not there is part of the kernel; what that leaves missing shows in the guest.
+    // A missing module is part of the kernel; if it is not, the guest reports the failure.
     let found = MODULES.iter().map(|name| module(&folder, name)).collect::<Result<Vec<_>, _>>()?;
     Ok(Kernel { package, image, modules: found.into_iter().flatten().collect() })
 }
@@ -152,7 +152,7 @@ fn disk(folder: &Path) -> Result<PathBuf, String> {
     Ok(disk)
 }
 
-/// What `linux-image-amd64` stands for.
+/// The package that `linux-image-amd64` depends on.
 fn usual_package() -> Result<String, String> {
     let text = output(Command::new("apt-cache").args(["depends", "linux-image-amd64"]))?;
     let depends = text.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
@@ -189,7 +189,7 @@ fn pack(root: &Path, kernel: &Kernel, to: &Path) -> Result<(), String> {
     {
         archive.folder(folder);
     }
-    // What a process needs before the kernel's own devices are mounted.
+    // The devices that a process needs before the kernel's own devices are mounted.
     archive.device("dev/console", (5, 1));
     archive.device("dev/null", (1, 3));
     let target = root.join("target/debug");

@@ -70,7 +70,7 @@ const MUTATIONS: [Mutation; 21] = [
     log(SCAN, "tag.stream == self.stream\n", "tag.stream > 0\n", "another_stream"),
     log(SCAN, "            && tag.sequence == self.sequence\n", "", "another_stream"),
     log(SCAN, "if tag.sequence >= wanted.from", "if tag.sequence > 0", "crash::power_loss"),
-    // What must be there: up to the next run, all of the snapshot, up to where the log was closed.
+    // Required records: up to the next run, all of the snapshot, up to where the log was closed.
     log(
         SCAN,
         "(chain.expected < next.first || chain.fragments_open)",
@@ -84,7 +84,7 @@ const MUTATIONS: [Mutation; 21] = [
         "faults::rot_in_a_snapshot",
     ),
     log(SCAN, "if superblock.clean > last.committed", "if superblock.clean == u64::MAX", "after_closing"),
-    // What proves that something is missing.
+    // Checks that prove that something is missing.
     log(SCAN, "if superblock.proven >= last.expected.max(1)", "if superblock.proven == u64::MAX", "idle_log"),
     log(
         SCAN,
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_gone_is_found() {
+    fn a_missing_text_is_found() {
         let mut findings = Vec::new();
         check(&source(""), &mut findings);
         assert!(findings.iter().any(|finding| finding.contains("0 times")), "{findings:?}");

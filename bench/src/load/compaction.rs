@@ -1,4 +1,4 @@
-//! What clients see while the log is compacted: BGREWRITEAOF under load.
+//! Client throughput and latency while the log is compacted: BGREWRITEAOF under load.
 //!
 //! 1. Each side holds [`MANY`] keys. Fifty connections SET random keys, and replies are counted in
 //!    steps of [`STEP`]. After [`BEFORE`] the control connection requests a rewrite. The load

@@ -1,4 +1,4 @@
-//! Replies over time, for what clients see while the log is compacted.
+//! Replies over time, for the measurement of compaction.
 
 use sietch::clock;
 

@@ -116,7 +116,7 @@ impl<Q: Doorbell> Transport for Flows<Q> {
 
 struct Socket {
     socket: TcpStream,
-    /// What arrived and was not used.
+    /// Bytes that arrived and were not consumed yet.
     unread: Vec<u8>,
 }
 
@@ -225,7 +225,7 @@ mod tests {
             while news.is_empty() {
                 client.poll(clock::now() + 1_000_000_000, &mut news).expect("it is open");
             }
-            // Whole words alone are used.
+            // Only complete words are used.
             let mut whole = |bytes: &[u8]| {
                 let used = bytes.iter().rposition(|byte| *byte == b' ').map_or(0, |place| place + 1);
                 shown.push(String::from_utf8_lossy(&bytes[..used]).into_owned());

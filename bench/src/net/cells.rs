@@ -356,7 +356,7 @@ impl Worker {
         if line.is_empty() {
             let mut output = String::new();
             if let Ok(mut file) = std::fs::File::open(&self.log) {
-                // What cannot be read is not quoted.
+                // A log that cannot be read is not quoted.
                 let _ = file.read_to_string(&mut output);
             }
             return Err(Error::Program {

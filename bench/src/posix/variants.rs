@@ -9,7 +9,7 @@ pub(super) struct Variant {
     pub location: Location,
 }
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Location {
     /// On the loopback of the measurement's namespace.

@@ -104,7 +104,7 @@ pub(super) fn packet(out: &mut impl Write, captured: &Captured, stored: &[u8]) -
         .write(out)
 }
 
-/// What happened to the interface's frames since `began`, at `now` (nanoseconds since 1970).
+/// The statistics of the interface's frames since `began`, at `now` (nanoseconds since 1970).
 pub(super) fn statistics(
     out: &mut impl Write,
     began: u64,

@@ -149,7 +149,7 @@ impl Sockets {
         self.thread.is_finished()
     }
 
-    /// What the thread ended with.
+    /// The outcome of the thread.
     ///
     /// # Errors
     /// [`Error::SocketService`].

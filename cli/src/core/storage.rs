@@ -69,7 +69,7 @@ impl Storage {
         self.thread.is_finished()
     }
 
-    /// What the thread ended with.
+    /// The outcome of the thread.
     ///
     /// # Errors
     /// The device's.

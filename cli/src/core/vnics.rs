@@ -143,7 +143,7 @@ impl Device for Served {
     }
 }
 
-/// Where requests of one VNIC go.
+/// The queue of the requests of one VNIC.
 struct Line {
     orders: Sender<VnicRequest>,
     bell: OwnedFd,
@@ -200,7 +200,7 @@ impl Waiting {
 /// long as [`fan_out`] allows.
 struct Desk {
     state: Shared,
-    /// Where VNICs report connections between their programs.
+    /// The commands by which VNICs report connections between their programs.
     registrar: CommandSender,
     keeper: Sender<VnicRequest>,
 }
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_administrator_asks_does_not_wait_for_a_daemon_that_hangs() {
+    fn a_request_of_an_administrator_does_not_wait_for_a_hanging_daemon() {
         let path = std::env::temp_dir().join(format!("sietch-vnics-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         // A daemon that accepts connections, and sends nothing.

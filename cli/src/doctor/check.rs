@@ -8,7 +8,7 @@ use crate::style::Tone;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// Nothing is missing.
     Ok,
     /// Sietch runs, with less performance or fewer features.
     Limited,
@@ -33,13 +33,13 @@ impl Verdict {
 /// One thing examined.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Check {
-    /// What was examined.
+    /// The subject.
     pub name: &'static str,
     /// How it ended.
     pub verdict: Verdict,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What to do about it, unless the verdict is `ok`.
+    /// The fix, unless the verdict is `ok`.
     pub fix: Option<String>,
 }
 

@@ -16,7 +16,7 @@ const MULTI_BUFFER_KERNEL: (u32, u32) = (6, 6);
 /// A UMEM of 4096 frames of 4 KiB, which an ordinary user would have to lock.
 const WANTED_MEMLOCK: u64 = 16 << 20;
 
-/// What the daemon needs of root's privileges.
+/// The privileges of root that the daemon needs.
 const DAEMON_CAPABILITIES: [(CapabilitySet, &str); 7] = [
     // Network namespaces of VNICs.
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),

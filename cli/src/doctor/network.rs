@@ -18,7 +18,7 @@ use crate::arguments::DEFAULT_PORT;
 /// `AF_XDP` of linux/socket.h.
 const AF_XDP: u16 = 44;
 
-/// What to do where the daemon lacks the privileges for the network.
+/// The fix where the daemon lacks the privileges for the network.
 const AS_ROOT: &str = "run as root, or use `--net linux`";
 
 /// The checks of the network.

@@ -72,9 +72,9 @@ fn direct(folder: &Path) -> Check {
     }
 }
 
-/// What a disk queue over a file there would make use of, and what not.
+/// The features that a disk queue over a file there would use, and those that it would not.
 fn queue(folder: &Path) -> Check {
-    /// Of the file that is tried.
+    /// The size of the probe file.
     const BYTES: u64 = 4096;
     let name = "disk queue";
     let probe = folder.join(format!(".sietch-doctor-queue-{}", std::process::id()));

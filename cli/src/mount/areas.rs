@@ -49,12 +49,12 @@ impl Areas {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What there is, if that was asked lately.
+    /// The listing, if it was fetched recently.
     pub(super) fn fresh(&self) -> Option<Arc<Listing>> {
         self.kept().as_ref().filter(|(at, _)| at.elapsed() < FRESH).map(|(_, listing)| Arc::clone(listing))
     }
 
-    /// What there is.
+    /// The listing.
     ///
     /// # Errors
     /// The daemon has ended.

@@ -37,9 +37,9 @@ use super::workers::{Lane, ReconnectingClient, Workers};
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK: u64 = 512;
-/// What a reader is advised to read at once.
+/// The recommended size of a read.
 const READ_SIZE: u32 = 128 << 10;
-/// What a view is called after its area: no area can be called so.
+/// The suffix of a view's name after that of its area; no area's name can have it.
 const VIEW: &str = ".view";
 
 /// An open file or directory.
@@ -72,7 +72,7 @@ struct Shared {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is under these locks changes in one step.
+    // The data under these locks change in one step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -332,7 +332,7 @@ impl Names {
         locked(&self.shared.nodes).get(number.0)
     }
 
-    /// What `name` in the directory `parent` would be.
+    /// The node of `name` in the directory `parent`, if it exists.
     fn child(&self, parent: INodeNo, name: &OsStr) -> Option<Node> {
         let name = name.to_str()?;
         match self.node(parent)? {

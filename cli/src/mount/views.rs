@@ -99,7 +99,7 @@ impl Views {
         asked.map_err(|error| errno(&error))
     }
 
-    /// What `path` is.
+    /// The kind of `path`.
     ///
     /// # Errors
     /// The errno for the caller.
@@ -181,7 +181,7 @@ impl OpenFile {
 
 /// A directory of a view that is being listed.
 pub(super) struct OpenDirectory {
-    /// Which.
+    /// Its path.
     pub path: Path,
     stream: Mutex<Stream>,
 }
@@ -190,7 +190,7 @@ struct Stream {
     entries: Vec<ViewEntry>,
     /// The offset of the first of them.
     first: u64,
-    /// Where the next page begins; nothing after the last.
+    /// The start of the next page; nothing after the last.
     next: Option<u64>,
 }
 

@@ -32,7 +32,7 @@ const RECONNECT: Duration = Duration::from_secs(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What runs in order.
+/// A sequence of jobs that run in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
     /// Names and sizes.

@@ -161,7 +161,7 @@ struct Segment {
     kind: u32,
     flags: u32,
     offset: u64,
-    /// Where it is in memory.
+    /// Its address in memory.
     address: u64,
     bytes: u64,
 }
@@ -273,13 +273,13 @@ fn section(source: &(impl Source + ?Sized), header: &[u8], number: u16) -> Optio
     (usize::from(size) == SECTION_HEADER).then(|| source.read(offset, SECTION_HEADER))
 }
 
-/// What a section holds, `most` bytes of it at most.
+/// The content of a section, at most `most` bytes.
 fn contents(source: &(impl Source + ?Sized), entry: &[u8], most: u64) -> Option<Vec<u8>> {
     let (offset, bytes) = (u64_at(entry, 24)?, u64_at(entry, 32)?);
     Some(source.read(offset, usize::try_from(bytes.min(most)).ok()?))
 }
 
-/// What the section of this name holds, `most` bytes of it at most, of a file of this machine.
+/// The content of the section of this name, at most `most` bytes, in a file of this machine.
 pub(super) fn section_named(source: &(impl Source + ?Sized), name: &str, most: u64) -> Option<Vec<u8>> {
     let header = source.read(0, 64);
     let names = section_names(source, &header)?;

@@ -41,7 +41,7 @@ pub(crate) enum RunError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage.
         cause: ElfError,
     },
 
@@ -105,9 +105,9 @@ pub(crate) enum RunError {
     OtherService {
         /// Its socket.
         path: PathBuf,
-        /// What it speaks.
+        /// Its version.
         theirs: String,
-        /// What the library speaks.
+        /// The library's version.
         own: String,
     },
 
@@ -155,7 +155,7 @@ pub(crate) enum RunError {
     PublishMost {
         /// How many there may be.
         most: usize,
-        /// Of what.
+        /// The subject of the limit.
         what: String,
     },
 
@@ -181,7 +181,7 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// What to exit with.
+    /// The exit status.
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::NotFound { .. } => 127,

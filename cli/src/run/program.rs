@@ -143,7 +143,7 @@ fn is_old(loader: &Path) -> bool {
     !start.is_empty() && !start.windows(VERSION.len()).any(|window| window == VERSION)
 }
 
-/// What a script's first line names: the interpreter, or the program that `env` would start.
+/// The program in a script's first line: the interpreter, or the program that `env` would start.
 fn interpreter(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
     let line = line.split(|byte| *byte == b'\n').next()?.get(2..)?;
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t' | b'\r')).filter(|word| !word.is_empty());

@@ -21,7 +21,7 @@ use crate::arguments::run::Publish;
 /// How often a name that is taken is tried again.
 const BIND_RETRIES: u32 = 2;
 
-/// What the variable is to hold, if anything is to be published.
+/// The value of the variable, if a port is to be published.
 ///
 /// # Errors
 /// [`RunError::Publish`], [`RunError::PublishedAlready`], [`RunError::PublishMost`].

@@ -15,14 +15,14 @@ use sietch_service::sockets::{ListedApplication, Listing};
 
 use crate::style::{Cell, Palette, Table, Tone, bytes};
 
-/// What is read at one moment.
+/// The data that are read at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     /// Seconds since some moment.
     pub at: f64,
     /// The counters' pages.
     pub pages: Vec<StatGroup>,
-    /// What the socket service lists.
+    /// The list of the socket service.
     pub listing: Listing,
     /// Threads of the service core: name, and seconds of processor time.
     pub threads: BTreeMap<String, f64>,
@@ -44,7 +44,7 @@ pub(super) struct Core {
 pub(super) struct Served {
     /// Its name.
     pub vnic: String,
-    /// Which thread drives it.
+    /// The thread that drives it.
     pub thread: u64,
     /// Thousandths of a core that it took.
     pub busy: u64,
@@ -96,7 +96,7 @@ pub(super) struct Report {
     pub applications: Vec<Program>,
 }
 
-/// What applications are ordered by.
+/// The order of applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
     /// Bytes a second.

@@ -1,4 +1,4 @@
-//! What `sietch up` prints once everything serves.
+//! The output of `sietch up` once everything serves.
 
 use std::fmt::Write as _;
 

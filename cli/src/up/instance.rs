@@ -32,7 +32,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// The largest record that is read.
 const MAX_RECORD: u64 = 64 * 1024;
 
-/// What is known of an instance.
+/// The record of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Record {
@@ -176,7 +176,7 @@ pub(crate) fn may_stop(path: &Path, record: &Record) -> Result<bool, Error> {
     Ok(whose == own || own == 0 && process.is_ok_and(|uid| uid == whose))
 }
 
-/// Where the store answers, the address for the VNIC first.
+/// The store's addresses, that of the VNIC first.
 pub(crate) fn addresses(ready: &StartupReport) -> String {
     let all = ready.vnic.iter().chain(&ready.vnic6).chain(&ready.kernel);
     let all: Vec<String> = all.map(std::string::ToString::to_string).collect();

@@ -87,7 +87,7 @@ impl Signals {
     }
 }
 
-/// Which process started the daemon.
+/// The process that started the daemon.
 enum Daemon {
     None,
     /// Started here.

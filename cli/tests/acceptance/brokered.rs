@@ -184,7 +184,7 @@ impl Alone {
 /// ends as soon as its area is available again, so that its supervisor starts it on the
 /// acknowledged data.
 #[test]
-fn without_up_the_store_ends_once_its_area_can_be_had_again() {
+fn without_up_the_store_ends_once_its_area_is_available_again() {
     let alone = Alone::start("brokered-alone");
     let testbed = &alone.testbed;
     let core = alone.core();

@@ -19,8 +19,8 @@ fn printed(program: &str, arguments: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn people_reach_the_store_over_ipv6_with_what_they_have() {
-    let name = "people_reach_the_store_over_ipv6_with_what_they_have";
+fn ordinary_programs_reach_the_store_over_ipv6() {
+    let name = "ordinary_programs_reach_the_store_over_ipv6";
     in_own_network(name, move || {
         let testbed = Testbed::new("six");
         let up = testbed.up(&[]);

@@ -146,7 +146,7 @@ fn giving_up_privileges_needs_them() {
 }
 
 #[test]
-fn a_service_does_not_outlive_a_supervisor_that_is_gone_already() {
+fn a_service_does_not_outlive_a_supervisor_that_has_already_ended() {
     // Process 1 is not the supervisor here: the parent is this test.
     for service in ["kv", "daemon"] {
         let output = run(&[service, "--parent", "1"]);
@@ -187,7 +187,7 @@ fn area(path: &str) {
 }
 
 #[test]
-fn an_area_is_checked_and_the_exit_status_says_how_it_is() {
+fn an_area_is_checked_and_the_exit_status_reports_its_state() {
     let folder = Folder::new("kv-check");
     let file = folder.join("area");
     area(&file);

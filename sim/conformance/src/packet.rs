@@ -92,7 +92,7 @@ impl Packet {
     /// Reads a packet.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// The fault in the packet, in words.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::parse_ipv4(bytes),

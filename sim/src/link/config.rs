@@ -38,7 +38,7 @@ pub struct Burst {
     pub loss: u32,
 }
 
-/// What a router does with a packet that is too big for its next link.
+/// The reaction of a router to a packet that is too big for its next link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Router {
     /// Drops it silently: a black hole.

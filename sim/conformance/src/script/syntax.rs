@@ -163,6 +163,6 @@ pub enum Operator {
 pub struct ScriptError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }

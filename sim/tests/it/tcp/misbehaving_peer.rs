@@ -79,7 +79,7 @@ struct Own {
     iss: u32,
     /// The victim's initial sequence number, once it was seen.
     irs: Option<u32>,
-    /// What it has sent in order.
+    /// The bytes that it has sent in order.
     sent: u32,
     /// The highest number that came from the victim.
     end: u32,

@@ -6,7 +6,7 @@ use crate::operation::words::Address;
 
 /// Room for any address.
 pub(super) const ROOM: usize = 128;
-/// What a buffer holds before a call; a byte beyond its length that differs afterwards was overrun.
+/// The bytes of a buffer before a call; a different byte beyond its length shows an overrun.
 pub(super) const CANARY: u8 = 0xee;
 
 /// The bytes of an address with `port`, and how many of them count.

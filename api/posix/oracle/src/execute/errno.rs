@@ -1,13 +1,13 @@
-//! What a call returned, and the names of errnos.
+//! The result of a call, and the names of errnos.
 
 use std::fmt::{self, Display, Formatter};
 
-/// What a call returned: its value, or the errno.
+/// The result of a call: its value, or the errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Returned(pub(super) Result<i64, i32>);
 
 impl Returned {
-    /// Of the value of a libc function that sets `errno` if it is negative.
+    /// From the value of a libc function that sets `errno` if it is negative.
     pub(super) fn of(value: impl Into<i64>) -> Self {
         let value = value.into();
         if value >= 0 {
@@ -16,7 +16,7 @@ impl Returned {
         Self(Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)))
     }
 
-    /// Of a length that a libc function returned.
+    /// From a length that a libc function returned.
     pub(super) fn of_length(value: isize) -> Self {
         Self::of(i64::try_from(value).unwrap_or(-1))
     }

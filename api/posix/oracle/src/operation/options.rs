@@ -4,14 +4,14 @@ use std::fmt::{self, Display, Formatter};
 
 use super::words::Word;
 
-/// What `getsockopt` says of an option that two runs must agree on.
+/// The part of an option's value on which two runs must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// The value.
     Value,
     /// Its length alone: the value depends on the machine's memory, on the path or on the moment.
     Length,
-    /// Of `TCP_INFO`, whether the connection stands.
+    /// For `TCP_INFO`, whether the connection is established.
     State,
 }
 
@@ -136,7 +136,7 @@ impl SocketOption {
         TABLE[self.0].number
     }
 
-    /// What may be compared.
+    /// The part that may be compared.
     pub fn compared(self) -> Compared {
         TABLE[self.0].compared
     }

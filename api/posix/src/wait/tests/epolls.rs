@@ -368,7 +368,7 @@ fn one_stream_in_two_epolls_is_reported_by_both() {
 }
 
 #[test]
-fn kernel_descriptors_get_their_turn_beside_a_stream_that_is_always_ready() {
+fn kernel_descriptors_are_reported_beside_a_stream_that_is_always_ready() {
     let (stream, peer) = pair();
     let (reader, writer) = pipe();
     let epoll = Epoll::new();
