@@ -186,7 +186,7 @@ pub(crate) fn check(sources: &[SourceFile], findings: &mut Vec<String>) {
         let times = text.matches(mutation.find).count();
         if times != 1 {
             findings.push(format!(
-                "{}:1: `{}` is there {times} times, not once; correct the table in xtask/src/mutations.rs",
+                "{}:1: `{}` occurs {times} times, not once; correct the table in xtask/src/mutations.rs",
                 mutation.file,
                 mutation.find.trim()
             ));

@@ -1,5 +1,6 @@
-/* Appends to a libpmemlog pool. Standard input has the commands: "BYTES WRITERS SECONDS" a line. Answers each line with
- * "APPENDS ELAPSED_NS P50 P99 P999 SILENCE", times in nanoseconds. The pool is rewound when it is full. */
+/* Appends to a libpmemlog pool. Each line of the standard input is a command: "BYTES WRITERS
+ * SECONDS". The answer is a line "APPENDS ELAPSED_NS P50 P99 P999 SILENCE", times in nanoseconds.
+ * The pool is rewound when it is full. */
 #include <libpmemlog.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -118,7 +118,7 @@ pub struct SocketState {
     pub(crate) listening_socket: HiddenDescriptor,
     /// A listener's name (`sockaddr_in` or `sockaddr_in6`), in words.
     pub(crate) local: [AtomicU32; 7],
-    /// What holds the name on a VNIC until there is a listener or a connection
+    /// The descriptor that holds the name on a VNIC until there is a listener or a connection
     /// (`crate::service::reservation`).
     pub(crate) reservation: HiddenDescriptor,
     /// Bit n: option n of `options` was set by the program.

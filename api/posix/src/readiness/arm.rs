@@ -129,8 +129,8 @@ impl Registrations {
                         doorbell::thin(slot.fd, end);
                         let nothing =
                             || readiness(end, slot.events & OUTPUT != 0) & (slot.events | ALWAYS) == 0;
-                        // What woke may be no doorbell, or lie beside one. If there is something to
-                        // serve as well, that comes first.
+                        // The bytes that woke the thread may be no doorbells, or lie beside one. If
+                        // there is something to serve as well, that comes first.
                         if events & libc::EPOLLIN as u32 != 0 {
                             if nothing() {
                                 foreign_bytes::examine(slot.fd, end);

@@ -125,7 +125,7 @@ impl Seen {
     }
 }
 
-/// What `poll(2)` would return for a TCP socket in this state with all events requested, room
+/// The result of `poll(2)` for a TCP socket in this state with all events requested, room
 /// optionally: see the module.
 #[inline]
 pub(crate) fn readiness(end: &Endpoint, room: bool) -> u32 {

@@ -46,8 +46,8 @@ impl Here {
     }
 }
 
-/// What a registered stream would report now, 0 for nothing; and what it would then have been
-/// reported with.
+/// The events that a registered stream would report now, 0 for none; and the state with which it
+/// would then have been reported.
 #[inline(always)]
 fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
     let none = (0, slot.seen);
@@ -80,8 +80,8 @@ fn peek_stream(slot: &mut Slot, held: &Held, end: &Endpoint) -> (u32, Seen) {
 }
 
 impl Registrations {
-    /// What a registration would report now, 0 for nothing; and what it would then have been
-    /// reported with.
+    /// The events that a registration would report now, 0 for none; and the state with which it
+    /// would then have been reported.
     pub(crate) fn peek(&mut self, number: u32) -> (u32, Seen) {
         let (slot, held) = self.slot_and_held(number);
         let none = (0, slot.seen);

@@ -59,7 +59,7 @@ impl Registrations {
             }
             self.arm(number);
             fence(SeqCst);
-            // What must be checked again after a time stays.
+            // A registration that must be checked again after a time stays.
             let stays = self.end(number).and_then(check::sleep_limit).is_some() || self.peek(number).0 != 0;
             if stays {
                 self.disarm(number);

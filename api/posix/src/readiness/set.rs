@@ -313,8 +313,8 @@ fn contend(word: &AtomicU32, own: u32, patience: u64) -> bool {
             return false;
         }
         let is_due = iterations.is_multiple_of(DEAD) && iterations != 0;
-        // What a killed process held is consistent enough: nothing in it is an address that others
-        // follow.
+        // The state that a killed process leaves is consistent enough: nothing in it is an address
+        // that others follow.
         let free = owner == 0 || is_due && sietch_ring::stream::is_dead(owner);
         if free && word.compare_exchange(owner, own, Acquire, Relaxed).is_ok() {
             return true;

@@ -1,5 +1,5 @@
-//! What the kernel's epoll is given for a stream: data that names the slot, and the program's
-//! events in bits that mean nothing to a Unix socket.
+//! The data of a stream in the kernel's epoll: the slot's number, and the program's events in bits
+//! that mean nothing to a Unix socket.
 //!
 //! The program that comes after an exec reads both back ([`crate::readiness::inherit`]).
 

@@ -191,8 +191,8 @@ impl longjmp::Abandon for Set<'_> {
     }
 }
 
-/// What the kernel is always polled for on one of ours: whether an epoll has kernel descriptors
-/// that are ready. A descriptor of -1: nothing.
+/// The kernel's entry for one of ours, which is always polled: whether an epoll has kernel
+/// descriptors that are ready. A descriptor of -1: nothing.
 fn of_kernel(one: &libc::pollfd, held: &Held) -> (c_int, i16) {
     let readable = held.kind() == Kind::Epoll && events(one) & check::READ != 0;
     if readable { (one.fd, libc::POLLIN) } else { (-1, 0) }
@@ -465,7 +465,7 @@ impl Set<'_> {
         self.ours.iter().filter_map(|our| our.held.as_ref().and_then(|held| held.end())).for_each(each);
     }
 
-    /// What lies on these placeholders has ended a sleep for nothing.
+    /// The bytes on these placeholders have ended a sleep for nothing.
     fn note_woken(&mut self) {
         let last = self.kernel.get(self.asked.len());
         let beside = self.edges.is_some() && last.is_some_and(|last| last.revents != 0);

@@ -22,7 +22,7 @@ const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND;
 
 const EXCEPT: i16 = libc::POLLPRI;
 
-/// What makes a descriptor of each set count.
+/// The events that count for a descriptor of each set.
 const COUNTS: [i16; 3] = [READ | libc::POLLHUP | libc::POLLERR, WRITE | libc::POLLERR, EXCEPT];
 
 const ASKS: [i16; 3] = [READ, WRITE, EXCEPT];

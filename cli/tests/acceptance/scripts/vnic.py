@@ -52,7 +52,7 @@ def names():
 
 
 def hand_on(connection):
-    """The same connection in a child of fork, after exec, and in a program that gets it in a message."""
+    """The same connection in a child of fork, after exec, and received in a message."""
     child = os.fork()
     if child == 0:
         answer(connection, b"fork")

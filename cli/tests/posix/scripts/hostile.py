@@ -39,7 +39,7 @@ def send(connection, data):
 
 
 def full():
-    """Requests whose answers are never read, to a server that reads them and to itself, which accepts nothing."""
+    """Requests whose answers are never read, to a server and to itself, which accepts nothing."""
     # Room for all of them here: the last places of a backlog are those of the kernel's own queue.
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     others = [connect() for _ in range(20)]
@@ -70,7 +70,7 @@ def shared():
 
 
 def scribbler():
-    """Until it is killed, or has destroyed what it needs itself: its own pages say for whom it waits."""
+    """Writes until it is killed, or has destroyed the pages that it needs itself."""
     connections = [connect() for _ in range(4)]
     assert shared(), "nothing is shared: the kernel serves"
     while True:
@@ -102,7 +102,7 @@ def scribble():
 
 
 def wrong_descriptors():
-    """Descriptors of every kind that the service must refuse: files, pipes, sockets, requests, connections."""
+    """Descriptors of every kind that the service must refuse: files, sockets, requests, ..."""
     connection = connect()
     listener = socket.create_server(("127.0.0.1", 0))
     one, other = socket.socketpair()
@@ -125,7 +125,8 @@ def nonsense():
             kept.append(service)
             service.connect(os.environ["SIETCH_SOCKETS"])
             service.setblocking(False)
-            # Kind 8 hands the service over to a successor, kind 7 takes an application's connections away.
+            # Kind 8 hands the service over to a successor, kind 7 revokes an application's
+            # connections.
             head = b"SKT5" + bytes([1, 0, dice.randrange(16), 0])
             body = dice.choice([bytes(248), dice.randbytes(248), dice.randbytes(dice.randrange(5000))])
             for _ in range(dice.choice([1, 1, 3])):

@@ -113,7 +113,7 @@ def receive(sock, way, total, random_, count):
 
 
 def receive_all(jobs, random_):
-    """One loop for several: a level-triggered epoll with few events at a time. Some loops never sleep."""
+    """One loop for several: a level-triggered epoll with few events. Some loops never sleep."""
     loop, by, got, polls = select.epoll(), {}, {}, random_.random() < 0.3
     for sock, total, count in jobs:
         loop.register(sock.fileno(), select.EPOLLIN)

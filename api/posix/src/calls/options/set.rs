@@ -168,7 +168,7 @@ unsafe fn set_pending(
     answer
 }
 
-/// What the kernel refuses because of the socket's state, which a fresh socket does not have.
+/// The errors of the kernel because of the socket's state, which a fresh socket does not have.
 fn refused_by_state(held: &Held, index: usize, length: socklen_t) -> Result<(), Errno> {
     let over = held.end().is_some_and(status::is_over);
     let six = held.socket.domain.load(Relaxed) == libc::AF_INET6.cast_unsigned();

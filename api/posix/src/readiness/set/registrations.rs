@@ -28,8 +28,8 @@ pub(crate) struct Known {
     mark: u64,
 }
 
-/// What the lock protects: what relatives share ([`State`], to which it dereferences), and what is
-/// this process's own.
+/// The data that the lock protects: the part shared with relatives ([`State`], to which it
+/// dereferences), and this process's own part.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     /// A descriptor of the epoll.

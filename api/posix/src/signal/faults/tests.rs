@@ -1,7 +1,7 @@
 use super::*;
 
-/// What a child of fork ends with. It runs `what` and nothing else, and is ended if that takes
-/// seconds of the processor.
+/// Forks a child that runs `what` and nothing else; returns its wait status. The child is ended if
+/// it takes seconds of the processor.
 fn in_a_child(what: impl FnOnce() -> bool) -> c_int {
     let seconds = libc::rlimit { rlim_cur: 10, rlim_max: 10 };
     // SAFETY: the child calls what may be called in a child of a process with threads: no

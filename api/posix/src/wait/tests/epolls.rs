@@ -255,8 +255,8 @@ fn what_became_ready_first_is_reported_first() {
             pairs.iter().skip(1).for_each(read);
             pairs[7].1.send(b"x");
             pairs[3].1.send(b"x");
-            // What was not reported stands where it stood. Behind it, level-triggered what was
-            // reported, and edge-triggered what came since.
+            // Unreported registrations keep their place. Behind them come the level-triggered ones
+            // that were reported, and the edge-triggered ones with a new event.
             let (reported, unreported) = order.split_at(53);
             let ready = |index: &&u64| [0, 3, 7].contains(*index);
             let mut expected: Vec<u64> = unreported.iter().filter(ready).copied().collect();

@@ -49,7 +49,7 @@ fn corrupted_memory_of_relatives_leads_nowhere() {
             }
             let (stream, peer) = &streams[round % streams.len()];
             peer.send(b"x");
-            // Whatever they answer.
+            // The results may be anything.
             let _ = epoll.try_wait(4, round as c_int % 2);
             let _ = epoll.control(libc::EPOLL_CTL_MOD, stream.0, IN, 7);
             let _ = epoll.remove(stream.0);

@@ -1,4 +1,4 @@
-# Names that are taken and names that are free: whatever is printed is the same on the kernel's sockets.
+# Names that are taken and names that are free: the output is the same as on the kernel's sockets.
 import errno, os, socket
 
 def attempt(what, call):
