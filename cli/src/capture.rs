@@ -4,7 +4,7 @@
 //!    data loop copies every frame into it ([`sietch::nic::capture`]). The loop never waits: frames
 //!    that find no room are counted, reported at the end, and noted in the file.
 //! 2. The ring is emptied every few milliseconds until the limit of frames or of time is reached,
-//!    the user interrupts, or the holder is gone.
+//!    the user interrupts, or the holder ends.
 //! 3. The capture lasts as long as the connection to the daemon: however this program ends, the
 //!    copying ends too.
 
@@ -129,12 +129,12 @@ impl Capture {
                     Ok(None) => {}
                     Ok(Some((Notice::EndCapture { .. } | Notice::ShuttingDown { .. }, _))) => {
                         self.empty(out, usize::MAX)?;
-                        return Ok(End::Gone("its holder has gone".to_owned()));
+                        return Ok(End::Gone("its holder has ended".to_owned()));
                     }
                     Ok(Some(_)) => {}
                     Err(CallError::Closed) => {
                         self.empty(out, usize::MAX)?;
-                        return Ok(End::Gone("the daemon has gone, and with it the capture".to_owned()));
+                        return Ok(End::Gone("the daemon has ended, and with it the capture".to_owned()));
                     }
                     Err(error) => return Err(Stop::Other(error.into())),
                 }

@@ -115,7 +115,7 @@ impl Supervisor {
         }
         loop {
             let Self { plan, daemon, service, store, .. } = self;
-            let gone = tokio::select! {
+            let ended = tokio::select! {
                 how = store_ended(store) => {
                     *store = None;
                     format!("the store ended ({how})")
@@ -128,14 +128,14 @@ impl Supervisor {
                         child.terminate();
                         child.wait_or_kill(STORE_GRACE).await;
                     }
-                    format!("the service core ended ({how}), and its ports and areas with it; programs under `sietch run` go on")
+                    format!("the service core ended ({how}), and its ports and areas with it; programs under `sietch run` continue")
                 }
                 how = daemon_ended(daemon) => {
                     *daemon = Daemon::None;
-                    format!("the daemon ended ({how}); the store goes on")
+                    format!("the daemon ended ({how}); the store continues")
                 }
             };
-            say(&format!("{gone}; starting it again"));
+            say(&format!("{ended}; starting it again"));
             tokio::time::sleep(RESTART_PAUSE).await;
             self.bring_up().await?;
             say("all is up again");

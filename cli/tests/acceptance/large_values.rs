@@ -35,7 +35,7 @@ fn large_values_come_back_identical_from_the_vnic() {
             reader.send(&[b"GET", format!("v{number}").as_bytes()]).unwrap();
         }
         for number in 0..VALUES {
-            let Reply::Bulk(bytes) = reader.receive().unwrap() else { panic!("value {number} is gone") };
+            let Reply::Bulk(bytes) = reader.receive().unwrap() else { panic!("value {number} is missing") };
             assert!(bytes == value(number), "value {number} differs");
         }
         up.stop();

@@ -147,7 +147,7 @@ impl Pair {
         self.kills += 1;
         let store = wait_for("a store to be started", || store_of(self.up));
         signal(store, Signal::KILL);
-        wait_for("the store to be gone", || (store_of(self.up) != Some(store)).then_some(()));
+        wait_for("the store to end", || (store_of(self.up) != Some(store)).then_some(()));
     }
 
     /// Waits until a store that was killed serves again; at times it is killed in the course of its

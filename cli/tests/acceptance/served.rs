@@ -93,7 +93,7 @@ fn an_unmodified_server_lives_on_a_vnic() {
         // Revoked: the program's connections end, and the program continues.
         let revoked = testbed.run(&["revoke", "web"]);
         assert!(revoked.status.success(), "{revoked:?}");
-        wait_for("the VNIC to be gone", || ask(&["ping"]).is_none().then_some(()));
+        wait_for("the VNIC to be removed", || ask(&["ping"]).is_none().then_some(()));
         drop(again);
         up.stop();
     });

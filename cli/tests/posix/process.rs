@@ -172,7 +172,7 @@ fn describe(processes: &[Pid]) -> String {
         for task in std::fs::read_dir(format!("/proc/{raw}/task")).into_iter().flatten().flatten() {
             let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
             let status = read("status");
-            let state = status.lines().find(|line| line.starts_with("State")).unwrap_or("gone").to_owned();
+            let state = status.lines().find(|line| line.starts_with("State")).unwrap_or("ended").to_owned();
             text += &format!("    {state} {} {}\n", read("wchan"), read("syscall").trim());
         }
     }

@@ -1,9 +1,9 @@
-//! The other end of a connection: notifying it, and finding out that it is gone.
+//! The other end of a connection: notifying it, and finding out that no process holds it.
 //!
 //! 1. [`notify`] writes a doorbell byte to the placeholder, which wakes the sleepers at the other
 //!    end.
-//! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is gone: it
-//!    may have shut down reading. POLLHUP does ([`check_peer_gone`]).
+//! 2. The end of the stream, or an error, on a placeholder does not prove that the peer is closed:
+//!    it may have shut down reading. POLLHUP does ([`check_peer_gone`]).
 
 use std::ffi::c_int;
 use std::sync::atomic::AtomicU64;

@@ -33,7 +33,7 @@ pub(crate) fn is_nonblocking(end: &Endpoint, flags: c_int) -> bool {
     flags & libc::MSG_DONTWAIT != 0 || end.private().has(flag::NONBLOCKING)
 }
 
-/// Checks whether the peer is gone, if there is a hint of that.
+/// Checks whether a process still holds the peer's end, if there is a hint of that.
 pub(crate) fn refresh(fd: c_int, held: &Held) {
     if let Some(end) = held.end().filter(|end| end.is_worth_asking()) {
         peer::check_peer_gone(fd, end);

@@ -147,7 +147,7 @@ pub(crate) mod socket_flag {
 /// The head of what a module above keeps for a description, never unmapped.
 ///
 /// It begins with the release operation that runs when the last reference to the description is
-/// gone, like `release` in the kernel's `struct file_operations`. The table cannot name the type
+/// dropped, like `release` in the kernel's `struct file_operations`. The table cannot name the type
 /// behind it, because the registrations of an epoll set are themselves references to descriptions.
 #[repr(C)]
 #[derive(Debug)]

@@ -159,7 +159,7 @@ fn register(context: &Context, fd: c_int, held: &Held, kernel: c_int) {
         }
         Err(errno) => {
             context::debug_line(
-                "the socket service is gone; a listener is on kernel TCP until it restarts",
+                "the socket service has ended; a listener is on kernel TCP until it restarts",
                 errno,
             );
             fall_back(fd, held, kernel);

@@ -14,9 +14,9 @@
 //!      wakes registrations with OUT;
 //!    * the end of the set-up, the peer's FIN, a reset and the own `shutdown` wake all. The close
 //!      after a FIN, options, and an error that was taken wake none.
-//! 3. A placeholder that hung up proves that the peer is gone; the kernel's epoll reports it
-//!    unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the kernel is asked
-//!    at once.
+//! 3. A placeholder that hung up proves that no process holds the peer's end; the kernel's epoll
+//!    reports it unasked. Where shared memory hints at it ([`Endpoint::is_worth_asking`]), the
+//!    kernel is asked at once.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -177,7 +177,7 @@ fn special(flags: u32, state: u32, error: u32) -> u32 {
     }
 }
 
-/// Asks the kernel whether the peer is gone, if shared memory hints at it.
+/// Asks the kernel whether a process holds the peer's end, if shared memory hints at it.
 #[inline]
 pub(crate) fn check_hinted(fd: c_int, end: &Endpoint) {
     if end.is_worth_asking() {

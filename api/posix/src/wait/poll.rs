@@ -15,7 +15,7 @@
 //!    stays. Then the placeholder itself is polled for hang-ups only, and an epoll that reports new
 //!    bytes stands behind it in the array ([`crate::connection::edges`]).
 //! 6. A listener is never writable, as its placeholder would be, so it is not polled for that.
-//! 7. A stream whose peer is known to be gone is not given to the kernel: its hang-up would end
+//! 7. A stream whose peer's end no process holds is not given to the kernel: its hang-up would end
 //!    every sleep, and nothing else can come.
 
 use std::ffi::c_int;

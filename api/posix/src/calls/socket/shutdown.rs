@@ -68,7 +68,7 @@ fn shut(fd: c_int, end: &Endpoint, how: c_int) -> Outcome {
     if how != libc::SHUT_WR {
         private.set(flag::SHUT_RD);
         // Wakes all threads that sleep on the placeholder here. The peer sees that bytes are
-        // refused, checks whether this end is closed, and learns that it is not.
+        // refused, checks whether a process holds this end, and learns that one does.
         let _ = kernel::shutdown(fd, libc::SHUT_RD);
     }
     // Linux wakes all pollers of the socket, whether or not this changed anything.

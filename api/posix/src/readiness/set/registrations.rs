@@ -38,7 +38,7 @@ pub(crate) struct Registrations {
     /// core notifies once for all registrations that are armed with it, because the thread checks
     /// all of them when it wakes.
     pub(crate) sleep: u64,
-    /// How often a thread has gone to sleep here.
+    /// How often a thread has slept here.
     pub(crate) sleeps: u32,
     /// Polls that have found nothing: those since the last that counted as a sleep, and one. 0
     /// after a wait that was no poll.
