@@ -199,7 +199,7 @@ fn ss_shows_both_ends_of_a_connection_and_names_silent_holders() {
     assert_eq!(ours[0]["local"], theirs[0]["peer"]);
     let tcp = &theirs[0]["tcp"];
     assert_eq!((&tcp["algorithm"], &tcp["recovery"]), (&"cubic".into(), &"open".into()));
-    for known in ["round_trip", "congestion_window", "segment_size", "received_bytes", "acknowledged_bytes"] {
+    for known in ["srtt", "congestion_window", "segment_size", "received_bytes", "acknowledged_bytes"] {
         assert!(tcp[known].as_u64().unwrap() > 0, "{known} in {tcp:#}");
     }
     assert_eq!(sockets(&answers, "back", "listen")[0]["local"], server.as_str());

@@ -466,7 +466,7 @@ pub struct VsaGrant {
     pub path: String,
     /// Of an area in memory that has grown while it was held: how many bytes of each descriptor are
     /// its, in order. Otherwise there is one, and this is empty.
-    #[serde(default, rename = "parts")]
+    #[serde(default)]
     pub segments: Vec<u64>,
     /// The delays that the memory model adds. The application's own queue adds them: nothing
     /// enforces them.
@@ -547,7 +547,7 @@ pub struct VnicStatus {
     pub holder: Option<GrantStatus>,
     /// The reason why no frame passes although a process holds it, or which part of its protection
     /// is missing.
-    #[serde(default, rename = "trouble")]
+    #[serde(default)]
     pub problem: Option<String>,
 }
 
@@ -721,7 +721,6 @@ pub struct ErrorReply {
     /// What stood in the way.
     pub cause: String,
     /// What to do about it.
-    #[serde(rename = "mend")]
     pub fix: String,
 }
 

@@ -157,12 +157,9 @@ pub struct TcpReport {
     pub peer_window: u64,
     pub receive_window: u64,
     /// Smoothed round-trip time (RFC 6298).
-    #[serde(rename = "round_trip")]
     pub srtt: u64,
     /// Variation of the round-trip time (RFC 6298).
-    #[serde(rename = "round_trip_variation")]
     pub rttvar: u64,
-    #[serde(rename = "least_round_trip")]
     pub min_rtt: u64,
     pub retransmission_timeout: u64,
     /// Times the timeout has been doubled.

@@ -153,7 +153,6 @@ pub struct VolumeStatus {
     /// How much memory is slowed; `None` for other kinds.
     pub model: Option<MemoryModel>,
     /// What happens to its data when the power fails.
-    #[serde(rename = "promise")]
     pub durability: String,
     /// Of each user that `sietch.toml` names.
     pub quotas: Vec<QuotaStatus>,
@@ -175,7 +174,7 @@ pub struct AreaStatus {
     pub extents: Option<u32>,
     /// To the holder of an area in memory that has grown while it was held: as in
     /// [`crate::VsaGrant`].
-    #[serde(default, rename = "parts")]
+    #[serde(default)]
     pub segments: Vec<u64>,
     /// Whether `sietch.toml` names it.
     pub configured: bool,

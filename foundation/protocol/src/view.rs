@@ -36,7 +36,6 @@ pub struct ViewRequest {
     /// Components with `/` between them; empty for the root.
     pub path: String,
     /// The query about it.
-    #[serde(rename = "ask")]
     pub operation: ViewOperation,
 }
 
@@ -45,7 +44,6 @@ pub struct ViewRequest {
 #[serde(rename_all = "snake_case")]
 pub enum ViewOperation {
     /// Its attributes.
-    #[serde(rename = "look")]
     Stat,
     /// Its entries.
     List {
@@ -96,7 +94,6 @@ pub struct ViewEntry {
     /// Its name.
     pub name: String,
     /// What it is.
-    #[serde(rename = "shown")]
     pub attributes: FileAttributes,
 }
 
@@ -129,7 +126,6 @@ impl ViewPage {
 #[serde(rename_all = "snake_case")]
 pub enum ViewReply {
     /// To [`ViewOperation::Stat`].
-    #[serde(rename = "look")]
     Stat(FileAttributes),
     /// To [`ViewOperation::List`].
     Page(ViewPage),

@@ -9,22 +9,22 @@ fn text<T: Serialize>(message: &T) -> String {
 }
 
 #[test]
-fn fields_keep_their_wire_names_whatever_they_are_called_here() {
+fn messages_have_the_names_of_the_specification_on_the_wire() {
     let error = ErrorReply {
         kind: ErrorKind::Busy,
         what: "VNIC kv".to_owned(),
         cause: "pid 7 has it".to_owned(),
         fix: "end that process".to_owned(),
     };
-    let wire = r#"{"kind":"busy","what":"VNIC kv","cause":"pid 7 has it","mend":"end that process"}"#;
+    let wire = r#"{"kind":"busy","what":"VNIC kv","cause":"pid 7 has it","fix":"end that process"}"#;
     assert_eq!(text(&error), wire);
     let stat = ViewRequest { path: "keys".to_owned(), operation: ViewOperation::Stat };
-    assert_eq!(text(&stat), r#"{"path":"keys","ask":"look"}"#);
+    assert_eq!(text(&stat), r#"{"path":"keys","operation":"stat"}"#);
     let attributes = FileAttributes::file(5);
-    assert_eq!(text(&ViewReply::Stat(attributes)), r#"{"look":{"kind":"file","size":5}}"#);
+    assert_eq!(text(&ViewReply::Stat(attributes)), r#"{"stat":{"kind":"file","size":5}}"#);
     let page = ViewPage { entries: vec![ViewEntry { name: "a".to_owned(), attributes }], next: Some(1) };
-    let wire = r#"{"page":{"entries":[{"name":"a","shown":{"kind":"file","size":5}}],"next":1}}"#;
+    let wire = r#"{"page":{"entries":[{"name":"a","attributes":{"kind":"file","size":5}}],"next":1}}"#;
     assert_eq!(text(&ViewReply::Page(page)), wire);
     let report = text(&TcpReport { srtt: 3, rttvar: 2, min_rtt: 1, ..TcpReport::default() });
-    assert!(report.contains(r#""round_trip":3,"round_trip_variation":2,"least_round_trip":1"#), "{report}");
+    assert!(report.contains(r#""srtt":3,"rttvar":2,"min_rtt":1"#), "{report}");
 }
