@@ -9,7 +9,8 @@
 //! 5. [`promises`]: every file and test that a page names in passing exists.
 //! 6. [`counters`]: every counter of a `metrics.rs`, and of a log, is changed somewhere outside it,
 //!    and shown.
-//! 7. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
+//! 7. [`words`]: private terms where the field has one, and sentences without a named subject.
+//! 8. [`crate::mutations`]: every comparison of the storage formats has a mutation that a test must
 //!    notice.
 
 mod counters;
@@ -18,6 +19,7 @@ mod files;
 mod layers;
 mod links;
 mod promises;
+mod words;
 
 use std::path::Path;
 
@@ -32,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Result<(), String> {
     files::check(&sources, &mut findings);
     links::check(&sources, &mut findings);
     promises::check(&sources, &mut findings);
+    words::check(&sources, &mut findings);
     counters::check(&sources, &mut findings);
     crate::mutations::check(&sources, &mut findings);
     if findings.is_empty() {

@@ -9,6 +9,9 @@ const FILE_LINES: usize = 800;
 /// flat match may need a few more, so the hard rule stands a little higher.
 const FUNCTION_LINES: usize = 90;
 
+/// Most columns of a line that is a comment.
+const COMMENT_COLUMNS: usize = 100;
+
 /// Crates that may contain `unsafe`: each block there has a SAFETY line. `sim/packetdrill` is a C
 /// interface for tests.
 const UNSAFE_FOLDERS: [&str; 6] =
@@ -48,6 +51,10 @@ fn check_words(source: &SourceFile, findings: &mut Vec<String>) {
         }
         if source.path.ends_with(".rs") && !line.is_ascii() {
             findings.push(format!("{}: not ASCII; write it with ASCII or an escape", place()));
+        }
+        let comment = source.path.ends_with(".rs") && line.trim_start().starts_with("//");
+        if comment && line.chars().count() > COMMENT_COLUMNS {
+            findings.push(format!("{}: a comment past {COMMENT_COLUMNS} columns; wrap it", place()));
         }
         if line.ends_with(' ') && !source.path.ends_with(".md") {
             findings.push(format!("{}: trailing space; remove it", place()));
@@ -175,6 +182,14 @@ mod tests {
     fn leftovers_and_letters_beyond_ascii_are_found() {
         assert!(findings("cli/src/a.rs", "// TODO later\n").contains("to-do"));
         assert!(findings("cli/src/a.rs", "// caf\u{e9}\n").contains("ASCII"));
+    }
+
+    #[test]
+    fn a_comment_that_is_too_wide_is_found_and_code_is_not() {
+        let wide = "x".repeat(COMMENT_COLUMNS - 3);
+        assert!(findings("cli/src/a.rs", &format!("// {wide}\n")).is_empty());
+        assert!(findings("cli/src/a.rs", &format!("// {wide}x\n")).contains("wrap it"));
+        assert!(findings("cli/src/a.rs", &format!("f(\"{wide}x\"); // why\n")).is_empty());
     }
 
     #[test]
