@@ -97,7 +97,7 @@ struct Request {
     fault: Option<Fault>,
     /// For a flush: the newest version that it covers.
     covers: u64,
-    rung: bool,
+    notified: bool,
 }
 
 struct State {
@@ -532,14 +532,14 @@ impl DiskQueue for SimDisk {
         }
         let patience = state.random.between(0, state.options.patience);
         let covers = state.version;
-        state.requests.push(Request { token, operation, patience, fault, covers, rung: false });
+        state.requests.push(Request { token, operation, patience, fault, covers, notified: false });
         Ok(())
     }
 
     fn notify(&mut self) -> io::Result<()> {
         if !self.silent() {
             for request in &mut self.state.borrow_mut().requests {
-                request.rung = true;
+                request.notified = true;
             }
         }
         Ok(())
@@ -556,13 +556,13 @@ impl DiskQueue for SimDisk {
             order.swap(at, state.random.index(at + 1));
         }
         for request in &mut state.requests {
-            request.patience = request.patience.saturating_sub(u64::from(request.rung));
+            request.patience = request.patience.saturating_sub(u64::from(request.notified));
         }
         let mut due: Vec<u64> = order
             .into_iter()
             .filter(|at| {
                 let request = &state.requests[*at as usize];
-                request.rung && request.patience == 0
+                request.notified && request.patience == 0
             })
             .map(|at| state.requests[at as usize].token)
             .collect();
@@ -570,7 +570,8 @@ impl DiskQueue for SimDisk {
             if state.off {
                 break;
             }
-            if let Some(at) = state.requests.iter().position(|request| request.token == token && request.rung)
+            if let Some(at) =
+                state.requests.iter().position(|request| request.token == token && request.notified)
             {
                 let request = state.requests.remove(at);
                 let completion = state.finish(request);

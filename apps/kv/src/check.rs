@@ -41,7 +41,7 @@ impl Loss {
                 "writes that were acknowledged are lost, and the store refuses to start rather than to forget them"
             }
             Self::Nothing => "no acknowledged write is lost",
-            Self::Unclear => "whether acknowledged writes are lost cannot be told from what was read",
+            Self::Unclear => "the records that were read do not show whether acknowledged writes are lost",
         }
     }
 }

@@ -201,7 +201,7 @@ impl Waiting {
 struct Desk {
     state: Shared,
     /// The commands by which VNICs report connections between their programs.
-    registrar: CommandSender,
+    commands: CommandSender,
     keeper: Sender<VnicRequest>,
 }
 
@@ -226,7 +226,7 @@ impl Desk {
             let lines = lines
                 .values()
                 .map(|Line { orders, bell, .. }| RequestQueue { requests: orders, doorbell: bell });
-            fan_out(next, lines, Some(&self.registrar), gate);
+            fan_out(next, lines, Some(&self.commands), gate);
         }
     }
 }
@@ -263,7 +263,7 @@ struct Keeper {
     pool: Pool<Served>,
     board: Arc<Snapshot<PoolReport>>,
     state: Shared,
-    registrar: CommandSender,
+    commands: CommandSender,
 }
 
 /// The threads that keep the VNICs.
@@ -283,14 +283,14 @@ impl Vnics {
 ///
 /// # Errors
 /// No descriptors or threads are left.
-pub(super) fn start(socket: &Path, registrar: CommandSender) -> io::Result<(Sender<VnicRequest>, Vnics)> {
+pub(super) fn start(socket: &Path, commands: CommandSender) -> io::Result<(Sender<VnicRequest>, Vnics)> {
     let (sender, asked) = channel();
     let (absent, wanted) = channel();
     let pool = Pool::start(Options::default())?;
     let (board, state) = (pool.report(), Shared::default());
-    let desk = Desk { state: Arc::clone(&state), registrar: registrar.try_clone()?, keeper: absent };
+    let desk = Desk { state: Arc::clone(&state), commands: commands.try_clone()?, keeper: absent };
     let mut keeper =
-        Keeper { socket: socket.to_owned(), kept: Kept::default(), pool, board, state, registrar };
+        Keeper { socket: socket.to_owned(), kept: Kept::default(), pool, board, state, commands };
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let keeps = thread("sietch-vnics").spawn(move || keeper.run(&wanted))?;
     let passes_on = thread("sietch-desk").spawn(move || desk.run(&asked))?;
@@ -385,8 +385,8 @@ impl Keeper {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|cause| failed(&cause))?;
         let own = bell.try_clone().map_err(|cause| failed(&cause))?;
         let (orders, received) = channel();
-        let registrar = self.registrar.try_clone().map_err(|cause| failed(&cause))?;
-        let vnic = Vnic::new(name.to_owned(), access, device, engine, received, own, Some(registrar))
+        let commands = self.commands.try_clone().map_err(|cause| failed(&cause))?;
+        let vnic = Vnic::new(name.to_owned(), access, device, engine, received, own, Some(commands))
             .map_err(|cause| failed(&cause))?;
         self.pool.add(vnic).map_err(|cause| failed(&cause))?;
         Ok(Line { orders, bell, page })

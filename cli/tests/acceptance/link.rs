@@ -6,14 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use crate::testbed::{Testbed, wait_for};
 
 /// Everything runs as this user if root runs the test.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 const STORE: &str = "10.90.0.1";
 const STORE6: &str = "fd90::1";
 
 /// The user that runs everything, if not the user that runs the test.
 pub(crate) fn user() -> Option<u32> {
-    rustix::process::geteuid().is_root().then_some(NOBODY)
+    rustix::process::geteuid().is_root().then_some(UNPRIVILEGED)
 }
 
 fn testbed(name: &str) -> Option<Testbed> {

@@ -5,13 +5,13 @@ use std::process::Command;
 use crate::client::{Client, Reply};
 use crate::testbed::{Testbed, has, in_own_network, text};
 
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 #[test]
 fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
     let name = "an_ordinary_user_gets_the_same_store_with_and_without_io_uring";
     in_own_network(name, move || {
-        let testbed = Testbed::of("user", Some(NOBODY));
+        let testbed = Testbed::of("user", Some(UNPRIVILEGED));
         if testbed.sietch(&["--version"]).output().is_err() {
             eprintln!("SKIPPED {name}: needs a target folder that an ordinary user can read");
             return;
@@ -30,7 +30,7 @@ fn an_ordinary_user_gets_the_same_store_with_and_without_io_uring() {
             assert_eq!(client.ask("INCR rounds").unwrap(), Reply::Integer(i64::try_from(round).unwrap() + 1));
             for pid in testbed.pids() {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-                assert!(status.contains(&format!("Uid:\t{NOBODY}\t{NOBODY}")), "{status}");
+                assert!(status.contains(&format!("Uid:\t{UNPRIVILEGED}\t{UNPRIVILEGED}")), "{status}");
                 assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
             }
             if has(name, "redis-benchmark") {

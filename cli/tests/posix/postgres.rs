@@ -11,7 +11,7 @@ use crate::testbed::{Sides, Testbed};
 combinations!(load, needs ["initdb", "postgres", "psql", "pgbench"], in CI [Sides::BOTH]);
 
 /// PostgreSQL does not run as root, and needs a user that has a name: `nobody`.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 const TO: [&str; 8] = ["-h", "127.0.0.1", "-p", "5432", "-U", "tester", "-d", "postgres"];
 
@@ -25,10 +25,10 @@ fn sql(testbed: &Testbed, statement: &str) -> String {
 fn load(testbed: &Testbed) {
     let data = testbed.path("data");
     std::fs::create_dir(&data).unwrap();
-    std::os::unix::fs::chown(&data, Some(NOBODY), Some(NOBODY)).unwrap();
+    std::os::unix::fs::chown(&data, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
     let fixed = ["-D", &data, "-A", "trust", "-U", "tester", "--locale=C", "-E", "UTF8", "--no-sync"];
     let mut command = testbed.kernel_command("initdb", &fixed);
-    command.uid(NOBODY).gid(NOBODY);
+    command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     testbed.start(command, "initdb").succeed();
     let settings = [
         "listen_addresses=127.0.0.1",
@@ -42,7 +42,7 @@ fn load(testbed: &Testbed) {
     let mut arguments = vec!["-D", &data];
     settings.iter().for_each(|setting| arguments.extend(["-c", setting]));
     let mut command = testbed.server_command("postgres", &arguments);
-    command.uid(NOBODY).gid(NOBODY);
+    command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     let mut server = testbed.start(command, "postgres");
     testbed.listening(&mut server, 5432);
     testbed.wait_for("the database", || {

@@ -28,7 +28,8 @@
 //! let layout = RingLayout { producer: 0, consumer: 128, flags: 256, slots: 512, capacity: 8 };
 //! // SAFETY: one producer and one consumer are made, and nothing else uses the memory.
 //! let (out, back) = unsafe {
-//!     (MappedRing::<u32>::new(Arc::clone(&memory), layout)?, MappedRing::<u32>::new(memory, layout)?)
+//!     let out = MappedRing::<u32>::new(Arc::clone(&memory), layout)?;
+//!     (out, MappedRing::<u32>::new(memory, layout)?)
 //! };
 //! let (mut producer, mut consumer) = (Producer::attach(out)?, Consumer::attach(back)?);
 //! producer.push(7).expect("there is room");

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_that_returns_when_told_gets_exactly_the_rate() {
+    fn a_caller_that_returns_at_the_given_time_gets_exactly_the_rate() {
         for (rate, burst, tokens) in
             [(125_000_000, 125_000, 1514), (1_250_000, 64 << 10, 60), (1000, 1, 9014)]
         {

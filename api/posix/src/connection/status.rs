@@ -17,10 +17,10 @@ pub(crate) fn take_error(end: &Endpoint) -> Option<Errno> {
         return Some(error.cast_signed());
     }
     let flags = private.flags.load(Acquire);
-    if flags & flag::RESET == 0 || flags & flag::RESET_TOLD != 0 {
+    if flags & flag::RESET == 0 || flags & flag::RESET_REPORTED != 0 {
         return None;
     }
-    if private.set(flag::RESET_TOLD) & flag::RESET_TOLD != 0 {
+    if private.set(flag::RESET_REPORTED) & flag::RESET_REPORTED != 0 {
         return None;
     }
     // Linux's tcp_reset(): a side that had received FIN is in CLOSE_WAIT, and gets EPIPE.

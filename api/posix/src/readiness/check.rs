@@ -166,7 +166,7 @@ fn is_writable(end: &Endpoint) -> bool {
 #[cold]
 fn special(flags: u32, state: u32, error: u32) -> u32 {
     if flags & flag::RESET != 0 {
-        let error = if flags & flag::RESET_TOLD == 0 { ERROR } else { error };
+        let error = if flags & flag::RESET_REPORTED == 0 { ERROR } else { error };
         return READ_END | OUTPUT | HANGUP | error;
     }
     match state {

@@ -27,7 +27,7 @@ pub(crate) const fn tagged(number: u32, data: u64) -> u64 {
 }
 
 /// Events that are registered with the kernel, and the bit of each.
-const TOLD: [(c_int, u32); 11] = [
+const ENCODED_EVENTS: [(c_int, u32); 11] = [
     (libc::EPOLLIN, 14),
     (libc::EPOLLPRI, 15),
     (libc::EPOLLOUT, 16),
@@ -49,7 +49,7 @@ pub(crate) fn encoded(events: u32) -> u32 {
     if events & libc::EPOLLEXCLUSIVE as u32 != 0 {
         return 0;
     }
-    let bits = TOLD.iter().filter(|(event, _)| events & *event as u32 != 0);
+    let bits = ENCODED_EVENTS.iter().filter(|(event, _)| events & *event as u32 != 0);
     bits.fold(ENCODED, |all, (_, bit)| all | 1 << bit)
 }
 
@@ -57,6 +57,6 @@ pub(crate) fn decoded(events: u32) -> u32 {
     if events & ENCODED == 0 {
         return libc::EPOLLIN as u32;
     }
-    let bits = TOLD.iter().filter(|(_, bit)| events & 1 << bit != 0);
+    let bits = ENCODED_EVENTS.iter().filter(|(_, bit)| events & 1 << bit != 0);
     bits.fold(0, |all, (event, _)| all | *event as u32)
 }

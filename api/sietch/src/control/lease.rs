@@ -120,7 +120,7 @@ impl Lease {
     /// Clears the doorbell until it rings again. Call it *before* checking the grants.
     pub fn clear_doorbell(&self) {
         let mut count = [0; 8];
-        // An empty eventfd means that it had not been rung.
+        // An empty eventfd means that it was not notified.
         let _ = rustix::io::read(&self.shared.doorbell, &mut count);
     }
 

@@ -152,7 +152,7 @@ fn the_end_runs_nothing_more_and_says_goodbye() {
     assert_eq!(scene.received(flow), "");
     assert!(
         scene.peer.flow_info(late).is_none_or(|info| info.state == State::Closed),
-        "somebody was accepted"
+        "a connection was accepted"
     );
     scene.reactor.close_clients(scene.now).expect("the wire is whole");
     scene.peer.poll(&mut scene.wire, scene.now.monotonic_ns).expect("the wire is whole");
@@ -197,7 +197,7 @@ fn a_full_area_rests_refuses_growth_and_recovers_by_deleting() {
         }
     }
     assert!(refused > 1000 && stored > 100, "{stored} stored, {refused} refused");
-    // Nobody asks for anything: it must come to rest, for hours.
+    // No request arrives: it must sleep, for hours.
     let mut iterations = 0;
     loop {
         let iteration = scene.iterate();

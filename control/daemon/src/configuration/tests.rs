@@ -78,7 +78,7 @@ fn every_mistake_is_reported_with_its_file_and_line() {
         (format!("{vnic}{}", vnic.replace("\"a\"", "\"b\"")), ":7:", "VNIC a's address"),
         (vnic.replace("10.0.0.1\"", "10.1.0.1\""), ":2:", "10.0.0.2/24"),
         (vnic.replace("\"a\"", "\"../etc\""), ":2:", "not a name"),
-        (format!("{vnic}{}", vsa.replace("uid = 1", "uid = \"nobody-here\"")), ":8:", "nobody-here"),
+        (format!("{vnic}{}", vsa.replace("uid = 1", "uid = \"no-such-user\"")), ":8:", "no-such-user"),
         (vsa.replace("1MiB", "1000B"), ":4:", "4096"),
         ("[kv]\ndurability = \"maybe\"\n".into(), ":2:", "always, interval, never, none"),
     ];
@@ -161,7 +161,7 @@ fn socket_rules_are_read_in_order_and_a_wrong_one_is_named_with_its_line() {
     let rules: Vec<String> =
         parse(text).expect("it is right").socket_rules.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["allow listen user 0 port 80", "deny all"]);
-    let wrong = message(&text.replace("deny all", "deny all user nobody-at-all"));
+    let wrong = message(&text.replace("deny all", "deny all user no-such-user"));
     assert!(wrong.contains("toml:4:") && wrong.contains("no user here"), "{wrong}");
     assert!(parse("").expect("nothing is said").socket_rules.is_empty());
 }

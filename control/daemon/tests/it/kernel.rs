@@ -9,7 +9,7 @@ use rustix::thread::UnshareFlags;
 use sietch_protocol::Target;
 
 /// A user without any privilege.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// Runs `test` on a thread with a network namespace of its own, which ends with it.
 fn in_own_network(name: &str, test: impl FnOnce() + Send + 'static) {
@@ -63,9 +63,9 @@ fn links() -> String {
 #[test]
 fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
     in_own_network("an_unprivileged_process_gets_a_vnic_that_ends_with_it", || {
-        let scene = Scene::new("vnic", NOBODY);
+        let scene = Scene::new("vnic", UNPRIVILEGED);
         let daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         assert!(application.ask("capabilities", "CAPABILITIES").ends_with("0000000000000000"));
         let granted = application.ask("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
@@ -97,9 +97,9 @@ fn an_unprivileged_process_gets_a_vnic_that_ends_with_it() {
 #[test]
 fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
     in_own_network("a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans", || {
-        let scene = Scene::new("adopt", NOBODY);
+        let scene = Scene::new("adopt", UNPRIVILEGED);
         let daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         let held = application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         // The program receives and counts the frames of this attempt, whatever user runs the
@@ -138,9 +138,9 @@ fn a_successor_adopts_a_vnic_in_use_revokes_it_and_removes_orphans() {
 fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
     in_own_network("a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked", || {
         for successor in [false, true] {
-            let scene = Scene::new("walk", NOBODY);
+            let scene = Scene::new("walk", UNPRIVILEGED);
             let mut daemon = start(&scene);
-            let mut application = scene.application(Some(NOBODY));
+            let mut application = scene.application(Some(UNPRIVILEGED));
             let granted = application.ask("vnic", "GRANT");
             assert!(!granted.contains("refused"), "{granted}");
             assert_eq!(application.ask("open", "OPENED"), "Ok(())");
@@ -165,9 +165,9 @@ fn a_holder_that_makes_the_kernel_walk_is_killed_and_stays_revoked() {
 #[test]
 fn a_successor_refuses_a_holder_that_hides_its_socket() {
     in_own_network("a_successor_refuses_a_holder_that_hides_its_socket", || {
-        let scene = Scene::new("hidden", NOBODY);
+        let scene = Scene::new("hidden", UNPRIVILEGED);
         let daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         assert_eq!(application.ask("hide", "HID"), "");
@@ -183,9 +183,9 @@ fn a_successor_refuses_a_holder_that_hides_its_socket() {
 #[test]
 fn status_reports_a_missing_interface() {
     in_own_network("status_reports_a_missing_interface", || {
-        let scene = Scene::new("missing", NOBODY);
+        let scene = Scene::new("missing", UNPRIVILEGED);
         let daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         application.ask("vnic", "GRANT");
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         ip(&["link", "del", "sv-kv"]);
@@ -198,19 +198,19 @@ fn status_reports_a_missing_interface() {
 
 fn with_ipv6() -> String {
     format!(
-        "[[vnic]]\nname = \"kv\"\nuid = {NOBODY}\naddress = \"10.83.0.2/24\"\nhost_address = \"10.83.0.1\"\n\
+        "[[vnic]]\nname = \"kv\"\nuid = {UNPRIVILEGED}\naddress = \"10.83.0.2/24\"\nhost_address = \"10.83.0.1\"\n\
          address6 = \"fd83::2/64\"\nhost_address6 = \"fd83::1\"\ntcp_ports = [\"6379\"]\n\
-         peers = [\"0.0.0.0/0\", \"fd83::/64\"]\n\n[[vsa]]\nname = \"kv\"\nuid = {NOBODY}\nsize = \"1MiB\"\n"
+         peers = [\"0.0.0.0/0\", \"fd83::/64\"]\n\n[[vsa]]\nname = \"kv\"\nuid = {UNPRIVILEGED}\nsize = \"1MiB\"\n"
     )
 }
 
 #[test]
 fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
     in_own_network("a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash", || {
-        let scene = Scene::new("six", NOBODY);
+        let scene = Scene::new("six", UNPRIVILEGED);
         scene.configure(&with_ipv6());
         let daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         let granted = application.ask("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         let addresses = ip(&["-6", "-o", "addr", "show", "dev", "sv-kv"]);
@@ -244,10 +244,10 @@ fn a_vnic_has_ipv6_if_the_configuration_says_so_and_keeps_it_over_a_crash() {
 #[test]
 fn a_foreign_veth_is_not_touched() {
     in_own_network("a_foreign_veth_is_not_touched", || {
-        let scene = Scene::new("foreign", NOBODY);
+        let scene = Scene::new("foreign", UNPRIVILEGED);
         let _daemon = start(&scene);
         ip(&["link", "add", "sv-kv", "type", "veth", "peer", "name", "theirs"]);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         let refused = application.ask("vnic", "GRANT");
         assert!(refused.contains("did not make") && refused.contains("ip link del sv-kv"), "{refused}");
         assert!(links().contains("theirs"));
@@ -258,7 +258,7 @@ fn a_foreign_veth_is_not_touched() {
 #[test]
 fn a_vnic_joins_an_uplink() {
     in_own_network("a_vnic_joins_an_uplink", || {
-        let scene = Scene::new("uplink", NOBODY);
+        let scene = Scene::new("uplink", UNPRIVILEGED);
         scene.configure(&with_ipv6());
         ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
         ip(&["link", "set", "wire", "up"]);
@@ -267,7 +267,7 @@ fn a_vnic_joins_an_uplink() {
             options.uplink = Some("wire".to_owned());
             sietch_daemon::run_async(options)
         });
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         let granted = application.ask("vnic", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         assert!(ip(&["link", "show", "wire"]).contains("xdp"));
@@ -299,7 +299,7 @@ fn served() -> Vec<String> {
 #[test]
 fn a_successor_adds_only_live_vnics_to_the_uplink() {
     in_own_network("a_successor_adds_only_live_vnics_to_the_uplink", || {
-        let scene = Scene::new("uplink-again", NOBODY);
+        let scene = Scene::new("uplink-again", UNPRIVILEGED);
         scene.configure(&with_ipv6());
         ip(&["link", "add", "wire", "type", "veth", "peer", "name", "far"]);
         ip(&["link", "set", "wire", "up"]);
@@ -311,7 +311,7 @@ fn a_successor_adds_only_live_vnics_to_the_uplink() {
             })
         };
         let daemon = begin();
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         assert!(!application.ask("vnic", "GRANT").contains("refused"));
         assert_eq!(application.ask("open", "OPENED"), "Ok(())");
         assert_eq!(served(), ["10.83.0.2"]);
@@ -354,9 +354,9 @@ fn a_successor_adds_only_live_vnics_to_the_uplink() {
 #[test]
 fn a_holder_that_is_revoked_can_no_longer_write_its_area() {
     in_own_network("a_holder_that_is_revoked_can_no_longer_write_its_area", || {
-        let scene = Scene::new("vsa", NOBODY);
+        let scene = Scene::new("vsa", UNPRIVILEGED);
         let _daemon = start(&scene);
-        let mut application = scene.application(Some(NOBODY));
+        let mut application = scene.application(Some(UNPRIVILEGED));
         let granted = application.ask("vsa", "GRANT");
         assert!(!granted.contains("refused"), "{granted}");
         assert_eq!(application.ask("write", "WROTE"), "Ok(4096)");

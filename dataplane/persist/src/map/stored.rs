@@ -27,7 +27,7 @@
 //!     match map.fetch(&mut fetch)? {
 //!         Fetched::Waiting => {}
 //!         Fetched::Value(value) => break value.to_vec(),
-//!         Fetched::Gone => panic!("nobody has deleted it"),
+//!         Fetched::Gone => panic!("no client deletes it"),
 //!     }
 //!     map.poll()?;
 //! };

@@ -56,7 +56,7 @@ impl Endpoint {
     /// reset, and all holders here see it. The caller then notifies
     /// ([`Endpoint::data_notification`]).
     pub fn reset(&self) {
-        self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_TOLD);
+        self.private().set(flag::HAS_RESET | flag::HUNG_UP | flag::RESET | flag::RESET_REPORTED);
         self.publish_flags(0);
     }
 

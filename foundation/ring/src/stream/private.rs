@@ -24,7 +24,7 @@ pub mod flag {
     /// ... and that was a reset.
     pub const RESET: u32 = 8;
     /// The reset was reported (once, as `ECONNRESET`).
-    pub const RESET_TOLD: u32 = 16;
+    pub const RESET_REPORTED: u32 = 16;
     /// `O_NONBLOCK` is set on its descriptor.
     pub const NONBLOCKING: u32 = 32;
     /// `SO_LINGER` with a time of zero.

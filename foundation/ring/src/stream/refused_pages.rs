@@ -249,7 +249,7 @@ pub unsafe fn handle_fault(
     information: *const libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) -> bool {
-    // SAFETY: the caller's. A signal that somebody sent is no fault.
+    // SAFETY: as the caller promises. A signal that a process sent is no fault.
     let address = unsafe {
         if (*information).si_code <= 0 {
             return false;

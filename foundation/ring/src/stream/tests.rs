@@ -288,7 +288,7 @@ fn a_hang_up_is_a_reset_if_and_only_if_something_was_left_unread() {
 fn a_watcher_s_edges_are_those_of_linux() {
     let [mine, theirs] = pair(SMALL);
     let before = mine.snapshot();
-    mine.private().set(flag::NONBLOCKING | flag::RESET_TOLD);
+    mine.private().set(flag::NONBLOCKING | flag::RESET_REPORTED);
     write(&mine, b"own bytes");
     assert_eq!((mine.snapshot(), mine.spaces()), (before, 0));
     write(&theirs, b"x");

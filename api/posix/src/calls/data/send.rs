@@ -148,7 +148,7 @@ pub(crate) fn may_send(
     }
     // The peer's kernel would answer with a reset, which leaves this side with EPIPE (it had
     // received FIN).
-    if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_TOLD) & SENT_AFTER_CLOSE == 0 {
+    if private.set(SENT_AFTER_CLOSE | flag::RESET | flag::RESET_REPORTED) & SENT_AFTER_CLOSE == 0 {
         let taken = length.min(MAX_AFTER_CLOSE).min(end.most_sent());
         // The peer may still exist and have shut down reading; then it sees the same from its
         // kernel.

@@ -9,8 +9,8 @@ const NOW: Now = Now { monotonic_ns: 1_000_000_000, unix_ms: 1_700_000_000_000 }
 /// A store in which `commands` were run.
 fn store(commands: &str) -> Shard {
     let mut shard = Shard::new(Settings::default(), 42);
-    let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
-    let client = shard.connect(nobody, nobody, NOW).expect("room");
+    let peer = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    let client = shard.connect(peer, peer, NOW).expect("room");
     for command in commands.lines() {
         shard.feed(client, format!("{}\r\n", command.trim()).as_bytes(), NOW);
         shard.seal(0);
@@ -29,7 +29,7 @@ fn stat(shard: &Shard, path: &[&str], now: Now) -> Result<FileAttributes, Unavai
     Keys { store: shard.store(), now }.stat(&ViewTarget { path, uid: 0 })
 }
 
-/// All names of a directory, as whoever lists it would ask.
+/// All names of a directory, requested page by page.
 fn names(shard: &Shard, path: &[&str]) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {

@@ -105,9 +105,9 @@ fn users_may_do_what_their_rules_say() {
     );
     assert!(listed.contains("user default on nopass ~* &* +@all"), "{listed}");
     assert!(bench.ask(admin, "ACL GETUSER bob").contains(hash));
-    assert_eq!(bench.ask(admin, "ACL GETUSER nobody"), "$-1\r\n");
+    assert_eq!(bench.ask(admin, "ACL GETUSER absent"), "$-1\r\n");
     assert_eq!(bench.ask(admin, "ACL USERS"), "*2\r\n$3\r\nbob\r\n$7\r\ndefault\r\n");
-    assert_eq!(bench.ask(admin, "ACL DELUSER bob nobody"), ":1\r\n");
+    assert_eq!(bench.ask(admin, "ACL DELUSER bob absent"), ":1\r\n");
     assert!(bench.shard.wants_close(client));
     assert!(bench.ask(admin, "ACL DELUSER default").starts_with("-ERR The 'default' user cannot be removed"));
 }
