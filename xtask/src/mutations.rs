@@ -302,7 +302,7 @@ mod tests {
     fn a_comparison_that_is_not_in_the_table_is_found() {
         let mut findings = Vec::new();
         check(&source("if tag.epoch < 7 {}\nlet x = 3;\n// tag.epoch < 7\n"), &mut findings);
-        let new: Vec<_> = findings.iter().filter(|finding| finding.contains("no mutation")).collect();
+        let new: Vec<_> = findings.iter().filter(|finding| finding.contains("without a mutation")).collect();
         assert_eq!(new.len(), 1, "{findings:?}");
         assert!(new[0].contains("scan.rs:1:"), "{new:?}");
     }
